@@ -1,0 +1,25 @@
+# Five targets, each one line of uv; the first use sets everything up in .venv.
+export DAGSTER_HOME := $(CURDIR)
+export MPLBACKEND := Agg
+PYTHON ?= python3
+UV := .venv/bin/uv
+FLEETCAST := $(UV) run --frozen fleetcast
+
+.PHONY: run test ui bench lint
+run: .venv/ready
+	$(FLEETCAST) nightly
+test: lint
+	$(UV) run --frozen pytest
+ui: .venv/ready
+	$(FLEETCAST) ui
+bench: .venv/ready
+	$(UV) run --frozen python -m tests.bench
+lint: .venv/ready
+	$(UV) run --frozen ruff check . && $(UV) run --frozen ruff format --check . && $(UV) run --frozen mypy
+
+.venv/ready: pyproject.toml uv.lock
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null || { echo "fleetcast needs Python 3.11, 3.12 or 3.13 and found: $$($(PYTHON) --version 2>&1). Install one (Debian: apt install python3 python3-venv) or name it: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -m venv .venv || { echo "fleetcast needs Python's venv module. Install it (Debian: apt install python3-venv) and run make again."; exit 1; }
+	.venv/bin/python -m pip install --quiet uv
+	UV_PROJECT_ENVIRONMENT=.venv $(UV) sync --frozen
+	@touch $@

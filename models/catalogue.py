@@ -1,0 +1,323 @@
+"""The catalogue and the run configuration: TOML files in, frozen dataclasses out.
+
+Every number that a person may want to change stands in data/catalogue (what the world is like: GPUs,
+llms, regions, tiers, measured latency) or data/config (what to run). An unknown key, a missing key or a
+value of the wrong type is refused with the file, the key and the remedy.
+"""
+
+import dataclasses
+import difflib
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+from models.arrivals import OfficeTraffic, TiledTraffic
+
+ROOT = Path(__file__).resolve().parent.parent
+CATALOGUE_DIR = ROOT / "data" / "catalogue"
+CONFIG_DIR = ROOT / "data" / "config"
+TIERS = ("iw_fast", "iw_normal", "niw")  # tier codes: positions here; the replay knows niw by its code
+
+
+class ConfigError(ValueError):
+    """A catalogue or config file that breaks a rule; the message names file, key, rule and remedy."""
+
+
+# --- the catalogue -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU type: memory in GiB, dense bf16 TFLOP/s, TB/s of memory bandwidth, USD per GPU-hour."""
+
+    memory_gib: float
+    peak_tflops: float
+    bandwidth_tb_per_s: float
+    usd_per_hour: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Llm:
+    """A served network: what its weights weigh and what one token of its KV cache takes."""
+
+    parameters_b: float
+    layers: int
+    kv_heads: int
+    head_dim: int
+    source: str
+    active_parameters_b: float | None = None  # mixture of experts: parameters used per token
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of the weights in 16-bit precision."""
+        return self.parameters_b * 1e9 * 2
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Bytes of keys and values of one token over all layers in 16-bit precision."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * 2
+
+
+@dataclass(frozen=True)
+class Region:
+    """A site. `preference` orders the regions that may serve its requests; `network_s` is the added delay."""
+
+    preference: tuple[str, ...]
+    network_s: Mapping[str, float]
+    cap_gpus: Mapping[str, int]
+    weights: tuple[str, ...]  # llms whose weights lie in the region: a cold start takes 10 min, else 2 h
+    source: str
+
+
+@dataclass(frozen=True)
+class Tier:
+    """An urgency class. `ttft_slo_s` is None where only the deadline counts."""
+
+    is_interactive: bool
+    deadline_s: float
+    attainment_target_share: float
+    source: str
+    ttft_slo_s: float | None = None
+
+
+@dataclass(frozen=True)
+class LatencyProfile:
+    """Seconds of one (llm, gpu, tensor-parallel degree): knots, linear between them (models/latency.py)."""
+
+    llm: str
+    gpu: str
+    tensor_parallel: int
+    prefill_tokens: tuple[int, ...]
+    prefill_s: tuple[float, ...]
+    decode_batch: tuple[int, ...]
+    decode_s: tuple[float, ...]  # one step without KV cache, at each batch size
+    decode_per_kv_token_s: float
+    median_error_share: float | None  # held-out; None for a roofline estimate
+    source: str
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Everything in data/catalogue. Codes in arrays are positions in these mappings, in file order."""
+
+    gpus: Mapping[str, Gpu]
+    llms: Mapping[str, Llm]
+    regions: Mapping[str, Region]
+    tiers: Mapping[str, Tier]
+    latency: tuple[LatencyProfile, ...]
+
+    def profile(self, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:
+        """The latency profile of a deployment; ConfigError where nobody measured or estimated it."""
+        for profile in self.latency:
+            if (profile.llm, profile.gpu, profile.tensor_parallel) == (llm, gpu, tensor_parallel):
+                return profile
+        known = ", ".join(f"{p.llm} on {p.tensor_parallel} x {p.gpu}" for p in self.latency)
+        raise ConfigError(
+            f"data/catalogue/latency.toml has no profile of {llm} on {tensor_parallel} x {gpu}; it has {known}. "
+            "Choose one of these in [fleet.deployments] or add a [[profile]]."
+        )
+
+
+def load_catalogue(folder: Path = CATALOGUE_DIR) -> Catalogue:
+    """Read the five files of the catalogue."""
+
+    def table(name: str, cls: type) -> Any:
+        path = folder / f"{name}.toml"
+        return {key: build(cls, value, f"{path.name} [{key}]") for key, value in read_toml(path).items()}
+
+    profiles = read_toml(folder / "latency.toml").get("profile", [])
+    catalogue = Catalogue(
+        gpus=table("gpus", Gpu),
+        llms=table("llms", Llm),
+        regions=table("regions", Region),
+        tiers=table("tiers", Tier),
+        latency=tuple(
+            build(LatencyProfile, value, f"latency.toml [[profile]] {n + 1}")
+            for n, value in enumerate(profiles)
+        ),
+    )
+    for name, region in catalogue.regions.items():
+        where = f"regions.toml [{name}]"
+        for other in (*region.preference, *region.network_s):
+            require_known(other, catalogue.regions, "region", where)
+        for gpu in region.cap_gpus:
+            require_known(gpu, catalogue.gpus, "gpu", where)
+    return catalogue
+
+
+# --- the run configuration -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TraceConfig:
+    """Which trace to run on. With [trace.office] or [trace.tiled] it is made; else it was landed under `name`."""
+
+    name: str
+    first_day: date
+    days: int  # the last one is replayed, the ones before are history
+    seed: int
+    office: OfficeTraffic | None = None
+    tiled: TiledTraffic | None = None
+
+    @property
+    def replay_day(self) -> date:
+        """The last day of the trace: the one that is replayed when no date is given."""
+        return self.first_day + timedelta(days=self.days - 1)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """How one instance of an llm is built: `tensor_parallel` GPUs of one type."""
+
+    gpu: str
+    tensor_parallel: int
+
+
+@dataclass(frozen=True)
+class FleetConfig:
+    """The captive fleet: what an instance of each llm is, and how many there may be per endpoint."""
+
+    deployments: Mapping[str, Deployment]
+    instances_at_start: int
+    min_instances: int
+    max_instances: int
+    kv_memory_share: float  # of a GPU's memory that weights and KV cache may fill
+    max_batch: int  # requests in a batch
+    max_prefill_tokens: int  # tokens in one prefill step
+
+
+@dataclass(frozen=True)
+class ForecastConfig:
+    """What is forecast, how often, and by which methods; the plan reads `method`."""
+
+    method: str
+    methods: tuple[str, ...]
+    bucket_minutes: int
+    history_days: int
+    niw_buffer_share: float  # of the last hour's niw load, added to the forecast (SageServe 6.3)
+
+
+@dataclass(frozen=True)
+class PlanConfig:
+    """The hourly programme (SageServe 5)."""
+
+    solver: str
+    epsilon: float  # share of its own peak that a region must be able to serve
+    capacity_share: float  # of an instance's measured capacity that a plan counts on
+    gap_share: float
+    time_limit_s: float
+
+
+@dataclass(frozen=True)
+class ReplayConfig:
+    """The replay's thresholds and clocks (SageServe 4, 6.1, 6.2, 6.4, 7.1)."""
+
+    policies: tuple[str, ...]
+    route_utilisation_share: float
+    scale_out_share: float
+    scale_in_share: float
+    cooldown_s: float
+    monitor_s: float
+    niw_pull_one_share: float
+    niw_pull_two_share: float
+    niw_priority_age_s: float
+    boot_spot_s: float  # median; draws are between half of it and boot_spot_max_s
+    boot_spot_max_s: float
+    boot_local_s: float
+    boot_remote_s: float
+    surge_ratio: float  # LT-UA: observed over forecast load from which it may pass its target
+    slump_ratio: float
+    correction_minutes: int  # LT-UA: the last minutes of the hour in which it may
+
+
+@dataclass(frozen=True)
+class Config:
+    """One file of data/config: a trace, a fleet, and how to forecast, plan and replay."""
+
+    trace: TraceConfig
+    fleet: FleetConfig
+    forecast: ForecastConfig
+    plan: PlanConfig
+    replay: ReplayConfig
+
+
+def load_config(name: str, catalogue: Catalogue, folder: Path = CONFIG_DIR) -> Config:
+    """Read a run configuration by name ("office") or by path ("my/run.toml")."""
+    path = Path(name) if name.endswith(".toml") else folder / f"{name}.toml"
+    config: Config = build(Config, read_toml(path), path.name)
+    for llm, deployment in config.fleet.deployments.items():
+        require_known(llm, catalogue.llms, "llm", f"{path.name} [fleet.deployments]")
+        catalogue.profile(llm, deployment.gpu, deployment.tensor_parallel)
+    for tier in catalogue.tiers:
+        require_known(tier, TIERS, "tier", "tiers.toml")
+    return config
+
+
+# --- reading -------------------------------------------------------------------------------------------
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Parse a TOML file; ConfigError where it is absent or is not TOML."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        there = ", ".join(sorted(p.stem for p in path.parent.glob("*.toml"))) or "none"
+        raise ConfigError(f"There is no file {path.name} in {path.parent}; there is: {there}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path.name} is not valid TOML: {error}. Mend that line.") from error
+
+
+def require_known(name: str, known: Mapping[str, Any] | typing.Iterable[str], what: str, where: str) -> None:
+    """Refuse a name that the catalogue does not have, with the nearest one that it has."""
+    names = list(known)
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(names)}."
+        raise ConfigError(f"{where}: unknown {what} {name!r}. {hint}")
+
+
+def build(cls: type, values: Any, where: str) -> Any:
+    """Build the frozen dataclass `cls` from a parsed table, refusing unknown, missing and mistyped keys."""
+    if not isinstance(values, dict):
+        raise ConfigError(f"{where}: got {values!r}, needed a table of {cls.__name__}.")
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    for key in values:
+        require_known(key, fields, "key", where)
+    hints = typing.get_type_hints(cls)
+    built = {}
+    for name, spec in fields.items():
+        optional = types.NoneType in typing.get_args(hints[name])
+        if name in values:
+            built[name] = convert(hints[name], values[name], f"{where} {name}")
+        elif optional:
+            built[name] = None
+        elif spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING:
+            raise ConfigError(f"{where}: the key {name!r} is missing. Add it.")
+    return cls(**built)
+
+
+def convert(hint: Any, value: Any, where: str) -> Any:
+    """Check `value` against a type hint of the catalogue; tables and lists are converted all the way down."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if types.NoneType in args:
+        return convert(next(a for a in args if a is not types.NoneType), value, where)
+    if dataclasses.is_dataclass(hint):
+        return build(typing.cast(type, hint), value, where)
+    if origin is tuple and isinstance(value, list):
+        return tuple(convert(args[0], item, where) for item in value)
+    if origin is not None and issubclass(origin, Mapping) and isinstance(value, dict):
+        return {key: convert(args[1], item, f"{where}.{key}") for key, item in value.items()}
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if hint is Any or (
+        isinstance(hint, type) and isinstance(value, hint) and isinstance(value, bool) == (hint is bool)
+    ):
+        return value
+    wanted = getattr(hint, "__name__", str(hint))
+    raise ConfigError(f"{where}: got {value!r}, needed {wanted}.")

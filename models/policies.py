@@ -1,0 +1,25 @@
+"""The scaling policies that the replay judges: whose plan they follow and how they react."""
+
+from typing import NamedTuple
+
+
+class Policy(NamedTuple):
+    """A row of the scoreboard: a plan (or none) and the scaling rule that turns it into instances."""
+
+    plan: str | None  # "peak", "forecast", "truth", or None where nothing is planned
+    scaling: str  # one of models.replay.scale.SCALINGS
+    what: str
+
+
+POLICIES = {
+    "static": Policy("peak", "follow", "one fleet, sized for the peak of the history, never changed"),
+    "reactive": Policy(
+        None, "reactive", "unified reactive (SageServe 4): out above 70 %, in below 30 % memory"
+    ),
+    "lt_i": Policy("forecast", "follow", "LT-I (SageServe 6.4): the hourly plan, at once"),
+    "lt_u": Policy("forecast", "lt_u", "LT-U (SageServe 6.4): towards the plan when memory says so"),
+    "lt_ua": Policy(
+        "forecast", "lt_ua", "LT-UA (SageServe 6.4): LT-U, past the plan when the forecast failed"
+    ),
+    "clairvoyant": Policy("truth", "follow", "the hourly plan made from the true demand of the hour"),
+}

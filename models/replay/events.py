@@ -1,0 +1,75 @@
+"""What happens next, and in which order when two things happen at the same instant.
+
+The order, declared once: a control tick (the hour, decided in Python) comes first, then the monitor
+tick, then arrivals in the order of the trace, then instances by slot. Each slot has one pending event
+and stands in one binary heap, so nothing is ever stale and idle instances cost nothing.
+"""
+
+import numpy as np
+
+from models.replay.compiled import compiled
+from models.replay.state import State
+
+
+@compiled
+def is_before(state: State, a: int, b: int) -> bool:
+    """Whether slot a's event comes before slot b's: by time, then by slot."""
+    return state.event_s[a] < state.event_s[b] or (state.event_s[a] == state.event_s[b] and a < b)
+
+
+@compiled
+def reschedule(state: State, slot: int, at_s: float) -> None:
+    """Move the slot's event to `at_s` and the slot to its place in the heap."""
+    state.event_s[slot] = at_s
+    heap, place, size = state.heap, state.place, state.heap.size
+    here = place[slot]
+    while here > 0:  # up
+        parent = (here - 1) >> 1
+        if not is_before(state, slot, heap[parent]):
+            break
+        heap[here] = heap[parent]
+        place[heap[here]] = here
+        here = parent
+    while True:  # down
+        child = 2 * here + 1
+        if child >= size:
+            break
+        if child + 1 < size and is_before(state, heap[child + 1], heap[child]):
+            child += 1
+        if not is_before(state, heap[child], slot):
+            break
+        heap[here] = heap[child]
+        place[heap[here]] = here
+        here = child
+    heap[here] = slot
+    place[slot] = here
+
+
+@compiled
+def push_key(keys: np.ndarray, size: int, key: int) -> None:
+    """Add `key` to the min-heap keys[:size]."""
+    here = size
+    while here > 0 and keys[(here - 1) >> 1] > key:
+        keys[here] = keys[(here - 1) >> 1]
+        here = (here - 1) >> 1
+    keys[here] = key
+
+
+@compiled
+def drop_key(keys: np.ndarray, size: int, at: int) -> None:
+    """Remove the key at position `at` of the min-heap keys[:size]."""
+    while at > 0:  # carry the hole to the top ...
+        keys[at] = keys[(at - 1) >> 1]
+        at = (at - 1) >> 1
+    last = keys[size - 1]
+    while True:  # ... and let the last key sink from there
+        child = 2 * at + 1
+        if child >= size - 1:
+            break
+        if child + 1 < size - 1 and keys[child + 1] < keys[child]:
+            child += 1
+        if keys[child] >= last:
+            break
+        keys[at] = keys[child]
+        at = child
+    keys[at] = last

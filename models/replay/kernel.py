@@ -1,0 +1,142 @@
+"""The replay kernel: from one event to the next, and what each event does.
+
+Cost grows with requests, not with tokens or simulated time: a request meets its arrival, the cut of the
+stretch it joins, the end of its prefill and its finish; an idle instance has no events at all.
+"""
+
+from models.replay.batch import begin, end_prefill, end_stretch
+from models.replay.compiled import compiled
+from models.replay.memory import integrate_kv
+from models.replay.queue import push_back
+from models.replay.route import pull_niw, release_aged_niw, route, take_stranded
+from models.replay.scale import (
+    FOLLOW,
+    account_instance,
+    change_status,
+    donate_when_empty,
+    follow_targets,
+    react,
+)
+from models.replay.state import (
+    ARRIVED,
+    BOOTING,
+    DECODE,
+    DRAINING,
+    ENDED,
+    EVENTS,
+    HOUR,
+    IDLE,
+    MONITOR,
+    NEVER,
+    NIW,
+    NOBODY,
+    NOW,
+    PREFILL,
+    RUNNING,
+    SERVING,
+    Fleet,
+    Rules,
+    State,
+    Trace,
+)
+
+
+@compiled
+def advance(
+    trace: Trace, fleet: Fleet, rules: Rules, state: State, until_s: float, until_ended: bool
+) -> None:
+    """Run every event before `until_s`; with `until_ended` stop as soon as every request has ended."""
+    requests = trace.arrival_s.size
+    while not (until_ended and state.counts[ENDED] == requests):
+        arrived = state.counts[ARRIVED]
+        arrival_s = trace.arrival_s[arrived] if arrived < requests else NEVER
+        slot = state.heap[0]
+        now = min(arrival_s, state.event_s[slot], state.clock[MONITOR])
+        if now >= until_s:
+            break
+        state.clock[NOW] = now
+        state.counts[EVENTS] += 1
+        if state.clock[MONITOR] == now:
+            monitor(trace, fleet, rules, state, now)
+        elif arrival_s == now:
+            state.counts[ARRIVED] += 1
+            arrive(trace, fleet, rules, state, arrived, now)
+        else:
+            work(trace, fleet, rules, state, slot, now)
+
+
+@compiled
+def account(fleet: Fleet, state: State, now: float) -> None:
+    """Count instance time and KV areas up to now."""
+    state.clock[NOW] = now
+    for slot in range(state.status.size):
+        account_instance(fleet, state, slot, now)
+    for endpoint in range(state.kv_used.size):
+        integrate_kv(state, endpoint, now)
+
+
+@compiled
+def start_hour(fleet: Fleet, rules: Rules, state: State, now: float) -> None:
+    """The control tick: state.target and state.forecast_tokens_per_s are those of the hour that begins."""
+    state.clock[HOUR] = now
+    state.seen_tokens[:] = 0
+    if rules.scaling == FOLLOW:
+        follow_targets(fleet, state, now)
+
+
+@compiled
+def monitor(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) -> None:
+    """What must happen even when no request arrives: scaling, ageing, signals of spare memory."""
+    state.clock[MONITOR] += rules.monitor_s
+    if rules.scaling == FOLLOW:
+        follow_targets(fleet, state, now)
+    for llm in range(state.niw_head.size):
+        release_aged_niw(trace, fleet, rules, state, llm, now)
+    for endpoint in range(state.kv_used.size):
+        react(fleet, rules, state, endpoint, now)
+        pull_niw(trace, fleet, rules, state, endpoint, now)
+
+
+@compiled
+def arrive(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, now: float) -> None:
+    """A request enters: interactive ones are routed at once, the others wait at the queue manager."""
+    llm, origin = trace.llm[request], trace.region[request]
+    regions = fleet.preference.shape[0]
+    if trace.input_tokens[request] + trace.output_tokens[request] > fleet.kv_capacity[llm]:
+        state.refused[request] = True
+        state.counts[ENDED] += 1
+    elif trace.tier[request] == NIW:
+        push_back(state, state.niw_head, state.niw_tail, llm, request)
+        for rank in range(regions):
+            region = fleet.preference[origin, rank]
+            if region == NOBODY or state.niw_head[llm] == NOBODY:
+                break
+            pull_niw(trace, fleet, rules, state, llm * regions + region, now)
+    else:
+        state.seen_tokens[llm * regions + origin] += trace.input_tokens[request]
+        endpoint = route(trace, fleet, rules, state, request, now)
+        if endpoint != NOBODY:
+            react(fleet, rules, state, endpoint, now)
+
+
+@compiled
+def work(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
+    """An instance has booted or reached the end of a prefill or a stretch; then it begins what is next."""
+    phase, changed = state.phase[slot], False
+    state.counts[RUNNING] = slot
+    state.phase[slot] = IDLE
+    if state.status[slot] == BOOTING:
+        change_status(fleet, state, slot, SERVING, now)
+        take_stranded(trace, fleet, rules, state, fleet.llm[slot], now)
+        changed = True
+    elif phase == PREFILL:
+        end_prefill(trace, fleet, state, slot, now)
+        changed = True
+    elif phase == DECODE:
+        changed = end_stretch(trace, fleet, state, slot, now)
+    if changed and state.status[slot] == SERVING:
+        pull_niw(trace, fleet, rules, state, fleet.endpoint[slot], now)
+    begin(trace, fleet, rules, state, slot, now)
+    if state.status[slot] == DRAINING:
+        donate_when_empty(fleet, state, slot, now)
+    state.counts[RUNNING] = NOBODY

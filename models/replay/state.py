@@ -1,0 +1,138 @@
+"""What a replay reads and what it changes: named arrays, with shape, type and unit of each.
+
+R requests, N instance slots, L llms, G regions, P GPU types, E = L*G endpoints (endpoint = llm*G + region),
+B requests in the largest batch, T tiers. Slots `slots[e]` to `slots[e+1]-1` belong to endpoint e.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from models.latency import LatencyTables
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+NOBODY = -1
+NEVER = np.inf
+TIERS = 3
+NIW = 2  # position in models.catalogue.TIERS
+
+# The life of an instance. GPU time is counted by these, less GONE.
+GONE, SERVING, BOOTING, DRAINING, DONATED = range(5)
+STATES = ("serving", "booting", "draining", "donated")
+
+# What an instance is doing between two of its events.
+IDLE, PREFILL, DECODE = range(3)
+
+# Fields of State.clock (float64) and State.counts (int64): scalars that change live in arrays.
+NOW, MONITOR, HOUR = range(3)
+ARRIVED, ENDED, ADMITTED, BOOTED, RUNNING, EVENTS = range(6)
+
+
+class Trace(NamedTuple):
+    """The requests, sorted by arrival; ties in this order."""
+
+    arrival_s: Floats  # (R,)
+    region: npt.NDArray[np.int16]  # (R,) origin
+    llm: npt.NDArray[np.int16]  # (R,)
+    tier: npt.NDArray[np.int16]  # (R,) position in TIERS
+    input_tokens: npt.NDArray[np.int32]  # (R,)
+    output_tokens: npt.NDArray[np.int32]  # (R,)
+
+
+class Fleet(NamedTuple):
+    """What does not change while a replay runs."""
+
+    slots: Ints  # (E+1,) first slot of each endpoint
+    endpoint: Ints  # (N,) endpoint of each slot
+    llm: Ints  # (N,) llm of each slot
+    kv_capacity: Ints  # (L,) KV tokens that fit beside the weights
+    gpu: Ints  # (L,) GPU type of an instance
+    gpus: Ints  # (L,) GPUs of an instance
+    cap_gpus: Ints  # (G, P) GPUs that the region may hold
+    instances_at_start: int  # of each endpoint; those that do not serve at the start are donated
+    min_instances: int
+    max_instances: int
+    max_batch: int
+    max_prefill_tokens: int
+    preference: Ints  # (G, G) regions that may serve a region's requests, best first; NOBODY ends a row
+    network_s: Floats  # (G, G) added when a request of the first is served in the second
+    boot_cold_s: Floats  # (E,)
+    boot_spot_s: Floats  # (D,) draws, used in turn
+    latency: LatencyTables  # rows are llms
+
+
+class Rules(NamedTuple):
+    """Thresholds, clocks and codes of the policies."""
+
+    scaling: int
+    route_utilisation_share: float
+    scale_out_share: float
+    scale_in_share: float
+    cooldown_s: float
+    monitor_s: float
+    niw_pull_one_share: float
+    niw_pull_two_share: float
+    niw_priority_age_s: float
+    surge_ratio: float
+    slump_ratio: float
+    correction_s: float  # LT-UA: from this many seconds into the hour
+    steps_per_event: int  # 1 plays every decode step (the check on leaping); ALL_STEPS leaps
+
+
+ALL_STEPS = 1 << 60
+
+
+class State(NamedTuple):
+    """Everything that changes. Saving these arrays saves the replay."""
+
+    clock: Floats  # (3,) NOW, MONITOR: next monitor tick, HOUR: start of the hour
+    counts: Ints  # (6,) ARRIVED, ENDED requests, ADMITTED, BOOTED instances, RUNNING: slot at work, EVENTS
+    # requests
+    next: npt.NDArray[np.int32]  # (R,) the one behind it in whatever list it stands in
+    generated: npt.NDArray[np.int32]  # (R,) output tokens made before the last preemption
+    admitted: Ints  # (R,) turn of its latest admission
+    served_by: npt.NDArray[np.int32]  # (R,) slot
+    preemptions: npt.NDArray[np.int32]  # (R,)
+    refused: npt.NDArray[np.bool_]  # (R,) larger than the memory of any instance
+    first_token_s: Floats  # (R,) NaN until then; without network
+    finish_s: Floats  # (R,) NaN until then; without network
+    # instances
+    status: Ints  # (N,) GONE ... DONATED
+    since_s: Floats  # (N,) GPU time is accounted up to here
+    event_s: Floats  # (N,) its next event, NEVER if none
+    heap: Ints  # (N,) slots, a binary heap by (event_s, slot)
+    place: Ints  # (N,) where a slot stands in the heap
+    phase: Ints  # (N,) IDLE, PREFILL, DECODE
+    base_s: Floats  # (N,) when its decode stretch began
+    steps: Ints  # (N,) decode steps made before base_s
+    stretch: Ints  # (N,) decode steps that it will have made at event_s
+    batch: Ints  # (N,) requests in the decode batch
+    kv: Ints  # (N,) KV tokens held at base_s
+    kv_seen: Ints  # (N,) KV tokens as of its last batch change: what the utilisation counts
+    finish_key: Ints  # (N, B) heap of (finish step << 32 | request) of the decode batch
+    prefill_head: Ints  # (N,) requests being prefilled, linked
+    look: npt.NDArray[np.bool_]  # (N,) whether its queue is worth a look at the next step boundary
+    head: Ints  # (N, T) waiting requests, a linked list per tier
+    tail: Ints  # (N, T)
+    load: Ints  # (N,) input + output tokens of the requests assigned and not finished
+    # endpoints
+    instances: Ints  # (E, 5) instances by status
+    used_gpus: Ints  # (G, P) GPUs of all instances that are not GONE
+    kv_used: Ints  # (E,) kv_seen over the serving instances
+    kv_room: Ints  # (E,) KV capacity over the serving instances
+    kv_since_s: Floats  # (E,) the two areas are integrated up to here
+    kv_used_area: Floats  # (E,) token-seconds
+    kv_room_area: Floats  # (E,) token-seconds
+    cooldown_s: Floats  # (E,) no scaling before this time
+    target: Ints  # (E,) instances that the plan wants
+    forecast_tokens_per_s: Floats  # (E,) interactive input tokens of this hour
+    seen_tokens: Ints  # (E,) interactive input tokens that arrived from the region in this hour
+    instance_s: Floats  # (E, 4) instance-seconds in STATES
+    # held requests, per llm
+    niw_head: Ints  # (L,) non-interactive ones at the queue manager
+    niw_tail: Ints  # (L,)
+    stranded_head: Ints  # (L,) those that found no serving instance anywhere
+    stranded_tail: Ints  # (L,)

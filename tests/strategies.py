@@ -1,0 +1,102 @@
+"""Hypothesis strategies: small fleets and traces on a binary time grid, so that ties really happen."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from models.latency import LatencyTables
+from models.replay.state import ALL_STEPS, Fleet, Rules, Trace
+
+GRID_S = 0.25
+LLMS, REGIONS, HOURS, HOUR_S = 2, 2, 2, 64.0
+ENDPOINTS = LLMS * REGIONS
+
+
+def binary_latency(max_batch: int) -> LatencyTables:
+    """Two llms whose every latency is a multiple of 1/1024 s, so that sums are exact in any order."""
+    knots = np.array([[0.0, 8.0, 16.0, 32.0], [0.0, 8.0, 16.0, 32.0]])
+    seconds = np.array([[0.5, 0.5, 1.0, 2.5], [0.25, 0.25, 0.75, 1.5]])
+    slope = np.hstack([np.diff(seconds) / np.diff(knots), [[3 / 32], [3 / 64]]])
+    batch = np.arange(max_batch + 1)
+    decode = np.vstack([0.25 + batch / 8, 0.125 + batch / 16])
+    return LatencyTables(knots, seconds, slope, decode, np.vstack([batch / 1024, 0 * batch / 1.0]))
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> Fleet:
+    """Two llms in two regions, with little memory and few GPUs, so that every limit is met."""
+    most = draw(st.integers(1, 4))
+    least = draw(st.integers(0, 1))
+    at_start = draw(st.integers(least, most))
+    preference = draw(st.sampled_from([[[0, 1], [1, 0]], [[0, 1], [0, 1]], [[0, -1], [1, 0]]]))
+    gpus = draw(st.sampled_from([[1, 1], [2, 1], [1, 2]]))
+    tight = at_start * sum(gpus) + draw(st.integers(0, 3))
+    max_batch = 4
+    return Fleet(
+        slots=np.arange(ENDPOINTS + 1) * most,
+        endpoint=np.repeat(np.arange(ENDPOINTS), most),
+        llm=np.repeat(np.arange(LLMS), most * REGIONS),
+        kv_capacity=np.array(draw(st.sampled_from([[24, 40], [32, 64], [64, 1000]]))),
+        gpu=np.zeros(LLMS, np.int64),
+        gpus=np.array(gpus),
+        cap_gpus=np.full((REGIONS, 1), tight),
+        instances_at_start=at_start,
+        min_instances=least,
+        max_instances=most,
+        max_batch=max_batch,
+        max_prefill_tokens=draw(st.sampled_from([8, 24])),
+        preference=np.array(preference),
+        network_s=np.array([[0.0, 0.5], [0.5, 0.0]]),
+        boot_cold_s=np.array([8.0, 8.0, 6.0, 60.0]),
+        boot_spot_s=np.array([1.0, 2.5, 0.75]),
+        latency=binary_latency(max_batch),
+    )
+
+
+@st.composite
+def rules(draw: st.DrawFn, scaling: int) -> Rules:
+    """Thresholds that are met often, clocks that tick often."""
+    return Rules(
+        scaling=scaling,
+        route_utilisation_share=draw(st.sampled_from([0.25, 0.5, 0.75])),
+        scale_out_share=draw(st.sampled_from([0.25, 0.5, 0.75])),
+        scale_in_share=draw(st.sampled_from([0.125, 0.25])),
+        cooldown_s=draw(st.sampled_from([1.0, 8.0])),
+        monitor_s=draw(st.sampled_from([2.0, 16.0])),
+        niw_pull_one_share=0.5,
+        niw_pull_two_share=0.25,
+        niw_priority_age_s=draw(st.sampled_from([4.0, 1000.0])),
+        surge_ratio=2.0,
+        slump_ratio=0.5,
+        correction_s=32.0,
+        steps_per_event=ALL_STEPS,
+    )
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> Trace:
+    """Up to some dozens of requests in clusters: at the start, in the last 20 minutes, about the hour."""
+    row = st.tuples(
+        st.sampled_from([0.0, 32.0, 60.0]),
+        st.integers(0, 100),
+        st.integers(0, REGIONS - 1),
+        st.integers(0, LLMS - 1),
+        st.integers(0, 2),
+        st.integers(1, 30),
+        st.integers(1, 14),
+    )
+    rows = sorted(draw(st.lists(row, min_size=1, max_size=40)), key=lambda r: r[0] + r[1] * GRID_S)
+    columns = list(zip(*rows, strict=True))
+    arrival_s = np.array(columns[0]) + np.array(columns[1]) * GRID_S
+    return Trace(
+        arrival_s,
+        *(np.array(c, np.int16) for c in columns[2:5]),
+        *(np.array(c, np.int32) for c in columns[5:7]),
+    )
+
+
+def plans() -> st.SearchStrategy[tuple[list[list[int]], list[list[float]], list[int]]]:
+    """(targets, forecasts, start) of HOURS hours."""
+    counts = st.lists(st.integers(0, 4), min_size=ENDPOINTS, max_size=ENDPOINTS)
+    loads = st.lists(st.sampled_from([0.0, 0.0625, 8.0]), min_size=ENDPOINTS, max_size=ENDPOINTS)
+    hours = {"min_size": HOURS, "max_size": HOURS}
+    return st.tuples(st.lists(counts, **hours), st.lists(loads, **hours), counts)
