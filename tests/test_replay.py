@@ -14,7 +14,7 @@ from models.replay.state import Fleet, Rules, Trace
 
 HOUR_S = strategies.HOUR_S
 HORIZON_S = strategies.HOURS * HOUR_S
-slowly = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+slowly = settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @st.composite

@@ -65,9 +65,13 @@ def route(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, 
 
 @compiled
 def take_stranded(trace: Trace, fleet: Fleet, rules: Rules, state: State, llm: int, now: float) -> None:
-    """Route the requests that waited for any instance of their llm to serve."""
-    while state.stranded_head[llm] != NOBODY:
-        route(trace, fleet, rules, state, pop_front(state, state.stranded_head, llm), now)
+    """Route the requests that waited for an instance of their llm; some may have to wait for another region."""
+    request = state.stranded_head[llm]
+    state.stranded_head[llm] = NOBODY
+    while request != NOBODY:
+        behind = state.next[request]
+        route(trace, fleet, rules, state, request, now)
+        request = behind
 
 
 @compiled
