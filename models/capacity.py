@@ -1,0 +1,80 @@
+"""What an instance sustains within its SLO: the theta of the plans, measured by the replay itself."""
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from models.catalogue import Catalogue, Config, Deployment, Region
+from models.replay.fleet import make_fleet, make_rules
+from models.replay.run import Drive, replay
+from models.replay.state import Fleet, Trace
+
+REQUESTS = 4_000  # per trial: the 95th percentile of TTFT is then known within some per cent
+INSTANCES = 4  # a small endpoint, because load is shared: one instance alone would look worse than it is
+HALVINGS = 12  # of the bracket, to a thousandth of the rate
+IDLE_PER_S = 1e-3  # so slow that no request meets another
+
+
+def capacity_tokens_per_s(
+    llm: str,
+    deployment: Deployment,
+    catalogue: Catalogue,
+    config: Config,
+    input_tokens: npt.NDArray[np.int32],
+    output_tokens: npt.NDArray[np.int32],
+) -> float:
+    """Input tokens/s that one instance serves with enough first tokens within the strictest SLO.
+
+    Bisection over the rate of Poisson arrivals, at an endpoint of INSTANCES whose requests are drawn from
+    the given mix. Enough is the tier's attainment target times what an idle fleet attains: a prompt too
+    long for its SLO on an empty instance says nothing about load.
+
+    Parameters
+    ----------
+    input_tokens, output_tokens : shape (n,), the interactive requests of the llm
+
+    Raises
+    ------
+    ValueError : an empty mix
+    """
+    if input_tokens.size == 0:
+        raise ValueError(f"No interactive request of {llm} to measure its capacity with. Give some history.")
+    slo_s, target_share = min(
+        (t.ttft_slo_s, t.attainment_target_share) for t in catalogue.tiers.values() if t.ttft_slo_s is not None
+    )
+    rng = np.random.default_rng(0xCA9)
+    picks, gaps = rng.integers(0, input_tokens.size, REQUESTS), rng.exponential(1.0, REQUESTS)
+    nobody = np.zeros(REQUESTS, np.int16)
+    fleet, rules = trial_fleet(llm, deployment, catalogue, config), make_rules(config.replay, "follow")
+
+    def attained_share(requests_per_s: float) -> float:
+        arrival_s = np.cumsum(gaps) / requests_per_s
+        trace = Trace(arrival_s, nobody, nobody, nobody, input_tokens[picks], output_tokens[picks])
+        until_s = float(arrival_s[-1]) + 1.0
+        outcome = replay(trace, fleet, Drive(np.full((1, 1), INSTANCES), hour_s=until_s), rules, until_s)
+        return float(np.mean(outcome.first_token_s - arrival_s <= slo_s))
+
+    target_share *= attained_share(IDLE_PER_S)
+    low, high = IDLE_PER_S, 1.0
+    while attained_share(high) >= target_share:
+        low, high = high, 2 * high
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if attained_share(middle) >= target_share else (low, middle)
+    return low * float(input_tokens[picks].mean()) / INSTANCES
+
+
+def trial_fleet(llm: str, deployment: Deployment, catalogue: Catalogue, config: Config) -> Fleet:
+    """One endpoint of INSTANCES instances of `llm` that always serve."""
+    cap_gpus = {deployment.gpu: INSTANCES * deployment.tensor_parallel}
+    here = Region(("here",), {}, cap_gpus, (), "the one region of a trial")
+    alone = dataclasses.replace(catalogue, llms={llm: catalogue.llms[llm]}, regions={"here": here})
+    fixed = dataclasses.replace(
+        config.fleet,
+        deployments={llm: deployment},
+        instances_at_start=INSTANCES,
+        min_instances=INSTANCES,
+        max_instances=INSTANCES,
+    )
+    return make_fleet(alone, fixed, config.replay, seed=0)
