@@ -1,0 +1,177 @@
+"""What theory says of a replay: queueing laws, closed forms, scaling of time, conservation, clear errors."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import theory
+
+from models.latency import LatencyTables
+from models.replay.run import FINISHED, REFUSED, Drive, Outcome, replay
+from models.replay.scale import FOLLOW, REACTIVE
+from models.replay.state import ALL_STEPS, DONATED, SERVING, Fleet, Rules, Trace
+
+PREFILL_S_PER_TOKEN = 1 / 1024
+DECODE_S, KV_S = 1 / 32, 1 / 65536
+
+
+def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> Fleet:
+    """One endpoint of `instances`; prefill is linear in tokens from 0 on."""
+    latency = LatencyTables(
+        np.array([[0.0, 1024.0]]),
+        np.array([[0.0, 1.0]]),
+        np.full((1, 2), PREFILL_S_PER_TOKEN),
+        np.full((1, max_batch + 1), DECODE_S),
+        np.full((1, max_batch + 1), KV_S),
+    )
+    fleet = Fleet(
+        slots=np.array([0, instances]),
+        endpoint=np.zeros(instances, np.int64),
+        llm=np.zeros(instances, np.int64),
+        kv_capacity=np.array([1_000_000]),
+        gpu=np.zeros(1, np.int64),
+        gpus=np.ones(1, np.int64),
+        cap_gpus=np.full((1, 1), instances),
+        instances_at_start=instances,
+        min_instances=1,
+        max_instances=instances,
+        max_batch=max_batch,
+        max_prefill_tokens=8192,
+        preference=np.zeros((1, 1), np.int64),
+        network_s=np.zeros((1, 1)),
+        boot_cold_s=np.full(1, 512.0),
+        boot_spot_s=np.array([64.0]),
+        latency=latency,
+    )
+    return fleet._replace(**changes)
+
+
+def some_rules(**changes: Any) -> Rules:
+    rules = Rules(FOLLOW, 0.7, 0.7, 0.3, 16.0, 16.0, 0.6, 0.5, 36_000.0, 5.0, 0.5, 2400.0, ALL_STEPS)
+    return rules._replace(**changes)
+
+
+def a_trace(arrival_s: Any, input_tokens: Any, output_tokens: Any, tier: int = 0) -> Trace:
+    arrival_s = np.asarray(arrival_s, dtype=np.float64)
+    zeros = np.zeros(arrival_s.size, np.int16)
+    tokens = (np.broadcast_to(t, arrival_s.shape).astype(np.int32) for t in (input_tokens, output_tokens))
+    return Trace(arrival_s, zeros, zeros, zeros + np.int16(tier), *tokens)
+
+
+def run(trace: Trace, fleet: Fleet, rules: Rules | None = None, **drive: Any) -> Outcome:
+    horizon_s = drive.pop("horizon_s", float(trace.arrival_s[-1]) + 1.0)
+    drive.setdefault("targets", np.full((1, 1), fleet.max_instances))
+    return replay(trace, fleet, Drive(hour_s=horizon_s, **drive), rules or some_rules(), horizon_s)
+
+
+@pytest.mark.parametrize("is_memoryless", [False, True], ids=["M/D/1", "M/M/1"])
+def test_mean_wait_is_that_of_queueing_theory(is_memoryless: bool) -> None:
+    """Invariant 8: one request at a time, service = its prefill; within 2 % of the formula."""
+    rng = np.random.default_rng(3)
+    rate, requests = 2.0, 400_000
+    tokens = rng.exponential(300, requests).astype(int) + 1 if is_memoryless else np.full(requests, 300)
+    trace = a_trace(np.cumsum(rng.exponential(1 / rate, requests)), tokens, 1)
+    outcome = run(trace, a_fleet(1))
+    service_s = tokens * PREFILL_S_PER_TOKEN
+    wait_s = outcome.first_token_s - trace.arrival_s - service_s
+    expected_s = theory.mean_wait_s(rate, service_s.mean(), np.square(service_s).mean())
+    assert wait_s.mean() == pytest.approx(expected_s, rel=0.02)
+
+
+def test_an_isolated_request_takes_its_prefill_and_its_steps() -> None:
+    outcome = run(a_trace([0.0, 1000.0], [100, 7], [50, 1]), a_fleet(1, max_batch=8))
+    steps = np.arange(49)
+    prefill_s = 100 * PREFILL_S_PER_TOKEN
+    assert outcome.first_token_s[0] == prefill_s
+    assert outcome.finish_s[0] == prefill_s + np.sum(DECODE_S + KV_S * (100 + steps))
+    assert outcome.first_token_s[1] == outcome.finish_s[1] == 1000.0 + 7 * PREFILL_S_PER_TOKEN
+
+
+def test_more_instances_never_raise_the_mean_wait() -> None:
+    rng = np.random.default_rng(5)
+    trace = a_trace(np.cumsum(rng.exponential(0.2, 20_000)), rng.integers(1, 900, 20_000), 20)
+    waits = [np.mean(run(trace, a_fleet(n, 8)).first_token_s - trace.arrival_s) for n in range(1, 9)]
+    assert all(more <= fewer for fewer, more in zip(waits, waits[1:], strict=False))
+
+
+@pytest.mark.parametrize("scaling", [FOLLOW, REACTIVE])
+def test_scaling_all_times_scales_all_results(scaling: int) -> None:
+    rng = np.random.default_rng(7)
+    trace = a_trace(
+        np.cumsum(rng.exponential(0.1, 3000)), rng.integers(1, 900, 3000), rng.integers(1, 90, 3000)
+    )
+    fleet, rules = a_fleet(6, 8, kv_capacity=np.array([3000])), some_rules(scaling=scaling)
+    once = run(trace, fleet, rules, horizon_s=512.0, start=[[2]])
+    c = 4.0
+    slow = fleet.latency._replace(
+        **{
+            name: getattr(fleet.latency, name) * c
+            for name in fleet.latency._fields
+            if name != "prefill_tokens"
+        }
+    )
+    fleet = fleet._replace(latency=slow, boot_cold_s=fleet.boot_cold_s * c, boot_spot_s=fleet.boot_spot_s * c)
+    rules = rules._replace(cooldown_s=16 * c, monitor_s=16 * c, niw_priority_age_s=36_000 * c)
+    scaled = run(
+        trace._replace(arrival_s=trace.arrival_s * c), fleet, rules, horizon_s=512.0 * c, start=[[2]]
+    )
+    np.testing.assert_array_equal(scaled.finish_s, once.finish_s * c)
+    np.testing.assert_allclose(scaled.instance_s, once.instance_s * c)
+    assert once.preemptions.sum() > 0
+
+
+def test_kv_memory_holds_one_long_request_at_a_time_and_refuses_what_never_fits() -> None:
+    """Invariant 3: two prompts of 600 do not fit in 1,000 tokens, so the second waits for the first."""
+    outcome = run(a_trace([0, 0, 0], [600, 600, 990], 11), a_fleet(1, 8, kv_capacity=np.array([1000])))
+    assert outcome.status.tolist() == [FINISHED, FINISHED, REFUSED]
+    assert outcome.first_token_s[1] == outcome.finish_s[0] + 600 * PREFILL_S_PER_TOKEN
+
+
+def test_scaling_in_donates_and_scaling_out_reclaims_after_the_boot_delay() -> None:
+    fleet = a_fleet(4, 8)
+    hours = replay(
+        a_trace([10.0], 100, 5), fleet, Drive([[[3]], [[1]], [[3]]], hour_s=1024.0), some_rules(), 3 * 1024.0
+    )
+    serving, booting, draining, donated = hours.instance_s[:, 0, 0, :].T
+    assert serving.tolist() == [3 * 1024, 1024, 1024 + 2 * (1024 - 64)]
+    assert booting.tolist() == [0, 0, 2 * 64]
+    assert donated.tolist() == [1024, 3 * 1024, 1024]
+    assert draining.sum() == 0
+
+
+def test_silence_scales_in_too() -> None:
+    """Decisions are made at monitor ticks, not only when a request arrives."""
+    outcome = run(
+        a_trace([0.0], 10, 2), a_fleet(4), some_rules(scaling=REACTIVE), horizon_s=1024.0, start=[[4]]
+    )
+    assert outcome.instance_s[0, 0, 0, SERVING - 1] < 1.1 * 1024
+    assert outcome.instance_s[0, 0, 0, DONATED - 1] > 2.9 * 1024
+
+
+def test_non_interactive_requests_wait_for_spare_memory() -> None:
+    """SageServe 6.2: above 60 % utilisation nothing is pulled; the same requests as iw_fast go at once."""
+    arrival_s = [0.0, 1.0]
+    fleet = a_fleet(1, 8, kv_capacity=np.array([1000]))
+    busy, late = a_trace(arrival_s, [700, 50], [200, 2]), np.array([0, 2], np.int16)
+    held = run(busy._replace(tier=late), fleet)
+    assert held.first_token_s[1] > held.finish_s[0]
+    assert run(busy, fleet).first_token_s[1] < held.finish_s[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"arrival_s": np.array([5.0, 1.0])}, "Request 1 of the trace .*arrivals must be sorted"),
+        ({"arrival_s": np.array([0.0, np.nan])}, "arrival_s must be finite"),
+        ({"output_tokens": np.array([1, 0], np.int32)}, "Request 1 .*output_tokens must be at least 1"),
+        ({"llm": np.array([0, 7], np.int16)}, "Request 1 .*llm must be below 1"),
+    ],
+)
+def test_a_bad_trace_is_refused_with_its_row(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        run(a_trace([0.0, 1.0], 1, 1)._replace(**change), a_fleet(1), horizon_s=10.0)
+
+
+def test_a_plan_of_the_wrong_shape_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"targets has shape \(2, 3\)"):
+        run(a_trace([0.0], 1, 1), a_fleet(1), targets=np.ones((2, 3)))
