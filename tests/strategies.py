@@ -12,12 +12,15 @@ ENDPOINTS = LLMS * REGIONS
 
 
 def binary_latency(max_batch: int) -> LatencyTables:
-    """Two llms whose every latency is a multiple of 1/1024 s, so that sums are exact in any order."""
+    """Two llms whose every latency is a multiple of 1/1024 s, so that sums are exact in any order.
+
+    The second one's steps and prefills last whole grid cells: its instances keep meeting at one instant.
+    """
     knots = np.array([[0.0, 8.0, 16.0, 32.0], [0.0, 8.0, 16.0, 32.0]])
-    seconds = np.array([[0.5, 0.5, 1.0, 2.5], [0.25, 0.25, 0.75, 1.5]])
-    slope = np.hstack([np.diff(seconds) / np.diff(knots), [[3 / 32], [3 / 64]]])
+    seconds = np.array([[0.5, 0.5, 1.0, 2.5], [0.25, 0.25, 0.25, 0.25]])
+    slope = np.hstack([np.diff(seconds) / np.diff(knots), [[3 / 32], [0.0]]])
     batch = np.arange(max_batch + 1)
-    decode = np.vstack([0.25 + batch / 8, 0.125 + batch / 16])
+    decode = np.vstack([0.25 + batch / 8, 0 * batch + GRID_S])
     return LatencyTables(knots, seconds, slope, decode, np.vstack([batch / 1024, 0 * batch / 1.0]))
 
 
@@ -62,8 +65,8 @@ def rules(draw: st.DrawFn, scaling: int) -> Rules:
         scale_in_share=draw(st.sampled_from([0.125, 0.25])),
         cooldown_s=draw(st.sampled_from([1.0, 8.0])),
         monitor_s=draw(st.sampled_from([2.0, 16.0])),
-        niw_pull_one_share=0.5,
-        niw_pull_two_share=0.25,
+        niw_pull_one_share=draw(st.sampled_from([0.5, 0.875])),
+        niw_pull_two_share=draw(st.sampled_from([0.25, 0.75])),
         niw_priority_age_s=draw(st.sampled_from([4.0, 1000.0])),
         surge_ratio=2.0,
         slump_ratio=0.5,
@@ -79,14 +82,14 @@ def traces(draw: st.DrawFn) -> Trace:
     The rows come from a drawn seed: lists drawn one by one are mostly too short for anything to queue.
     """
     rng = np.random.default_rng(draw(st.integers(0, 10_000)))
-    size = draw(st.integers(1, 60))
+    size = draw(st.integers(1, 80))
     busy_s = draw(st.sampled_from([4, 16, 30]))
     arrival_s = rng.choice([0.0, 32.0, 60.0], size) + rng.integers(0, busy_s / GRID_S, size) * GRID_S
     return Trace(
         np.sort(arrival_s),
         rng.integers(0, REGIONS, size).astype(np.int16),
         rng.integers(0, LLMS, size).astype(np.int16),
-        rng.integers(0, 3, size).astype(np.int16),
+        rng.choice([0, 1, 2, 2], size).astype(np.int16),
         rng.integers(1, 24, size).astype(np.int32),
         rng.integers(1, 16, size).astype(np.int32),
     )

@@ -14,7 +14,8 @@ from models.replay.state import Fleet, Rules, Trace
 
 HOUR_S = strategies.HOUR_S
 HORIZON_S = strategies.HOURS * HOUR_S
-slowly = settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+settings.register_profile("replay", deadline=None, suppress_health_check=list(HealthCheck))
+settings.load_profile("replay")
 
 
 @st.composite
@@ -36,7 +37,7 @@ def assert_same(a: Outcome, b: Outcome) -> None:
             np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
 
 
-@slowly
+@settings(max_examples=1500)
 @given(cases())
 def test_leaping_equals_stepping_equals_the_naive_twin(case: tuple[Trace, Fleet, Rules, Any]) -> None:
     """Invariant 7, and with it every mechanism: same events, same order, same numbers."""
@@ -72,7 +73,7 @@ def test_leaping_equals_stepping_equals_the_naive_twin(case: tuple[Trace, Fleet,
     np.testing.assert_array_equal(endpoints, spent)
 
 
-@slowly
+@settings(max_examples=300)
 @given(cases())
 def test_invariants_of_any_replay(case: tuple[Trace, Fleet, Rules, Any]) -> None:
     trace, fleet, rules, plan = case
