@@ -40,13 +40,13 @@ def capacity_tokens_per_s(
     """
     if input_tokens.size == 0:
         raise ValueError(f"No interactive request of {llm} to measure its capacity with. Give some history.")
-    slo_s, target_share = min(
-        (t.ttft_slo_s, t.attainment_target_share) for t in catalogue.tiers.values() if t.ttft_slo_s is not None
-    )
+    tiers = [t for t in catalogue.tiers.values() if t.ttft_slo_s is not None]
+    slo_s, target_share = min((t.ttft_slo_s, t.attainment_target_share) for t in tiers)
     rng = np.random.default_rng(0xCA9)
     picks, gaps = rng.integers(0, input_tokens.size, REQUESTS), rng.exponential(1.0, REQUESTS)
     nobody = np.zeros(REQUESTS, np.int16)
-    fleet, rules = trial_fleet(llm, deployment, catalogue, config), make_rules(config.replay, "follow")
+    fleet = trial_fleet(llm, deployment, catalogue, config)
+    rules = make_rules(catalogue, config.replay, "follow")
 
     def attained_share(requests_per_s: float) -> float:
         arrival_s = np.cumsum(gaps) / requests_per_s

@@ -119,7 +119,7 @@ class Catalogue:
                 return profile
         known = ", ".join(f"{p.llm} on {p.tensor_parallel} x {p.gpu}" for p in self.latency)
         raise ConfigError(
-            f"data/catalogue/latency.toml has no profile of {llm} on {tensor_parallel} x {gpu}; it has {known}. "
+            f"latency.toml has no profile of {llm} on {tensor_parallel} x {gpu}; it has {known}. "
             "Choose one of these in [fleet.deployments] or add a [[profile]]."
         )
 
@@ -156,7 +156,7 @@ def load_catalogue(folder: Path = CATALOGUE_DIR) -> Catalogue:
 
 @dataclass(frozen=True)
 class TraceConfig:
-    """Which trace to run on. With [trace.office] or [trace.tiled] it is made; else it was landed under `name`."""
+    """Which trace to run on: made by [trace.office] or [trace.tiled], else landed under `name`."""
 
     name: str
     first_day: date
@@ -219,6 +219,9 @@ class ReplayConfig:
     """The replay's thresholds and clocks (SageServe 4, 6.1, 6.2, 6.4, 7.1)."""
 
     policies: tuple[str, ...]
+    order: str  # of an instance's queue: fcfs, edf, pf or dpa
+    tau_p_s: float  # DPA: urgent when less than this is left to the first token's deadline
+    tau_n_s: float  # DPA: severely expired when the deadline is longer past than this
     route_utilisation_share: float
     scale_out_share: float
     scale_in_share: float

@@ -53,9 +53,10 @@ class Instance:
 
 
 class Replay:
-    def __init__(self, rows, fleet, rules, scaling, start):
+    def __init__(self, rows, fleet, rules, policies, start):
         self.requests = [Request(turn, *row) for turn, row in enumerate(rows)]
-        self.fleet, self.rules, self.scaling = fleet, rules, scaling
+        self.fleet, self.rules = fleet, rules
+        self.scaling, self.order = policies
         self.regions, self.llms = len(fleet.preference), len(fleet.gpus)
         self.endpoints = self.regions * self.llms
         self.instances = []
@@ -241,8 +242,7 @@ class Replay:
         instance.look = False
         capacity = self.fleet.kv_capacity[instance.endpoint // self.regions]
         while instance.waiting:
-            urgent = [r for r in instance.waiting if r.tier != NIW or self.aged(r, now)]
-            request = min(urgent or instance.waiting, key=lambda r: r.turn)
+            request = min(instance.waiting, key=lambda r: self.precedence(r, now))
             prompt = request.input_tokens + request.made
             members = len(instance.batch) + len(instance.joining) + 1
             if members > self.fleet.max_batch or instance.kv() + prompt + members > capacity:
@@ -259,6 +259,29 @@ class Replay:
             self.admissions += 1
             request.admitted = self.admissions
             instance.seen_kv = instance.kv()
+
+    def precedence(self, request, now):
+        """Who goes first, as a tuple: priority 0 before 1, then the policy's order, then arrival."""
+        due_s = request.arrival_s + float(self.rules.allowance_s[request.tier])
+        left_s = due_s - now
+        if request.tier == NIW and not self.aged(request, now):
+            return (1, 0, due_s if self.order == "edf" else 0, request.turn)
+        if self.order == "edf":
+            return (0, 0, due_s, request.turn)
+        if self.order == "pf":
+            return (0, request.tier != 0, 0, request.turn)
+        if self.order == "dpa":
+            is_fast = request.tier == 0
+            classes = [
+                left_s < -self.rules.tau_n_s,
+                is_fast and 0 <= left_s <= self.rules.tau_p_s,
+                not is_fast and 0 <= left_s <= self.rules.tau_p_s,
+                is_fast and left_s > self.rules.tau_p_s,
+                not is_fast and left_s > self.rules.tau_p_s,
+                -self.rules.tau_n_s <= left_s < 0,
+            ]
+            return (0, classes.index(True), 0, request.turn)
+        return (0, 0, 0, request.turn)
 
     def prefill_s(self, llm, tokens):
         latency = self.fleet.latency
@@ -369,10 +392,11 @@ class Replay:
             self.cooldown[endpoint] = now + rules.cooldown_s
 
 
-def replay(rows, fleet, rules, scaling, plan, horizon_s, tail_s, hour_s):
-    """Play `rows` of (arrival_s, region, llm, tier, input, output); plan = (targets, forecasts, start)."""
+def replay(rows, fleet, rules, policies, plan, horizon_s, tail_s, hour_s):
+    """Play `rows` of (arrival_s, region, llm, tier, input, output); policies = (scaling, order) names;
+    plan = (targets, forecasts, start)."""
     targets, forecasts, start = plan
-    run = Replay(rows, fleet, rules, scaling, start)
+    run = Replay(rows, fleet, rules, policies, start)
     for hour in range(len(targets)):
         run.start_hour(hour * hour_s, targets[hour], forecasts[hour])
         until_s = min((hour + 1) * hour_s, horizon_s)

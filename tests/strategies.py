@@ -4,6 +4,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from models.latency import LatencyTables
+from models.replay.queue import ORDERS
+from models.replay.scale import SCALINGS
 from models.replay.state import ALL_STEPS, Fleet, Rules, Trace
 
 GRID_S = 0.25
@@ -56,10 +58,14 @@ def fleets(draw: st.DrawFn) -> Fleet:
 
 
 @st.composite
-def rules(draw: st.DrawFn, scaling: int) -> Rules:
+def rules(draw: st.DrawFn) -> Rules:
     """Thresholds that are met often, clocks that tick often."""
     return Rules(
-        scaling=scaling,
+        scaling=draw(st.integers(0, len(SCALINGS) - 1)),
+        order=draw(st.integers(0, len(ORDERS) - 1)),
+        allowance_s=np.array([2.0, 5.0, 50.0]),
+        tau_p_s=1.0,
+        tau_n_s=4.0,
         route_utilisation_share=draw(st.sampled_from([0.25, 0.5, 0.75])),
         scale_out_share=draw(st.sampled_from([0.25, 0.5, 0.75])),
         scale_in_share=draw(st.sampled_from([0.125, 0.25])),

@@ -8,6 +8,7 @@ import strategies
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from models.replay.queue import ORDERS
 from models.replay.run import FINISHED, QUEUED, REFUSED, TAIL_PERIODS, Drive, Outcome, replay
 from models.replay.scale import SCALINGS
 from models.replay.state import Fleet, Rules, Trace
@@ -20,7 +21,7 @@ settings.load_profile("replay")
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Trace, Fleet, Rules, Any]:
-    rules = draw(strategies.rules(draw(st.integers(0, len(SCALINGS) - 1))))
+    rules = draw(strategies.rules())
     fleet, (targets, forecasts, start) = draw(strategies.fleets()), draw(strategies.plans())
     start = [int(np.clip(n, fleet.min_instances, fleet.instances_at_start)) for n in start]
     return draw(strategies.traces()), fleet, rules, (targets, forecasts, start)
@@ -48,7 +49,14 @@ def test_leaping_equals_stepping_equals_the_naive_twin(case: tuple[Trace, Fleet,
     targets, forecasts, start = plan
     rows = zip(*(column.tolist() for column in trace), strict=True)
     requests, spent = naive.replay(
-        rows, fleet, rules, SCALINGS[rules.scaling], (targets, forecasts, start), HORIZON_S, TAIL_PERIODS * HOUR_S, HOUR_S
+        rows,
+        fleet,
+        rules,
+        (SCALINGS[rules.scaling], ORDERS[rules.order]),
+        (targets, forecasts, start),
+        HORIZON_S,
+        TAIL_PERIODS * HOUR_S,
+        HOUR_S,
     )
     none = np.nan
     for n, request in enumerate(requests):
@@ -93,5 +101,3 @@ def test_invariants_of_any_replay(case: tuple[Trace, Fleet, Rules, Any]) -> None
     assert_same(outcome, run(trace, fleet, rules, plan))
     # utilisation is a share
     assert ((outcome.kv_share >= 0) & (outcome.kv_share <= 1) | np.isnan(outcome.kv_share)).all()
-
-

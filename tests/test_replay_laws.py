@@ -1,5 +1,6 @@
 """What theory says of a replay: queueing laws, closed forms, scaling of time, conservation, clear errors."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import theory
 
 from models.latency import LatencyTables
+from models.replay.queue import FCFS, ORDERS
 from models.replay.run import FINISHED, REFUSED, Drive, Outcome, replay
 from models.replay.scale import FOLLOW, REACTIVE
 from models.replay.state import ALL_STEPS, DONATED, SERVING, Fleet, Rules, Trace
@@ -47,7 +49,26 @@ def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> Fleet:
 
 
 def some_rules(**changes: Any) -> Rules:
-    rules = Rules(FOLLOW, 0.7, 0.7, 0.3, 16.0, 16.0, 0.6, 0.5, 36_000.0, 5.0, 0.5, 2400.0, ALL_STEPS)
+    allowance_s = np.array([1.0, 60.0, 86_400.0])
+    rules = Rules(
+        FOLLOW,
+        FCFS,
+        allowance_s,
+        0.5,
+        10.0,
+        0.7,
+        0.7,
+        0.3,
+        16.0,
+        16.0,
+        0.6,
+        0.5,
+        36_000.0,
+        5.0,
+        0.5,
+        2400.0,
+        ALL_STEPS,
+    )
     return rules._replace(**changes)
 
 
@@ -91,7 +112,7 @@ def test_more_instances_never_raise_the_mean_wait() -> None:
     rng = np.random.default_rng(5)
     trace = a_trace(np.cumsum(rng.exponential(0.2, 20_000)), rng.integers(1, 900, 20_000), 20)
     waits = [np.mean(run(trace, a_fleet(n, 8)).first_token_s - trace.arrival_s) for n in range(1, 9)]
-    assert all(more <= fewer for fewer, more in zip(waits, waits[1:], strict=False))
+    assert all(more <= fewer for fewer, more in pairwise(waits))
 
 
 @pytest.mark.parametrize("scaling", [FOLLOW, REACTIVE])
@@ -146,6 +167,43 @@ def test_silence_scales_in_too() -> None:
     )
     assert outcome.instance_s[0, 0, 0, SERVING - 1] < 1.1 * 1024
     assert outcome.instance_s[0, 0, 0, DONATED - 1] > 2.9 * 1024
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        # request: 0 a prompt of 8 s that blocks; 1 normal; 2 fast; 3 fast (later); 4 niw; 5 fast, due last
+        ("fcfs", [0, 1, 2, 3, 5, 4]),
+        ("edf", [0, 2, 3, 5, 1, 4]),
+        ("pf", [0, 2, 3, 5, 1, 4]),
+        # at 8 s: 2 is severely expired, 5 is urgent, 1 is neither, 3 is recently expired
+        ("dpa", [0, 2, 5, 1, 3, 4]),
+    ],
+)
+def test_each_queue_order_serves_in_its_own_order(order: str, expected: list[int]) -> None:
+    """SageServe 6.5, one request at a time behind one long prompt."""
+    trace = a_trace([0.0, 0.25, 0.5, 5.5, 6.0, 6.5], [8192, 64, 64, 64, 64, 64], 1)
+    trace = trace._replace(tier=np.array([0, 1, 0, 0, 2, 0], np.int16))
+    rules = some_rules(order=ORDERS.index(order), allowance_s=np.array([2.0, 60.0, 86_400.0]), tau_n_s=4.0)
+    outcome = run(trace, a_fleet(1), rules)
+    assert np.argsort(outcome.first_token_s).tolist() == expected
+
+
+def test_a_request_pulled_at_an_instant_waits_for_the_next_boundary_of_a_lower_slot() -> None:
+    """The declared order of events: at 27/32 s slot 0 passes a boundary, then slot 1 frees memory.
+
+    Slot 1's finish pulls request 3 to slot 0, whose boundary at this very instant is over: leaping must
+    not use it.
+    """
+    trace = a_trace([0, 0, 0, 0.125], [32, 512, 64, 32], [568, 10, 600, 2])
+    trace = trace._replace(tier=np.array([0, 0, 0, 2], np.int16))
+    fleet = a_fleet(2, 4, kv_capacity=np.array([700]))
+    fleet = fleet._replace(latency=fleet.latency._replace(decode_kv_s=np.zeros((1, 5))))
+    rules = some_rules(niw_pull_one_share=0.3, niw_pull_two_share=0.2)
+    leapt, stepped = run(trace, fleet, rules), run(trace, fleet, rules._replace(steps_per_event=1))
+    assert leapt.finish_s[1] == 27 / 32
+    assert leapt.first_token_s[3] == 28 / 32 + 32 * PREFILL_S_PER_TOKEN
+    np.testing.assert_array_equal(leapt.finish_s, stepped.finish_s)
 
 
 def test_non_interactive_requests_wait_for_spare_memory() -> None:

@@ -12,17 +12,17 @@ import math
 from models.replay.compiled import compiled
 from models.replay.events import drop_key, push_key, reschedule
 from models.replay.memory import see_kv
-from models.replay.queue import next_request, pop_front, push_front
+from models.replay.queue import DPA, insert_in_order, next_list, pop_front
 from models.replay.state import (
     ADMITTED,
     DECODE,
     ENDED,
     IDLE,
+    LISTS,
     NEVER,
     NOBODY,
     PREFILL,
     RUNNING,
-    TIERS,
     Fleet,
     Rules,
     State,
@@ -101,14 +101,17 @@ def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
     state.look[slot] = False
     joining, tokens, last = 0, 0, NOBODY
     while True:
-        request = next_request(trace, rules, state, slot, now)
-        if request == NOBODY or not fits(trace, fleet, state, slot, joining, request):
+        waiting = next_list(trace, rules, state, slot, now)
+        if waiting == NOBODY:
+            break
+        request = state.head[slot, waiting]
+        if not fits(trace, fleet, state, slot, joining, request):
             break
         prompt = prompt_tokens(trace, state, request)
         if joining > 0 and tokens + prompt > fleet.max_prefill_tokens:
             state.look[slot] = True  # the next boundary can take it
             break
-        pop_front(state, state.head[slot], trace.tier[request])
+        pop_front(state, state.head[slot], waiting)
         state.next[request] = NOBODY
         if last == NOBODY:
             state.prefill_head[slot] = request
@@ -138,17 +141,18 @@ def decode(fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> N
 
 
 @compiled
-def cut_stretch(trace: Trace, fleet: Fleet, state: State, slot: int, now: float) -> None:
+def cut_stretch(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """A request has joined the queue in mid-stretch: stop at the first boundary that may admit someone.
 
+    Where no head fits now none will, as memory only fills; under DPA others may have come to the head.
     An instance whose slot comes before the one that is at work now has already passed a boundary at
     this very instant; the next one is its first.
     """
-    hopeless = True
-    for tier in range(TIERS):
-        head = state.head[slot, tier]
-        hopeless = hopeless and (head == NOBODY or not fits(trace, fleet, state, slot, 0, head))
-    if hopeless:
+    hopeful = rules.order == DPA and state.batch[slot] < fleet.max_batch
+    for at in range(LISTS):
+        head = state.head[slot, at]
+        hopeful = hopeful or (head != NOBODY and fits(trace, fleet, state, slot, 0, head))
+    if not hopeful:
         return
     steps = steps_until(fleet, state, slot, now)
     at_s = state.base_s[slot] + stretch_s(fleet, state, slot, steps)
@@ -230,5 +234,5 @@ def preempt_while_full(trace: Trace, fleet: Fleet, state: State, slot: int) -> N
         state.generated[request] = trace.output_tokens[request] - left
         state.kv[slot] -= trace.input_tokens[request] + state.generated[request] - 1
         state.preemptions[request] += 1
-        push_front(state, state.head[slot], state.tail[slot], trace.tier[request], request)
+        insert_in_order(state, state.head[slot], state.tail[slot], trace.tier[request], request)
         state.look[slot] = True

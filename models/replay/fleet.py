@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from models.catalogue import Catalogue, ConfigError, FleetConfig, ReplayConfig
+from models.catalogue import Catalogue, ConfigError, FleetConfig, ReplayConfig, require_known
 from models.latency import tables
+from models.replay.queue import ORDERS
 from models.replay.scale import SCALINGS
 from models.replay.state import ALL_STEPS, NOBODY, Fleet, Floats, Rules
 
@@ -69,7 +70,7 @@ def kv_capacity_tokens(catalogue: Catalogue, config: FleetConfig, llm: str) -> i
     tokens = int(room_bytes // catalogue.llms[llm].kv_bytes_per_token)
     if tokens < 1:
         raise ConfigError(
-            f"[fleet.deployments] {llm}: its weights take {catalogue.llms[llm].weight_bytes / 2**30:.0f} GiB, "
+            f"[fleet.deployments] {llm}: weights take {catalogue.llms[llm].weight_bytes / 2**30:.0f} GiB, "
             f"{deployment.tensor_parallel} x {deployment.gpu} offer "
             f"{memory_bytes * config.kv_memory_share / 2**30:.0f} GiB. Raise tensor_parallel."
         )
@@ -84,12 +85,17 @@ def spot_delays_s(replay: ReplayConfig, seed: int) -> Floats:
     return np.clip(draws, replay.boot_spot_s / 2, replay.boot_spot_max_s)
 
 
-def make_rules(replay: ReplayConfig, scaling: str, *, leap: bool = True) -> Rules:
+def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap: bool = True) -> Rules:
     """The kernel's view of the configured thresholds; `leap=False` plays every decode step (for tests)."""
     if scaling not in SCALINGS:
         raise ValueError(f"Unknown scaling {scaling!r}; there are {', '.join(SCALINGS)}.")
+    require_known(replay.order, ORDERS, "queue order", "[replay] order")
     return Rules(
         scaling=SCALINGS.index(scaling),
+        order=ORDERS.index(replay.order),
+        allowance_s=np.array([t.ttft_slo_s or t.deadline_s for t in catalogue.tiers.values()]),
+        tau_p_s=replay.tau_p_s,
+        tau_n_s=replay.tau_n_s,
         route_utilisation_share=replay.route_utilisation_share,
         scale_out_share=replay.scale_out_share,
         scale_in_share=replay.scale_in_share,

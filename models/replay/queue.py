@@ -1,13 +1,18 @@
-"""Waiting: linked lists through one array, and who is next at an instance.
+"""Waiting: linked lists through one array, and who is next at an instance (SageServe 6.1, 6.5).
 
-Within a tier the allowance to the first token is constant, so arrival order is deadline order and one
-list per tier and instance is enough: the next request is the best of three heads.
+Within a tier the allowance to the first token is constant, so arrival order is deadline order, and the
+next request under any policy is the best of a handful of heads: one list per tier, and under DPA a
+second one for those whose deadline has passed. Time matters only when an instance looks at its queue.
 """
 
 import numpy as np
 
 from models.replay.compiled import compiled
-from models.replay.state import NIW, NOBODY, TIERS, Rules, State, Trace
+from models.replay.state import IW_FAST, LISTS, NIW, NOBODY, TIERS, Rules, State, Trace
+
+ORDERS = ("fcfs", "edf", "pf", "dpa")
+FCFS, EDF, PF, DPA = range(4)
+LAST = 9  # rank of non-interactive requests that are not aged: behind everything of priority 0
 
 
 @compiled
@@ -22,20 +27,27 @@ def push_back(state: State, heads: np.ndarray, tails: np.ndarray, at: int, reque
 
 
 @compiled
-def push_front(state: State, heads: np.ndarray, tails: np.ndarray, at: int, request: int) -> None:
-    """Put the request at the head of list `at`."""
-    state.next[request] = heads[at]
-    if heads[at] == NOBODY:
-        tails[at] = request
-    heads[at] = request
-
-
-@compiled
 def pop_front(state: State, heads: np.ndarray, at: int) -> int:
     """Take the head of list `at`, which must not be empty."""
     request = heads[at]
     heads[at] = state.next[request]
     return request
+
+
+@compiled
+def insert_in_order(state: State, heads: np.ndarray, tails: np.ndarray, at: int, request: int) -> None:
+    """Put the request where its arrival belongs in list `at`: at an end but for rare cases."""
+    if heads[at] == NOBODY or tails[at] < request:
+        push_back(state, heads, tails, at, request)
+    elif request < heads[at]:
+        state.next[request] = heads[at]
+        heads[at] = request
+    else:
+        before = heads[at]
+        while state.next[before] < request:
+            before = state.next[before]
+        state.next[request] = state.next[before]
+        state.next[before] = request
 
 
 @compiled
@@ -45,13 +57,62 @@ def is_aged(trace: Trace, rules: Rules, request: int, now: float) -> bool:
 
 
 @compiled
-def next_request(trace: Trace, rules: Rules, state: State, slot: int, now: float) -> int:
-    """The waiting request to admit next, first come first served among priority 0; NOBODY if none waits."""
-    best = NOBODY
+def deadline_s(trace: Trace, rules: Rules, request: int) -> float:
+    """When the request's first token is due (an aged non-interactive one: its end)."""
+    return trace.arrival_s[request] + rules.allowance_s[trace.tier[request]]
+
+
+@compiled
+def rank(trace: Trace, rules: Rules, request: int, now: float) -> int:
+    """The class of the request under the policy; lower goes first. Aged niw ranks with iw_normal."""
+    tier = trace.tier[request]
+    if tier == NIW and not is_aged(trace, rules, request, now):
+        return LAST
+    if rules.order == PF:
+        return 0 if tier == IW_FAST else 1
+    if rules.order == DPA:
+        left_s = deadline_s(trace, rules, request) - now
+        if left_s < -rules.tau_n_s:
+            return 0
+        if left_s < 0:
+            return 5
+        return (1 if left_s <= rules.tau_p_s else 3) + (tier != IW_FAST)
+    return 0
+
+
+@compiled
+def set_expired_apart(trace: Trace, rules: Rules, state: State, slot: int, now: float) -> None:
+    """Move the requests whose deadline has passed from each tier's list to its second one."""
     for tier in range(TIERS):
-        head = state.head[slot, tier]
-        if head == NOBODY or (tier == NIW and best != NOBODY and not is_aged(trace, rules, head, now)):
+        while state.head[slot, tier] != NOBODY and deadline_s(trace, rules, state.head[slot, tier]) < now:
+            request = pop_front(state, state.head[slot], tier)
+            insert_in_order(state, state.head[slot], state.tail[slot], TIERS + tier, request)
+
+
+@compiled
+def next_list(trace: Trace, rules: Rules, state: State, slot: int, now: float) -> int:
+    """The list whose head is to be admitted next; NOBODY if none waits.
+
+    FCFS takes the earliest arrival, EDF the earliest deadline, PF iw_fast before the rest; DPA ranks
+    severely expired, urgent fast, urgent normal, other fast, other normal, recently expired. Equal ranks
+    (and equal deadlines) go by arrival; non-interactive requests go when no other waits, or when aged.
+    """
+    if rules.order == DPA:
+        set_expired_apart(trace, rules, state, slot, now)
+    best, best_rank, best_due = NOBODY, 0, 0.0
+    for at in range(LISTS):
+        head = state.head[slot, at]
+        if head == NOBODY:
             continue
-        if best == NOBODY or head < best:
-            best = head
+        its_rank = rank(trace, rules, head, now)
+        due = deadline_s(trace, rules, head) if rules.order == EDF else 0.0
+        if (
+            best == NOBODY
+            or its_rank < best_rank
+            or (
+                its_rank == best_rank
+                and (due < best_due or (due == best_due and head < state.head[slot, best]))
+            )
+        ):
+            best, best_rank, best_due = at, its_rank, due
     return best

@@ -10,7 +10,7 @@ from models.replay.state import DECODE, IDLE, NOBODY, SERVING, Fleet, Rules, Sta
 
 @compiled
 def choose_region(fleet: Fleet, rules: Rules, state: State, llm: int, origin: int) -> int:
-    """The first region in order of preference under the threshold, else the least utilised; NOBODY if none."""
+    """The first preferred region under the threshold, else the least utilised; NOBODY if none serves."""
     regions = fleet.preference.shape[0]
     least, least_used, least_room = NOBODY, 0, 1
     for rank in range(regions):
@@ -37,7 +37,9 @@ def shortest_queue(fleet: Fleet, state: State, endpoint: int) -> int:
 
 
 @compiled
-def dispatch(trace: Trace, fleet: Fleet, state: State, request: int, endpoint: int, now: float) -> None:
+def dispatch(
+    trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, endpoint: int, now: float
+) -> None:
     """Hand the request to an instance of the endpoint, which must have one that serves."""
     slot = shortest_queue(fleet, state, endpoint)
     state.served_by[request] = slot
@@ -47,7 +49,7 @@ def dispatch(trace: Trace, fleet: Fleet, state: State, request: int, endpoint: i
     if state.phase[slot] == IDLE:
         reschedule(state, slot, now)
     elif state.phase[slot] == DECODE:
-        cut_stretch(trace, fleet, state, slot, now)
+        cut_stretch(trace, fleet, rules, state, slot, now)
 
 
 @compiled
@@ -59,13 +61,13 @@ def route(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, 
         push_back(state, state.stranded_head, state.stranded_tail, llm, request)
         return NOBODY
     endpoint = llm * fleet.preference.shape[0] + region
-    dispatch(trace, fleet, state, request, endpoint, now)
+    dispatch(trace, fleet, rules, state, request, endpoint, now)
     return endpoint
 
 
 @compiled
 def take_stranded(trace: Trace, fleet: Fleet, rules: Rules, state: State, llm: int, now: float) -> None:
-    """Route the requests that waited for an instance of their llm; some may have to wait for another region."""
+    """Route the requests that waited for an instance of their llm; some may have to wait on."""
     request = state.stranded_head[llm]
     state.stranded_head[llm] = NOBODY
     while request != NOBODY:
@@ -76,7 +78,7 @@ def take_stranded(trace: Trace, fleet: Fleet, rules: Rules, state: State, llm: i
 
 @compiled
 def pull_niw(trace: Trace, fleet: Fleet, rules: Rules, state: State, endpoint: int, now: float) -> None:
-    """The endpoint signals spare memory: under 60 % it gets one request of the queue manager, under 50 % two."""
+    """The endpoint signals spare memory and gets one request of the queue manager, or two (60 %, 50 %)."""
     llm = endpoint // fleet.preference.shape[0]
     pulls = 0
     if is_under(state, endpoint, rules.niw_pull_two_share):
@@ -84,7 +86,7 @@ def pull_niw(trace: Trace, fleet: Fleet, rules: Rules, state: State, endpoint: i
     elif is_under(state, endpoint, rules.niw_pull_one_share):
         pulls = 1
     while pulls > 0 and state.niw_head[llm] != NOBODY:
-        dispatch(trace, fleet, state, pop_front(state, state.niw_head, llm), endpoint, now)
+        dispatch(trace, fleet, rules, state, pop_front(state, state.niw_head, llm), endpoint, now)
         pulls -= 1
 
 

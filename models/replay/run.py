@@ -1,7 +1,7 @@
 """Replay a trace on a fleet under a policy: the public face of this package.
 
     fleet = make_fleet(catalogue, config.fleet, config.replay, seed)
-    rules = make_rules(config.replay, "follow")
+    rules = make_rules(catalogue, config.replay, "follow")
     outcome = replay(trace, fleet, Drive(targets), rules, horizon_s=86_400.0)
 
 The kernel runs between control ticks (the hours); here the plan of each hour is handed to it.
@@ -17,6 +17,7 @@ from models.replay.kernel import account, advance, start_hour
 from models.replay.state import (
     DONATED,
     GONE,
+    LISTS,
     NEVER,
     NOBODY,
     SERVING,
@@ -77,7 +78,7 @@ def check_trace(trace: Trace, fleet: Fleet) -> None:
 
 
 def initial_state(trace: Trace, fleet: Fleet, start: Ints) -> State:
-    """The fleet at time 0: `start` instances of each endpoint serve, the rest of the captive fleet is donated."""
+    """The fleet at time 0: `start` instances of each endpoint serve, the others it has are donated."""
     requests, slots, llms = trace.arrival_s.size, fleet.endpoint.size, fleet.gpus.size
     regions, endpoints = fleet.network_s.shape[0], fleet.slots.size - 1
     rank = np.arange(slots) - fleet.slots[fleet.endpoint]
@@ -125,8 +126,8 @@ def initial_state(trace: Trace, fleet: Fleet, start: Ints) -> State:
         finish_key=np.zeros((slots, fleet.max_batch), np.int64),
         prefill_head=nobody(slots),
         look=np.zeros(slots, np.bool_),
-        head=nobody(slots, TIERS),
-        tail=nobody(slots, TIERS),
+        head=nobody(slots, LISTS),
+        tail=nobody(slots, LISTS),
         load=np.zeros(slots, np.int64),
         instances=instances,
         used_gpus=used_gpus,

@@ -97,7 +97,7 @@ def add_instance(fleet: Fleet, state: State, endpoint: int, now: float) -> bool:
 
 @compiled
 def make_room(fleet: Fleet, state: State, endpoint: int, now: float) -> bool:
-    """Take back donated VMs of other llms until an instance fits under the region's cap; False if it cannot."""
+    """Take back donated VMs of other llms until an instance fits under the cap; False if it cannot."""
     regions = fleet.preference.shape[0]
     region, llm = endpoint % regions, endpoint // regions
     gpu = fleet.gpu[llm]

@@ -17,7 +17,8 @@ Floats = npt.NDArray[np.float64]
 NOBODY = -1
 NEVER = np.inf
 TIERS = 3
-NIW = 2  # position in models.catalogue.TIERS
+IW_FAST, IW_NORMAL, NIW = range(TIERS)  # positions in models.catalogue.TIERS
+LISTS = 2 * TIERS  # waiting lists of an instance: one per tier, and one per tier for the expired (DPA)
 
 # The life of an instance. GPU time is counted by these, less GONE.
 GONE, SERVING, BOOTING, DRAINING, DONATED = range(5)
@@ -67,7 +68,11 @@ class Fleet(NamedTuple):
 class Rules(NamedTuple):
     """Thresholds, clocks and codes of the policies."""
 
-    scaling: int
+    scaling: int  # position in scale.SCALINGS
+    order: int  # position in queue.ORDERS
+    allowance_s: Floats  # (T,) from arrival to when the first token is due (niw: the end)
+    tau_p_s: float  # DPA: urgent when less than this is left
+    tau_n_s: float  # DPA: severely expired when later than this
     route_utilisation_share: float
     scale_out_share: float
     scale_in_share: float
@@ -115,8 +120,8 @@ class State(NamedTuple):
     finish_key: Ints  # (N, B) heap of (finish step << 32 | request) of the decode batch
     prefill_head: Ints  # (N,) requests being prefilled, linked
     look: npt.NDArray[np.bool_]  # (N,) whether its queue is worth a look at the next step boundary
-    head: Ints  # (N, T) waiting requests, a linked list per tier
-    tail: Ints  # (N, T)
+    head: Ints  # (N, 2T) waiting requests, linked lists (see queue.py)
+    tail: Ints  # (N, 2T)
     load: Ints  # (N,) input + output tokens of the requests assigned and not finished
     # endpoints
     instances: Ints  # (E, 5) instances by status
