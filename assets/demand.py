@@ -1,0 +1,90 @@
+"""Demand: what arrives per region, llm, tier, app and minute, and the series that forecasts read."""
+
+from datetime import date
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from assets.lookups import days_there, positions, require_day
+from assets.warehouse import Lake, LakeError
+from models.catalogue import Catalogue
+
+MINUTES_PER_DAY = 1440
+
+
+class DemandMatrix(NamedTuple):
+    """Input tokens/s per endpoint. A bucket of a day that the lake does not have is nan, never 0."""
+
+    bucket_start: NDArray[np.datetime64]  # (buckets,) UTC, first instant of each bucket
+    interactive_tokens_per_s: NDArray[np.float64]  # (llms, regions, buckets)
+    niw_tokens_per_s: NDArray[np.float64]  # (llms, regions, buckets)
+
+
+def build_demand(lake: Lake, trace: str, day: date) -> pa.Table:
+    """Write the day's demand at one minute (sql/marts/demand.sql) and return it."""
+    require_day(lake, "requests", trace, day)
+    demand = lake.sql("marts/demand.sql", trace=trace, day=day)
+    if demand.num_rows == 0:
+        raise LakeError(
+            f"The day {day} of the trace {trace!r} has no request. {days_there(lake, 'requests', trace)}"
+        )
+    lake.write("demand", demand, trace=trace, day=day)
+    return demand
+
+
+def demand_matrix(
+    lake: Lake, trace: str, first_day: date, last_day: date, bucket_minutes: int, catalogue: Catalogue
+) -> DemandMatrix:
+    """Read the demand of whole days, both ends included, as regular series.
+
+    Parameters
+    ----------
+    bucket_minutes : int
+        Length of a bucket; a day must be a whole number of them.
+
+    Returns
+    -------
+    DemandMatrix
+        Endpoints in catalogue order; the mean rate of each bucket, 0 where a present day has no request.
+    """
+    present = _present_days(lake, trace, first_day, last_day, bucket_minutes)
+    per_day = MINUTES_PER_DAY // bucket_minutes
+    days, bucket = (last_day - first_day).days + 1, np.timedelta64(bucket_minutes, "m")
+    start = np.datetime64(first_day, "us") + np.arange(days * per_day) * bucket
+    rates = np.full((2, len(catalogue.llms), len(catalogue.regions), days * per_day), np.nan)
+    for day in present:
+        rates[..., (day - first_day).days * per_day :][..., :per_day] = 0.0
+    rows = lake.sql(
+        "select * from demand_series($minutes) where trace = $trace and day between $first_day and $last_day",
+        minutes=bucket_minutes,
+        trace=trace,
+        first_day=first_day,
+        last_day=last_day,
+    )
+    bucket_starts = rows["bucket_start"].to_numpy().astype("datetime64[us]")
+    where = (
+        positions(rows, "llm", catalogue.llms),
+        positions(rows, "region", catalogue.regions),
+        (bucket_starts - start[0]) // bucket,
+    )
+    for rate, column in zip(rates, ("interactive_input_tokens", "niw_input_tokens"), strict=True):
+        rate[where] = rows[column].to_numpy() / (60.0 * bucket_minutes)
+    return DemandMatrix(start, *rates)
+
+
+def _present_days(lake: Lake, trace: str, first_day: date, last_day: date, bucket_minutes: int) -> set[date]:
+    if bucket_minutes < 1 or MINUTES_PER_DAY % bucket_minutes:
+        raise ValueError(
+            f"bucket_minutes is {bucket_minutes}, a day must be a whole number of buckets: take 15."
+        )
+    if last_day < first_day:
+        raise ValueError(f"The last day {last_day} lies before the first day {first_day}: exchange them.")
+    present = {day for day in lake.days("demand", trace) if first_day <= day <= last_day}
+    if not present:
+        raise LakeError(
+            f"The trace {trace!r} has no demand from {first_day} to {last_day}. "
+            + days_there(lake, "demand", trace)
+        )
+    return present

@@ -1,0 +1,145 @@
+"""Landing: a trace file becomes canonical requests in the lake, and every row is kept or quarantined.
+
+What a format's columns mean stands in sql/sources/FORMAT.sql, what it says nothing about in a mapping file
+beside the trace, the rules that a row must keep in sql/staging/staged.sql. DuckDB streams the file through a
+scratch database, so memory stays bounded. The row in `ingests` is written last: an ingest that was
+interrupted is simply done again.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+from assets.formats import COPY_AGAIN, IngestError, LandedFile, recognise, rows_query
+from assets.mapping import TraceMapping, read_mapping
+from assets.sql_files import read_sql
+from assets.warehouse import ROOT, Connection, Lake, one_line_errors
+from models.catalogue import Catalogue
+
+LANDING = ROOT / "data" / "landing"
+NO_TRACES = {".toml", ".md", ".part", ".tmp"}  # mapping files, notes, files that are still being copied
+
+
+@dataclass(frozen=True)
+class IngestReport:
+    """What became of a landed file."""
+
+    file: str
+    trace: str
+    format: str
+    rows_in: int
+    rows_kept: int
+    rows_quarantined: int
+    rows_out_of_order: int  # kept rows earlier than the row before them; they were sorted
+    first_at: datetime | None
+    last_at: datetime | None
+    days: tuple[date, ...]
+    reasons: Mapping[str, int]  # of the quarantined rows, the most frequent first
+    is_new: bool  # False: ingested before with the same content, mapping and catalogue; nothing was done
+
+
+def landed_files(folder: Path = LANDING) -> list[Path]:
+    """The trace files in the landing folder, by name."""
+    files = (p for p in folder.glob("*") if p.is_file() and not p.name.startswith("."))
+    return sorted(p for p in files if p.suffix not in NO_TRACES)
+
+
+def ingest(path: Path, lake: Lake, catalogue: Catalogue) -> IngestReport:
+    """Bring one file into the lake; the same content, mapping and catalogue a second time changes nothing.
+
+    Raises
+    ------
+    IngestError
+        The file is unknown, unreadable or empty: what it is, which formats there are, what to do.
+    ConfigError
+        The mapping file beside it names what the catalogue does not have.
+    """
+    landed = recognise(path)
+    mapping = read_mapping(path, landed.format, catalogue)
+    variables = {
+        **mapping.variables(),
+        "file": path.name,
+        "format": landed.format,
+        "sha256": fingerprint(path, mapping, catalogue),
+        "regions": list(catalogue.regions),
+        "llms": list(catalogue.llms),
+        "tiers": list(catalogue.tiers),
+        "deadlines_s": [tier.deadline_s for tier in catalogue.tiers.values()],
+    }
+    if _ingested_sha256(lake, mapping.trace, path.name) == variables["sha256"]:
+        return report(lake, mapping.trace, path.name, is_new=False)
+    with (
+        one_line_errors(f"Ingesting {path.name}"),
+        lake.scratch() as folder,
+        lake.connect(folder / "stage.duckdb") as con,
+    ):
+        stage(con, landed, variables)
+        keep(con, lake, mapping.trace)
+        quarantine = read_sql("staging/quarantine.sql").text
+        lake.copy(con, quarantine, "quarantine", file=path.name, trace=mapping.trace)
+        record = read_sql("staging/ingest.sql").text
+        lake.copy(con, record, "ingests", file=path.name, trace=mapping.trace)
+    return report(lake, mapping.trace, path.name, is_new=True)
+
+
+def fingerprint(path: Path, mapping: TraceMapping, catalogue: Catalogue) -> str:
+    """SHA-256 of all that the result depends on: the file's bytes, the mapping, the catalogue's names."""
+    with path.open("rb") as opened:
+        digest = hashlib.file_digest(opened, "sha256")
+    deadlines = {name: tier.deadline_s for name, tier in catalogue.tiers.items()}
+    digest.update(repr((mapping, list(catalogue.regions), list(catalogue.llms), deadlines)).encode())
+    return digest.hexdigest()
+
+
+def stage(con: Connection, landed: LandedFile, variables: Mapping[str, Any]) -> None:
+    """Read the file once, into the table `staged`: canonical rows, each with what speaks against it."""
+    for name, value in variables.items():
+        con.execute(f"set variable {name} = $value", {"value": value})
+    con.execute(read_sql("staging/mapping.sql").text)
+    con.execute(f"create temp view source as {rows_query(landed)}")
+    with one_line_errors(f"Reading {landed.path.name} as {landed.format}", COPY_AGAIN, IngestError):
+        con.execute(f"create temp view parsed as {landed.source.text}")
+        con.execute(f"create table staged as {read_sql('staging/staged.sql').text}")
+    con.execute(read_sql("staging/duplicates.sql").text)
+    if con.execute("select count(*) from staged").fetchall() == [(0,)]:
+        raise IngestError(f"{landed.path.name} ({landed.format}) has no row. {COPY_AGAIN}")
+
+
+def keep(con: Connection, lake: Lake, trace: str) -> None:
+    """Write each day that the file has rows on, or had when it was ingested before."""
+    days = [day for (day,) in con.execute(read_sql("staging/days.sql").text).fetchall()]
+    for day in days:
+        con.execute("set variable day = $day::date", {"day": day})
+        part = lake.copy(con, read_sql("staging/landed_day.sql").text, "requests", trace=trace, day=day)
+        if con.execute("select count(*) from read_parquet($part)", {"part": str(part)}).fetchall() == [(0,)]:
+            part.unlink()
+
+
+def report(lake: Lake, trace: str, file: str, is_new: bool) -> IngestReport:
+    """What the lake says became of a file."""
+    where = {"trace": trace, "file": file}
+    row = lake.sql("select * from ingests where trace = $trace and file = $file", **where).to_pylist()[0]
+    reasons = lake.sql(
+        "select reason, count(*) as rows from quarantine where trace = $trace and file = $file "
+        "group by reason order by rows desc, reason",
+        **where,
+    ).to_pylist()
+    days = lake.sql(
+        "select distinct day from requests where trace = $trace and source = $file order by day", **where
+    ).to_pylist()
+    del row["sha256"]
+    return IngestReport(
+        **row,
+        days=tuple(entry["day"] for entry in days),
+        reasons={entry["reason"]: entry["rows"] for entry in reasons},
+        is_new=is_new,
+    )
+
+
+def _ingested_sha256(lake: Lake, trace: str, file: str) -> str | None:
+    query = "select sha256 from ingests where trace = $trace and file = $file"
+    found = lake.sql(query, trace=trace, file=file).to_pylist()
+    return found[0]["sha256"] if found else None

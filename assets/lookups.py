@@ -1,0 +1,40 @@
+"""What a table must have before anything is computed from it: its day, and names that the catalogue knows."""
+
+from collections.abc import Iterable
+from datetime import date
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from assets.warehouse import Lake, LakeError
+
+
+def require_day(lake: Lake, table: str, trace: str, day: date) -> None:
+    """Refuse a day that the lake does not have, naming the trace, the day and the days that there are."""
+    if day not in lake.days(table, trace):
+        raise LakeError(f"The trace {trace!r} has no {table} on {day}. {days_there(lake, table, trace)}")
+
+
+def days_there(lake: Lake, table: str, trace: str) -> str:
+    """Which days of a table the lake has, and what to do for another one, as a sentence."""
+    days = lake.days(table, trace)
+    if not days:
+        return "It has no day at all: make it with fleetcast nightly, or drop its file into data/landing."
+    gaps = (days[-1] - days[0]).days + 1 - len(days)
+    missing = f", {gaps} of them missing" if gaps else ""
+    return f"It has {days[0]} to {days[-1]}{missing}. Choose one of these, or land or make the missing one."
+
+
+def positions(table: pa.Table, column: str, names: Iterable[str]) -> NDArray[np.int16]:
+    """Where the texts of a column stand in `names`, shape (rows,); a text that is not there is refused."""
+    known = pa.array(list(names), pa.string())
+    codes = pc.index_in(table[column], value_set=known)
+    if codes.null_count:
+        stranger = table[column].filter(pc.is_null(codes))[0].as_py()
+        raise LakeError(
+            f"The trace has the {column} {stranger!r}; the catalogue has {', '.join(known.to_pylist())}. "
+            "Add it to data/catalogue, or map it to a known one and ingest the file again."
+        )
+    return codes.to_numpy().astype(np.int16)

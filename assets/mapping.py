@@ -1,0 +1,76 @@
+"""What a trace file says nothing about (trace, region, llm, tier, app, start), from a TOML file beside it."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from models.catalogue import CATALOGUE_DIR, Catalogue, ConfigError, build, read_toml, require_known
+
+KEYS = ("region", "llm", "tier", "app")
+DEFAULTS = CATALOGUE_DIR / "mapping.toml"
+
+
+@dataclass(frozen=True)
+class MappingFile:
+    """The keys of NAME.toml beside NAME.csv.gz, the defaults filled in."""
+
+    region: Any  # one name, or a table of shares that sum to 1
+    llm: Any
+    tier: Any
+    app: Any
+    start: datetime  # instant of time 0 where timestamps are relative
+    trace: str | None = None
+
+
+@dataclass(frozen=True)
+class TraceMapping:
+    """A mapping that was checked: every name is known, every table of shares sums to 1."""
+
+    trace: str
+    start: datetime
+    shares: Mapping[str, Mapping[str, float]]  # key -> name -> share
+
+    def variables(self) -> dict[str, Any]:
+        """What the macro `mapped` of sql/staging/mapping.sql reads."""
+        values: dict[str, Any] = {"trace": self.trace, "start": self.start}
+        for n, (key, shares) in enumerate(self.shares.items()):
+            values[f"{key}_names"] = list(shares)
+            values[f"{key}_below"] = list(accumulate(shares.values()))[:-1]
+            values[f"{key}_slice"] = 1 << (16 * n)
+        return values
+
+
+def read_mapping(path: Path, default_trace: str, catalogue: Catalogue) -> TraceMapping:
+    """Read NAME.toml beside the trace file NAME.csv.gz over the defaults of data/catalogue/mapping.toml."""
+    own = path.with_name(Path(path.name.removesuffix(".gz")).stem + ".toml")
+    where = own.name if own.is_file() else DEFAULTS.name
+    values = read_toml(DEFAULTS) | (read_toml(own) if own.is_file() else {})
+    mapping: MappingFile = build(MappingFile, values, where)
+    trace = mapping.trace or default_trace
+    if not re.fullmatch(r"[\w.-]+", trace):
+        raise ConfigError(
+            f"{where}: the trace is called {trace!r}; use letters, digits, '_', '.' and '-' only."
+        )
+    known = {"region": catalogue.regions, "llm": catalogue.llms, "tier": catalogue.tiers, "app": None}
+    shares = {key: _shares(getattr(mapping, key), known[key], key, where) for key in KEYS}
+    start = mapping.start if mapping.start.tzinfo else mapping.start.replace(tzinfo=UTC)
+    return TraceMapping(trace, start, shares)
+
+
+def _shares(value: Any, known: Iterable[str] | None, key: str, where: str) -> dict[str, float]:
+    shares = {value: 1.0} if isinstance(value, str) else value
+    if not isinstance(shares, dict) or not shares:
+        raise ConfigError(f"{where} {key}: got {value!r}, needed a name or a table of shares.")
+    for name, share in shares.items():
+        if known is not None:
+            require_known(name, known, key, where)
+        if not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise ConfigError(f"{where} {key}.{name}: got the share {share!r}, needed a number from 0 to 1.")
+    if not math.isclose(total := sum(shares.values()), 1.0, abs_tol=1e-6):
+        raise ConfigError(f"{where} {key}: the shares sum to {total:g}. Make them sum to 1.")
+    return shares

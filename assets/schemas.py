@@ -1,0 +1,62 @@
+"""The tables of the lake: their partitions, and the columns of those whose schema is checked on write."""
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+LAKE_VERSION = 1  # raise it when a table changes in a way that older code cannot read
+PARTITIONS: Mapping[str, tuple[str, ...]] = {
+    "requests": ("trace", "day"),
+    "quarantine": ("trace",),
+    "ingests": ("trace",),
+    "demand": ("trace", "day"),
+    "forecasts": ("trace", "day"),
+    "plans": ("trace", "day"),
+    "outcomes": ("trace", "day", "policy"),
+    "fleet_hours": ("trace", "day", "policy"),
+    "scorecard": ("trace", "day"),
+}
+TIMESTAMP = pa.timestamp("us", "UTC")
+_TEXT, _COUNT = pa.string(), pa.int64()
+_KEYS = {"region": _TEXT, "llm": _TEXT, "tier": _TEXT, "app": _TEXT}
+REQUEST_SCHEMA = pa.schema(
+    {
+        "request_id": pa.uint64(),
+        "arrived_at": TIMESTAMP,
+        **_KEYS,
+        "input_tokens": pa.int32(),
+        "output_tokens": pa.int32(),
+        "deadline_s": pa.float64(),
+        "source": _TEXT,
+    }
+)
+SCHEMAS: Mapping[str, pa.Schema] = {
+    "requests": REQUEST_SCHEMA,
+    "quarantine": pa.schema({"file": _TEXT, "row": _COUNT, "reason": _TEXT, "raw": _TEXT}),
+    "ingests": pa.schema(
+        {
+            **dict.fromkeys(("file", "format", "sha256"), _TEXT),
+            **dict.fromkeys(("rows_in", "rows_kept", "rows_quarantined", "rows_out_of_order"), _COUNT),
+            **dict.fromkeys(("first_at", "last_at"), TIMESTAMP),
+        }
+    ),
+    "demand": pa.schema(
+        {
+            **_KEYS,
+            "bucket_start": TIMESTAMP,
+            **dict.fromkeys(("requests", "input_tokens", "output_tokens"), _COUNT),
+        }
+    ),
+}
+
+
+# What a table that has no file yet is made of, so that a view over it can stand.
+DUCKDB_TYPES = {
+    _TEXT: "varchar",
+    _COUNT: "bigint",
+    TIMESTAMP: "timestamptz",
+    pa.date32(): "date",
+    pa.uint64(): "ubigint",
+    pa.int32(): "integer",
+    pa.float64(): "double",
+}

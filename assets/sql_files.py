@@ -1,0 +1,52 @@
+"""The files of sql/ and what their headers declare.
+
+A header is the run of comment lines that a file opens with: a sentence; `key: value` lines (grain, reads,
+units; for a source also format and recognised by); `column = meaning` lines. Checks, tests, Dagster's column
+schemas and the reading of trace files are fed from it, so that it cannot drift from what runs.
+"""
+
+import difflib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+SQL = Path(__file__).resolve().parent.parent / "sql"
+FIELDS = "grain|reads|units|format|recognised by"
+
+
+class SqlFileError(ValueError):
+    """An SQL file that is not there."""
+
+
+class SqlFile(NamedTuple):
+    """A file of sql/ with what its header declares."""
+
+    name: str
+    text: str
+    sentence: str
+    fields: Mapping[str, str]  # grain, reads, units, ...
+    columns: Mapping[str, str]  # column = meaning
+
+    def listed(self, field: str) -> tuple[str, ...]:
+        """The comma-separated entries of a header field; empty where it is absent or says none."""
+        entries = (entry.strip() for entry in self.fields.get(field, "none").split(","))
+        return tuple(entry for entry in entries if entry != "none")
+
+
+def read_sql(name: str | Path) -> SqlFile:
+    """Read an SQL file, by its name under sql/ or by its path, and take its header apart."""
+    path = next((p for p in (SQL / name, Path(name)) if p.is_file()), None)
+    if path is None:
+        known = sorted(str(p.relative_to(SQL)) for p in SQL.rglob("*.sql"))
+        near = difflib.get_close_matches(str(name), known, n=1) or known
+        raise SqlFileError(f"There is no SQL file {name}; under sql/ there is: {', '.join(near)}.")
+    text = path.read_text(encoding="utf-8")
+    header = []
+    for line in text.splitlines():
+        if not line.startswith("--"):
+            break
+        header.append(line.removeprefix("--").strip())
+    fields = {m[1]: m[2] for line in header if (m := re.match(rf"({FIELDS}): (.+)", line))}
+    columns = {m[1]: m[2] for line in header if (m := re.match(r"(\w+) = (.+)", line))}
+    return SqlFile(path.name, text, header[0] if header else "", fields, columns)

@@ -1,0 +1,36 @@
+-- demand: requests and tokens that arrive per region, llm, tier, app and minute of one day of one trace.
+-- grain: region, llm, tier, app, bucket_start
+-- reads: requests
+-- units: tokens; a bucket covers [bucket_start, bucket_start + 1 minute), UTC
+-- region = where the requests come from
+-- llm = the served network that they ask for
+-- tier = urgency class: iw_fast, iw_normal, niw
+-- app = the application that sends them
+-- bucket_start = first instant of the minute, UTC
+-- requests = requests that arrive in it
+-- input_tokens = their input tokens
+-- output_tokens = the output tokens that they will get
+with arrivals as (
+    select
+        *,
+        date_trunc('minute', arrived_at) as bucket_start
+    from requests
+    where trace = $trace and day = $day::date
+),
+
+summed as (
+    select
+        region,
+        llm,
+        tier,
+        app,
+        bucket_start,
+        count(*)                   as requests,
+        sum(input_tokens)::bigint  as input_tokens,
+        sum(output_tokens)::bigint as output_tokens
+    from arrivals
+    group by region, llm, tier, app, bucket_start
+)
+
+select * from summed
+order by bucket_start, region, llm, tier, app

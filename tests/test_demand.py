@@ -1,0 +1,126 @@
+"""Demand as regular series: the same as counting by hand, nan where a day is missing, 0 where nobody came."""
+
+from datetime import UTC, date, datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from assets.demand import build_demand, demand_matrix
+from assets.traces import make_day, read_template
+from assets.warehouse import Lake, LakeError
+from models.catalogue import TraceConfig, load_catalogue, load_config
+from models.traffic import Names, TiledTraffic
+
+CATALOGUE = load_catalogue()
+LLMS, REGIONS, TIERS = list(CATALOGUE.llms), list(CATALOGUE.regions), list(CATALOGUE.tiers)
+DAY = date(2025, 7, 1)
+
+
+@pytest.fixture
+def lake(tmp_path):
+    return Lake(tmp_path / "lake")
+
+
+def write_day(lake: Lake, day: date, rows: int, seed: int) -> list[tuple]:
+    """Write random requests of one day and return them as (llm, region, tier, minute, input tokens)."""
+    rng = np.random.default_rng(seed)
+    second = np.sort(rng.integers(0, 86_400, rows))
+    codes = [rng.integers(0, len(names), rows) for names in (LLMS, REGIONS, TIERS)]
+    tokens = rng.integers(1, 5000, rows)
+    midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    table = pa.table(
+        {
+            "request_id": np.arange(rows, dtype=np.uint64),
+            "arrived_at": [midnight + timedelta(seconds=int(s)) for s in second],
+            "region": [REGIONS[c] for c in codes[1]],
+            "llm": [LLMS[c] for c in codes[0]],
+            "tier": [TIERS[c] for c in codes[2]],
+            "app": ["chat"] * rows,
+            "input_tokens": tokens,
+            "output_tokens": tokens,
+            "deadline_s": [1.0] * rows,
+            "source": ["test"] * rows,
+        }
+    )
+    lake.write("requests", table, trace="t", day=day)
+    return list(zip(*codes, second // 60, tokens, strict=True))
+
+
+@pytest.mark.parametrize("minutes", [5, 60])
+def test_the_matrix_is_what_counting_gives(lake, minutes):
+    expected = np.full((2, len(LLMS), len(REGIONS), 3 * 1440 // minutes), np.nan)
+    for offset in (0, 2):  # the day between is missing
+        day = DAY + timedelta(days=offset)
+        first = offset * 1440 // minutes
+        expected[..., first : first + 1440 // minutes] = 0.0
+        for llm, region, tier, minute, tokens in write_day(lake, day, 400, offset):
+            niw = int(TIERS[tier] == "niw")
+            expected[niw, llm, region, first + minute // minutes] += tokens / (60 * minutes)
+        build_demand(lake, "t", day)
+    found = demand_matrix(lake, "t", DAY, DAY + timedelta(days=2), minutes, CATALOGUE)
+    assert found.bucket_start[0] == np.datetime64(DAY)
+    assert np.all(np.diff(found.bucket_start) == np.timedelta64(minutes, "m"))
+    np.testing.assert_allclose(found.interactive_tokens_per_s, expected[0], rtol=1e-12)
+    np.testing.assert_allclose(found.niw_tokens_per_s, expected[1], rtol=1e-12)
+
+
+def test_days_that_are_missing_are_named(lake):
+    with pytest.raises(LakeError, match=r"'t' has no requests on 2025-07-01.* no day at all: make it"):
+        build_demand(lake, "t", DAY)
+    write_day(lake, DAY, 3, 0)
+    write_day(lake, DAY + timedelta(days=2), 3, 0)
+    with pytest.raises(
+        LakeError, match=r"no requests on 2025-07-02\. It has 2025-07-01 to 2025-07-03, 1 of them missing"
+    ):
+        build_demand(lake, "t", DAY + timedelta(days=1))
+    with pytest.raises(LakeError, match="has no demand from 2025-07-01 to 2025-07-01"):
+        demand_matrix(lake, "t", DAY, DAY, 15, CATALOGUE)
+    with pytest.raises(ValueError, match="bucket_minutes is 7, a day must be a whole number of buckets"):
+        demand_matrix(lake, "t", DAY, DAY, 7, CATALOGUE)
+
+
+def test_a_name_that_the_catalogue_lost_is_named(lake):
+    write_day(lake, DAY, 50, 0)
+    requests = lake.read("requests").drop_columns(["trace", "day"])
+    renamed = pa.array(["gone" if llm == LLMS[0] else llm for llm in requests["llm"].to_pylist()])
+    lake.write("requests", requests.set_column(3, "llm", renamed), trace="t", day=DAY)
+    build_demand(lake, "t", DAY)
+    with pytest.raises(LakeError, match="has the llm 'gone'; the catalogue has bloom-176b"):
+        demand_matrix(lake, "t", DAY, DAY, 15, CATALOGUE)
+
+
+def test_days_are_made_as_the_config_says(lake):
+    office = load_config("office", CATALOGUE).trace
+    assert make_day(lake, office, CATALOGUE, office.first_day) > 800_000
+    made = lake.read("requests", trace="office")
+    assert lake.sql("checks/requests_are_valid.sql").num_rows == 0
+    assert made["request_id"].to_pylist()[:2] == [
+        office.first_day.toordinal() << 32,
+        (office.first_day.toordinal() << 32) + 1,
+    ]
+    instants = made["arrived_at"].cast(pa.int64()).to_numpy()
+    assert np.all(np.diff(instants) >= 0)
+    kinds = lake.sql("select distinct tier, deadline_s, source from requests order by deadline_s").to_pylist()
+    assert [tuple(kind.values()) for kind in kinds] == [
+        (name, tier.deadline_s, "office") for name, tier in CATALOGUE.tiers.items()
+    ]
+
+    write_day(lake, DAY, 500, 0)
+    tiled = TraceConfig("tiles", DAY, 1, 7, tiled=TiledTraffic("t", 1.0, (1.0,) * 168))
+    assert make_day(lake, tiled, CATALOGUE, DAY) == pytest.approx(500, abs=24)
+    template, apps = read_template(lake, "t", Names(tuple(LLMS), tuple(REGIONS), tuple(TIERS)))
+    assert apps == ["chat"]
+    rows = set(zip(template.llm, template.region, template.tier, template.input_tokens, strict=True))
+    for row in lake.read("requests", trace="tiles").to_pylist():
+        codes = LLMS.index(row["llm"]), REGIONS.index(row["region"]), TIERS.index(row["tier"])
+        assert (*codes, row["input_tokens"]) in rows
+        assert row["source"] == "tiled t"
+
+    landed = TraceConfig("t", DAY, 1, 7)
+    assert make_day(lake, landed, CATALOGUE, DAY) == 500
+    with pytest.raises(LakeError, match="'t' has no requests on 2025-07-09"):
+        make_day(lake, landed, CATALOGUE, date(2025, 7, 9))
+    lost = TraceConfig("tiles", DAY, 1, 7, tiled=TiledTraffic("azure_llm", 1.0, (1.0,) * 168))
+    with pytest.raises(LakeError, match="'azure_llm', which is to be tiled, has not been landed"):
+        make_day(lake, lost, CATALOGUE, DAY)

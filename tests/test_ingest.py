@@ -1,0 +1,300 @@
+"""Landed files: recognised by content, every row kept or quarantined, and a second time nothing changes."""
+
+import gzip
+import json
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from assets.ingest import IngestError, ingest, landed_files
+from assets.schemas import REQUEST_SCHEMA
+from assets.warehouse import Lake
+from models.catalogue import ConfigError, load_catalogue
+
+CATALOGUE = load_catalogue()
+TRACES = Path(__file__).resolve().parents[2] / "shared" / "data" / "traces"
+HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "lake")
+
+
+def land(tmp_path: Path, name: str, content: bytes | str) -> Path:
+    folder = tmp_path / "landing"
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder / name
+
+
+def canonical(ids: list[int], **columns: list) -> pa.Table:
+    """Valid requests a second apart, some columns replaced."""
+    rows = {
+        "request_id": ids,
+        "arrived_at": [datetime(2024, 5, 6, 10, 0, n, tzinfo=UTC) for n in range(len(ids))],
+        "region": ["east"] * len(ids),
+        "llm": ["llama2-70b"] * len(ids),
+        "tier": ["niw"] * len(ids),
+        "app": ["chat"] * len(ids),
+        "input_tokens": [10 + n for n in range(len(ids))],
+        "output_tokens": [3] * len(ids),
+        "deadline_s": [5.0] * len(ids),
+        "source": ["elsewhere"] * len(ids),
+    }
+    return pa.table({**rows, **columns})
+
+
+def rows_are_conserved(lake: Lake) -> bool:
+    return all(
+        lake.sql(f"checks/{check}.sql").num_rows == 0
+        for check in ("rows_are_conserved", "requests_are_valid", "request_ids_are_unique")
+    )
+
+
+def test_a_messy_csv_is_kept_where_it_can_be(tmp_path, lake):
+    """BOM, CRLF, a blank line, quotes, no last newline; each bad row with reason, number and text."""
+    lines = [
+        HEADER,
+        "2023-11-16 18:17:03.9799600,4808,10",  # 1
+        "",
+        "2023-11-16 18:17:02.5,0,10",  # 3
+        "nonsense,1,2",
+        "2023-11-16 18:17:02,1.5,2",
+        "2023-11-16 18:17:02,1,2,3",
+        "2023-11-16 18:17:01,7,-2",
+        "1023-11-16 18:17:01,7,2",
+        '2023-11-16 18:17:01.25,"7", 8',  # 9
+    ]
+    spoilt = b"\xef\xbb\xbf" + "\r\n".join(lines).encode() + b"\r\n\xff\x00\xfe,1"
+    report = ingest(land(tmp_path, "messy.csv", spoilt), lake, CATALOGUE)
+    assert (report.rows_in, report.rows_kept, report.rows_quarantined) == (9, 2, 7)
+    assert report.rows_out_of_order == 1
+    assert report.days == (date(2023, 11, 16),)
+    kept = lake.read("requests", trace="azure_llm", day=date(2023, 11, 16))
+    assert kept["arrived_at"].to_pylist() == [
+        datetime(2023, 11, 16, 18, 17, 1, 250_000, UTC),
+        datetime(2023, 11, 16, 18, 17, 3, 979_960, UTC),
+    ]
+    assert kept["input_tokens"].to_pylist() == [7, 4808]
+    refused = lake.sql("select row, reason, raw from quarantine order by row").to_pylist()
+    assert [(row["row"], row["reason"].split(" ")[0]) for row in refused] == [
+        (3, "input_tokens"),
+        (4, "the"),
+        (5, "input_tokens"),
+        (6, "4"),
+        (7, "output_tokens"),
+        (8, "the"),
+        (10, "2"),
+    ]
+    assert refused[2]["raw"] == "2023-11-16 18:17:02,1.5,2"
+    assert rows_are_conserved(lake)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_in_are_rows_kept_and_quarantined(tmp_path, lake, seed):
+    """Repeated ids, bad tokens and disorder in two files of a trace, against a naive twin."""
+    rng = np.random.default_rng(seed)
+    for name in ("one.parquet", "two.parquet", "one.parquet"):
+        rows = int(rng.integers(1, 12))
+        ids, tokens, days = (rng.integers(0, most, rows).tolist() for most in (9, 4, 3))
+        arrived = [datetime(2024, 5, 6 + day, tzinfo=UTC) for day in days]
+        table = canonical(ids, input_tokens=tokens, arrived_at=arrived)
+        pq.write_table(table, land(tmp_path, name, b""))
+        others = set(
+            lake.sql("select request_id from requests where source <> $name", name=name)[
+                "request_id"
+            ].to_pylist()
+        )
+        report = ingest(tmp_path / "landing" / name, lake, CATALOGUE)
+        kept: list[int] = []
+        for request_id, count in zip(ids, tokens, strict=True):
+            if count >= 1 and request_id not in others and request_id not in kept:
+                kept.append(request_id)
+        found = lake.sql("select request_id, day from requests where source = $name", name=name)
+        assert sorted(found["request_id"].to_pylist()) == sorted(kept)
+        assert (report.rows_in, report.rows_kept) == (rows, len(kept))
+        assert set(report.days) == set(found["day"].to_pylist())
+        assert rows_are_conserved(lake)
+
+
+def test_a_second_time_nothing_changes_and_a_changed_file_replaces_its_rows(tmp_path, lake):
+    path = land(tmp_path, "a.csv", f"{HEADER}\n2023-11-16 10:00:00,5,5\n2023-11-17 10:00:00,6,6\n")
+    beside = land(tmp_path, "b.csv", f"{HEADER}\n2023-11-16 11:00:00,7,7\n")
+    assert ingest(path, lake, CATALOGUE).is_new
+    assert ingest(beside, lake, CATALOGUE).is_new
+    files = {p: (p.stat().st_ino, p.stat().st_mtime_ns) for p in lake.root.rglob("*.parquet")}
+    again = ingest(path, lake, CATALOGUE)
+    assert (again.is_new, again.rows_kept) == (False, 2)
+    assert files == {p: (p.stat().st_ino, p.stat().st_mtime_ns) for p in lake.root.rglob("*.parquet")}
+
+    land(tmp_path, "a.csv", f"{HEADER}\n2023-11-16 12:00:00,8,8\n")
+    assert ingest(path, lake, CATALOGUE).days == (date(2023, 11, 16),)
+    assert lake.days("requests", "azure_llm") == [date(2023, 11, 16)]
+    assert lake.read("requests", trace="azure_llm")["input_tokens"].to_pylist() == [7, 8]
+    assert rows_are_conserved(lake)
+
+
+def test_an_ingest_that_was_interrupted_is_completed_by_the_next(tmp_path, lake, monkeypatch):
+    path = land(tmp_path, "a.csv", f"{HEADER}\n2023-11-16 10:00:00,5,5\n2023-11-17 10:00:00,6,6\n")
+    copy, calls = Lake.copy, []
+
+    def interrupted(self: Lake, *args: object, **keys: object) -> Path:
+        calls.append(args)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return copy(self, *args, **keys)
+
+    monkeypatch.setattr(Lake, "copy", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ingest(path, lake, CATALOGUE)
+    monkeypatch.undo()
+    assert lake.days("requests", "azure_llm") == [date(2023, 11, 16)]
+    assert list((lake.root / ".scratch").iterdir()) == []
+    report = ingest(path, lake, CATALOGUE)
+    assert (report.is_new, report.rows_kept, len(report.days)) == (True, 2, 2)
+    assert rows_are_conserved(lake)
+
+
+def test_a_mapping_deals_out_what_the_format_lacks(tmp_path, lake):
+    rows = "\n".join(
+        json.dumps({"timestamp": 1000 * n, "input_length": 9, "output_length": 4}) for n in range(4000)
+    )
+    path = land(tmp_path, "mine.jsonl.gz", gzip.compress(rows.encode()))
+    land(
+        tmp_path,
+        "mine.toml",
+        'trace = "mine"\nllm = "llama2-70b"\ntier = "iw_fast"\napp = "code"\n'
+        "region = { east = 0.75, west = 0.25 }\nstart = 2024-02-29T23:59:00Z\n",
+    )
+    report = ingest(path, lake, CATALOGUE)
+    assert (report.trace, report.days) == ("mine", (date(2024, 2, 29), date(2024, 3, 1)))
+    assert report.first_at == datetime(2024, 2, 29, 23, 59, tzinfo=UTC)
+    shares = lake.sql("select region, count(*) / 4000 as share from requests group by region order by region")
+    assert shares["region"].to_pylist() == ["east", "west"]
+    assert shares["share"].to_pylist() == pytest.approx([0.75, 0.25], abs=0.03)
+    others = lake.sql("select distinct llm, tier, app, deadline_s from requests").to_pylist()
+    deadline = CATALOGUE.tiers["iw_fast"].deadline_s
+    assert others == [{"llm": "llama2-70b", "tier": "iw_fast", "app": "code", "deadline_s": deadline}]
+    land(tmp_path, "mine.toml", 'trace = "mine"\nregion = "west"\n')
+    assert ingest(path, lake, CATALOGUE).is_new
+    assert lake.sql("select distinct region from requests")["region"].to_pylist() == ["west"]
+
+
+def test_default_shares_are_independent_of_each_other(tmp_path, lake):
+    rows = "\n".join(f"2023-11-16 10:00:00,{n},1" for n in range(1, 20_001))
+    ingest(land(tmp_path, "a.csv", f"{HEADER}\n{rows}"), lake, CATALOGUE)
+    cells = lake.sql(
+        "select region, llm, tier, count(*) / 20000 as share from requests group by region, llm, tier"
+    ).to_pylist()
+    region = {"east": 0.45, "central": 0.33, "west": 0.22}
+    llm = {"bloom-176b": 0.25, "llama2-70b": 0.35, "llama3.1-8b": 0.22, "llama3.2-3b": 0.18}
+    tier = {"iw_fast": 0.42, "iw_normal": 0.30, "niw": 0.28}
+    assert len(cells) == 36
+    for cell in cells:
+        expected = region[cell["region"]] * llm[cell["llm"]] * tier[cell["tier"]]
+        assert cell["share"] == pytest.approx(expected, abs=0.006)
+
+
+def test_strangers_in_canonical_rows_are_quarantined(tmp_path, lake):
+    table = canonical(
+        [1, 2, 3, 4],
+        llm=["gpt", "llama2-70b", "llama2-70b", "llama2-70b"],
+        deadline_s=[1.0, None, -1.0, 2.0],
+        tier=["niw", "niw", "niw", None],
+    )
+    path = land(tmp_path, "c.parquet", b"")
+    pq.write_table(table, path)
+    report = ingest(path, lake, CATALOGUE)
+    assert report.reasons == {"deadline_s is not above 0": 1, "unknown llm gpt": 1, "unknown tier (none)": 1}
+    assert lake.read("requests")["deadline_s"].to_pylist() == [CATALOGUE.tiers["niw"].deadline_s]
+    assert '"llm":"gpt"' in lake.read("quarantine")["raw"][0].as_py()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "", "a.csv is empty"),
+        ("a.csv", HEADER, r"a.csv \(azure_llm\) has no row"),
+        (
+            "a.csv",
+            "TIMESTAMP,ContextTokens\n1,2",
+            "looks like azure_llm but lacks the columns GeneratedTokens",
+        ),
+        ("a.csv", "a,b\n1,2", "is no trace format known here: csv with a, b. Known: azure_llm"),
+        ("a.png", b"\x89PNG\x00", "neither text nor Parquet"),
+        ("a.jsonl", '{"timestamp": ', "no whole object"),
+        ("a.parquet", b"PAR1xxxx", "a.parquet cannot be read"),
+        ("a.gz", b"\x1f\x8b\x08xx", "a.gz cannot be read: Compressed file ended"),
+        (
+            "a.csv.gz",
+            gzip.compress("\n".join([HEADER, *(f"2023-11-16,{n},{n * n}" for n in range(300_000))]).encode())[
+                :-9000
+            ],
+            "Reading a.csv.gz as azure_llm failed: .*GZIP.* Copy the file here again, whole",
+        ),
+    ],
+)
+def test_files_that_are_no_trace_say_so_in_one_line(tmp_path, lake, name, content, message):
+    with pytest.raises(IngestError, match=message) as caught:
+        ingest(land(tmp_path, name, content), lake, CATALOGUE)
+    assert "\n" not in str(caught.value)
+    assert list(lake.root.rglob("*.parquet")) == []
+
+
+@pytest.mark.parametrize(
+    ("mapping", "message"),
+    [
+        ('llm = "llama2-70"', "a.toml: unknown llm 'llama2-70'. Did you mean 'llama2-70b'"),
+        ("region = { east = 0.5, wset = 0.5 }", "unknown region 'wset'. Did you mean 'west'"),
+        ("tier = { niw = 0.5 }", "a.toml tier: the shares sum to 0.5. Make them sum to 1"),
+        ('regions = "east"', "unknown key 'regions'. Did you mean 'region'"),
+        ('trace = "../x"', "the trace is called '../x'"),
+    ],
+)
+def test_mapping_errors_name_the_remedy(tmp_path, lake, mapping, message):
+    land(tmp_path, "a.toml", mapping)
+    with pytest.raises(ConfigError, match=message):
+        ingest(land(tmp_path, "a.csv", f"{HEADER}\n2023-11-16 10:00:00,5,5\n"), lake, CATALOGUE)
+
+
+def test_landed_files_are_the_traces_only(tmp_path):
+    for name in ("b.csv", "a.jsonl.gz", "a.toml", "README.md", ".hidden", "c.parquet.part"):
+        land(tmp_path, name, "x")
+    assert [path.name for path in landed_files(tmp_path / "landing")] == ["a.jsonl.gz", "b.csv"]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "first_at", "inputs"),
+    [
+        (
+            "AzureLLMInferenceTrace_code.csv.gz",
+            8_819,
+            datetime(2023, 11, 16, 18, 17, 3, 979_960, UTC),
+            (3, 7_437),
+        ),
+        (
+            "AzureLLMInferenceTrace_conv.csv.gz",
+            19_366,
+            datetime(2023, 11, 16, 18, 15, 46, 680_590, UTC),
+            (2, 14_050),
+        ),
+        ("mooncake_synthetic_trace.jsonl.gz", 3_993, datetime(2024, 1, 1, tzinfo=UTC), None),
+    ],
+)
+def test_real_traces_land_whole(lake, name, rows, first_at, inputs):
+    if not (TRACES / name).exists():
+        pytest.skip(f"{name} is not beside the repository (../shared/data/traces)")
+    report = ingest(TRACES / name, lake, CATALOGUE)
+    assert (report.rows_in, report.rows_kept, report.rows_quarantined) == (rows, rows, 0)
+    assert report.first_at == first_at
+    landed = lake.read("requests", trace=report.trace)
+    assert landed.select(REQUEST_SCHEMA.names).schema.remove_metadata() == REQUEST_SCHEMA
+    if inputs:
+        tokens = landed["input_tokens"].to_pylist()
+        assert (min(tokens), max(tokens)) == inputs
+    assert rows_are_conserved(lake)

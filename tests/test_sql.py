@@ -1,0 +1,121 @@
+"""The headers of sql/ are true: every file reads what it says, and has the grain that it says."""
+
+import re
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+
+from assets.demand import build_demand
+from assets.sql_files import SQL, SqlFile, read_sql
+from assets.traces import to_requests
+from assets.warehouse import Lake
+from models.arrivals import office_day
+from models.catalogue import load_catalogue, load_config
+from models.traffic import Names
+
+FILES = sorted(str(path.relative_to(SQL)) for path in SQL.rglob("*.sql"))
+GRAINLESS = {"macros/slo.sql", "staging/mapping.sql", "staging/duplicates.sql"}  # macros and an update
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A lake of two small generated days with their demand."""
+    catalogue = load_catalogue()
+    trace = load_config("office", catalogue).trace
+    names = Names(tuple(catalogue.llms), tuple(catalogue.regions), tuple(catalogue.tiers))
+    lake = Lake(tmp_path_factory.mktemp("lake"))
+    for day in (trace.first_day, trace.first_day + timedelta(days=1)):
+        columns = office_day(trace.office, day, trace.seed, names)
+        few = columns._make(column[::100] for column in columns)
+        rows = to_requests(few, day, "office", catalogue, list(trace.office.apps))
+        lake.write("requests", rows, trace="office", day=day)
+        build_demand(lake, "office", day)
+    return lake
+
+
+def relations(sql: SqlFile) -> set[str]:
+    """What stands behind from and join, without the names that the file defines itself."""
+    code = re.sub(r"--.*|'[^']*'|distinct from", "", sql.text)
+    named = re.findall(r"(\w+)\s+as\s+\(", code)
+    return set(re.findall(r"\b(?:from|join)\s+(\w+)\b(?!\s*\()", code)) - set(named)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_file_has_a_true_header(name):
+    sql = read_sql(name)
+    assert len(sql.sentence) > 20
+    assert relations(sql) == set(sql.listed("reads"))
+    if name not in GRAINLESS:
+        assert sql.listed("grain")
+        assert sql.fields["units"]
+
+
+def test_the_grain_of_demand_is_unique_and_its_columns_exist(lake):
+    sql = read_sql("marts/demand.sql")
+    rows = lake.sql("marts/demand.sql", trace="office", day=date(2025, 7, 1)).to_pandas()
+    assert len(rows) > 0
+    assert not rows.duplicated(list(sql.listed("grain"))).any()
+    assert set(sql.columns) == set(rows.columns)
+
+
+@pytest.mark.parametrize("minutes", [1, 5, 15, 60])
+def test_the_grain_of_demand_by_is_unique_and_conserves(lake, minutes):
+    rows = lake.sql("select * from demand_by($minutes)", minutes=minutes).to_pandas()
+    assert not rows.duplicated(list(read_sql("macros/demand_by.sql").listed("grain"))).any()
+    assert (rows["bucket_start"].dt.minute % min(minutes, 60) == 0).all()
+    totals = lake.sql(
+        "select count(*) as n, sum(input_tokens)::bigint as i, sum(output_tokens)::bigint as o from requests"
+    ).to_pylist()[0]
+    sums = rows[["requests", "input_tokens", "output_tokens"]].sum().tolist()
+    assert sums == list(totals.values())
+    series = lake.sql("select * from demand_series($minutes)", minutes=minutes).to_pandas()
+    assert series[["interactive_input_tokens", "niw_input_tokens"]].to_numpy().sum() == totals["i"]
+
+
+def test_checks_of_requests_and_demand_pass_and_can_fail(lake, tmp_path):
+    checks = ["demand_conserves_tokens", "requests_are_valid", "request_ids_are_unique", "rows_are_conserved"]
+    for check in checks:
+        assert lake.sql(f"checks/{check}.sql").num_rows == 0
+    broken = Lake(tmp_path)
+    day = date(2025, 7, 1)
+    rows = lake.read("requests", trace="office", day=day).drop_columns(["trace", "day"])
+    demand = lake.read("demand", trace="office", day=day).drop_columns(["trace", "day"])
+    broken.write("requests", rows, trace="t", day=day + timedelta(days=1))  # in the folder of another day
+    broken.write("requests", rows, trace="t", day=day)  # and so every id twice
+    broken.write("demand", demand.slice(1), trace="t", day=day)
+    assert broken.sql("checks/requests_are_valid.sql").num_rows == rows.num_rows
+    assert broken.sql("checks/request_ids_are_unique.sql", trace="t").num_rows == rows.num_rows
+    assert broken.sql("checks/demand_conserves_tokens.sql", trace="t", day=day).num_rows == 1
+    assert broken.sql("checks/demand_conserves_tokens.sql", trace="other").num_rows == 0
+
+
+def test_a_new_format_is_one_file(lake, tmp_path, monkeypatch):
+    """A format that nobody here knows lands with an SQL file alone."""
+    from assets import formats, ingest
+
+    catalogue = load_catalogue()
+    folder = tmp_path / "sql"
+    (folder / "sources").mkdir(parents=True)
+    (folder / "sources" / "tiny.sql").write_text(
+        "-- A format of three columns, made up for this test.\n-- reads: source\n-- format: csv\n"
+        "-- recognised by: when, in, out\n"
+        'select row, complaint, dice as request_id, try_cast("when" as timestamptz) as arrived_at,\n'
+        "'east' as region, mapped('llm', dice) as llm, 'niw' as tier, null as app,\n"
+        'whole("in") as input_tokens, whole("out") as output_tokens, null::double as deadline_s from source\n'
+    )
+    monkeypatch.setattr(formats, "SQL", folder)
+    monkeypatch.setattr(
+        formats, "read_sql", lambda path: read_sql(path if Path(path).is_absolute() else folder / path)
+    )
+    (tmp_path / "trace.csv").write_text("out,when,in\n7,2024-05-06 10:00:00+02:00,8\n")
+    target = Lake(tmp_path / "lake")
+    report = ingest.ingest(tmp_path / "trace.csv", target, catalogue)
+    assert (report.format, report.rows_kept) == ("tiny", 1)
+    row = target.read("requests").to_pylist()[0]
+    assert (row["input_tokens"], row["output_tokens"], row["arrived_at"].hour, row["app"]) == (
+        8,
+        7,
+        8,
+        "unknown",
+    )

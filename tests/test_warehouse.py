@@ -1,0 +1,167 @@
+"""The lake: whole files or none, one schema, one line for every error, views that outlive their reader."""
+
+import errno
+import os
+import time
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from assets import warehouse
+from assets.sql_files import SqlFileError
+from assets.warehouse import Lake, LakeError, LakeVersionError
+
+DAY = date(2025, 7, 1)
+PARTITION = {"trace": "t", "day": DAY}
+
+
+@pytest.fixture
+def lake(tmp_path):
+    return Lake(tmp_path / "lake")
+
+
+def requests(rows: int) -> pa.Table:
+    return pa.table(
+        {
+            "request_id": list(range(rows)),
+            "arrived_at": [datetime(2025, 7, 1, 12, n // 60, n % 60, tzinfo=UTC) for n in range(rows)],
+            "region": ["east"] * rows,
+            "llm": ["llama2-70b"] * rows,
+            "tier": ["niw"] * rows,
+            "app": ["rag"] * rows,
+            "input_tokens": [5] * rows,
+            "output_tokens": [6] * rows,
+            "deadline_s": [7.0] * rows,
+            "source": ["test"] * rows,
+        }
+    )
+
+
+def files(lake: Lake) -> list[str]:
+    return sorted(str(p.relative_to(lake.root)) for p in lake.root.rglob("*") if p.is_file())
+
+
+def test_a_partition_comes_back_as_it_was_written(lake):
+    path = lake.write("requests", requests(3), **PARTITION)
+    assert path == lake.root / "requests" / "trace=t" / "day=2025-07-01" / "part.parquet"
+    assert pq.read_schema(path) == warehouse.REQUEST_SCHEMA
+    assert pq.read_metadata(path).row_group(0).column(0).compression == "ZSTD"
+    read = lake.read("requests", trace="t")
+    assert read.drop_columns(["trace", "day"]).cast(warehouse.REQUEST_SCHEMA) == requests(3).cast(
+        warehouse.REQUEST_SCHEMA
+    )
+    assert (read["trace"][0].as_py(), read["day"][0].as_py()) == ("t", DAY)
+    assert lake.days("requests", "t") == [DAY]
+    assert lake.days("demand", "t") == []
+    lake.write("outcomes", pa.table({"request_id": [1]}), **PARTITION, policy="static")
+    assert lake.days("outcomes", "t") == [DAY]
+
+
+def test_instants_are_utc_whatever_the_machine_thinks(lake, monkeypatch):
+    monkeypatch.setenv("TZ", "America/Los_Angeles")
+    time.tzset()
+    lake.write("requests", requests(1), **PARTITION)
+    hour = lake.sql(
+        "select hour(arrived_at) as hour, arrived_at::date = day as same from requests"
+    ).to_pylist()
+    monkeypatch.undo()
+    time.tzset()
+    assert hour == [{"hour": 12, "same": True}]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.drop_columns(["app"]), "requests must have the columns request_id, .* got "),
+        (lambda t: t.append_column("more", pa.array([1, 2])), "got .*more"),
+        (
+            lambda t: t.set_column(6, "input_tokens", pa.array([1, 1 << 40])),
+            "Bringing requests to its schema failed",
+        ),
+        (
+            lambda t: t.set_column(0, "request_id", pa.array([-1, 2])),
+            "Bringing requests to its schema failed",
+        ),
+    ],
+)
+def test_a_wrong_schema_is_refused_and_nothing_is_written(lake, change, message):
+    with pytest.raises(LakeError, match=message):
+        lake.write("requests", change(requests(2)), **PARTITION)
+    assert lake.days("requests", "t") == []
+
+
+def test_a_full_disk_keeps_what_was_there(lake, monkeypatch):
+    lake.write("requests", requests(1), **PARTITION)
+    before = files(lake)
+
+    def full(table: pa.Table, where: Path, **options: object) -> None:
+        where.write_bytes(b"half of it")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(pq, "write_table", full)
+    with pytest.raises(
+        LakeError, match=r"part.parquet failed: .*No space left.* free some space and run again"
+    ):
+        lake.write("requests", requests(2), **PARTITION)
+    assert files(lake) == before
+    assert lake.read("requests").num_rows == 1
+
+
+def test_an_interrupted_query_is_ctrl_c(lake):
+    with pytest.raises(KeyboardInterrupt), lake.connect():
+        raise RuntimeError("Query interrupted")
+
+
+def test_a_newer_lake_is_not_touched(tmp_path):
+    Lake(tmp_path).write("requests", requests(1), **PARTITION)
+    assert (tmp_path / "VERSION").read_text() == f"{warehouse.LAKE_VERSION}\n"
+    (tmp_path / "VERSION").write_text(f"{warehouse.LAKE_VERSION + 1}\n")
+    with pytest.raises(LakeVersionError, match=r"has version 2, this code reads up to 1\. Update fleetcast"):
+        Lake(tmp_path)
+
+
+def test_wrong_names_are_answered_with_the_right_ones(lake):
+    lake.write("requests", requests(1), **PARTITION)
+    with pytest.raises(LakeError, match="no table 'request'; it knows: requests"):
+        lake.read("request")
+    with pytest.raises(LakeError, match="requests is not partitioned by policy, but by trace, day"):
+        lake.read("requests", policy="static")
+    with pytest.raises(
+        LakeError, match="no requests of trace t, day 2025-07-02; it has: trace=t/day=2025-07-01"
+    ):
+        lake.read("requests", trace="t", day=date(2025, 7, 2))
+    with pytest.raises(LakeError, match="Writing requests needs its partition day"):
+        lake.write("requests", requests(1), trace="t")
+    with pytest.raises(
+        LakeError, match=r"The query failed: .*outcomes does not exist\. The lake has the tables requests"
+    ):
+        lake.sql("select * from outcomes")
+    with pytest.raises(SqlFileError, match=r"no SQL file checks/demand.sql; under sql/ there is: "):
+        lake.sql("checks/demand.sql")
+
+
+def test_parameters_that_are_not_given_are_null(lake):
+    lake.write("requests", requests(2), **PARTITION)
+    query = "select count(*) as n from requests where trace = coalesce($trace, trace)"
+    assert lake.sql(query)["n"].to_pylist() == [2]
+    assert lake.sql(query, trace="other", day=DAY)["n"].to_pylist() == [0]
+
+
+def test_the_published_file_is_replaced_under_its_readers(lake):
+    lake.write("requests", requests(2), **PARTITION)
+    leftover = lake.root / ".scratch" / "of_a_killed_run"
+    leftover.mkdir(parents=True)
+    os.utime(leftover, (0, 0))
+    path = lake.publish()
+    assert not leftover.exists()
+    with duckdb.connect(str(path), read_only=True) as reader:
+        lake.write("requests", requests(3), trace="t", day=date(2025, 7, 2))
+        lake.publish()
+        assert reader.execute("select count(*) from requests").fetchall() == [(5,)]
+    with duckdb.connect(str(path), read_only=True) as reader:
+        assert reader.execute("select count(*) from demand_by(15)").fetchall() == [(0,)]
+    assert [name for name in files(lake) if ".scratch" in name] == []
