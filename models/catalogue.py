@@ -189,7 +189,8 @@ class FleetConfig:
     max_instances: int
     kv_memory_share: float  # of a GPU's memory that weights and KV cache may fill
     max_batch: int  # requests in a batch
-    max_prefill_tokens: int  # tokens in one prefill step
+    batching: str  # whole prompts first, chunked, or orca
+    max_prefill_tokens: int  # prompt tokens in one step: of a whole batch, or the budget when chunked
 
 
 @dataclass(frozen=True)

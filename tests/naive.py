@@ -22,6 +22,7 @@ class Request:
     output_tokens: int
     made: int = 0  # output tokens so far
     cached: int = 0  # KV tokens it holds
+    pending: int = 0  # prompt tokens not yet prefilled
     admitted: int = 0
     preemptions: int = 0
     refused: bool = False
@@ -42,6 +43,7 @@ class Instance:
     waiting: list = field(default_factory=list)
     seen_kv: int = 0
     look: bool = False
+    chunk: int = 0
 
     def kv(self):
         return sum(r.cached for r in self.joining + self.batch)
@@ -56,7 +58,7 @@ class Replay:
     def __init__(self, rows, fleet, rules, policies, start):
         self.requests = [Request(turn, *row) for turn, row in enumerate(rows)]
         self.fleet, self.rules = fleet, rules
-        self.scaling, self.order = policies
+        self.scaling, self.order, self.batching = policies
         self.regions, self.llms = len(fleet.preference), len(fleet.gpus)
         self.endpoints = self.regions * self.llms
         self.instances = []
@@ -185,14 +187,23 @@ class Replay:
                 self.route(request, now)
             changed = True
         elif instance.joining:
-            changed = True
+            if self.batching != "whole":
+                for request in instance.batch:
+                    request.made += 1
+                    request.cached += 1
+            chunk = instance.chunk
             for request in instance.joining:
+                done = min(chunk, request.pending)
+                request.pending -= done
+                chunk -= done
+            prefilled = [r for r in instance.joining if r.pending == 0]
+            for request in prefilled:
                 request.made += 1
+                instance.joining.remove(request)
                 if request.first_token_s is None:
                     request.first_token_s = now
-            instance.batch += instance.joining
-            instance.joining = []
-            self.settle(instance, now)
+            instance.batch += prefilled
+            changed = self.settle(instance, now) or bool(prefilled)
         elif instance.batch:
             for request in instance.batch:
                 request.made += 1
@@ -207,31 +218,40 @@ class Replay:
 
     def settle(self, instance, now):
         """Let the finished go and preempt while the next step does not fit; whether the batch changed."""
-        before = len(instance.batch)
+        changed = False
         for request in [r for r in instance.batch if r.made == r.output_tokens]:
             request.finish_s = now
             instance.batch.remove(request)
-            instance.look = True
+            instance.look = changed = True
         capacity = self.fleet.kv_capacity[instance.endpoint // self.regions]
-        while len(instance.batch) > 1 and instance.kv() + len(instance.batch) > capacity:
-            victim = max(instance.batch, key=lambda r: r.admitted)
-            instance.batch.remove(victim)
+        while instance.kv() + len(instance.batch) > capacity:
+            held = instance.batch + instance.joining
+            if len(held) == 1:
+                break
+            victim = max(held, key=lambda r: r.admitted)
+            (instance.batch if victim in instance.batch else instance.joining).remove(victim)
             victim.cached = 0
             victim.preemptions += 1
             instance.waiting.append(victim)
-            instance.look = True
-        return len(instance.batch) != before
+            instance.look = changed = True
+        return changed
 
     def begin(self, instance, now):
         llm = instance.endpoint // self.regions
         if instance.look:
             self.admit(instance, now)
+        b, latency = len(instance.batch), self.fleet.latency
         if instance.joining:
-            tokens = sum(r.cached for r in instance.joining)
-            instance.wakes_s = now + self.prefill_s(llm, tokens)
+            instance.chunk = sum(r.pending for r in instance.joining)
+            if self.batching == "chunked":
+                instance.chunk = min(instance.chunk, max(1, self.fleet.max_prefill_tokens - b))
+            if self.batching == "whole" or b == 0:
+                seconds = self.prefill_s(llm, instance.chunk)
+            else:
+                seconds = max(self.prefill_s(llm, instance.chunk + b), float(latency.decode_s[llm][b]))
+                seconds += float(latency.decode_kv_s[llm][b] * instance.kv())
+            instance.wakes_s = now + seconds
         elif instance.batch:
-            b = len(instance.batch)
-            latency = self.fleet.latency
             instance.wakes_s = now + float(
                 latency.decode_s[llm][b] + latency.decode_kv_s[llm][b] * instance.kv()
             )
@@ -245,17 +265,22 @@ class Replay:
             request = min(instance.waiting, key=lambda r: self.precedence(r, now))
             prompt = request.input_tokens + request.made
             members = len(instance.batch) + len(instance.joining) + 1
-            if members > self.fleet.max_batch or instance.kv() + prompt + members > capacity:
+            needed = instance.kv() + prompt + members
+            if self.batching == "orca":
+                held = [*instance.batch, *instance.joining, request]
+                needed = sum(r.input_tokens + r.output_tokens for r in held)
+            if members > self.fleet.max_batch or needed > capacity:
                 return
             if (
-                instance.joining
+                self.batching == "whole"
+                and instance.joining
                 and sum(r.cached for r in instance.joining) + prompt > self.fleet.max_prefill_tokens
             ):
                 instance.look = True
                 return
             instance.waiting.remove(request)
             instance.joining.append(request)
-            request.cached = prompt
+            request.cached = request.pending = prompt
             self.admissions += 1
             request.admitted = self.admissions
             instance.seen_kv = instance.kv()
@@ -393,8 +418,10 @@ class Replay:
 
 
 def replay(rows, fleet, rules, policies, plan, horizon_s, tail_s, hour_s):
-    """Play `rows` of (arrival_s, region, llm, tier, input, output); policies = (scaling, order) names;
-    plan = (targets, forecasts, start)."""
+    """Play `rows` of (arrival_s, region, llm, tier, input, output).
+
+    policies = names of (scaling, order, batching); plan = (targets, forecasts, start).
+    """
     targets, forecasts, start = plan
     run = Replay(rows, fleet, rules, policies, start)
     for hour in range(len(targets)):

@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from models.latency import LatencyTables
+from models.replay.batch import BATCHINGS
 from models.replay.queue import ORDERS
 from models.replay.scale import SCALINGS
 from models.replay.state import ALL_STEPS, Fleet, Rules, Trace
@@ -47,6 +48,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
         instances_at_start=at_start,
         min_instances=least,
         max_instances=most,
+        batching=draw(st.integers(0, len(BATCHINGS) - 1)),
         max_batch=max_batch,
         max_prefill_tokens=draw(st.sampled_from([8, 24])),
         preference=np.array(preference),

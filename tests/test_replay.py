@@ -8,6 +8,7 @@ import strategies
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from models.replay.batch import BATCHINGS
 from models.replay.queue import ORDERS
 from models.replay.run import FINISHED, QUEUED, REFUSED, TAIL_PERIODS, Drive, Outcome, replay
 from models.replay.scale import SCALINGS
@@ -52,7 +53,7 @@ def test_leaping_equals_stepping_equals_the_naive_twin(case: tuple[Trace, Fleet,
         rows,
         fleet,
         rules,
-        (SCALINGS[rules.scaling], ORDERS[rules.order]),
+        (SCALINGS[rules.scaling], ORDERS[rules.order], BATCHINGS[fleet.batching]),
         (targets, forecasts, start),
         HORIZON_S,
         TAIL_PERIODS * HOUR_S,

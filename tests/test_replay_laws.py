@@ -8,6 +8,7 @@ import pytest
 import theory
 
 from models.latency import LatencyTables
+from models.replay.batch import WHOLE
 from models.replay.queue import FCFS, ORDERS
 from models.replay.run import FINISHED, REFUSED, Drive, Outcome, replay
 from models.replay.scale import FOLLOW, REACTIVE
@@ -37,6 +38,7 @@ def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> Fleet:
         instances_at_start=instances,
         min_instances=1,
         max_instances=instances,
+        batching=WHOLE,
         max_batch=max_batch,
         max_prefill_tokens=8192,
         preference=np.zeros((1, 1), np.int64),

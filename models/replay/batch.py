@@ -1,10 +1,16 @@
-"""Continuous batching on one instance: whole prompts first, then decode in stretches.
+"""Continuous batching on one instance: how prompts are prefilled, and decode in stretches.
 
 An instance looks at its queue at the first step boundary after something changed: a request joined the
-queue, or left the batch. Waiting prompts are prefilled before decoding goes on (vLLM 0). Between two
-changes decode steps are regular, so a stretch of k steps is one event:
+queue, or left the batch. While prompts are pending its steps are played; between two changes of a pure
+decode batch they are regular, so a stretch of k steps is one event:
 
     T(k) = k*(f[B] + g[B]*kv) + g[B]*B*k*(k-1)/2     seconds for k steps from kv cached tokens
+
+WHOLE    whole prompts first, decode pauses meanwhile (vLLM 0; Llumnix 2.2)
+CHUNKED  each step carries a token for every decoding request and prompt tokens up to a budget
+         (Sarathi, vLLM 1); one forward pass over c prompt tokens and B others takes
+         max(prefill_s(c + B), f[B]) + g[B]*kv
+ORCA     the same without a budget, and memory is reserved for the whole output at admission
 """
 
 import math
@@ -12,7 +18,7 @@ import math
 from models.replay.compiled import compiled
 from models.replay.events import drop_key, push_key, reschedule
 from models.replay.memory import see_kv
-from models.replay.queue import DPA, insert_in_order, next_list, pop_front
+from models.replay.queue import DPA, insert_in_order, next_list, pop_front, push_back
 from models.replay.state import (
     ADMITTED,
     DECODE,
@@ -29,6 +35,8 @@ from models.replay.state import (
     Trace,
 )
 
+BATCHINGS = ("whole", "chunked", "orca")
+WHOLE, CHUNKED, ORCA = range(3)
 REQUEST_BITS = (1 << 32) - 1
 
 
@@ -74,21 +82,27 @@ def prompt_tokens(trace: Trace, state: State, request: int) -> int:
 
 
 @compiled
-def fits(trace: Trace, fleet: Fleet, state: State, slot: int, joining: int, request: int) -> bool:
-    """Whether there is a place in the batch, and memory for the prompt and one decode step of everyone."""
-    members = state.batch[slot] + joining + 1
-    tokens = state.kv[slot] + prompt_tokens(trace, state, request) + members
+def fits(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> bool:
+    """Whether there is a place in the batch, and memory for the prompt and one decode step of everyone.
+
+    Orca asks for memory for everyone's whole output instead.
+    """
+    members = state.batch[slot] + state.joining[slot] + 1
+    if fleet.batching == ORCA:
+        tokens = state.reserved[slot] + trace.input_tokens[request] + trace.output_tokens[request]
+    else:
+        tokens = state.kv[slot] + prompt_tokens(trace, state, request) + members
     return members <= fleet.max_batch and tokens <= fleet.kv_capacity[fleet.llm[slot]]
 
 
 @compiled
 def begin(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
-    """Start what follows a step boundary: a prefill if someone can be admitted, else decode, else rest."""
+    """Start what follows a step boundary: prompts if some are pending, else decode, else rest."""
     if state.look[slot]:
         admit(trace, fleet, rules, state, slot, now)
-        if state.phase[slot] == PREFILL:
-            return
-    if state.batch[slot] > 0:
+    if state.joining[slot] > 0:
+        prefill(fleet, state, slot, now)
+    elif state.batch[slot] > 0:
         decode(fleet, rules, state, slot, now)
     else:
         state.phase[slot] = IDLE
@@ -97,36 +111,47 @@ def begin(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
 
 @compiled
 def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
-    """Move as many waiting requests as fit into one prefill batch, in queue order, and start it."""
+    """Give as many waiting requests as fit their memory, in queue order; their prompts are pending then."""
     state.look[slot] = False
-    joining, tokens, last = 0, 0, NOBODY
+    before = state.joining[slot]
     while True:
         waiting = next_list(trace, rules, state, slot, now)
         if waiting == NOBODY:
             break
         request = state.head[slot, waiting]
-        if not fits(trace, fleet, state, slot, joining, request):
+        if not fits(trace, fleet, state, slot, request):
             break
         prompt = prompt_tokens(trace, state, request)
-        if joining > 0 and tokens + prompt > fleet.max_prefill_tokens:
-            state.look[slot] = True  # the next boundary can take it
-            break
+        if fleet.batching == WHOLE and state.joining[slot] > 0:
+            if state.pending[slot] + prompt > fleet.max_prefill_tokens:
+                state.look[slot] = True  # the next boundary can take it
+                break
         pop_front(state, state.head[slot], waiting)
-        state.next[request] = NOBODY
-        if last == NOBODY:
-            state.prefill_head[slot] = request
-        else:
-            state.next[last] = request
-        last = request
-        joining += 1
-        tokens += prompt
+        push_back(state, state.joining_head, state.joining_tail, slot, request)
+        state.joining[slot] += 1
+        state.pending[slot] += prompt
         state.kv[slot] += prompt
+        state.reserved[slot] += trace.input_tokens[request] + trace.output_tokens[request]
         state.counts[ADMITTED] += 1
         state.admitted[request] = state.counts[ADMITTED]
-    if joining > 0:
-        state.phase[slot] = PREFILL
+    if state.joining[slot] > before:
         see_kv(fleet, state, slot, now)
-        reschedule(state, slot, now + prefill_s(fleet, fleet.llm[slot], tokens))
+
+
+@compiled
+def prefill(fleet: Fleet, state: State, slot: int, now: float) -> None:
+    """Start a step over pending prompt tokens: all of them, or what the budget leaves beside decode."""
+    llm, batch = fleet.llm[slot], state.batch[slot]
+    chunk = state.pending[slot]
+    if fleet.batching == CHUNKED:
+        chunk = min(chunk, max(1, fleet.max_prefill_tokens - batch))
+    seconds = prefill_s(fleet, llm, chunk)
+    if fleet.batching != WHOLE and batch > 0:
+        pass_s = max(prefill_s(fleet, llm, chunk + batch), fleet.latency.decode_s[llm, batch])
+        seconds = pass_s + fleet.latency.decode_kv_s[llm, batch] * state.kv[slot]
+    state.chunk[slot] = chunk
+    state.phase[slot] = PREFILL
+    reschedule(state, slot, now + seconds)
 
 
 @compiled
@@ -151,7 +176,7 @@ def cut_stretch(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: in
     hopeful = rules.order == DPA and state.batch[slot] < fleet.max_batch
     for at in range(LISTS):
         head = state.head[slot, at]
-        hopeful = hopeful or (head != NOBODY and fits(trace, fleet, state, slot, 0, head))
+        hopeful = hopeful or (head != NOBODY and fits(trace, fleet, state, slot, head))
     if not hopeful:
         return
     steps = steps_until(fleet, state, slot, now)
@@ -164,44 +189,66 @@ def cut_stretch(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: in
 
 
 @compiled
-def end_prefill(trace: Trace, fleet: Fleet, state: State, slot: int, now: float) -> None:
-    """Every prompt of the prefill batch yields a token; those that want more join the decode batch."""
-    request = state.prefill_head[slot]
-    state.prefill_head[slot] = NOBODY
-    while request != NOBODY:
-        behind = state.next[request]
-        if state.generated[request] == 0:
-            state.first_token_s[request] = now
-        state.generated[request] += 1
-        left = trace.output_tokens[request] - state.generated[request]
-        if left == 0:
-            finish(trace, state, slot, request, now)
-        else:
-            key = (state.steps[slot] + left) << 32 | request
-            push_key(state.finish_key[slot], state.batch[slot], key)
-            state.batch[slot] += 1
-        request = behind
-    preempt_while_full(trace, fleet, state, slot)
-    see_kv(fleet, state, slot, now)
+def end_prefill(trace: Trace, fleet: Fleet, state: State, slot: int, now: float) -> bool:
+    """A step over prompt tokens is done, and in mixed steps one of decode; whether the batch changed."""
+    before = state.batch[slot]
+    if fleet.batching != WHOLE and before > 0:
+        end_steps(trace, state, slot, 1, now)
+    changed = state.batch[slot] != before
+    state.pending[slot] -= state.chunk[slot]
+    state.prefilled[slot] += state.chunk[slot]
+    while state.joining[slot] > 0:
+        request = state.joining_head[slot]
+        prompt = prompt_tokens(trace, state, request)
+        if state.prefilled[slot] < prompt:
+            break
+        state.prefilled[slot] -= prompt
+        state.joining[slot] -= 1
+        pop_front(state, state.joining_head, slot)
+        join(trace, state, slot, request, now)
+        changed = True
+    changed = preempt_while_full(trace, fleet, state, slot) or changed
+    if changed:
+        see_kv(fleet, state, slot, now)
+    return changed
+
+
+@compiled
+def join(trace: Trace, state: State, slot: int, request: int, now: float) -> None:
+    """A prefilled request has its next token; if it wants more it joins the decode batch."""
+    if state.generated[request] == 0:
+        state.first_token_s[request] = now
+    state.generated[request] += 1
+    left = trace.output_tokens[request] - state.generated[request]
+    if left == 0:
+        finish(trace, state, slot, request, now)
+    else:
+        push_key(state.finish_key[slot], state.batch[slot], (state.steps[slot] + left) << 32 | request)
+        state.batch[slot] += 1
 
 
 @compiled
 def end_stretch(trace: Trace, fleet: Fleet, state: State, slot: int, now: float) -> bool:
     """Account for the steps of the stretch; whether the batch changed."""
-    state.steps[slot] += state.stretch[slot]
-    state.kv[slot] += state.stretch[slot] * state.batch[slot]
     before = state.batch[slot]
+    end_steps(trace, state, slot, state.stretch[slot], now)
+    changed = preempt_while_full(trace, fleet, state, slot) or state.batch[slot] != before
+    if changed:
+        see_kv(fleet, state, slot, now)
+    return changed
+
+
+@compiled
+def end_steps(trace: Trace, state: State, slot: int, steps: int, now: float) -> None:
+    """The decode batch has made `steps` steps; those that have all their tokens leave."""
+    state.steps[slot] += steps
+    state.kv[slot] += steps * state.batch[slot]
     keys = state.finish_key[slot]
     while state.batch[slot] > 0 and keys[0] >> 32 == state.steps[slot]:
         request = keys[0] & REQUEST_BITS
         drop_key(keys, state.batch[slot], 0)
         state.batch[slot] -= 1
         finish(trace, state, slot, request, now)
-    preempt_while_full(trace, fleet, state, slot)
-    if state.batch[slot] == before:
-        return False
-    see_kv(fleet, state, slot, now)
-    return True
 
 
 @compiled
@@ -210,29 +257,62 @@ def finish(trace: Trace, state: State, slot: int, request: int, now: float) -> N
     state.finish_s[request] = now
     state.kv[slot] -= trace.input_tokens[request] + trace.output_tokens[request] - 1
     state.load[slot] -= trace.input_tokens[request] + trace.output_tokens[request]
+    state.reserved[slot] -= trace.input_tokens[request] + trace.output_tokens[request]
     state.look[slot] = True
     state.counts[ENDED] += 1
 
 
 @compiled
-def preempt_while_full(trace: Trace, fleet: Fleet, state: State, slot: int) -> None:
-    """While the next step does not fit, the request admitted last gives up its cache and queues again.
+def preempt_while_full(trace: Trace, fleet: Fleet, state: State, slot: int) -> bool:
+    """While the next step does not fit, the request admitted last gives up its cache; whether any did.
 
-    It will be prefilled anew with what it had generated. The oldest is never preempted before the
-    others, and a lone request always fits, so the batch cannot starve.
+    It queues again and will be prefilled anew with what it had generated. Those with pending prompts were
+    admitted after all that decode. The oldest goes last and a lone request always fits: nobody starves.
     """
-    keys = state.finish_key[slot]
-    while state.kv[slot] + state.batch[slot] > fleet.kv_capacity[fleet.llm[slot]] and state.batch[slot] > 1:
-        last = 0
-        for at in range(1, state.batch[slot]):
-            if state.admitted[keys[at] & REQUEST_BITS] > state.admitted[keys[last] & REQUEST_BITS]:
-                last = at
-        request = keys[last] & REQUEST_BITS
-        left = (keys[last] >> 32) - state.steps[slot]
-        drop_key(keys, state.batch[slot], last)
-        state.batch[slot] -= 1
-        state.generated[request] = trace.output_tokens[request] - left
-        state.kv[slot] -= trace.input_tokens[request] + state.generated[request] - 1
+    changed = False
+    capacity = fleet.kv_capacity[fleet.llm[slot]]
+    while state.kv[slot] + state.batch[slot] > capacity and state.batch[slot] + state.joining[slot] > 1:
+        if state.joining[slot] > 0:
+            request = drop_last_joining(trace, state, slot)
+            state.kv[slot] -= prompt_tokens(trace, state, request)
+        else:
+            request = drop_last_decoding(trace, state, slot)
+            state.kv[slot] -= trace.input_tokens[request] + state.generated[request] - 1
         state.preemptions[request] += 1
         insert_in_order(state, state.head[slot], state.tail[slot], trace.tier[request], request)
         state.look[slot] = True
+        changed = True
+    return changed
+
+
+@compiled
+def drop_last_joining(trace: Trace, state: State, slot: int) -> int:
+    """Take the request admitted last out of the pending prompts."""
+    request, before = state.joining_head[slot], NOBODY
+    while request != state.joining_tail[slot]:
+        before, request = request, state.next[request]
+    state.pending[slot] -= prompt_tokens(trace, state, request)
+    if before == NOBODY:
+        state.joining_head[slot] = NOBODY
+        state.pending[slot] += state.prefilled[slot]
+        state.prefilled[slot] = 0
+    else:
+        state.next[before] = NOBODY
+        state.joining_tail[slot] = before
+    state.joining[slot] -= 1
+    return request
+
+
+@compiled
+def drop_last_decoding(trace: Trace, state: State, slot: int) -> int:
+    """Take the request admitted last out of the decode batch, noting what it had generated."""
+    keys = state.finish_key[slot]
+    last = 0
+    for at in range(1, state.batch[slot]):
+        if state.admitted[keys[at] & REQUEST_BITS] > state.admitted[keys[last] & REQUEST_BITS]:
+            last = at
+    request = keys[last] & REQUEST_BITS
+    state.generated[request] = trace.output_tokens[request] - ((keys[last] >> 32) - state.steps[slot])
+    drop_key(keys, state.batch[slot], last)
+    state.batch[slot] -= 1
+    return request

@@ -4,6 +4,7 @@ import numpy as np
 
 from models.catalogue import Catalogue, ConfigError, FleetConfig, ReplayConfig, require_known
 from models.latency import tables
+from models.replay.batch import BATCHINGS
 from models.replay.queue import ORDERS
 from models.replay.scale import SCALINGS
 from models.replay.state import ALL_STEPS, NOBODY, Fleet, Floats, Rules
@@ -24,6 +25,7 @@ def make_fleet(catalogue: Catalogue, config: FleetConfig, replay: ReplayConfig, 
             f"[fleet.deployments] has no entry for {', '.join(missing)}, which llms.toml lists. "
             "Add a gpu and a tensor_parallel degree for each."
         )
+    require_known(config.batching, BATCHINGS, "batching", "[fleet] batching")
     deployments = [config.deployments[llm] for llm in llms]
     profiles = [
         catalogue.profile(llm, d.gpu, d.tensor_parallel) for llm, d in zip(llms, deployments, strict=True)
@@ -44,6 +46,7 @@ def make_fleet(catalogue: Catalogue, config: FleetConfig, replay: ReplayConfig, 
         instances_at_start=config.instances_at_start,
         min_instances=config.min_instances,
         max_instances=config.max_instances,
+        batching=BATCHINGS.index(config.batching),
         max_batch=config.max_batch,
         max_prefill_tokens=config.max_prefill_tokens,
         preference=preference,

@@ -130,8 +130,7 @@ def work(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now:
         take_stranded(trace, fleet, rules, state, fleet.llm[slot], now)
         changed = True
     elif phase == PREFILL:
-        end_prefill(trace, fleet, state, slot, now)
-        changed = True
+        changed = end_prefill(trace, fleet, state, slot, now)
     elif phase == DECODE:
         changed = end_stretch(trace, fleet, state, slot, now)
     if changed and state.status[slot] == SERVING:

@@ -56,6 +56,7 @@ class Fleet(NamedTuple):
     instances_at_start: int  # of each endpoint; those that do not serve at the start are donated
     min_instances: int
     max_instances: int
+    batching: int  # position in batch.BATCHINGS
     max_batch: int
     max_prefill_tokens: int
     preference: Ints  # (G, G) regions that may serve a region's requests, best first; NOBODY ends a row
@@ -118,7 +119,13 @@ class State(NamedTuple):
     kv: Ints  # (N,) KV tokens held at base_s
     kv_seen: Ints  # (N,) KV tokens as of its last batch change: what the utilisation counts
     finish_key: Ints  # (N, B) heap of (finish step << 32 | request) of the decode batch
-    prefill_head: Ints  # (N,) requests being prefilled, linked
+    joining_head: Ints  # (N,) admitted requests with pending prompts, linked in turn of admission
+    joining_tail: Ints  # (N,)
+    joining: Ints  # (N,) how many
+    pending: Ints  # (N,) prompt tokens not yet prefilled
+    prefilled: Ints  # (N,) tokens of the first one's prompt that are
+    chunk: Ints  # (N,) prompt tokens in the step under way
+    reserved: Ints  # (N,) input + output tokens of the admitted requests (Orca)
     look: npt.NDArray[np.bool_]  # (N,) whether its queue is worth a look at the next step boundary
     head: Ints  # (N, 2T) waiting requests, linked lists (see queue.py)
     tail: Ints  # (N, 2T)
