@@ -4,13 +4,14 @@ from typing import Any
 
 import naive
 import numpy as np
+import pytest
 import strategies
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from models.replay.batch import BATCHINGS
 from models.replay.queue import ORDERS
-from models.replay.run import FINISHED, QUEUED, REFUSED, TAIL_PERIODS, Drive, Outcome, replay
+from models.replay.run import FINISHED, QUEUED, REFUSED, TAIL_PERIODS, Drive, Outcome, Session, replay
 from models.replay.scale import SCALINGS
 from models.replay.state import Fleet, Rules, Trace
 
@@ -102,3 +103,31 @@ def test_invariants_of_any_replay(case: tuple[Trace, Fleet, Rules, Any]) -> None
     assert_same(outcome, run(trace, fleet, rules, plan))
     # utilisation is a share
     assert ((outcome.kv_share >= 0) & (outcome.kv_share <= 1) | np.isnan(outcome.kv_share)).all()
+
+
+@settings(max_examples=300)
+@given(cases(), st.sampled_from([0.25, 16.0, 64.0, 90.0]))
+def test_feeding_in_parts_and_saving_between_changes_nothing(
+    tmp_path_factory: pytest.TempPathFactory, case: tuple[Trace, Fleet, Rules, Any], cut_s: float
+) -> None:
+    """Part 1, saved and loaded, then part 2 = both at once: bit by bit, request by request."""
+    trace, fleet, rules, (targets, forecasts, start) = case
+    one_row = Drive(targets[:1], forecasts[:1], hour_s=2 * HORIZON_S)
+    whole = Session(fleet, rules, start)
+    whole.feed(trace)
+    whole.play(one_row, cut_s)
+    whole.play(one_row, HORIZON_S)
+    path = tmp_path_factory.mktemp("session") / "saved.npz"
+    first = Session(fleet, rules, start)
+    early = trace.arrival_s < cut_s
+    first.feed(Trace(*(column[early] for column in trace)))
+    spent = first.play(one_row, cut_s)
+    ended = dict(zip(first.row, first.outcome(*spent).finish_s, strict=True))
+    first.save(path)
+    second = Session.load(path, fleet, rules)
+    second.feed(Trace(*(column[~early] for column in trace)))
+    spent = second.play(one_row, HORIZON_S)
+    ended |= dict(zip(second.row, second.outcome(*spent).finish_s, strict=True))
+    expected = whole.outcome(*spent)
+    np.testing.assert_array_equal([ended[row] for row in range(trace.arrival_s.size)], expected.finish_s)
+    np.testing.assert_array_equal(whole.state.instance_s, second.state.instance_s)

@@ -122,10 +122,10 @@ def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
         if not fits(trace, fleet, state, slot, request):
             break
         prompt = prompt_tokens(trace, state, request)
-        if fleet.batching == WHOLE and state.joining[slot] > 0:
-            if state.pending[slot] + prompt > fleet.max_prefill_tokens:
-                state.look[slot] = True  # the next boundary can take it
-                break
+        is_full = state.joining[slot] > 0 and state.pending[slot] + prompt > fleet.max_prefill_tokens
+        if fleet.batching == WHOLE and is_full:
+            state.look[slot] = True  # the next boundary can take it
+            break
         pop_front(state, state.head[slot], waiting)
         push_back(state, state.joining_head, state.joining_tail, slot, request)
         state.joining[slot] += 1

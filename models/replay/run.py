@@ -4,32 +4,21 @@
     rules = make_rules(catalogue, config.replay, "follow")
     outcome = replay(trace, fleet, Drive(targets), rules, horizon_s=86_400.0)
 
-The kernel runs between control ticks (the hours); here the plan of each hour is handed to it.
+The kernel runs between control ticks (the hours); here the plan of each hour is handed to it. A trace
+that does not fit in memory is fed day by day to a Session.
 """
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from models.replay.begin import EMPTY, carry_over, check_trace, initial_state, is_open
 from models.replay.kernel import account, advance, start_hour
-from models.replay.state import (
-    DONATED,
-    GONE,
-    LISTS,
-    NEVER,
-    NOBODY,
-    SERVING,
-    STATES,
-    TIERS,
-    Fleet,
-    Floats,
-    Ints,
-    Rules,
-    State,
-    Trace,
-)
+from models.replay.state import ENDED, EVENTS, NOBODY, NOW, STATES, Fleet, Floats, Ints, Rules, State, Trace
 
 TAIL_PERIODS = 4  # how many periods of the plan requests may take to finish after the horizon
 QUEUED, FINISHED, REFUSED = range(3)
@@ -48,110 +37,118 @@ class Drive(NamedTuple):
 class Outcome(NamedTuple):
     """What became of every request, and what the fleet spent."""
 
+    row: Ints  # (R,) place among all requests that the session was ever fed
     status: npt.NDArray[np.int8]  # (R,) position in STATUSES
     first_token_s: Floats  # (R,) on the trace's clock, network included; NaN if never
     finish_s: Floats  # (R,) likewise
     served_region: npt.NDArray[np.int16]  # (R,) NOBODY if never dispatched
     preemptions: npt.NDArray[np.int32]  # (R,)
-    instance_s: Floats  # (hours, L, G, 4) instance-seconds in STATES, up to the horizon
+    instance_s: Floats  # (hours, L, G, 4) instance-seconds in STATES, in the hours played
     kv_share: Floats  # (hours, L, G) time-mean effective memory utilisation; NaN where none served
-    events: int  # kernel events, for benchmarks
+    events: int  # kernel events so far, for benchmarks
 
 
-def check_trace(trace: Trace, fleet: Fleet) -> None:
-    """Refuse a trace that the kernel must not see; the message names the first bad request."""
-    llms, regions = fleet.gpus.size, fleet.network_s.shape[0]
-    rules = (
-        ("arrival_s must be finite and not negative", ~(trace.arrival_s >= 0) | np.isinf(trace.arrival_s)),
-        ("arrivals must be sorted", np.diff(trace.arrival_s, prepend=trace.arrival_s[:1]) < 0),
-        ("input_tokens must be at least 1", trace.input_tokens < 1),
-        ("output_tokens must be at least 1", trace.output_tokens < 1),
-        (f"llm must be below {llms}", (trace.llm < 0) | (trace.llm >= llms)),
-        (f"region must be below {regions}", (trace.region < 0) | (trace.region >= regions)),
-        (f"tier must be below {TIERS}", (trace.tier < 0) | (trace.tier >= TIERS)),
-    )
-    for rule, bad in rules:
-        if bad.any():
-            at = int(np.argmax(bad))
-            row = ", ".join(f"{name}={column[at]}" for name, column in trace._asdict().items())
-            raise ValueError(f"Request {at} of the trace ({row}): {rule}. Mend or drop it.")
+class Session:
+    """A fleet under a rule that is fed trace after trace; memory holds one of them and what is unfinished."""
 
+    def __init__(self, fleet: Fleet, rules: Rules, start: npt.ArrayLike) -> None:
+        """`start`, shape (L, G), instances of each endpoint serve; the others it has are donated."""
+        counts = np.asarray(start).reshape(fleet.slots.size - 1)
+        counts = np.clip(counts, fleet.min_instances, fleet.max_instances).astype(np.int64)
+        self.fleet, self.rules = fleet, rules
+        self.trace, self.state = EMPTY, initial_state(fleet, counts)
+        self.row = np.zeros(0, np.int64)
+        self.fed = 0
 
-def initial_state(trace: Trace, fleet: Fleet, start: Ints) -> State:
-    """The fleet at time 0: `start` instances of each endpoint serve, the others it has are donated."""
-    requests, slots, llms = trace.arrival_s.size, fleet.endpoint.size, fleet.gpus.size
-    regions, endpoints = fleet.network_s.shape[0], fleet.slots.size - 1
-    rank = np.arange(slots) - fleet.slots[fleet.endpoint]
-    status = np.where(rank < fleet.instances_at_start, DONATED, GONE)
-    status[rank < start[fleet.endpoint]] = SERVING
-    instances = np.zeros((endpoints, 5), np.int64)
-    np.add.at(instances, (fleet.endpoint, status), 1)
-    used_gpus = np.zeros_like(fleet.cap_gpus)
-    held = status != GONE
-    where = (fleet.endpoint[held] % regions, fleet.gpu[fleet.llm[held]])
-    np.add.at(used_gpus, where, fleet.gpus[fleet.llm[held]])
-    if (used_gpus > fleet.cap_gpus).any():
-        region, gpu = np.argwhere(used_gpus > fleet.cap_gpus)[0]
-        raise ValueError(
-            f"Region {region} holds {used_gpus[region, gpu]} GPUs of type {gpu} at the start, its cap is "
-            f"{fleet.cap_gpus[region, gpu]}. Raise cap_gpus or lower instances_at_start."
+    def feed(self, trace: Trace) -> None:
+        """Forget what has ended and append `trace`, whose arrivals lie at or after all time played so far."""
+        check_trace(trace, self.fleet)
+        now = self.state.clock[NOW]
+        if trace.arrival_s.size and trace.arrival_s[0] < now:
+            raise ValueError(
+                f"The trace begins at {trace.arrival_s[0]} s, but the session has played up to {now} s. "
+                "Feed traces in order of time, on one clock."
+            )
+        new = np.arange(self.fed, self.fed + trace.arrival_s.size)
+        self.row = np.concatenate([self.row[is_open(self.state)], new])
+        self.trace, self.state = carry_over(self.trace, self.state, trace)
+        self.fed += new.size
+
+    def play(
+        self, drive: Drive, until_s: float, progress: Callable[[int], None] | None = None
+    ) -> tuple[Floats, Floats]:
+        """Play hour by hour to `until_s`; (instance_s, kv_share) of those hours, as in Outcome."""
+        fleet, state, begin_s = self.fleet, self.state, float(self.state.clock[NOW])
+        hours = int(np.ceil((until_s - begin_s) / drive.hour_s))
+        endpoints, regions, llms = fleet.slots.size - 1, fleet.network_s.shape[0], fleet.gpus.size
+        targets = hourly(drive.targets, (hours, endpoints), "targets")
+        forecast = hourly(drive.forecast_tokens_per_s, (hours, endpoints), "forecast_tokens_per_s")
+        totals = [self._totals()]
+        for hour in range(hours):
+            state.target[:], state.forecast_tokens_per_s[:] = targets[hour], forecast[hour]
+            start_hour(fleet, self.rules, state, begin_s + hour * drive.hour_s)
+            end_s = min(begin_s + (hour + 1) * drive.hour_s, until_s)
+            advance(self.trace, fleet, self.rules, state, end_s, False)
+            account(fleet, state, end_s)
+            totals.append(self._totals())
+            if progress is not None:
+                progress(int(state.counts[ENDED]))
+        instance_s, used, room = (np.diff(np.stack(column), axis=0) for column in zip(*totals, strict=True))
+        with np.errstate(invalid="ignore"):
+            kv_share = (used / room).reshape(hours, llms, regions)
+        return instance_s.reshape(hours, llms, regions, len(STATES)), kv_share
+
+    def finish(self, until_s: float) -> None:
+        """Let the requests that are left end, without accounting for the fleet any more."""
+        advance(self.trace, self.fleet, self.rules, self.state, until_s, True)
+
+    def outcome(self, instance_s: Floats, kv_share: Floats) -> Outcome:
+        """What became of the requests since the last feed; the network delay moves no event, it is added here."""
+        fleet, state = self.fleet, self.state
+        dispatched = state.served_by != NOBODY
+        regions = fleet.network_s.shape[0]
+        served = np.where(dispatched, fleet.endpoint[state.served_by] % regions, NOBODY).astype(np.int16)
+        network_s = np.where(dispatched, fleet.network_s[self.trace.region, served], 0.0)
+        status = np.where(np.isfinite(state.finish_s), FINISHED, np.where(state.refused, REFUSED, QUEUED))
+        return Outcome(
+            self.row,
+            status.astype(np.int8),
+            state.first_token_s + network_s,
+            state.finish_s + network_s,
+            served,
+            state.preemptions,
+            instance_s,
+            kv_share,
+            int(state.counts[EVENTS]),
         )
 
-    def nobody(*shape: int) -> Ints:
-        return np.full(shape, NOBODY, np.int64)
+    def save(self, path: Path) -> None:
+        """Write everything that the next play needs; the file appears whole or not at all."""
+        aside = path.with_name(path.name + ".tmp")
+        arrays = {f"trace.{name}": column for name, column in self.trace._asdict().items()}
+        arrays |= {f"state.{name}": column for name, column in self.state._asdict().items()}
+        with aside.open("wb") as file:
+            np.savez(file, row=self.row, fed=self.fed, **arrays)
+        os.replace(aside, path)
 
-    return State(
-        clock=np.zeros(3),
-        counts=np.array([0, 0, 0, 0, NOBODY, 0]),
-        next=np.full(requests, NOBODY, np.int32),
-        generated=np.zeros(requests, np.int32),
-        admitted=np.zeros(requests, np.int64),
-        served_by=np.full(requests, NOBODY, np.int32),
-        preemptions=np.zeros(requests, np.int32),
-        refused=np.zeros(requests, np.bool_),
-        first_token_s=np.full(requests, np.nan),
-        finish_s=np.full(requests, np.nan),
-        status=status,
-        since_s=np.zeros(slots),
-        event_s=np.full(slots, NEVER),
-        heap=np.arange(slots),
-        place=np.arange(slots),
-        phase=np.zeros(slots, np.int64),
-        base_s=np.zeros(slots),
-        steps=np.zeros(slots, np.int64),
-        stretch=np.zeros(slots, np.int64),
-        batch=np.zeros(slots, np.int64),
-        kv=np.zeros(slots, np.int64),
-        kv_seen=np.zeros(slots, np.int64),
-        finish_key=np.zeros((slots, fleet.max_batch), np.int64),
-        joining_head=nobody(slots),
-        joining_tail=nobody(slots),
-        joining=np.zeros(slots, np.int64),
-        pending=np.zeros(slots, np.int64),
-        prefilled=np.zeros(slots, np.int64),
-        chunk=np.zeros(slots, np.int64),
-        reserved=np.zeros(slots, np.int64),
-        look=np.zeros(slots, np.bool_),
-        head=nobody(slots, LISTS),
-        tail=nobody(slots, LISTS),
-        load=np.zeros(slots, np.int64),
-        instances=instances,
-        used_gpus=used_gpus,
-        kv_used=np.zeros(endpoints, np.int64),
-        kv_room=instances[:, SERVING] * np.repeat(fleet.kv_capacity, regions),
-        kv_since_s=np.zeros(endpoints),
-        kv_used_area=np.zeros(endpoints),
-        kv_room_area=np.zeros(endpoints),
-        cooldown_s=np.zeros(endpoints),
-        target=np.zeros(endpoints, np.int64),
-        forecast_tokens_per_s=np.zeros(endpoints),
-        seen_tokens=np.zeros(endpoints, np.int64),
-        instance_s=np.zeros((endpoints, len(STATES))),
-        niw_head=nobody(llms),
-        niw_tail=nobody(llms),
-        stranded_head=nobody(llms),
-        stranded_tail=nobody(llms),
-    )
+    @classmethod
+    def load(cls, path: Path, fleet: Fleet, rules: Rules) -> "Session":
+        """A session as it was saved; ValueError if it was another fleet's."""
+        session = cls(fleet, rules, np.zeros(fleet.slots.size - 1))
+        with np.load(path, allow_pickle=False) as saved:
+            session.trace = Trace(*(saved[f"trace.{name}"] for name in Trace._fields))
+            session.state = State(*(saved[f"state.{name}"] for name in State._fields))
+            session.row, session.fed = saved["row"], int(saved["fed"])
+        if session.state.finish_key.shape != (fleet.endpoint.size, fleet.max_batch):
+            raise ValueError(
+                f"{path.name} was saved with {session.state.finish_key.shape[0]} instance slots, this fleet "
+                f"has {fleet.endpoint.size}. Load it with the fleet that it was saved with."
+            )
+        return session
+
+    def _totals(self) -> tuple[Floats, Floats, Floats]:
+        state = self.state
+        return state.instance_s.copy(), state.kv_used_area.copy(), state.kv_room_area.copy()
 
 
 def replay(
@@ -162,7 +159,7 @@ def replay(
     horizon_s: float,
     progress: Callable[[int], None] | None = None,
 ) -> Outcome:
-    """Play the trace and say what every request met and what the fleet spent.
+    """Play a whole trace from a standing start and say what every request met and what the fleet spent.
 
     Parameters
     ----------
@@ -175,36 +172,13 @@ def replay(
     ------
     ValueError : a trace out of order or out of range, a plan of the wrong shape
     """
-    check_trace(trace, fleet)
     hours = int(np.ceil(horizon_s / drive.hour_s))
-    endpoints, regions, llms = fleet.slots.size - 1, fleet.network_s.shape[0], fleet.gpus.size
-    targets = hourly(drive.targets, (hours, endpoints), "targets")
-    forecast = hourly(drive.forecast_tokens_per_s, (hours, endpoints), "forecast_tokens_per_s")
-    start = targets[0] if drive.start is None else np.asarray(drive.start).reshape(endpoints)
-    start = np.clip(start, fleet.min_instances, fleet.max_instances).astype(np.int64)
-    state = initial_state(trace, fleet, start)
-    instance_s, used, room = [], [], []
-    for hour in range(hours):
-        state.target[:], state.forecast_tokens_per_s[:] = targets[hour], forecast[hour]
-        start_hour(fleet, rules, state, hour * drive.hour_s)
-        until_s = min((hour + 1) * drive.hour_s, horizon_s)
-        advance(trace, fleet, rules, state, until_s, False)
-        account(fleet, state, until_s)
-        instance_s.append(state.instance_s.copy())
-        used.append(state.kv_used_area.copy())
-        room.append(state.kv_room_area.copy())
-        if progress is not None:
-            progress(int(np.isfinite(state.finish_s).sum()))
-    advance(trace, fleet, rules, state, horizon_s + TAIL_PERIODS * drive.hour_s, True)
-    with np.errstate(invalid="ignore"):
-        kv_share = per_hour(used) / per_hour(room)
-    return read_out(
-        trace,
-        fleet,
-        state,
-        per_hour(instance_s).reshape(hours, llms, regions, len(STATES)),
-        kv_share.reshape(hours, llms, regions),
-    )
+    targets = hourly(drive.targets, (hours, fleet.slots.size - 1), "targets")
+    session = Session(fleet, rules, targets[0] if drive.start is None else drive.start)
+    session.feed(trace)
+    instance_s, kv_share = session.play(drive, horizon_s, progress)
+    session.finish(horizon_s + TAIL_PERIODS * drive.hour_s)
+    return session.outcome(instance_s, kv_share)
 
 
 def hourly(values: npt.ArrayLike | None, shape: tuple[int, int], name: str) -> npt.NDArray[np.float64]:
@@ -218,27 +192,3 @@ def hourly(values: npt.ArrayLike | None, shape: tuple[int, int], name: str) -> n
             f"and {shape[1]} endpoints (llms x regions)."
         )
     return table.reshape(shape)
-
-
-def per_hour(totals: list[Floats]) -> Floats:
-    """Running totals at the end of each hour -> what each hour added."""
-    return np.diff(np.stack(totals), axis=0, prepend=0.0)
-
-
-def read_out(trace: Trace, fleet: Fleet, state: State, instance_s: Floats, kv_share: Floats) -> Outcome:
-    """Turn the final state into an Outcome; the network delay is added here, it moves no event."""
-    regions = fleet.network_s.shape[0]
-    dispatched = state.served_by != NOBODY
-    served = np.where(dispatched, fleet.endpoint[state.served_by] % regions, NOBODY).astype(np.int16)
-    network_s = np.where(dispatched, fleet.network_s[trace.region, served], 0.0)
-    status = np.where(np.isfinite(state.finish_s), FINISHED, np.where(state.refused, REFUSED, QUEUED))
-    return Outcome(
-        status.astype(np.int8),
-        state.first_token_s + network_s,
-        state.finish_s + network_s,
-        served,
-        state.preemptions,
-        instance_s,
-        kv_share,
-        int(state.counts[-1]),
-    )

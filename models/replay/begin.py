@@ -1,0 +1,157 @@
+"""Before the kernel runs: a trace is checked, a fleet is set up, or what is unfinished is carried over."""
+
+from typing import Any
+
+import numpy as np
+
+from models.replay.batch import REQUEST_BITS
+from models.replay.state import (
+    ARRIVED,
+    DONATED,
+    ENDED,
+    GONE,
+    LISTS,
+    NEVER,
+    NOBODY,
+    SERVING,
+    STATES,
+    TIERS,
+    Fleet,
+    Ints,
+    State,
+    Trace,
+)
+
+EMPTY = Trace(
+    np.zeros(0), *(np.zeros(0, np.int16) for _ in range(3)), *(np.zeros(0, np.int32) for _ in range(2))
+)
+
+
+def check_trace(trace: Trace, fleet: Fleet) -> None:
+    """Refuse a trace that the kernel must not see; the message names the first bad request."""
+    llms, regions = fleet.gpus.size, fleet.network_s.shape[0]
+    rules = (
+        ("arrival_s must be finite and not negative", ~(trace.arrival_s >= 0) | np.isinf(trace.arrival_s)),
+        ("arrivals must be sorted", np.diff(trace.arrival_s, prepend=trace.arrival_s[:1]) < 0),
+        ("input_tokens must be at least 1", trace.input_tokens < 1),
+        ("output_tokens must be at least 1", trace.output_tokens < 1),
+        (f"llm must be below {llms}", (trace.llm < 0) | (trace.llm >= llms)),
+        (f"region must be below {regions}", (trace.region < 0) | (trace.region >= regions)),
+        (f"tier must be below {TIERS}", (trace.tier < 0) | (trace.tier >= TIERS)),
+    )
+    for rule, bad in rules:
+        if bad.any():
+            at = int(np.argmax(bad))
+            row = ", ".join(f"{name}={column[at]}" for name, column in trace._asdict().items())
+            raise ValueError(f"Request {at} of the trace ({row}): {rule}. Mend or drop it.")
+
+
+def initial_state(fleet: Fleet, start: Ints) -> State:
+    """The fleet at time 0: `start` instances of each endpoint serve, the others it has are donated."""
+    slots, llms = fleet.endpoint.size, fleet.gpus.size
+    regions, endpoints = fleet.network_s.shape[0], fleet.slots.size - 1
+    rank = np.arange(slots) - fleet.slots[fleet.endpoint]
+    status = np.where(rank < fleet.instances_at_start, DONATED, GONE)
+    status[rank < start[fleet.endpoint]] = SERVING
+    instances = np.zeros((endpoints, 5), np.int64)
+    np.add.at(instances, (fleet.endpoint, status), 1)
+    used_gpus = np.zeros_like(fleet.cap_gpus)
+    held = status != GONE
+    where = (fleet.endpoint[held] % regions, fleet.gpu[fleet.llm[held]])
+    np.add.at(used_gpus, where, fleet.gpus[fleet.llm[held]])
+    if (used_gpus > fleet.cap_gpus).any():
+        region, gpu = np.argwhere(used_gpus > fleet.cap_gpus)[0]
+        raise ValueError(
+            f"Region {region} holds {used_gpus[region, gpu]} GPUs of type {gpu} at the start, its cap is "
+            f"{fleet.cap_gpus[region, gpu]}. Raise cap_gpus or lower instances_at_start."
+        )
+
+    def nobody(*shape: int) -> Ints:
+        return np.full(shape, NOBODY, np.int64)
+
+    return State(
+        clock=np.zeros(3),
+        counts=np.array([0, 0, 0, 0, NOBODY, 0]),
+        **untouched(0),
+        status=status,
+        since_s=np.zeros(slots),
+        event_s=np.full(slots, NEVER),
+        heap=np.arange(slots),
+        place=np.arange(slots),
+        phase=np.zeros(slots, np.int64),
+        base_s=np.zeros(slots),
+        steps=np.zeros(slots, np.int64),
+        stretch=np.zeros(slots, np.int64),
+        batch=np.zeros(slots, np.int64),
+        kv=np.zeros(slots, np.int64),
+        kv_seen=np.zeros(slots, np.int64),
+        finish_key=np.zeros((slots, fleet.max_batch), np.int64),
+        joining_head=nobody(slots),
+        joining_tail=nobody(slots),
+        joining=np.zeros(slots, np.int64),
+        pending=np.zeros(slots, np.int64),
+        prefilled=np.zeros(slots, np.int64),
+        chunk=np.zeros(slots, np.int64),
+        reserved=np.zeros(slots, np.int64),
+        look=np.zeros(slots, np.bool_),
+        head=nobody(slots, LISTS),
+        tail=nobody(slots, LISTS),
+        load=np.zeros(slots, np.int64),
+        instances=instances,
+        used_gpus=used_gpus,
+        kv_used=np.zeros(endpoints, np.int64),
+        kv_room=instances[:, SERVING] * np.repeat(fleet.kv_capacity, regions),
+        kv_since_s=np.zeros(endpoints),
+        kv_used_area=np.zeros(endpoints),
+        kv_room_area=np.zeros(endpoints),
+        cooldown_s=np.zeros(endpoints),
+        target=np.zeros(endpoints, np.int64),
+        forecast_tokens_per_s=np.zeros(endpoints),
+        seen_tokens=np.zeros(endpoints, np.int64),
+        instance_s=np.zeros((endpoints, len(STATES))),
+        niw_head=nobody(llms),
+        niw_tail=nobody(llms),
+        stranded_head=nobody(llms),
+        stranded_tail=nobody(llms),
+    )
+
+
+def untouched(requests: int) -> dict[str, Any]:
+    """The fields of State that have one entry per request, for requests that nothing has happened to."""
+    return {
+        "next": np.full(requests, NOBODY, np.int32),
+        "generated": np.zeros(requests, np.int32),
+        "admitted": np.zeros(requests, np.int64),
+        "served_by": np.full(requests, NOBODY, np.int32),
+        "preemptions": np.zeros(requests, np.int32),
+        "refused": np.zeros(requests, np.bool_),
+        "first_token_s": np.full(requests, np.nan),
+        "finish_s": np.full(requests, np.nan),
+    }
+
+
+def is_open(state: State) -> np.ndarray:
+    """Which requests have not ended, shape (R,)."""
+    return np.isnan(state.finish_s) & ~state.refused
+
+
+def carry_over(trace: Trace, state: State, more: Trace) -> tuple[Trace, State]:
+    """Forget the requests that have ended and append `more`; whatever names a request follows its move."""
+    kept = is_open(state)
+    place = np.full(kept.size + 1, NOBODY)  # the last entry is where NOBODY goes: to NOBODY
+    place[:-1][kept] = np.arange(kept.sum())
+    fresh = untouched(more.arrival_s.size)
+    requests = {name: np.concatenate([getattr(state, name)[kept], fresh[name]]) for name in fresh}
+    requests["next"][: kept.sum()] = place[state.next[kept]]
+    lists = ("head", "tail", "joining_head", "joining_tail")
+    lists += ("niw_head", "niw_tail", "stranded_head", "stranded_tail")
+    keys = state.finish_key.copy()
+    for slot, batch in enumerate(state.batch):
+        own = keys[slot, :batch]
+        keys[slot, :batch] = (own >> 32 << 32) | place[own & REQUEST_BITS]
+    counts = state.counts.copy()
+    counts[ARRIVED], counts[ENDED] = kept[: counts[ARRIVED]].sum(), 0
+    moved = {name: place[getattr(state, name)] for name in lists}
+    state = state._replace(**requests, **moved, finish_key=keys, counts=counts)
+    columns = zip(trace, more, strict=True)
+    return Trace(*(np.concatenate([old[kept], new]) for old, new in columns)), state
