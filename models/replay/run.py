@@ -103,7 +103,7 @@ class Session:
         advance(self.trace, self.fleet, self.rules, self.state, until_s, True)
 
     def outcome(self, instance_s: Floats, kv_share: Floats) -> Outcome:
-        """What became of the requests since the last feed; the network delay moves no event, it is added here."""
+        """What became of the requests since the last feed; the network delay is added here."""
         fleet, state = self.fleet, self.state
         dispatched = state.served_by != NOBODY
         regions = fleet.network_s.shape[0]
