@@ -220,6 +220,7 @@ class ReplayConfig:
     """The replay's thresholds and clocks (SageServe 4, 6.1, 6.2, 6.4, 7.1)."""
 
     policies: tuple[str, ...]
+    routing: str  # to an instance: shortest_queue, round_robin or least_kv
     order: str  # of an instance's queue: fcfs, edf, pf or dpa
     tau_p_s: float  # DPA: urgent when less than this is left to the first token's deadline
     tau_n_s: float  # DPA: severely expired when the deadline is longer past than this
@@ -235,6 +236,7 @@ class ReplayConfig:
     boot_spot_max_s: float
     boot_local_s: float
     boot_remote_s: float
+    failures_per_instance_day: float
     surge_ratio: float  # LT-UA: observed over forecast load from which it may pass its target
     slump_ratio: float
     correction_minutes: int  # LT-UA: the last minutes of the hour in which it may

@@ -58,7 +58,9 @@ class Replay:
     def __init__(self, rows, fleet, rules, policies, start):
         self.requests = [Request(turn, *row) for turn, row in enumerate(rows)]
         self.fleet, self.rules = fleet, rules
-        self.scaling, self.order, self.batching = policies
+        self.scaling, self.order, self.batching, self.routing = policies
+        self.failures = list(zip(rules.failure_s.tolist(), rules.failure_slot.tolist(), strict=True))
+        self.turn = [int(end) - 1 for end in fleet.slots[1:]]
         self.regions, self.llms = len(fleet.preference), len(fleet.gpus)
         self.endpoints = self.regions * self.llms
         self.instances = []
@@ -76,17 +78,20 @@ class Replay:
         self.booted = self.admissions = 0
         self.coming = list(self.requests)
 
-    # --- the clock: control tick, monitor tick, arrivals, instances by slot
+    # --- the clock: control tick, monitor tick, failures, arrivals, instances by slot
 
     def advance(self, until_s, until_ended=False):
         while not (until_ended and all(r.finish_s or r.refused for r in self.requests)):
             instance = min(self.instances, key=lambda i: (i.wakes_s, i.slot))
             arrival_s = self.coming[0].arrival_s if self.coming else inf
-            now = min(self.monitor_s, arrival_s, instance.wakes_s)
+            failure_s = self.failures[0][0] if self.failures else inf
+            now = min(self.monitor_s, failure_s, arrival_s, instance.wakes_s)
             if now >= until_s:
                 break
             if now == self.monitor_s:
                 self.monitor(now)
+            elif now == failure_s:
+                self.fail(self.instances[self.failures.pop(0)[1]], now)
             elif now == arrival_s:
                 self.arrive(self.coming.pop(0), now)
             else:
@@ -155,12 +160,35 @@ class Replay:
         return endpoint
 
     def dispatch(self, request, endpoint, now):
-        instance = min(self.serving(endpoint), key=lambda i: (i.load(self.requests), i.slot))
+        serving = self.serving(endpoint)
+        if self.routing == "shortest_queue":
+            instance = min(serving, key=lambda i: (i.load(self.requests), i.slot))
+        elif self.routing == "least_kv":
+            instance = min(serving, key=lambda i: (i.seen_kv, i.slot))
+        else:
+            after = [i for i in serving if i.slot > self.turn[endpoint]]
+            instance = (after or serving)[0]
+        self.turn[endpoint] = instance.slot
         request.served_by = instance.slot
         instance.waiting.append(request)
         instance.look = True
         if not instance.joining and not instance.batch:
             instance.wakes_s = now
+
+    def fail(self, instance, now):
+        if instance.status != SERVING:
+            return
+        self.change(instance, GONE, now)
+        orphans = sorted(instance.batch + instance.joining + instance.waiting, key=lambda r: r.turn)
+        for request in instance.batch + instance.joining:
+            request.preemptions += 1
+            request.cached = request.pending = 0
+        instance.batch, instance.joining, instance.waiting = [], [], []
+        instance.wakes_s, instance.seen_kv, instance.look = inf, 0, False
+        for request in orphans:
+            request.served_by = None
+        for request in orphans:
+            self.route(request, now)
 
     def pull(self, endpoint, now):
         two, one = self.rules.niw_pull_two_share, self.rules.niw_pull_one_share
@@ -420,7 +448,7 @@ class Replay:
 def replay(rows, fleet, rules, policies, plan, horizon_s, tail_s, hour_s):
     """Play `rows` of (arrival_s, region, llm, tier, input, output).
 
-    policies = names of (scaling, order, batching); plan = (targets, forecasts, start).
+    policies = names of (scaling, order, batching, routing); plan = (targets, forecasts, start).
     """
     targets, forecasts, start = plan
     run = Replay(rows, fleet, rules, policies, start)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from models.latency import LatencyTables
 from models.replay.batch import BATCHINGS
 from models.replay.queue import ORDERS
+from models.replay.route import ROUTINGS
 from models.replay.scale import SCALINGS
 from models.replay.state import ALL_STEPS, Fleet, Rules, Trace
 
@@ -62,8 +63,11 @@ def fleets(draw: st.DrawFn) -> Fleet:
 @st.composite
 def rules(draw: st.DrawFn) -> Rules:
     """Thresholds that are met often, clocks that tick often."""
+    rng = np.random.default_rng(draw(st.integers(0, 1000)))
+    failures = draw(st.sampled_from([0, 0, 6]))
     return Rules(
         scaling=draw(st.integers(0, len(SCALINGS) - 1)),
+        routing=draw(st.integers(0, len(ROUTINGS) - 1)),
         order=draw(st.integers(0, len(ORDERS) - 1)),
         allowance_s=np.array([2.0, 5.0, 50.0]),
         tau_p_s=1.0,
@@ -79,6 +83,8 @@ def rules(draw: st.DrawFn) -> Rules:
         surge_ratio=2.0,
         slump_ratio=0.5,
         correction_s=32.0,
+        failure_s=np.sort(rng.integers(0, 400, failures) * GRID_S),
+        failure_slot=rng.integers(0, 2 * ENDPOINTS, failures),
         steps_per_event=ALL_STEPS,
     )
 

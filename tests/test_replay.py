@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from models.replay.batch import BATCHINGS
 from models.replay.queue import ORDERS
+from models.replay.route import ROUTINGS
 from models.replay.run import FINISHED, QUEUED, REFUSED, TAIL_PERIODS, Drive, Outcome, Session, replay
 from models.replay.scale import SCALINGS
 from models.replay.state import Fleet, Rules, Trace
@@ -54,7 +55,7 @@ def test_leaping_equals_stepping_equals_the_naive_twin(case: tuple[Trace, Fleet,
         rows,
         fleet,
         rules,
-        (SCALINGS[rules.scaling], ORDERS[rules.order], BATCHINGS[fleet.batching]),
+        (SCALINGS[rules.scaling], ORDERS[rules.order], BATCHINGS[fleet.batching], ROUTINGS[rules.routing]),
         (targets, forecasts, start),
         HORIZON_S,
         TAIL_PERIODS * HOUR_S,

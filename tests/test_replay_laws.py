@@ -10,6 +10,7 @@ import theory
 from models.latency import LatencyTables
 from models.replay.batch import WHOLE
 from models.replay.queue import FCFS, ORDERS
+from models.replay.route import ROUND_ROBIN, SHORTEST_QUEUE
 from models.replay.run import FINISHED, REFUSED, Drive, Outcome, replay
 from models.replay.scale import FOLLOW, REACTIVE
 from models.replay.state import ALL_STEPS, DONATED, SERVING, Fleet, Rules, Trace
@@ -51,25 +52,27 @@ def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> Fleet:
 
 
 def some_rules(**changes: Any) -> Rules:
-    allowance_s = np.array([1.0, 60.0, 86_400.0])
     rules = Rules(
-        FOLLOW,
-        FCFS,
-        allowance_s,
-        0.5,
-        10.0,
-        0.7,
-        0.7,
-        0.3,
-        16.0,
-        16.0,
-        0.6,
-        0.5,
-        36_000.0,
-        5.0,
-        0.5,
-        2400.0,
-        ALL_STEPS,
+        scaling=FOLLOW,
+        routing=SHORTEST_QUEUE,
+        order=FCFS,
+        allowance_s=np.array([1.0, 60.0, 86_400.0]),
+        tau_p_s=0.5,
+        tau_n_s=10.0,
+        route_utilisation_share=0.7,
+        scale_out_share=0.7,
+        scale_in_share=0.3,
+        cooldown_s=16.0,
+        monitor_s=16.0,
+        niw_pull_one_share=0.6,
+        niw_pull_two_share=0.5,
+        niw_priority_age_s=36_000.0,
+        surge_ratio=5.0,
+        slump_ratio=0.5,
+        correction_s=2400.0,
+        failure_s=np.zeros(0),
+        failure_slot=np.zeros(0, np.int64),
+        steps_per_event=ALL_STEPS,
     )
     return rules._replace(**changes)
 
@@ -160,6 +163,29 @@ def test_scaling_in_donates_and_scaling_out_reclaims_after_the_boot_delay() -> N
     assert booting.tolist() == [0, 0, 2 * 64]
     assert donated.tolist() == [1024, 3 * 1024, 1024]
     assert draining.sum() == 0
+
+
+def test_a_dead_instance_s_requests_are_recomputed_elsewhere() -> None:
+    """The second request loses its cache at 2 s; the survivor prefills it anew with what it had made."""
+    trace = a_trace([0.0, 0.0], [1024, 512], [100, 100])
+    rules = some_rules(failure_s=np.array([2.0]), failure_slot=np.array([1]))
+    healthy, hurt = (
+        run(trace, a_fleet(2, 8), horizon_s=64.0),
+        run(trace, a_fleet(2, 8), rules, horizon_s=64.0),
+    )
+    assert hurt.preemptions.tolist() == [0, 1]
+    assert hurt.status.tolist() == [FINISHED, FINISHED]
+    assert hurt.first_token_s[1] == healthy.first_token_s[1]
+    assert hurt.finish_s[1] > healthy.finish_s[1] + 512 * PREFILL_S_PER_TOKEN
+    assert hurt.instance_s[0, 0, 0, SERVING - 1] == 64.0 + 2.0
+
+
+def test_round_robin_takes_turns_where_shortest_queue_avoids_the_long_one() -> None:
+    trace = a_trace([0.0, 1.0, 2.0], [8192, 8, 8], 1)
+    turns = run(trace, a_fleet(2), some_rules(routing=ROUND_ROBIN))
+    shortest = run(trace, a_fleet(2))
+    assert turns.first_token_s[2] == 8.0 + 8 * PREFILL_S_PER_TOKEN
+    assert shortest.first_token_s[2] == 2.0 + 8 * PREFILL_S_PER_TOKEN
 
 
 def test_silence_scales_in_too() -> None:

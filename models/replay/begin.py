@@ -71,7 +71,7 @@ def initial_state(fleet: Fleet, start: Ints) -> State:
 
     return State(
         clock=np.zeros(3),
-        counts=np.array([0, 0, 0, 0, NOBODY, 0]),
+        counts=np.array([0, 0, 0, 0, NOBODY, 0, 0, 0]),
         **untouched(0),
         status=status,
         since_s=np.zeros(slots),
@@ -105,6 +105,7 @@ def initial_state(fleet: Fleet, start: Ints) -> State:
         kv_used_area=np.zeros(endpoints),
         kv_room_area=np.zeros(endpoints),
         cooldown_s=np.zeros(endpoints),
+        turn=fleet.slots[1:] - 1,
         target=np.zeros(endpoints, np.int64),
         forecast_tokens_per_s=np.zeros(endpoints),
         seen_tokens=np.zeros(endpoints, np.int64),

@@ -1,8 +1,8 @@
 """What happens next, and in which order when two things happen at the same instant.
 
 The order, declared once: a control tick (the hour, decided in Python) comes first, then the monitor
-tick, then arrivals in the order of the trace, then instances by slot. Each slot has one pending event
-and stands in one binary heap, so nothing is ever stale and idle instances cost nothing.
+tick, then failures, then arrivals in the order of the trace, then instances by slot. Each slot has one
+pending event and stands in one binary heap, so nothing is ever stale and idle instances cost nothing.
 """
 
 import numpy as np

@@ -6,6 +6,7 @@ from models.catalogue import Catalogue, ConfigError, FleetConfig, ReplayConfig, 
 from models.latency import tables
 from models.replay.batch import BATCHINGS
 from models.replay.queue import ORDERS
+from models.replay.route import ROUTINGS
 from models.replay.scale import SCALINGS
 from models.replay.state import ALL_STEPS, NOBODY, Fleet, Floats, Rules
 
@@ -92,9 +93,11 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
     """The kernel's view of the configured thresholds; `leap=False` plays every decode step (for tests)."""
     if scaling not in SCALINGS:
         raise ValueError(f"Unknown scaling {scaling!r}; there are {', '.join(SCALINGS)}.")
+    require_known(replay.routing, ROUTINGS, "routing", "[replay] routing")
     require_known(replay.order, ORDERS, "queue order", "[replay] order")
     return Rules(
         scaling=SCALINGS.index(scaling),
+        routing=ROUTINGS.index(replay.routing),
         order=ORDERS.index(replay.order),
         allowance_s=np.array([t.ttft_slo_s or t.deadline_s for t in catalogue.tiers.values()]),
         tau_p_s=replay.tau_p_s,
@@ -110,5 +113,16 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
         surge_ratio=replay.surge_ratio,
         slump_ratio=replay.slump_ratio,
         correction_s=3600.0 - 60.0 * replay.correction_minutes,
+        failure_s=np.zeros(0),
+        failure_slot=np.zeros(0, np.int64),
         steps_per_event=ALL_STEPS if leap else 1,
     )
+
+
+def with_failures(rules: Rules, fleet: Fleet, per_instance_day: float, horizon_s: float, seed: int) -> Rules:
+    """The rules and a draw of failures: each slot has a Poisson clock, heard only while it serves."""
+    rng = np.random.default_rng([seed, 0xDEAD])
+    slots = fleet.endpoint.size
+    count = rng.poisson(per_instance_day * horizon_s / 86_400.0 * slots)
+    failure_s = np.sort(rng.uniform(0.0, horizon_s, count))
+    return rules._replace(failure_s=failure_s, failure_slot=rng.integers(0, slots, count))

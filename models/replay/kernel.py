@@ -8,7 +8,7 @@ from models.replay.batch import begin, end_prefill, end_stretch
 from models.replay.compiled import compiled
 from models.replay.memory import integrate_kv
 from models.replay.queue import push_back
-from models.replay.route import pull_niw, release_aged_niw, route, take_stranded
+from models.replay.route import fail, pull_niw, release_aged_niw, route, take_stranded
 from models.replay.scale import (
     FOLLOW,
     account_instance,
@@ -24,8 +24,10 @@ from models.replay.state import (
     DRAINING,
     ENDED,
     EVENTS,
+    FAILED,
     HOUR,
     IDLE,
+    IDLING,
     MONITOR,
     NEVER,
     NIW,
@@ -46,23 +48,35 @@ def advance(
     trace: Trace, fleet: Fleet, rules: Rules, state: State, until_s: float, until_ended: bool
 ) -> None:
     """Run every event before `until_s`; with `until_ended` stop as soon as every request has ended."""
-    requests = trace.arrival_s.size
+    requests, failures = trace.arrival_s.size, rules.failure_s.size
     while not (until_ended and state.counts[ENDED] == requests):
         arrived = state.counts[ARRIVED]
         arrival_s = trace.arrival_s[arrived] if arrived < requests else NEVER
+        failed = state.counts[FAILED]
+        failure_s = rules.failure_s[failed] if failed < failures else NEVER
         slot = state.heap[0]
-        now = min(arrival_s, state.event_s[slot], state.clock[MONITOR])
-        if now >= until_s:
+        now = min(arrival_s, state.event_s[slot], state.clock[MONITOR], failure_s)
+        if now >= until_s or state.counts[IDLING] > patience(trace, state):
             break
+        state.counts[IDLING] = 0 if now > state.clock[NOW] else state.counts[IDLING] + 1
         state.clock[NOW] = now
         state.counts[EVENTS] += 1
         if state.clock[MONITOR] == now:
             monitor(trace, fleet, rules, state, now)
+        elif failure_s == now:
+            state.counts[FAILED] += 1
+            fail(trace, fleet, rules, state, rules.failure_slot[failed], now)
         elif arrival_s == now:
             state.counts[ARRIVED] += 1
             arrive(trace, fleet, rules, state, arrived, now)
         else:
             work(trace, fleet, rules, state, slot, now)
+
+
+@compiled
+def patience(trace: Trace, state: State) -> int:
+    """How many events at one instant can still be progress; beyond it the watchdog barks."""
+    return 1000 + 16 * (trace.arrival_s.size + state.heap.size)
 
 
 @compiled

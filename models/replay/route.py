@@ -1,11 +1,27 @@
-"""Where a request goes: region, then instance (SageServe 6.1, 6.2)."""
+"""Where a request goes: region, then instance (SageServe 6.1, 6.2), and where to when its instance dies."""
 
-from models.replay.batch import cut_stretch
+from models.replay.batch import cut_stretch, drop_last_decoding, drop_last_joining, steps_until
 from models.replay.compiled import compiled
 from models.replay.events import reschedule
 from models.replay.memory import is_under
-from models.replay.queue import is_aged, pop_front, push_back
-from models.replay.state import DECODE, IDLE, NOBODY, SERVING, Fleet, Rules, State, Trace
+from models.replay.queue import insert_in_order, is_aged, pop_front, push_back
+from models.replay.scale import change_status
+from models.replay.state import (
+    DECODE,
+    GONE,
+    IDLE,
+    LISTS,
+    NEVER,
+    NOBODY,
+    SERVING,
+    Fleet,
+    Rules,
+    State,
+    Trace,
+)
+
+ROUTINGS = ("shortest_queue", "round_robin", "least_kv")
+SHORTEST_QUEUE, ROUND_ROBIN, LEAST_KV = range(3)
 
 
 @compiled
@@ -27,12 +43,27 @@ def choose_region(fleet: Fleet, rules: Rules, state: State, llm: int, origin: in
 
 
 @compiled
-def shortest_queue(fleet: Fleet, state: State, endpoint: int) -> int:
-    """The serving instance with the fewest tokens assigned and not finished; ties to the lowest slot."""
+def choose_instance(fleet: Fleet, rules: Rules, state: State, endpoint: int) -> int:
+    """The serving instance that the routing rule names; ties to the lowest slot.
+
+    SHORTEST_QUEUE  fewest tokens assigned and not finished (SageServe 6.1)
+    ROUND_ROBIN     the next one after the last (SageServe 2.3)
+    LEAST_KV        fewest KV tokens in use
+    """
+    first, end = fleet.slots[endpoint], fleet.slots[endpoint + 1]
     best, best_load = NOBODY, 0
-    for slot in range(fleet.slots[endpoint], fleet.slots[endpoint + 1]):
-        if state.status[slot] == SERVING and (best == NOBODY or state.load[slot] < best_load):
-            best, best_load = slot, state.load[slot]
+    for slot in range(first, end):
+        if state.status[slot] != SERVING:
+            continue
+        if rules.routing == SHORTEST_QUEUE:
+            load = state.load[slot]
+        elif rules.routing == LEAST_KV:
+            load = state.kv_seen[slot]
+        else:
+            load = (slot - state.turn[endpoint] - 1) % (end - first)
+        if best == NOBODY or load < best_load:
+            best, best_load = slot, load
+    state.turn[endpoint] = best
     return best
 
 
@@ -41,10 +72,10 @@ def dispatch(
     trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, endpoint: int, now: float
 ) -> None:
     """Hand the request to an instance of the endpoint, which must have one that serves."""
-    slot = shortest_queue(fleet, state, endpoint)
+    slot = choose_instance(fleet, rules, state, endpoint)
     state.served_by[request] = slot
     state.load[slot] += trace.input_tokens[request] + trace.output_tokens[request]
-    push_back(state, state.head[slot], state.tail[slot], trace.tier[request], request)
+    insert_in_order(state, state.head[slot], state.tail[slot], trace.tier[request], request)
     state.look[slot] = True
     if state.phase[slot] == IDLE:
         reschedule(state, slot, now)
@@ -95,3 +126,42 @@ def release_aged_niw(trace: Trace, fleet: Fleet, rules: Rules, state: State, llm
     """Requests old enough for priority 0 wait for no signal: they go where an interactive one would."""
     while state.niw_head[llm] != NOBODY and is_aged(trace, rules, state.niw_head[llm], now):
         route(trace, fleet, rules, state, pop_front(state, state.niw_head, llm), now)
+
+
+@compiled
+def fail(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
+    """The instance dies, its VM is gone: its requests lose their KV cache and are routed anew, in turn."""
+    if state.status[slot] != SERVING:
+        return
+    change_status(fleet, state, slot, GONE, now)
+    empty_instance(trace, fleet, state, slot, now)
+    request = state.head[slot, 0]
+    state.head[slot, 0] = NOBODY
+    while request != NOBODY:
+        behind = state.next[request]
+        state.served_by[request] = NOBODY
+        route(trace, fleet, rules, state, request, now)
+        request = behind
+
+
+@compiled
+def empty_instance(trace: Trace, fleet: Fleet, state: State, slot: int, now: float) -> None:
+    """Take everything off the slot and gather its requests in its first list, in order of arrival."""
+    if state.phase[slot] == DECODE:  # the step under way is lost, those before it are not
+        state.steps[slot] += steps_until(fleet, state, slot, now) - 1
+    heads, tails = state.head[slot], state.tail[slot]
+    for at in range(1, LISTS):
+        while heads[at] != NOBODY:
+            insert_in_order(state, heads, tails, 0, pop_front(state, heads, at))
+    while state.joining[slot] + state.batch[slot] > 0:
+        if state.joining[slot] > 0:
+            request = drop_last_joining(trace, state, slot)
+        else:
+            request = drop_last_decoding(trace, state, slot)
+        state.preemptions[request] += 1
+        insert_in_order(state, heads, tails, 0, request)
+    state.kv[slot] = state.kv_seen[slot] = state.load[slot] = state.reserved[slot] = 0
+    state.pending[slot] = state.prefilled[slot] = 0
+    state.look[slot] = False
+    state.phase[slot] = IDLE
+    reschedule(state, slot, NEVER)

@@ -17,8 +17,21 @@ import numpy as np
 import numpy.typing as npt
 
 from models.replay.begin import EMPTY, carry_over, check_trace, initial_state, is_open
-from models.replay.kernel import account, advance, start_hour
-from models.replay.state import ENDED, EVENTS, NOBODY, NOW, STATES, Fleet, Floats, Ints, Rules, State, Trace
+from models.replay.kernel import account, advance, patience, start_hour
+from models.replay.state import (
+    ENDED,
+    EVENTS,
+    IDLING,
+    NOBODY,
+    NOW,
+    STATES,
+    Fleet,
+    Floats,
+    Ints,
+    Rules,
+    State,
+    Trace,
+)
 
 TAIL_PERIODS = 4  # how many periods of the plan requests may take to finish after the horizon
 QUEUED, FINISHED, REFUSED = range(3)
@@ -89,6 +102,7 @@ class Session:
             start_hour(fleet, self.rules, state, begin_s + hour * drive.hour_s)
             end_s = min(begin_s + (hour + 1) * drive.hour_s, until_s)
             advance(self.trace, fleet, self.rules, state, end_s, False)
+            self._require_progress()
             account(fleet, state, end_s)
             totals.append(self._totals())
             if progress is not None:
@@ -145,6 +159,17 @@ class Session:
                 f"has {fleet.endpoint.size}. Load it with the fleet that it was saved with."
             )
         return session
+
+    def _require_progress(self) -> None:
+        """The watchdog: say where, if the kernel kept making events without moving the clock."""
+        state = self.state
+        if state.counts[IDLING] > patience(self.trace, state):
+            slot = int(state.heap[0])
+            raise RuntimeError(
+                f"The replay makes no progress at {state.clock[NOW]} s: slot {slot} of endpoint "
+                f"{self.fleet.endpoint[slot]}, {state.batch[slot]} decoding, {state.joining[slot]} joining. "
+                "This is a defect of the kernel: please report it with the trace."
+            )
 
     def _totals(self) -> tuple[Floats, Floats, Floats]:
         state = self.state

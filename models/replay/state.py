@@ -29,7 +29,7 @@ IDLE, PREFILL, DECODE = range(3)
 
 # Fields of State.clock (float64) and State.counts (int64): scalars that change live in arrays.
 NOW, MONITOR, HOUR = range(3)
-ARRIVED, ENDED, ADMITTED, BOOTED, RUNNING, EVENTS = range(6)
+ARRIVED, ENDED, ADMITTED, BOOTED, RUNNING, EVENTS, FAILED, IDLING = range(8)
 
 
 class Trace(NamedTuple):
@@ -70,6 +70,7 @@ class Rules(NamedTuple):
     """Thresholds, clocks and codes of the policies."""
 
     scaling: int  # position in scale.SCALINGS
+    routing: int  # position in route.ROUTINGS
     order: int  # position in queue.ORDERS
     allowance_s: Floats  # (T,) from arrival to when the first token is due (niw: the end)
     tau_p_s: float  # DPA: urgent when less than this is left
@@ -85,6 +86,8 @@ class Rules(NamedTuple):
     surge_ratio: float
     slump_ratio: float
     correction_s: float  # LT-UA: from this many seconds into the hour
+    failure_s: Floats  # (F,) when an instance dies, sorted
+    failure_slot: Ints  # (F,) which, if it serves then
     steps_per_event: int  # 1 plays every decode step (the check on leaping); ALL_STEPS leaps
 
 
@@ -95,7 +98,9 @@ class State(NamedTuple):
     """Everything that changes. Saving these arrays saves the replay."""
 
     clock: Floats  # (3,) NOW, MONITOR: next monitor tick, HOUR: start of the hour
-    counts: Ints  # (6,) ARRIVED, ENDED requests, ADMITTED, BOOTED instances, RUNNING: slot at work, EVENTS
+    # counts: ARRIVED and ENDED requests, ADMITTED, BOOTED instances, the slot RUNNING, EVENTS, FAILED
+    # failures passed, IDLING: events since the clock last moved
+    counts: Ints  # (8,)
     # requests
     next: npt.NDArray[np.int32]  # (R,) the one behind it in whatever list it stands in
     generated: npt.NDArray[np.int32]  # (R,) output tokens made before the last preemption
@@ -139,6 +144,7 @@ class State(NamedTuple):
     kv_used_area: Floats  # (E,) token-seconds
     kv_room_area: Floats  # (E,) token-seconds
     cooldown_s: Floats  # (E,) no scaling before this time
+    turn: Ints  # (E,) slot that was given a request last (round robin)
     target: Ints  # (E,) instances that the plan wants
     forecast_tokens_per_s: Floats  # (E,) interactive input tokens of this hour
     seen_tokens: Ints  # (E,) interactive input tokens that arrived from the region in this hour
