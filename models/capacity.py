@@ -40,8 +40,8 @@ def capacity_tokens_per_s(
     """
     if input_tokens.size == 0:
         raise ValueError(f"No interactive request of {llm} to measure its capacity with. Give some history.")
-    tiers = [t for t in catalogue.tiers.values() if t.ttft_slo_s is not None]
-    slo_s, target_share = min((t.ttft_slo_s, t.attainment_target_share) for t in tiers)
+    targets = [(t.ttft_slo_s or np.inf, t.attainment_target_share) for t in catalogue.tiers.values()]
+    slo_s, target_share = min(targets)
     rng = np.random.default_rng(0xCA9)
     picks, gaps = rng.integers(0, input_tokens.size, REQUESTS), rng.exponential(1.0, REQUESTS)
     nobody = np.zeros(REQUESTS, np.int16)

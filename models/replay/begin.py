@@ -22,9 +22,8 @@ from models.replay.state import (
     Trace,
 )
 
-EMPTY = Trace(
-    np.zeros(0), *(np.zeros(0, np.int16) for _ in range(3)), *(np.zeros(0, np.int32) for _ in range(2))
-)
+SHORTS, WHOLES = np.zeros(0, np.int16), np.zeros(0, np.int32)
+EMPTY = Trace(np.zeros(0), SHORTS, SHORTS, SHORTS, WHOLES, WHOLES)
 
 
 def check_trace(trace: Trace, fleet: Fleet) -> None:
@@ -144,7 +143,7 @@ def carry_over(trace: Trace, state: State, more: Trace) -> tuple[Trace, State]:
     fresh = untouched(more.arrival_s.size)
     requests = {name: np.concatenate([getattr(state, name)[kept], fresh[name]]) for name in fresh}
     requests["next"][: kept.sum()] = place[state.next[kept]]
-    lists = ("head", "tail", "joining_head", "joining_tail")
+    lists: tuple[str, ...] = ("head", "tail", "joining_head", "joining_tail")
     lists += ("niw_head", "niw_tail", "stranded_head", "stranded_tail")
     keys = state.finish_key.copy()
     for slot, batch in enumerate(state.batch):
@@ -154,5 +153,5 @@ def carry_over(trace: Trace, state: State, more: Trace) -> tuple[Trace, State]:
     counts[ARRIVED], counts[ENDED] = kept[: counts[ARRIVED]].sum(), 0
     moved = {name: place[getattr(state, name)] for name in lists}
     state = state._replace(**requests, **moved, finish_key=keys, counts=counts)
-    columns = zip(trace, more, strict=True)
-    return Trace(*(np.concatenate([old[kept], new]) for old, new in columns)), state
+    columns = (np.concatenate([getattr(trace, name)[kept], getattr(more, name)]) for name in Trace._fields)
+    return Trace(*columns), state

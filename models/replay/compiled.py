@@ -37,5 +37,6 @@ numba.config.CACHE_DIR = str(cache_folder())  # type: ignore[attr-defined]
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """`numba.njit` with the settings of this package."""
-    options = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False, "forceinline": True}
+    options: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
+    options |= {"_nrt": False, "forceinline": True}
     return numba.njit(**options)(function)
