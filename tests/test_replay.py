@@ -97,6 +97,10 @@ def test_invariants_of_any_replay(case: tuple[Trace, Fleet, Rules, Any]) -> None
     # 2. arrival <= first token <= finish
     assert (outcome.first_token_s[done] >= trace.arrival_s[done]).all()
     assert (outcome.finish_s[done] >= outcome.first_token_s[done]).all()
+    # what a wait is made of: held, queued, prefilled
+    assert (outcome.dispatched_s[done] >= trace.arrival_s[done]).all()
+    assert (outcome.admitted_s[done] >= outcome.dispatched_s[done]).all()
+    assert (outcome.first_token_s[done] > outcome.admitted_s[done]).all()
     # 5. time by state adds up to the time of the VMs: none is lost or in two states
     assert (outcome.instance_s >= 0).all()
     assert (outcome.instance_s.sum(axis=3) <= fleet.max_instances * HOUR_S).all()

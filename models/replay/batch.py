@@ -134,6 +134,8 @@ def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
         state.reserved[slot] += trace.input_tokens[request] + trace.output_tokens[request]
         state.counts[ADMITTED] += 1
         state.admitted[request] = state.counts[ADMITTED]
+        if state.generated[request] == 0:
+            state.admitted_s[request] = now
     if state.joining[slot] > before:
         see_kv(fleet, state, slot, now)
 

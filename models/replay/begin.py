@@ -125,6 +125,8 @@ def untouched(requests: int) -> dict[str, Any]:
         "served_by": np.full(requests, NOBODY, np.int32),
         "preemptions": np.zeros(requests, np.int32),
         "refused": np.zeros(requests, np.bool_),
+        "dispatched_s": np.full(requests, np.nan),
+        "admitted_s": np.full(requests, np.nan),
         "first_token_s": np.full(requests, np.nan),
         "finish_s": np.full(requests, np.nan),
     }

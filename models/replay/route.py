@@ -74,6 +74,8 @@ def dispatch(
     """Hand the request to an instance of the endpoint, which must have one that serves."""
     slot = choose_instance(fleet, rules, state, endpoint)
     state.served_by[request] = slot
+    if state.generated[request] == 0:
+        state.dispatched_s[request] = now
     state.load[slot] += trace.input_tokens[request] + trace.output_tokens[request]
     insert_in_order(state, state.head[slot], state.tail[slot], trace.tier[request], request)
     state.look[slot] = True

@@ -54,6 +54,9 @@ class Outcome(NamedTuple):
     status: npt.NDArray[np.int8]  # (R,) position in STATUSES
     first_token_s: Floats  # (R,) on the trace's clock, network included; NaN if never
     finish_s: Floats  # (R,) likewise
+    dispatched_s: Floats  # (R,) when it reached its instance's queue; NaN if never
+    admitted_s: Floats  # (R,) when it entered that instance's batch; NaN if never
+    slot: Ints  # (R,) the instance; NOBODY if never dispatched
     served_region: npt.NDArray[np.int16]  # (R,) NOBODY if never dispatched
     preemptions: npt.NDArray[np.int32]  # (R,)
     instance_s: Floats  # (hours, L, G, 4) instance-seconds in STATES, in the hours played
@@ -129,6 +132,9 @@ class Session:
             status.astype(np.int8),
             state.first_token_s + network_s,
             state.finish_s + network_s,
+            state.dispatched_s,
+            state.admitted_s,
+            state.served_by.astype(np.int64),
             served,
             state.preemptions,
             instance_s,

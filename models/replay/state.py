@@ -108,6 +108,8 @@ class State(NamedTuple):
     served_by: npt.NDArray[np.int32]  # (R,) slot
     preemptions: npt.NDArray[np.int32]  # (R,)
     refused: npt.NDArray[np.bool_]  # (R,) larger than the memory of any instance
+    dispatched_s: Floats  # (R,) when the instance that made its first token got it; NaN until then
+    admitted_s: Floats  # (R,) when its first prefill began or was queued; NaN until then
     first_token_s: Floats  # (R,) NaN until then; without network
     finish_s: Floats  # (R,) NaN until then; without network
     # instances
