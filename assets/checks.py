@@ -1,0 +1,45 @@
+"""Asset checks: every file of sql/checks returns the rows that break its sentence; none may.
+
+A check that fails stops what lies downstream of its asset.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+
+import dagster as dg
+
+from assets.lineage import SettingsResource, markdown
+from assets.sql_files import read_sql
+
+CHECKS: Mapping[str, Sequence[str]] = {
+    "landing": ("rows_are_conserved",),
+    "requests": ("requests_are_valid", "request_ids_are_unique"),
+    "demand": ("demand_conserves_tokens",),
+    "forecasts": ("forecasts_start_at_their_cutoff", "forecasts_cover_the_day"),
+    "plans": ("plans_cover_demand", "plans_chain"),
+    "replays": ("replays_end_every_request_once", "replays_account_for_every_hour"),
+    "scorecard": ("scorecard_conserves_requests",),
+}
+SHOWN_ROWS = 5
+
+
+def sql_check(asset: str, name: str) -> dg.AssetChecksDefinition:
+    """The asset check of one file of sql/checks."""
+    file = f"checks/{name}.sql"
+
+    @dg.asset_check(asset=asset, name=name, description=read_sql(file).sentence, blocking=True)
+    def check(context: dg.AssetCheckExecutionContext, settings: SettingsResource) -> dg.AssetCheckResult:
+        chosen = settings.load()
+        day = date.fromisoformat(context.partition_key) if context.has_partition_key else None
+        trace = chosen.trace if day else None  # asked for no day: the whole lake
+        broken = chosen.lake.sql(file, trace=trace, day=day)
+        shown = dg.MetadataValue.md(markdown(broken.slice(0, SHOWN_ROWS)))
+        return dg.AssetCheckResult(
+            passed=broken.num_rows == 0,
+            metadata={"offending_rows": broken.num_rows, **({"first": shown} if broken.num_rows else {})},
+        )
+
+    return check
+
+
+ASSET_CHECKS = [sql_check(asset, name) for asset, names in CHECKS.items() for name in names]

@@ -1,0 +1,194 @@
+"""The four figures of a day, in one house style: units in the axes, names at the lines.
+
+Each `draw_*` takes a small pandas frame of a mart and returns a matplotlib figure; `draw_day` reads the
+marts, draws all four and saves them under data/figures/TRACE/DAY.
+"""
+
+import io
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from assets.settings import Settings
+from assets.style import BLUE, COLOURS, FAINT, INK, MUTED, STYLE, area, close, ground, legend, panels, stairs
+from models.forecast.losses import wape
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TTFT_TICKS_S = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
+NINES = 3.5  # how far the latency axis goes: 99.97 %
+
+
+def draw_day(settings: Settings, day: date) -> dict[str, Path]:
+    """Draw the day's four figures and save them as PNG; name -> file."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    with plt.rc_context(STYLE):
+        figures = {name: draw(settings, day) for name, draw in DRAWINGS.items()}
+        where = settings.figures(day)
+        where.mkdir(parents=True, exist_ok=True)
+        paths = {name: where / f"{name}.png" for name in figures}
+        for name, figure in figures.items():
+            figure.suptitle(f"{settings.trace}, {day}", x=0.995, ha="right", fontsize=10, color=MUTED)
+            figure.savefig(paths[name])
+            plt.close(figure)
+    return paths
+
+
+def thumbnail(path: Path, width_pixels: int = 900) -> bytes:
+    """The PNG, scaled down: small enough to travel inside the metadata of an event."""
+    from PIL import Image
+
+    image = Image.open(path).convert("RGB")
+    image.thumbnail((width_pixels, width_pixels))
+    packed = io.BytesIO()
+    image.quantize(64).save(packed, format="png", optimize=True)
+    return packed.getvalue()
+
+
+# --- the figures ---------------------------------------------------------------------------------------
+
+
+def draw_demand_and_forecast(frame: pd.DataFrame, method: str) -> "Figure":
+    """Interactive input tokens/s of each llm: what came, and what was expected when the hour began.
+
+    `frame`: llm, bucket_start, actual_input_tokens_per_s, input_tokens_per_s; in order of time.
+    """
+    llms = list(dict.fromkeys(frame["llm"]))
+    figure, multiples = panels(len(llms), columns=2)
+    for panel, llm in zip(multiples, llms, strict=True):
+        rows = frame[frame["llm"] == llm]
+        actual, forecast = rows["actual_input_tokens_per_s"] / 1e3, rows["input_tokens_per_s"] / 1e3
+        area(panel, rows["bucket_start"], actual)
+        stairs(panel, rows["bucket_start"], forecast, BLUE)
+        error = wape(actual.to_numpy(float), forecast.to_numpy(float))
+        panel.set_title(f"{llm}   off by {error:.0%}")
+    ground(multiples)
+    legend(figure, [("came", FAINT), (f"expected at the start of the hour ({method})", BLUE)])
+    figure.supylabel("interactive input, thousand tokens/s", fontsize=12)
+    return figure
+
+
+def draw_instances_against_demand(frame: pd.DataFrame) -> "Figure":
+    """GPUs that each policy held against the GPUs that the true demand needed, hour by hour.
+
+    `frame`: policy, hour_start, held_gpus, needed_gpus; in order of policy and time.
+    """
+    policies = list(dict.fromkeys(frame["policy"]))
+    figure, multiples = panels(len(policies), columns=3)
+    for panel, policy in zip(multiples, policies, strict=True):
+        rows = frame[frame["policy"] == policy]
+        area(panel, rows["hour_start"], rows["needed_gpus"])
+        stairs(panel, rows["hour_start"], rows["held_gpus"], COLOURS.get(policy, INK))
+        panel.set_title(f"{policy}   {rows['held_gpus'].sum():,.0f} GPU-hours")
+    ground(multiples)
+    legend(figure, [("needed by what came", FAINT), ("held by the policy", INK)])
+    figure.supylabel("GPUs", fontsize=12)
+    return figure
+
+
+def draw_ttft_cdf(frame: pd.DataFrame, slo_s: float) -> "Figure":
+    """Share of iw_fast requests that had their first token within a time, per policy; the tail is stretched.
+
+    `frame`: policy, ttft_s (upper edge of a bin), share (cumulative, of all requests); in order of both.
+    """
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots()
+    labels = []
+    for policy, rows in frame.groupby("policy", sort=False):
+        colour = COLOURS.get(str(policy), INK)
+        waiting = (1 - rows["share"]).where(lambda share: share > 10**-NINES)
+        axes.plot(rows["ttft_s"], -np.log10(waiting), color=colour)
+        labels.append((rows["share"][rows["ttft_s"] <= slo_s].max(), str(policy), colour))
+    for place, (share, policy, colour) in enumerate(sorted(labels, reverse=True)):
+        text = f"{policy}  {100 * share:.1f} % in time"
+        axes.annotate(text, (1.02, 0.97 - 0.07 * place), xycoords="axes fraction", color=colour, va="center")
+    axes.axvline(slo_s, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
+    axes.annotate(f"SLO {slo_s:g} s", (slo_s, 0), (5, 6), textcoords="offset points", color=MUTED)
+    axes.set(xscale="log", xlabel="time to the first token, seconds", ylabel="iw_fast requests, %")
+    shown = frame["ttft_s"][(frame["share"] > 0.05) & (frame["share"] < 1 - 10**-NINES)]
+    axes.set_xlim(shown.min(), max(shown.max(), 3 * slo_s))
+    ticks = [tick for tick in TTFT_TICKS_S if axes.get_xlim()[0] <= tick <= axes.get_xlim()[1]]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_ylim(0, NINES)
+    axes.set_yticks(-np.log10([1, 0.5, 0.1, 0.05, 0.01, 0.001]), ["0", "50", "90", "95", "99", "99.9"])
+    return figure
+
+
+def draw_cost_against_misses(frame: pd.DataFrame) -> "Figure":
+    """What each policy cost, and which share of the interactive requests missed its SLO.
+
+    `frame`: policy, usd, missed_share; one row per policy.
+    """
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots()
+    cost, missed = frame["usd"].to_numpy(float) / 1e3, 100 * frame["missed_share"].to_numpy(float)
+    right, top = max(1.25 * cost.max(), 1e-3), max(1.2 * missed.max(), 0.1)
+    colours = [COLOURS.get(policy, INK) for policy in frame["policy"]]
+    axes.scatter(cost, missed, s=110, color=colours, zorder=3)
+    for members in close(cost / right, missed / top):
+        names = ", ".join(frame["policy"].iloc[member] for member in sorted(members))
+        at = (cost[members].max(), missed[members].mean())
+        colour = colours[members[0]] if len(members) == 1 else INK
+        axes.annotate(names, at, (10, 0), textcoords="offset points", color=colour, va="center")
+    axes.set(xlim=(0, right), ylim=(-0.03 * top, top), xlabel="cost of the day, thousand USD")
+    axes.set_ylabel("interactive requests that missed their SLO, %")
+    axes.annotate("better", (0.02, 0.06), (0.09, 0.16), xycoords="axes fraction", color=MUTED,
+                  arrowprops={"arrowstyle": "->", "color": MUTED})  # fmt: skip
+    return figure
+
+
+# --- from the marts to the figures ---------------------------------------------------------------------
+
+
+def _demand_and_forecast(settings: Settings, day: date) -> "Figure":
+    method = settings.config.forecast.method
+    frame = _mart(settings, day, "forecast_by_llm")
+    return draw_demand_and_forecast(frame[frame["method"] == method], method)
+
+
+def _instances_against_demand(settings: Settings, day: date) -> "Figure":
+    frame = _mart(settings, day, "fleet_by_hour")
+    gpus = frame.groupby(["policy", "hour_start"], as_index=False)[["held_gpus", "needed_gpus"]].sum()
+    return draw_instances_against_demand(_in_order(gpus, settings, "hour_start"))
+
+
+def _ttft_cdf(settings: Settings, day: date) -> "Figure":
+    frame = _mart(settings, day, "ttft_histogram")
+    frame = _in_order(frame[frame["tier"] == "iw_fast"], settings, "ttft_s")
+    return draw_ttft_cdf(frame, settings.catalogue.tiers["iw_fast"].ttft_slo_s or 1.0)
+
+
+def _cost_against_misses(settings: Settings, day: date) -> "Figure":
+    return draw_cost_against_misses(_in_order(_mart(settings, day, "scoreboard"), settings))
+
+
+DRAWINGS: dict[str, Callable[[Settings, date], "Figure"]] = {
+    "demand_and_forecast": _demand_and_forecast,
+    "instances_against_demand": _instances_against_demand,
+    "ttft_cdf": _ttft_cdf,
+    "cost_against_misses": _cost_against_misses,
+}
+
+
+def _mart(settings: Settings, day: date, name: str) -> pd.DataFrame:
+    query = f"select * from {name} where trace = $trace and day = $day order by all"
+    return settings.lake.sql(query, trace=settings.trace, day=day).to_pandas()
+
+
+def _in_order(frame: pd.DataFrame, settings: Settings, *then: str) -> pd.DataFrame:
+    """Rows in the order of the config's policies, then by the columns `then`."""
+    rank = {policy: place for place, policy in enumerate(settings.config.replay.policies)}
+    known = frame[frame["policy"].isin(list(rank))]
+    return known.assign(rank=known["policy"].map(rank)).sort_values(["rank", *then])

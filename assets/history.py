@@ -1,0 +1,69 @@
+"""Which days of history a forecast lacks: never made, made from other parameters, or landed anew since.
+
+The folder of a made trace keeps a fingerprint of all that its days depend on; when that changes, every day is
+made again, so that no forecast learns from a mixture.
+"""
+
+import hashlib
+from datetime import date
+from pathlib import Path
+
+from assets.settings import Settings
+from models import arrivals, traffic
+
+
+def is_made(settings: Settings) -> bool:
+    """Whether the trace is generated or tiled, not landed as it is."""
+    return settings.config.trace.office is not None or settings.config.trace.tiled is not None
+
+
+def missing_days(settings: Settings, day: date) -> list[date]:
+    """The days before `day`, oldest first, whose requests or demand have to be made before its forecast."""
+    there = settings.history(day)
+    if not is_made(settings):
+        landed = set(settings.lake.days("requests", settings.trace))
+        there = [past for past in there if past in landed]
+    return [past for past in there if not _has_demand(settings, past)]
+
+
+def forget_changed(settings: Settings) -> None:
+    """Drop the demand of a made trace whose parameters have changed: its days count as missing then."""
+    stamp, now = (
+        settings.lake.root / "requests" / f"trace={settings.trace}" / "made_from",
+        _fingerprint(settings),
+    )
+    if not is_made(settings) or (stamp.is_file() and stamp.read_text() == now):
+        return
+    for day in settings.lake.days("demand", settings.trace):
+        settings.lake.path("demand", trace=settings.trace, day=day).unlink()
+    stamp.parent.mkdir(parents=True, exist_ok=True)
+    stamp.write_text(now)
+
+
+def _has_demand(settings: Settings, day: date) -> bool:
+    """Whether the day has a demand that was built after its requests."""
+    requests, demand = (settings.lake.path(t, trace=settings.trace, day=day) for t in ("requests", "demand"))
+    return requests.is_file() and demand.is_file() and requests.stat().st_mtime <= demand.stat().st_mtime
+
+
+def _fingerprint(settings: Settings) -> str:
+    """Of the trace's parameters, the catalogue's names and deadlines, the generator, the landed template."""
+    catalogue, trace = settings.catalogue, settings.config.trace
+    deadlines = [(name, tier.deadline_s) for name, tier in catalogue.tiers.items()]
+    parameters = (
+        trace.seed,
+        trace.office,
+        trace.tiled,
+        list(catalogue.llms),
+        list(catalogue.regions),
+        deadlines,
+    )
+    digest = hashlib.sha256(repr(parameters).encode())
+    sources = [Path(str(module.__file__)) for module in (arrivals, traffic)]
+    if trace.tiled is not None:
+        sources += sorted(
+            (settings.lake.root / "ingests" / f"trace={trace.tiled.template}").glob("*.parquet")
+        )
+    for path in sources:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

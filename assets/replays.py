@@ -1,0 +1,188 @@
+"""Replays of a day: every policy on the same requests, from the same fleet."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date, timedelta
+from threading import Lock
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assets.demand import require_day
+from assets.forecasts import predicted_peaks
+from assets.settings import HOURS, Progress, Settings, Step, midnight
+from models.catalogue import TIERS, ConfigError, require_known
+from models.policies import POLICIES
+from models.replay.fleet import make_fleet, make_rules, with_failures
+from models.replay.run import STATUSES, TAIL_PERIODS, Drive, Outcome, replay
+from models.replay.state import STATES, Trace
+
+THREADS = 2
+HOUR_S = 3600.0
+DAY_S = HOURS * HOUR_S
+ENDED_S = DAY_S + TAIL_PERIODS * HOUR_S  # when a replay stops watching, on the day's clock
+
+
+class Workload(NamedTuple):
+    """A day of requests: the table they came from and the arrays that the kernel reads."""
+
+    requests: pa.Table
+    trace: Trace
+
+
+def replay_day(settings: Settings, day: date, policies: Sequence[str], progress: Progress) -> int:
+    """Replay the day under each policy, two at a time, and write what came of it; the number of outcomes."""
+    for policy in policies:
+        require_known(policy, POLICIES, "policy", "replay")
+    require_day(settings.lake, "plans", settings.trace, day)
+    workload = read_workload(settings, day)
+    drives = {policy: drive(settings, day, policy) for policy in policies}
+    total = len(policies) * workload.requests.num_rows
+    ended, lock = dict.fromkeys(policies, 0), Lock()
+    with progress.bar(f"replay {day}", total) as done, ThreadPoolExecutor(THREADS) as threads:
+
+        def one(policy: str) -> None:
+            def step(requests: int) -> None:
+                with lock:
+                    ended[policy] = requests
+                    done(sum(ended.values()))
+
+            outcome = play(settings, workload, policy, drives[policy], step)
+            write_outcome(settings, day, policy, workload, outcome)
+            step(workload.requests.num_rows)
+
+        try:
+            list(threads.map(one, policies))
+        except BaseException:  # an interruption too: what has not begun need not begin
+            threads.shutdown(cancel_futures=True)
+            raise
+    return total
+
+
+def read_workload(settings: Settings, day: date) -> Workload:
+    """Read a day's requests as the kernel's arrays; codes are positions in the catalogue."""
+    table = settings.lake.read("requests", trace=settings.trace, day=day)
+    catalogue = settings.catalogue
+    since = pc.subtract(table["arrived_at"], pa.scalar(midnight(day), pa.timestamp("us", "UTC")))
+    trace = Trace(
+        arrival_s=since.cast(pa.int64()).to_numpy() / 1e6,
+        region=_codes(table, "region", list(catalogue.regions)),
+        llm=_codes(table, "llm", list(catalogue.llms)),
+        tier=_codes(table, "tier", list(TIERS)),
+        input_tokens=table["input_tokens"].to_numpy(),
+        output_tokens=table["output_tokens"].to_numpy(),
+    )
+    return Workload(table, trace)
+
+
+def drive(settings: Settings, day: date, policy: str) -> Drive:
+    """What the policy is given: its plan's targets, and the start that all policies share."""
+    rows = settings.lake.sql(
+        "select policy, hour(hour_start) as hour, llm, region, instances "
+        "from plans where trace = $trace and day = $day",
+        trace=settings.trace,
+        day=day,
+    ).to_pandas()
+    llms, regions = list(settings.catalogue.llms), list(settings.catalogue.regions)
+    targets = {name: np.zeros((HOURS, len(llms), len(regions)), np.int64) for name in POLICIES}
+    for name, hour, llm, region, instances in rows.itertuples(index=False):
+        targets[name][hour, llms.index(llm), regions.index(region)] = instances
+    rule = POLICIES[policy]
+    start = targets["lt_i"][0]  # hour 0 of the forecast plan, for every policy: none is given a better fleet
+    if rule.plan is None:
+        return Drive(start=start, hour_s=HOUR_S)
+    forecast = predicted_peaks(settings, day) if rule.scaling == "lt_ua" else None
+    return Drive(targets[policy], forecast, start, HOUR_S)
+
+
+def play(settings: Settings, workload: Workload, policy: str, given: Drive, step: Step) -> Outcome:
+    """Replay one policy."""
+    config = settings.config
+    fleet = make_fleet(settings.catalogue, config.fleet, config.replay, config.trace.seed)
+    rules = make_rules(settings.catalogue, config.replay, POLICIES[policy].scaling)
+    rules = with_failures(rules, fleet, config.replay.failures_per_instance_day, DAY_S, config.trace.seed)
+    return replay(workload.trace, fleet, given, rules, DAY_S, step)
+
+
+def write_outcome(settings: Settings, day: date, policy: str, workload: Workload, outcome: Outcome) -> None:
+    """Write one policy's requests and fleet hours."""
+    tables = {
+        "outcomes": outcomes_table(settings, workload, outcome),
+        "fleet_hours": fleet_hours_table(settings, day, outcome),
+    }
+    for name, table in tables.items():
+        settings.lake.write(name, table, trace=settings.trace, day=day, policy=policy)
+
+
+def outcomes_table(settings: Settings, workload: Workload, outcome: Outcome) -> pa.Table:
+    """One row per request: who it was, the SLO it had, and what it met (seconds from its arrival)."""
+    table, arrival_s = workload.requests, workload.trace.arrival_s
+    slo_s = np.array([settings.catalogue.tiers[tier].ttft_slo_s or np.nan for tier in TIERS])
+    regions = pa.array([*settings.catalogue.regions, None])
+    queued_s = np.where(outcome.status == STATUSES.index("queued"), ENDED_S - arrival_s, np.nan)
+    kept = [
+        "request_id",
+        "region",
+        "llm",
+        "tier",
+        "app",
+        "arrived_at",
+        "input_tokens",
+        "output_tokens",
+        "deadline_s",
+    ]
+    return pa.table(
+        {
+            **{name: table[name] for name in kept},
+            "ttft_slo_s": _or_null(slo_s[workload.trace.tier]),
+            "served_region": regions.take(pa.array(outcome.served_region % len(regions))),
+            "status": pa.array(STATUSES).take(pa.array(outcome.status)),
+            "ttft_s": _or_null(outcome.first_token_s - arrival_s),
+            "e2e_s": _or_null(outcome.finish_s - arrival_s),
+            "queued_s": _or_null(queued_s),
+            "preemptions": outcome.preemptions,
+        }
+    )
+
+
+def fleet_hours_table(settings: Settings, day: date, outcome: Outcome) -> pa.Table:
+    """One row per hour, llm and region: instance-seconds by state, memory in use, and the price of a GPU."""
+    llms, regions = list(settings.catalogue.llms), list(settings.catalogue.regions)
+    deployed = [settings.config.fleet.deployments[llm] for llm in llms]
+    shape = outcome.kv_share.shape
+    hour, llm, region = (axis.ravel() for axis in np.indices(shape))
+    start = np.datetime64(midnight(day).replace(tzinfo=None), "us") + hour * np.timedelta64(
+        timedelta(hours=1)
+    )
+    per_state = outcome.instance_s.reshape(-1, len(STATES)).T
+    return pa.table(
+        {
+            "hour_start": pa.array(start).cast(pa.timestamp("us", "UTC")),
+            "llm": pa.array(llms).take(pa.array(llm)),
+            "region": pa.array(regions).take(pa.array(region)),
+            "gpu": pa.array([d.gpu for d in deployed]).take(pa.array(llm)),
+            "gpus_per_instance": pa.array([d.tensor_parallel for d in deployed]).take(pa.array(llm)),
+            **{f"{state}_s": pa.array(seconds) for state, seconds in zip(STATES, per_state, strict=True)},
+            "kv_utilisation_share": _or_null(outcome.kv_share.ravel()),
+            "usd_per_gpu_hour": pa.array(
+                [settings.catalogue.gpus[d.gpu].usd_per_hour for d in deployed]
+            ).take(pa.array(llm)),
+        }
+    )
+
+
+def _codes(table: pa.Table, column: str, names: list[str]) -> np.ndarray:
+    codes = pc.index_in(table[column], pa.array(names))
+    if codes.null_count:
+        unknown = pc.unique(table[column].filter(pc.is_null(codes)))[0].as_py()
+        raise ConfigError(
+            f"The trace asks for the {column} {unknown!r}, which data/catalogue does not have (it has "
+            f"{', '.join(names)}). Add it, or map it in the .toml file beside the landed trace."
+        )
+    return codes.to_numpy().astype(np.int16)
+
+
+def _or_null(values: np.ndarray) -> pa.Array:
+    return pa.array(values, from_pandas=True)  # nan becomes null

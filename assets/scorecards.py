@@ -1,0 +1,24 @@
+"""The scorecard of a day: what the marts say of its replays, kept as a table of the lake."""
+
+from datetime import date
+
+import pyarrow as pa
+
+from assets.settings import Settings
+
+SCOREBOARD = "select * from scoreboard where trace = $trace and day = $day"
+
+
+def score_day(settings: Settings, day: date) -> pa.Table:
+    """Write the scorecard (per policy, llm, region, tier and hour) of every policy that was replayed."""
+    table = settings.lake.sql("marts/scorecard.sql", trace=settings.trace, day=day)
+    settings.lake.write("scorecard", table, trace=settings.trace, day=day)
+    return table
+
+
+def scoreboard(settings: Settings, day: date) -> pa.Table:
+    """One row per policy, in the order of the config; policies that it does not name come last."""
+    table = settings.lake.sql(SCOREBOARD, trace=settings.trace, day=day)
+    order = [*settings.config.replay.policies, *table["policy"].to_pylist()]
+    rank = [order.index(policy) for policy in table["policy"].to_pylist()]
+    return table.append_column("rank", pa.array(rank)).sort_by("rank").drop_columns("rank")

@@ -1,0 +1,56 @@
+"""What every table of a run is made from: the lake, the catalogue and one config; and how work is watched."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+from assets.warehouse import LAKE, Lake
+from models.catalogue import Catalogue, Config, load_catalogue, load_config
+
+HOURS = 24
+Step = Callable[[int], None]  # told how many steps are done
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A lake, the catalogue and one run configuration."""
+
+    lake: Lake
+    catalogue: Catalogue
+    config: Config
+
+    @property
+    def trace(self) -> str:
+        """Name of the trace, as in the lake's folders."""
+        return self.config.trace.name
+
+    def figures(self, day: date) -> Path:
+        """Where the figures of a day lie: beside the lake."""
+        return self.lake.root.parent / "figures" / self.trace / day.isoformat()
+
+    def history(self, day: date) -> list[date]:
+        """The days before `day` that a forecast may use, oldest first; none lies before the trace."""
+        days = [day - timedelta(days=back) for back in range(self.config.forecast.history_days, 0, -1)]
+        return [past for past in days if past >= self.config.trace.first_day]
+
+
+def load_settings(config: str, lake: str | Path = LAKE) -> Settings:
+    """Settings of a config by name or path; ConfigError names what is wrong with it."""
+    catalogue = load_catalogue()
+    return Settings(Lake(Path(lake)), catalogue, load_config(config, catalogue))
+
+
+def midnight(day: date) -> datetime:
+    """The first instant of a day, UTC."""
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+class Progress:
+    """How far long work is. This one is silent; the terminal has a twin that draws bars."""
+
+    @contextmanager
+    def bar(self, label: str, total: int) -> Iterator[Step]:
+        """Open a bar of `total` steps; tell what it gives how many are done."""
+        yield lambda done: None

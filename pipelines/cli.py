@@ -1,0 +1,200 @@
+"""`fleetcast`: the night's work, one command each. Heavy imports wait until a command needs them."""
+
+import os
+import socket
+import sys
+from datetime import date, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from assets.settings import Progress
+from pipelines.terminal import (
+    ERR,
+    OUT,
+    Bars,
+    near,
+    refuse,
+    show_checks,
+    show_landed,
+    show_scoreboard,
+    show_table,
+    spoken,
+)
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+Config = Annotated[str, typer.Option(help="A file of data/config by name, or a TOML file by path.")]
+Day = Annotated[
+    datetime | None,
+    typer.Option(
+        "--date", formats=["%Y-%m-%d"], help="The day, UTC; without it the last day of the config's trace."
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No bars, only the result.")]
+HOST = "127.0.0.1"
+
+
+@app.callback()
+def fleetcast() -> None:
+    """Forecast the demand on a fleet of LLM servers, plan it, replay it: what does each policy cost and miss?
+
+    **Start here**
+
+        fleetcast nightly       # two weeks of history, one replayed day, a scoreboard
+
+        fleetcast ui            # lineage, plots and checks in the browser
+
+    **Then**
+
+        cp my-trace.csv.gz data/landing/ && fleetcast ingest
+
+        fleetcast nightly --config azure
+
+        fleetcast sql "from scoreboard"
+    """
+
+
+@app.command()
+def nightly(date_: Day = None, config: Config = "office", quiet: Quiet = False) -> None:
+    """Run a day from its requests to the scoreboard: history first, then forecast, plan, replay, score.
+
+        fleetcast nightly
+
+        fleetcast nightly --date 2025-07-12
+
+        fleetcast nightly --config azure --quiet
+
+    Exit code 0 only when every check holds; 1 when one does not; 2 for a mistake, said in one line.
+    """
+    with spoken():
+        from assets.lineage import SettingsResource
+        from pipelines.night import run_night
+
+        night = run_night(SettingsResource(config=_config(config)), _day(date_), _progress(quiet))
+        if night.board is not None:
+            show_scoreboard(night.board, night.trace, night.day)
+            OUT.print(f"figures  {near(night.figures)}/*.png")
+            OUT.print(f'tables   {near(night.warehouse)}   (fleetcast sql "from scoreboard")')
+            OUT.print("pages    fleetcast ui   (lineage, plots, checks)")
+        if night.refused:
+            ERR.print(f"Not landed: {night.refused}", style="yellow", markup=False, soft_wrap=True)
+        show_checks(night.checks, night.broken)
+    raise typer.Exit(1 if night.broken else 0)
+
+
+@app.command()
+def ingest(quiet: Quiet = False) -> None:
+    """Bring the trace files in data/landing into the lake; rows that break a rule go to quarantine.
+
+    A file is recognised by its content. What it lacks (region, llm, tier) comes from a mapping file beside
+    it: data/landing/README.md says how.
+
+        cp AzureLLMInferenceTrace_conv.csv.gz data/landing/ && fleetcast ingest
+    """
+    with spoken():
+        from assets.lineage import SettingsResource
+        from pipelines.night import land
+
+        landed = land(SettingsResource(), _progress(quiet))
+        if not landed.files:
+            refuse(
+                "data/landing has no trace file. Copy one there; data/landing/README.md names the formats."
+            )
+        show_landed(landed.files)
+        show_checks(landed.checks, landed.broken)
+    raise typer.Exit(1 if landed.broken else 0)
+
+
+@app.command()
+def replay(
+    policy: Annotated[str, typer.Option(help="static, reactive, lt_i, lt_u, lt_ua or clairvoyant.")],
+    date_: Day = None,
+    config: Config = "office",
+    quiet: Quiet = False,
+) -> None:
+    """Replay one policy on a day that `nightly` has planned, and print its row of the scoreboard.
+
+    fleetcast replay --policy reactive
+    """
+    with spoken():
+        from assets.lineage import SettingsResource
+        from pipelines.night import replay_policy
+
+        resource = SettingsResource(config=_config(config))
+        board, trace, day = replay_policy(resource, _day(date_), policy, _progress(quiet))
+        show_scoreboard(board, trace, day)
+
+
+@app.command()
+def sql(
+    query: Annotated[str, typer.Argument(help="A query, or a file with one.", metavar="FILE|QUERY")],
+    date_: Day = None,
+    config: Config = "office",
+) -> None:
+    """Ask the lake: every table, mart and macro by name. In a pipe the answer is CSV.
+
+    $trace and $day in a query stand for the config's trace and the day.
+
+        fleetcast sql "from scoreboard"
+
+        fleetcast sql "select policy, sum(usd) as usd from fleet_by_hour group by policy"
+
+        fleetcast sql sql/queries/worst_hours.sql > worst_hours.csv
+    """
+    with spoken():
+        from assets.settings import load_settings
+
+        settings = load_settings(_config(config))
+        day = _day(date_) or settings.config.trace.replay_day
+        show_table(settings.lake.sql(query, trace=settings.trace, day=day))
+
+
+@app.command()
+def ui(port: Annotated[int, typer.Option(help="A free port of this machine.")] = 3000) -> None:
+    """Open Dagster's pages on this machine: lineage, runs, plots, checks; Ctrl-C ends it."""
+    with spoken():
+        with socket.socket() as probe:
+            if probe.connect_ex((HOST, port)) == 0:
+                refuse(f"Port {port} answers already. Is the UI running? Stop it, or choose another --port.")
+        from pipelines.runs import embedded_home
+
+        embedded_home()
+        OUT.print(f"http://{HOST}:{port}   (Ctrl-C ends it)")
+        command = [
+            "-W",
+            "ignore",
+            "-m",
+            "dagster",
+            "dev",
+            "-m",
+            "pipelines.definitions",
+            "-h",
+            HOST,
+            "-p",
+            str(port),
+        ]
+        os.execv(sys.executable, [sys.executable, *command])
+
+
+def _config(name: str) -> str:
+    return str(Path(name).resolve()) if name.endswith(".toml") else name
+
+
+def _day(moment: datetime | None) -> date | None:
+    return moment.date() if moment else None
+
+
+def _progress(quiet: bool) -> Progress:
+    return Progress() if quiet else Bars()
+
+
+def main() -> None:
+    """Entry point of the `fleetcast` command."""
+    app()

@@ -1,0 +1,22 @@
+"""The one screen: every asset, check, job, schedule, sensor and resource of fleetcast."""
+
+import dagster as dg
+
+from assets.checks import ASSET_CHECKS
+from assets.lineage import ASSETS, SettingsResource
+from assets.settings import Progress
+from pipelines.jobs import IN_ONE_PROCESS, JOBS
+from pipelines.schedules import SCHEDULES
+from pipelines.sensors import SENSORS
+
+RESOURCES = {"settings": SettingsResource(), "progress": Progress()}
+
+defs = dg.Definitions(
+    assets=ASSETS,
+    asset_checks=ASSET_CHECKS,
+    jobs=JOBS,
+    schedules=SCHEDULES,
+    sensors=SENSORS,
+    resources=RESOURCES,
+    executor=IN_ONE_PROCESS,
+)

@@ -1,0 +1,88 @@
+"""The order of a night's work: land what was dropped, make the history that is missing, then run the day."""
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assets import history, replays, scorecards
+from assets.ingest import landed_files
+from assets.lineage import SettingsResource
+from assets.partitions import require_in_calendar
+from assets.settings import Progress
+from pipelines.runs import RunFailed, embedded_home, run_job
+
+
+class Night(NamedTuple):
+    """What a night left: the scoreboard, where the rest lies, and how the checks went."""
+
+    trace: str
+    day: date
+    board: pa.Table | None  # None where a failed check stopped the night before it
+    figures: Path
+    warehouse: Path
+    checks: int
+    broken: Sequence[str]
+    refused: str  # why a file in data/landing was not taken, "" where all were
+
+
+class Landed(NamedTuple):
+    """What became of the landed files, one mapping of texts per file."""
+
+    files: Sequence[Mapping[str, Any]]
+    checks: int
+    broken: Sequence[str]
+
+
+def run_night(resource: SettingsResource, day: date | None, progress: Progress) -> Night:
+    """Run a day from its requests to the scoreboard, its history first."""
+    settings = resource.load()
+    trace, day = settings.trace, day or settings.config.trace.replay_day
+    require_in_calendar(day)
+    embedded_home()
+    checks, broken, refused = 0, list[str](), ""
+    if landed_files():
+        try:
+            landed = land(resource, progress)
+            checks, broken = landed.checks, list(landed.broken)
+        except RunFailed as error:  # a bad file must not keep the night from its work
+            refused = str(error)
+    history.forget_changed(settings)
+    missing = history.missing_days(settings, day)
+    with progress.bar(f"history of {day}", len(missing)) as done:
+        for count, past in enumerate(missing, start=1):
+            ran = run_job("history", resource, past, Progress())
+            checks, broken = checks + ran.checks, broken + ran.broken
+            done(count)
+    if not broken:
+        ran = run_job("nightly", resource, day, progress)
+        checks, broken = checks + ran.checks, broken + ran.broken
+    board = None if broken else scorecards.scoreboard(settings, day)
+    warehouse = settings.lake.root / "warehouse.duckdb"
+    return Night(trace, day, board, settings.figures(day), warehouse, checks, broken, refused)
+
+
+def land(resource: SettingsResource, progress: Progress) -> Landed:
+    """Bring every file in data/landing into the lake."""
+    embedded_home()
+    ran = run_job("land", resource, None, progress)
+    told = ran.result.asset_materializations_for_node("landing")[0].metadata["files"]
+    records = told.records if isinstance(told, dg.TableMetadataValue) else []
+    return Landed([record.data for record in records], ran.checks, ran.broken)
+
+
+def replay_policy(
+    resource: SettingsResource, day: date | None, policy: str, progress: Progress
+) -> tuple[pa.Table, str, date]:
+    """Replay one policy on a planned day; its row of the scoreboard, the trace and the day."""
+    settings = resource.load()
+    day = day or settings.config.trace.replay_day
+    replays.replay_day(settings, day, [policy], progress)
+    scorecards.score_day(settings, day)
+    settings.lake.publish()
+    board = scorecards.scoreboard(settings, day)
+    return board.filter(pc.equal(board["policy"], policy)), settings.trace, day

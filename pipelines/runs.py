@@ -1,0 +1,71 @@
+"""Running Dagster jobs inside this process, quietly, on the embedded instance."""
+
+import logging
+import os
+from datetime import date
+from typing import NamedTuple
+
+import dagster as dg
+
+from assets.lineage import INTERRUPTED, SettingsResource
+from assets.settings import Progress
+from models.catalogue import ROOT
+from pipelines.definitions import defs
+
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+class RunFailed(ValueError):
+    """A run that stopped; the message is what a person needs to know of it."""
+
+
+class Ran(NamedTuple):
+    """A run that came to its end, and how its checks went."""
+
+    result: dg.ExecuteInProcessResult
+    checks: int
+    broken: list[str]
+
+
+def embedded_home() -> None:
+    """Let Dagster keep its records under the repository, unless DAGSTER_HOME says otherwise."""
+    os.environ.setdefault("DAGSTER_HOME", str(ROOT))
+    os.chdir(ROOT)  # the paths in dagster.yaml are relative
+
+
+def run_job(name: str, settings: SettingsResource, day: date | None, progress: Progress) -> Ran:
+    """Run a job in this process; RunFailed says in a line what stopped it, KeyboardInterrupt that you did."""
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    with dg.DagsterInstance.get() as instance:
+        result = defs.resolve_job_def(name).execute_in_process(
+            instance=instance,
+            partition_key=day.isoformat() if day else None,
+            resources={"settings": settings, "progress": progress},
+            run_config=QUIET,
+            raise_on_error=False,
+        )
+    checks = result.get_asset_check_evaluations()
+    broken = [
+        f"{check.asset_key.to_user_string()}: {check.check_name}" for check in checks if not check.passed
+    ]
+    why = "" if result.success or broken else _why(result)
+    if INTERRUPTED in why or dg.DagsterExecutionInterruptedError.__name__ in why:
+        raise KeyboardInterrupt
+    if why:
+        raise RunFailed(why)
+    return Ran(result, len(checks), broken)
+
+
+def _why(result: dg.ExecuteInProcessResult) -> str:
+    """The first failure of a run, in the words of whoever raised it."""
+    for event in result.all_events:
+        if event.is_step_failure:
+            failure = event.step_failure_data
+            if failure.user_failure_data and failure.user_failure_data.description:
+                return failure.user_failure_data.description
+            error = failure.error
+            while error and error.cause:
+                error = error.cause
+            if error:
+                return f"{event.step_key}: {error.message.strip()}"
+    return f"The run {result.run_id} failed before its first step; its page in the UI says why."

@@ -1,0 +1,27 @@
+"""What starts a run when something happens."""
+
+from pathlib import Path
+
+import dagster as dg
+
+from assets.ingest import LANDING, landed_files
+from pipelines.jobs import LAND
+
+
+def newest(files: list[Path]) -> float:
+    """When the newest file or mapping was changed or put there, seconds since 1970; 0 without files."""
+    stats = [p.stat() for p in (*files, *LANDING.glob("*.toml"))]
+    return max((max(s.st_mtime, s.st_ctime) for s in stats), default=0.0)  # a copy may keep its old mtime
+
+
+@dg.sensor(job=LAND, minimum_interval_seconds=30, default_status=dg.DefaultSensorStatus.RUNNING)
+def landing_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+    """Land what is new in data/landing; the cursor is the time of the newest file that was seen."""
+    files = landed_files()
+    seen, now = float(context.cursor or 0.0), newest(files)
+    if not files or now <= seen:
+        return dg.SkipReason("Nothing new in data/landing.")
+    return dg.SensorResult(run_requests=[dg.RunRequest(run_key=f"landing-{now:.6f}")], cursor=repr(now))
+
+
+SENSORS = [landing_sensor]

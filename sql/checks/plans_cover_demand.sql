@@ -1,0 +1,18 @@
+-- Every hour's plan serves an llm's demand and buffer in all regions together, or says how much is short.
+-- grain: trace, day, policy, llm, hour_start
+-- reads: plans
+-- units: input tokens per second
+with summed as (
+    select
+        trace, day, policy, llm, hour_start,
+        sum(demand_tokens_per_s + buffer_tokens_per_s) as wanted,
+        sum(instances * capacity_tokens_per_s) as served,
+        max(short_llm_tokens_per_s) as short
+    from plans
+    where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
+        and policy <> 'static'  -- its rows carry each region's own largest hour, which need not be the same hour
+    group by trace, day, policy, llm, hour_start
+)
+
+select * from summed
+where served + short < wanted * (1 - 1e-6)

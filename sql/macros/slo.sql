@@ -1,0 +1,31 @@
+-- slo: the formulas of every metric, once (models/metrics.py says the same in Python, a test compares them).
+-- Interactive requests have a ttft_slo_s: met when the first token came within it, missed otherwise, also when
+-- it never came. Non-interactive ones (ttft_slo_s is null) are met when the last token came by the deadline; one
+-- that still waited when the replay ended with its deadline ahead is pending, neither met nor missed.
+-- units: *_s seconds from arrival, queued_s null unless the request still waited at the end of the replay
+create or replace macro is_met(ttft_s, e2e_s, ttft_slo_s, deadline_s) as
+    coalesce(if(ttft_slo_s is null, e2e_s <= deadline_s, ttft_s <= ttft_slo_s), false);
+
+create or replace macro is_pending(queued_s, ttft_slo_s, deadline_s) as
+    coalesce(ttft_slo_s is null and queued_s < deadline_s, false);
+
+-- met in all decided requests; null when none is decided
+create or replace macro attainment_share(met, requests, pending) as
+    met / nullif(requests - pending, 0);
+
+-- p50, p90, p95, p99 over the requests that got that far, linear between ranks
+create or replace macro percentiles(seconds) as
+    quantile_cont(seconds, [0.50, 0.90, 0.95, 0.99]);
+
+create or replace macro gpu_hours(instance_s, gpus_per_instance) as
+    instance_s * gpus_per_instance / 3600;
+
+-- serving, booting and draining are paid for; a donated instance earns its own keep as spot
+create or replace macro paid_s(serving_s, booting_s, draining_s) as
+    serving_s + booting_s + draining_s;
+
+create or replace macro usd(paid_gpu_hours, usd_per_gpu_hour) as
+    paid_gpu_hours * usd_per_gpu_hour;
+
+create or replace macro distance_share(value, best) as
+    value / nullif(best, 0) - 1;

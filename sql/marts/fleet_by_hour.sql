@@ -1,0 +1,41 @@
+-- fleet_by_hour: what the fleet held and cost, per policy and hour, against what the true demand needed.
+-- grain: trace, day, policy, llm, region, gpu, hour_start
+-- reads: fleet_hours, plans
+-- units: *_gpu_hours GPU-hours, usd US dollars, *_gpus GPUs (mean over the hour), kv_utilisation_share 0 to 1
+-- wasted_gpu_hours = booting: paid for and serving nobody
+-- usd = serving, booting and draining at the price of the GPU
+-- held_gpus = serving, booting and draining
+-- needed_gpus = what the true demand and buffer of the hour fill, by the clairvoyant plan's capacity; not rounded up
+with counted as (
+    select
+        *,
+        gpu_hours(paid_s(serving_s, booting_s, draining_s), gpus_per_instance) as paid_gpu_hours
+    from fleet_hours
+),
+
+needed as (
+    select
+        trace, day, hour_start, llm, region, gpu,
+        (demand_tokens_per_s + buffer_tokens_per_s) / capacity_tokens_per_s as instances
+    from plans
+    where policy = 'clairvoyant'
+),
+
+joined as (
+    select
+        trace, day, counted.policy, llm, region, gpu, hour_start,
+        gpu_hours(serving_s, gpus_per_instance) as serving_gpu_hours,
+        gpu_hours(booting_s, gpus_per_instance) as booting_gpu_hours,
+        gpu_hours(draining_s, gpus_per_instance) as draining_gpu_hours,
+        gpu_hours(donated_s, gpus_per_instance) as donated_gpu_hours,
+        gpu_hours(booting_s, gpus_per_instance) as wasted_gpu_hours,
+        paid_gpu_hours,
+        usd(paid_gpu_hours, usd_per_gpu_hour) as usd,
+        kv_utilisation_share,
+        paid_gpu_hours as held_gpus,
+        needed.instances * gpus_per_instance as needed_gpus
+    from counted
+    left join needed using (trace, day, hour_start, llm, region, gpu)
+)
+
+select * from joined

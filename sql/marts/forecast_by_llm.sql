@@ -1,0 +1,15 @@
+-- forecast_by_llm: interactive input tokens/s of all regions, as forecast at the hour's start and as they came.
+-- grain: trace, day, method, llm, bucket_start
+-- reads: forecasts
+-- units: *_per_s input tokens per second, mean over the bucket
+with summed as (
+    select
+        trace, day, method, llm, bucket_start,
+        any_value(bucket_minutes) as bucket_minutes,
+        sum(input_tokens_per_s) as input_tokens_per_s,
+        sum(actual_input_tokens_per_s) as actual_input_tokens_per_s
+    from forecasts
+    group by trace, day, method, llm, bucket_start
+)
+
+select * from summed

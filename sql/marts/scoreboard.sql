@@ -1,0 +1,75 @@
+-- scoreboard: one row per policy: what a day cost, what it missed, and how far from the clairvoyant it was.
+-- grain: trace, day, policy
+-- reads: scorecard, outcomes, fleet_by_hour
+-- units: *_gpu_hours GPU-hours, usd US dollars, *_share 0 to 1, ttft_p95_s seconds
+-- *_attainment_share = requests of the tier that met their SLO (sql/macros/slo.sql)
+-- missed_share = interactive requests that missed their SLO
+-- pending = non-interactive requests that still waited at the end with their deadline ahead
+-- ttft_p95_s = of iw_fast
+-- gpu_hours = serving, booting and draining
+-- wasted_gpu_hours = booting
+-- kv_utilisation_share = mean of the serving instances' KV memory, weighted by GPU-hours
+-- over_clairvoyant_share = GPU-hours above those of the clairvoyant; null when it was not replayed
+with attained as (
+    select
+        trace, day, policy,
+        sum(requests)::bigint as requests,
+        attainment_share(
+            sum(met) filter (where tier = 'iw_fast'),
+            sum(requests) filter (where tier = 'iw_fast'),
+            sum(pending) filter (where tier = 'iw_fast')
+        ) as iw_fast_attainment_share,
+        attainment_share(
+            sum(met) filter (where tier = 'iw_normal'),
+            sum(requests) filter (where tier = 'iw_normal'),
+            sum(pending) filter (where tier = 'iw_normal')
+        ) as iw_normal_attainment_share,
+        attainment_share(
+            sum(met) filter (where tier = 'niw'),
+            sum(requests) filter (where tier = 'niw'),
+            sum(pending) filter (where tier = 'niw')
+        ) as niw_attainment_share,
+        1 - attainment_share(
+            sum(met) filter (where tier <> 'niw'),
+            sum(requests) filter (where tier <> 'niw'),
+            sum(pending) filter (where tier <> 'niw')
+        ) as missed_share,
+        sum(missed)::bigint as missed,
+        sum(pending)::bigint as pending,
+        sum(preemptions)::bigint as preemptions
+    from scorecard
+    group by trace, day, policy
+),
+
+waited as (
+    select trace, day, policy, percentiles(ttft_s)[3] as ttft_p95_s
+    from outcomes
+    where tier = 'iw_fast'
+    group by trace, day, policy
+),
+
+cost as (
+    select
+        trace, day, policy,
+        sum(paid_gpu_hours) as gpu_hours,
+        sum(wasted_gpu_hours) as wasted_gpu_hours,
+        sum(donated_gpu_hours) as donated_gpu_hours,
+        sum(usd) as usd,
+        sum(kv_utilisation_share * serving_gpu_hours) / nullif(sum(serving_gpu_hours), 0) as kv_utilisation_share
+    from fleet_by_hour
+    group by trace, day, policy
+),
+
+joined as (
+    select
+        *,
+        distance_share(
+            gpu_hours,
+            max(gpu_hours) filter (where policy = 'clairvoyant') over (partition by trace, day)
+        ) as over_clairvoyant_share
+    from attained
+    inner join waited using (trace, day, policy)
+    inner join cost using (trace, day, policy)
+)
+
+select * from joined

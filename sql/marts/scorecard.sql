@@ -1,0 +1,47 @@
+-- scorecard: what the requests met, per policy, llm, region, tier and hour of arrival, of one day.
+-- grain: policy, llm, region, tier, hour_start
+-- reads: outcomes
+-- units: *_s seconds from arrival, percentiles over the requests that got that far; *_share 0 to 1
+-- region = where the request came from, not where it was served
+-- met = requests within their SLO (sql/macros/slo.sql)
+-- pending = non-interactive requests that still waited at the end with their deadline ahead
+-- missed = all the others
+-- served_elsewhere = requests served in another region than their own
+-- attainment_share = met in met + missed; null when none is decided
+with judged as (
+    select
+        *,
+        date_trunc('hour', arrived_at) as hour_start,
+        is_met(ttft_s, e2e_s, ttft_slo_s, deadline_s) as is_met,
+        is_pending(queued_s, ttft_slo_s, deadline_s) as is_pending
+    from outcomes
+    where trace = $trace and day = $day::date
+),
+
+counted as (
+    select
+        policy, llm, region, tier, hour_start,
+        count(*) as requests,
+        count_if(is_met) as met,
+        count_if(is_pending) as pending,
+        count_if(served_region <> region) as served_elsewhere,
+        sum(preemptions)::bigint as preemptions,
+        percentiles(ttft_s) as ttft,
+        percentiles(e2e_s) as e2e
+    from judged
+    group by policy, llm, region, tier, hour_start
+),
+
+named as (
+    select
+        policy, llm, region, tier, hour_start,
+        requests, met, pending,
+        requests - met - pending as missed,
+        served_elsewhere, preemptions,
+        attainment_share(met, requests, pending) as attainment_share,
+        ttft[1] as ttft_p50_s, ttft[2] as ttft_p90_s, ttft[3] as ttft_p95_s, ttft[4] as ttft_p99_s,
+        e2e[1] as e2e_p50_s, e2e[2] as e2e_p90_s, e2e[3] as e2e_p95_s, e2e[4] as e2e_p99_s
+    from counted
+)
+
+select * from named

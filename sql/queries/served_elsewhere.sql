@@ -1,0 +1,23 @@
+-- Do regions help each other? Requests of each region that were served in another, and what they waited.
+-- grain: trace, day, policy, region, served_region
+-- reads: outcomes
+-- units: requests, ttft_p95_s seconds; share of the region's served requests, 0 to 1
+with counted as (
+    select
+        trace, day, policy, region, served_region,
+        count(*) as requests,
+        percentiles(ttft_s)[3] as ttft_p95_s
+    from outcomes
+    where served_region is not null
+    group by trace, day, policy, region, served_region
+),
+
+shared as (
+    select
+        *,
+        requests / sum(requests) over (partition by trace, day, policy, region) as share
+    from counted
+)
+
+select * from shared
+order by trace, day, policy, region, requests desc

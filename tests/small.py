@@ -1,0 +1,24 @@
+"""A small run for tests: the office config with a trickle of requests on three days."""
+
+import re
+from pathlib import Path
+
+from models.catalogue import CONFIG_DIR
+
+
+def small_config(folder: Path, **changes: str) -> str:
+    """Write it to a file and return its path; `changes` replace the first line of that key, in TOML."""
+    text = (CONFIG_DIR / "office.toml").read_text(encoding="utf-8")
+    values = {
+        "name": '"small"',
+        "days": "3",
+        "requests_per_day": "3000.0",
+        "method": '"last_value"',
+        "methods": '["last_value"]',
+    }
+    for key, value in (values | changes).items():
+        text, found = re.subn(rf"^{key} = [^#\n]*", f"{key} = {value}", text, count=1, flags=re.M)
+        assert found == 1, f"office.toml has no key {key}"
+    path = folder / "small.toml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)

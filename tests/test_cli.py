@@ -1,0 +1,142 @@
+"""What a person at the terminal meets: results, one-line errors, exit codes."""
+
+import socket
+from datetime import date
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from small import small_config
+from typer.testing import CliRunner
+
+from assets.lineage import SettingsResource
+from assets.settings import Progress, load_settings
+from models.catalogue import CONFIG_DIR
+from pipelines import night
+from pipelines.cli import app
+from pipelines.runs import RunFailed
+from pipelines.terminal import spoken
+
+OFFICE = (CONFIG_DIR / "office.toml").read_text()
+
+
+def invoke(*arguments: str):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def one_line(result) -> str:
+    """The error of a refused command: exit code 2, one line, no traceback."""
+    assert result.exit_code == 2
+    lines = [line for line in result.stderr.splitlines() if line.strip()]
+    assert len(lines) == 1, result.stderr
+    return lines[0]
+
+
+def test_help_teaches_with_examples():
+    told = invoke("--help").output
+    for command in ("nightly", "ingest", "replay", "sql", "ui"):
+        assert command in told
+        assert f"fleetcast {command}" in invoke(command, "--help").output or command == "ui"
+    assert "cp my-trace.csv.gz data/landing/" in told
+
+
+def test_an_unknown_config_names_those_that_there_are():
+    assert "office" in one_line(invoke("nightly", "--config", "offce"))
+
+
+def test_an_unknown_key_of_a_config_is_refused_with_the_nearest(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text(OFFICE.replace("min_instances = ", "min_instance = "))
+    assert "Did you mean 'min_instances'?" in one_line(invoke("nightly", "--config", str(path)))
+
+
+@pytest.mark.parametrize("day", ["2023-10-31", "2999-01-01"])
+def test_a_day_outside_the_calendar_is_refused(day):
+    assert f"{day} is not in the calendar" in one_line(invoke("nightly", "--date", day))
+
+
+def test_an_unknown_policy_is_refused_with_the_nearest():
+    assert "lt_ua" in one_line(invoke("replay", "--policy", "lt_uaa"))
+
+
+def test_sql_answers_in_csv_when_piped_and_says_what_is_wrong():
+    result = invoke("sql", "select 42 as answer, 'a,b' as text")
+    assert result.exit_code == 0
+    assert result.stdout == '"answer","text"\n42,"a,b"\n'
+    assert "no_such_table" in one_line(invoke("sql", "from no_such_table"))
+    assert "worst_hours" in one_line(invoke("sql", "queries/worst_hour.sql"))
+
+
+def test_the_ui_refuses_a_port_that_answers():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert f"Port {port} answers already" in one_line(invoke("ui", "--port", str(port)))
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        (KeyboardInterrupt(), 130, "Interrupted."),
+        (ValueError("got 3, needed 4"), 2, "Error: got 3, needed 4"),
+        (dg.Failure("the disk is full"), 2, "Error: the disk is full"),
+    ],
+)
+def test_what_goes_wrong_is_said_in_one_line(raised, code, said, capsys):
+    with pytest.raises(Exception, match=str(code)) as left, spoken():
+        raise raised
+    assert left.value.exit_code == code
+    assert capsys.readouterr().err.startswith(said)
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SettingsResource:
+    """Three days of a trickle, one policy, in a lake and a Dagster home of their own."""
+    config = small_config(tmp_path, policies='["reactive"]')
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    monkeypatch.setattr(night, "landed_files", list)
+    monkeypatch.chdir(tmp_path)
+    return SettingsResource(config=config, lake=str(tmp_path / "lake"))
+
+
+def test_a_night_makes_what_is_missing_and_only_that(small):
+    first = night.run_night(small, None, Progress())
+    assert first.broken == []
+    assert first.board["policy"].to_pylist() == ["reactive"]
+    assert first.warehouse.is_file()
+    assert len(list(first.figures.glob("*.png"))) == 4
+    second = night.run_night(small, None, Progress())
+    assert first.checks - second.checks == 2 * 3  # two days of history with three checks each
+    assert second.board.equals(first.board)  # the same config gives the same figures
+
+    path = Path(small.config)
+    small_config(path.parent, policies='["reactive"]', seed="8")
+    third = night.run_night(small, None, Progress())
+    assert third.checks == first.checks  # the history was made again from the new seed
+    assert not third.board.equals(first.board)
+
+    row, trace, day = night.replay_policy(small, None, "static", Progress())
+    assert (trace, day, row["policy"].to_pylist()) == ("small", date(2025, 7, 3), ["static"])
+
+
+def test_a_night_that_fails_says_why_and_the_next_one_completes(small, monkeypatch):
+    from assets import demand
+
+    honest = demand.build_demand
+    monkeypatch.setattr(demand, "build_demand", lambda *given: (_ for _ in ()).throw(ValueError("no luck")))
+    with pytest.raises(RunFailed, match=r"^no luck$"):
+        night.run_night(small, None, Progress())
+    monkeypatch.setattr(demand, "build_demand", honest)
+    assert night.run_night(small, None, Progress()).broken == []
+
+
+def test_a_day_before_the_trace_is_refused(small):
+    with pytest.raises(
+        RunFailed, match=r"^No history to forecast 2025-07-01 from: the trace 'small' begins on"
+    ):
+        night.run_night(small, date(2025, 7, 1), Progress())
+
+
+def test_the_default_config_loads():
+    settings = load_settings("office")
+    assert settings.config.trace.replay_day not in settings.history(settings.config.trace.replay_day)
+    assert len(settings.history(settings.config.trace.replay_day)) == settings.config.forecast.history_days

@@ -1,0 +1,172 @@
+"""The shape of the pipeline in one place, and a small day through all of it."""
+
+from datetime import date
+
+import dagster as dg
+import pytest
+from small import small_config
+
+from assets.checks import CHECKS
+from assets.lineage import SettingsResource
+from assets.replays import drive
+from assets.settings import Progress
+from assets.sql_files import SQL
+from pipelines.definitions import defs
+
+DAY = date(2025, 7, 3)
+
+
+def test_the_assets_and_what_they_are_made_from():
+    graph = defs.resolve_asset_graph()
+    made_from = {
+        node.key.to_user_string(): (node.group_name, sorted(k.to_user_string() for k in node.parent_keys))
+        for node in graph.asset_nodes
+    }
+    assert made_from == {
+        "landing": ("traces", []),
+        "requests": ("traces", ["landing"]),
+        "demand": ("demand", ["requests"]),
+        "forecasts": ("forecast", ["demand"]),
+        "plans": ("plan", ["forecasts"]),
+        "replays": ("replay", ["plans", "requests"]),
+        "scorecard": ("score", ["replays"]),
+        "figures": ("score", ["scorecard"]),
+    }
+    for node in graph.asset_nodes:
+        assert node.description
+        assert node.owners
+        assert node.kinds
+
+
+def test_jobs_schedules_and_sensors():
+    jobs = {
+        name: sorted(
+            key.to_user_string() for key in defs.resolve_job_def(name).asset_layer.executable_asset_keys
+        )
+        for name in ("land", "history", "nightly")
+    }
+    chain = ["demand", "figures", "forecasts", "plans", "replays", "requests", "scorecard"]
+    assert jobs == {"land": ["landing"], "history": ["demand", "requests"], "nightly": chain}
+    schedules = {s.name: s.cron_schedule for s in defs.schedules or []}
+    assert schedules == {"nightly_schedule": "0 2 * * *"}
+    assert [s.name for s in defs.sensors or []] == ["landing_sensor"]
+
+
+def test_every_sql_check_guards_an_asset_and_stops_what_lies_behind_it():
+    guarded = [name for names in CHECKS.values() for name in names]
+    assert sorted(guarded) == sorted(path.stem for path in (SQL / "checks").glob("*.sql"))
+    specs = [spec for check in defs.asset_checks or [] for spec in check.check_specs]
+    assert {spec.name for spec in specs} == set(guarded)
+    assert all(spec.blocking and spec.description for spec in specs)
+
+
+def test_the_landing_sensor_runs_once_per_change(tmp_path, monkeypatch):
+    from pipelines import sensors
+
+    monkeypatch.setattr(sensors, "LANDING", tmp_path)
+    monkeypatch.setattr(sensors, "landed_files", lambda: sorted(tmp_path.glob("*.csv")))
+    ask = lambda cursor: sensors.landing_sensor(dg.build_sensor_context(cursor=cursor))  # noqa: E731
+    assert isinstance(ask(None), dg.SkipReason)
+    (tmp_path / "a.csv").write_text("x")
+    first = ask(None)
+    assert len(first.run_requests) == 1
+    assert isinstance(ask(first.cursor), dg.SkipReason)
+    (tmp_path / "a.toml").write_text("trace = 't'")  # its mapping changed
+    assert ask(first.cursor).run_requests[0].run_key != first.run_requests[0].run_key
+
+
+def run(name: str, day: date, resource: SettingsResource) -> dg.ExecuteInProcessResult:
+    return defs.resolve_job_def(name).execute_in_process(
+        partition_key=day.isoformat(),
+        resources={"settings": resource, "progress": Progress()},
+        raise_on_error=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[dg.ExecuteInProcessResult, SettingsResource]:
+    """Two days of history, then the third through the whole chain."""
+    folder = tmp_path_factory.mktemp("run")
+    resource = SettingsResource(config=small_config(folder), lake=str(folder / "lake"))
+    for number in (1, 2):
+        assert run("history", date(2025, 7, number), resource).success
+    return run("nightly", DAY, resource), resource
+
+
+def test_a_small_day_runs_through_and_every_check_holds(ran):
+    result, resource = ran
+    assert result.success
+    checks = result.get_asset_check_evaluations()
+    assert {check.check_name for check in checks} == {
+        n for a, ns in CHECKS.items() if a != "landing" for n in ns
+    }
+    assert all(check.passed for check in checks)
+    settings = resource.load()
+    board = settings.lake.sql("select * from scoreboard").to_pandas()
+    assert sorted(board["policy"]) == sorted(settings.config.replay.policies)
+    assert board["requests"].nunique() == 1
+    assert sorted(p.stem for p in settings.figures(DAY).glob("*.png")) == [
+        "cost_against_misses", "demand_and_forecast", "instances_against_demand", "ttft_cdf",
+    ]  # fmt: skip
+
+
+def test_what_an_asset_says_about_itself(ran):
+    result, _ = ran
+    said = {
+        e.asset_key.to_user_string(): e.materialization.metadata
+        for e in result.get_asset_materialization_events()
+    }
+    assert said["demand"]["dagster/row_count"].value > 0
+    columns = {c.name: c.description for c in said["demand"]["dagster/column_schema"].value.columns}
+    assert columns["llm"]
+    assert "data:image/png;base64," in said["figures"]["ttft_cdf"].value
+    assert "clairvoyant" in said["scorecard"]["scoreboard"].value
+
+
+def test_all_policies_start_from_the_first_hour_of_the_forecast_plan(ran):
+    settings = ran[1].load()
+    first_hour = settings.lake.sql(
+        "select instances from plans where policy = 'lt_i' and hour(hour_start) = 0 order by llm, region"
+    )["instances"].to_pylist()
+    for policy in settings.config.replay.policies:
+        start = drive(settings, DAY, policy).start
+        by_name = {
+            (llm, region): int(start[i, j])
+            for i, llm in enumerate(settings.catalogue.llms)
+            for j, region in enumerate(settings.catalogue.regions)
+        }
+        assert [by_name[key] for key in sorted(by_name)] == first_hour
+
+
+def test_a_users_mistake_is_one_line_and_is_not_tried_again(tmp_path):
+    resource = SettingsResource(config=small_config(tmp_path), lake=str(tmp_path / "lake"))
+    result = run("nightly", date(2025, 7, 1), resource)  # the first day of the trace has no history
+    failed = next(event for event in result.all_events if event.is_step_failure)
+    assert failed.step_key == "forecasts"
+    told = failed.step_failure_data.user_failure_data.description
+    assert told.startswith("No history to forecast 2025-07-01 from")
+    assert "\n" not in told
+    assert not [event for event in result.all_events if event.is_step_up_for_retry]
+
+
+def test_a_broken_check_stops_the_night(tmp_path, monkeypatch):
+    resource = SettingsResource(config=small_config(tmp_path), lake=str(tmp_path / "lake"))
+    from assets import demand
+
+    honest = demand.build_demand
+    monkeypatch.setattr(
+        demand,
+        "build_demand",
+        lambda lake, trace, day: forget_a_row(honest(lake, trace, day), lake, trace, day),
+    )
+    result = run("nightly", DAY, resource)
+    assert not result.success
+    assert [c.check_name for c in result.get_asset_check_evaluations() if not c.passed] == [
+        "demand_conserves_tokens"
+    ]
+    assert not result.get_step_success_events()[-1].step_key.startswith("forecasts")
+
+
+def forget_a_row(table, lake, trace, day):
+    lake.write("demand", table.slice(1), trace=trace, day=day)
+    return table

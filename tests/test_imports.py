@@ -1,0 +1,64 @@
+"""The rules of the house: who may import whom."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FILES = sorted(path for top in ("models", "assets", "pipelines") for path in (ROOT / top).rglob("*.py"))
+INSIDE = {"forecast", "plan", "replay"}  # packages of models that only assets may join
+
+
+def imported(path: Path) -> set[str]:
+    """Every module that a file imports, at its top or inside a function."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def forbidden(path: Path) -> set[str]:
+    """Prefixes of modules that the file at this place may not import."""
+    top, *inner = path.relative_to(ROOT).with_suffix("").parts
+    rules = {
+        "models": {"assets", "pipelines", "dagster", "duckdb"},
+        "assets": {"pipelines"},
+        "pipelines": {"duckdb"},
+    }
+    found = set(rules[top])
+    if top == "models":
+        found |= {f"models.{other}" for other in INSIDE - {inner[0]}} if inner[0] in INSIDE else set()
+    if inner[0] == "replay" and inner[-1] != "run":
+        found |= {"models.replay.run", *({"models.replay.kernel"} if inner[-1] != "kernel" else ())}
+    if top == "assets" and inner != ["warehouse"]:
+        found.add("duckdb")
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_inwards(path: Path) -> None:
+    broken = {
+        name
+        for name in imported(path)
+        for rule in forbidden(path)
+        if name == rule or name.startswith(f"{rule}.")
+    }
+    assert not broken, f"{path.relative_to(ROOT)} may not import {', '.join(sorted(broken))}"
+
+
+def test_heavy_packages_are_imported_where_they_are_used() -> None:
+    heavy = {"prophet", "statsmodels", "pulp", "matplotlib"}
+    for path in FILES:
+        top_level = {
+            name.split(".")[0]
+            for node in ast.parse(path.read_text(encoding="utf-8")).body
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for name in (
+                [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            )
+        }
+        assert not top_level & heavy, f"{path.name} imports {top_level & heavy} before anyone needs it"

@@ -1,0 +1,250 @@
+"""The scorecard: SQL and Python agree on every metric, and the marts conserve what they sum up."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from assets.schemas import PARTITIONS
+from assets.sql_files import SQL, read_sql
+from assets.warehouse import Lake
+from models import metrics
+
+START = datetime(2025, 7, 15, tzinfo=UTC)
+WHERE = {"trace": "t", "day": START.date()}
+MARTS = ("scorecard", "fleet_by_hour", "ttft_histogram", "forecast_by_llm", "scoreboard")
+NUMBERS = ("ttft_s", "e2e_s", "queued_s", "ttft_slo_s", "deadline_s")
+# met, missed, never served; met, missed, pending, out of time while waiting, refused
+REQUESTS = [
+    {
+        "tier": "iw_fast",
+        "status": "finished",
+        "ttft_s": 1.0,
+        "e2e_s": 900.0,
+        "ttft_slo_s": 1.0,
+        "deadline_s": 60.0,
+    },
+    {
+        "tier": "iw_fast",
+        "status": "finished",
+        "ttft_s": 1.5,
+        "e2e_s": 2.0,
+        "ttft_slo_s": 1.0,
+        "deadline_s": 60.0,
+    },
+    {"tier": "iw_fast", "status": "queued", "queued_s": 9.0, "ttft_slo_s": 1.0, "deadline_s": 60.0},
+    {"tier": "niw", "status": "finished", "ttft_s": 50.0, "e2e_s": 100.0, "deadline_s": 100.0},
+    {"tier": "niw", "status": "finished", "ttft_s": 50.0, "e2e_s": 100.5, "deadline_s": 100.0},
+    {"tier": "niw", "status": "queued", "queued_s": 99.0, "deadline_s": 100.0},
+    {"tier": "niw", "status": "queued", "queued_s": 100.0, "deadline_s": 100.0},
+    {"tier": "niw", "status": "refused", "deadline_s": 100.0},
+]
+
+
+def outcomes(requests: list[dict[str, object]]) -> pa.Table:
+    rows = [
+        {
+            "request_id": n,
+            "arrived_at": START + timedelta(minutes=n),
+            **{"llm": "a", "region": "east", "app": "rag", "served_region": "west", "preemptions": 1},
+            **dict.fromkeys(NUMBERS),
+            **request,
+        }
+        for n, request in enumerate(requests)
+    ]
+    types = {name: pa.float64() for name in NUMBERS} | {"request_id": pa.uint64(), "preemptions": pa.int32()}
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    return pa.table({name: pa.array(values, types.get(name)) for name, values in columns.items()})
+
+
+def fleet_hours(serving_s: float, booting_s: float) -> pa.Table:
+    row = {
+        **{"hour_start": START, "llm": "a", "region": "east", "gpu": "h100", "gpus_per_instance": 8},
+        **{"serving_s": serving_s, "booting_s": booting_s, "draining_s": 450.0, "donated_s": 7200.0},
+        **{"kv_utilisation_share": 0.5, "usd_per_gpu_hour": 12.0},
+    }
+    return pa.Table.from_pylist([row, {**row, "hour_start": START + timedelta(hours=1)}])
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A lake with one small day under two policies; the clairvoyant boots less."""
+    lake = Lake(tmp_path_factory.mktemp("lake"))
+    plan = {
+        **{"policy": "clairvoyant", "hour_start": START, "llm": "a", "region": "east", "gpu": "h100"},
+        **{"demand_tokens_per_s": 25.0, "buffer_tokens_per_s": 5.0, "capacity_tokens_per_s": 20.0},
+    }
+    forecast = {
+        **{"method": "arima", "llm": "a", "cutoff": START, "bucket_start": START, "bucket_minutes": 15},
+        **{"input_tokens_per_s": 3.0, "actual_input_tokens_per_s": 4.0},
+    }
+    lake.write("plans", pa.Table.from_pylist([plan]), **WHERE)
+    lake.write(
+        "forecasts", pa.Table.from_pylist([forecast | {"region": r} for r in ("east", "west")]), **WHERE
+    )
+    for policy, booting_s in (("reactive", 1800.0), ("clairvoyant", 450.0)):
+        lake.write("outcomes", outcomes(REQUESTS), **WHERE, policy=policy)
+        lake.write("fleet_hours", fleet_hours(3600.0, booting_s), **WHERE, policy=policy)
+    lake.write("scorecard", lake.sql("marts/scorecard.sql", **WHERE), **WHERE)
+    return lake
+
+
+@pytest.mark.parametrize("mart", MARTS)
+def test_the_grain_of_a_mart_is_unique_and_its_columns_exist(lake, mart):
+    sql = read_sql(f"marts/{mart}.sql")
+    rows = lake.sql(sql.text if mart not in PARTITIONS else f"marts/{mart}.sql", **WHERE).to_pandas()
+    assert len(rows) > 0
+    assert not rows.duplicated(list(sql.listed("grain"))).any()
+    assert {name for name in sql.columns if "*" not in name} <= set(rows.columns)
+
+
+def test_every_way_to_end_is_counted_once(lake):
+    rows = lake.sql("select * from scorecard where policy = 'reactive'").to_pandas().set_index("tier")
+    counts = rows[["requests", "met", "missed", "pending"]]
+    assert counts.loc[["iw_fast", "niw"]].to_numpy().tolist() == [[3, 1, 2, 0], [5, 1, 3, 1]]
+    assert rows.loc["niw", "attainment_share"] == 1 / 4
+    assert rows["served_elsewhere"].tolist() == rows["requests"].tolist()
+
+
+def test_the_scoreboard_adds_up(lake):
+    board = lake.sql("select * from scoreboard").to_pandas().set_index("policy")
+    reactive = board.loc["reactive"]
+    assert (reactive["gpu_hours"], reactive["wasted_gpu_hours"]) == (
+        2 * 8 * (3600 + 1800 + 450) / 3600,
+        2 * 8 * 0.5,
+    )
+    assert reactive["usd"] == 12 * reactive["gpu_hours"]
+    assert reactive["over_clairvoyant_share"] == pytest.approx(
+        metrics.distance_share(reactive["gpu_hours"], board.loc["clairvoyant", "gpu_hours"])
+    )
+    assert reactive["missed_share"] == pytest.approx(2 / 3)
+    assert (reactive["requests"], reactive["missed"], reactive["pending"]) == (8, 5, 1)
+
+
+def test_needed_gpus_come_from_the_clairvoyant_plan(lake):
+    rows = lake.sql("select * from fleet_by_hour where policy = 'reactive' order by hour_start").to_pandas()
+    assert rows["needed_gpus"].iloc[0] == 8 * 30 / 20
+    assert np.isnan(rows["needed_gpus"].iloc[1])  # the plan has no such hour
+
+
+def test_the_histogram_ends_at_the_share_that_was_served(lake):
+    rows = lake.sql("select * from ttft_histogram where policy = 'reactive' and tier = 'iw_fast'").to_pandas()
+    assert rows["requests"].sum() == 2
+    assert rows["share"].max() == pytest.approx(2 / 3)
+
+
+SECONDS = st.one_of(st.none(), st.integers(0, 40).map(lambda n: n / 4))
+REQUEST = st.fixed_dictionaries(
+    {
+        "tier": st.just("niw"),
+        "status": st.just("finished"),
+        "ttft_s": SECONDS,
+        "e2e_s": SECONDS,
+        "queued_s": SECONDS,
+        "ttft_slo_s": SECONDS,
+        "deadline_s": st.integers(1, 40).map(lambda n: n / 4),
+    }
+)
+
+
+sql_double = "{}::double".format
+
+
+@settings(max_examples=25, deadline=None)
+@given(requests=st.lists(REQUEST, min_size=1, max_size=30))
+@example(requests=REQUESTS)
+def test_sql_and_python_agree_on_attainment_and_percentiles(lake, requests):
+    table = outcomes(requests)
+    floats = {name: table[name].to_numpy().astype(float) for name in NUMBERS}
+    rows = ", ".join(
+        f"({', '.join(sql_double('null' if r.get(name) is None else r[name]) for name in NUMBERS)})"
+        for r in requests
+    )
+    found = lake.sql(
+        "select count_if(is_met(ttft_s, e2e_s, ttft_slo_s, deadline_s)) as met, "
+        "count_if(is_pending(queued_s, ttft_slo_s, deadline_s)) as pending, "
+        "percentiles(ttft_s) as ttft, attainment_share(met, count(*), pending) as share "
+        f"from (values {rows}) as t({', '.join(NUMBERS)})"
+    ).to_pylist()[0]
+    counted = metrics.attainment(**floats)
+    assert (found["met"], found["pending"], found["share"]) == (counted.met, counted.pending, counted.share)
+    expected = metrics.percentiles(floats["ttft_s"])
+    np.testing.assert_allclose(found["ttft"] or [np.nan] * len(expected), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("check", "table", "change"),
+    [
+        ("scorecard_conserves_requests", "scorecard", "select * replace (missed + 1 as missed)"),
+        ("replays_end_every_request_once", "outcomes", "select * replace (request_id + 1 as request_id)"),
+        ("replays_end_every_request_once", "outcomes", "select * replace (-1.0 as ttft_s)"),
+        ("replays_account_for_every_hour", "fleet_hours", "select * replace (-1.0 as serving_s)"),
+        (
+            "forecasts_start_at_their_cutoff",
+            "forecasts",
+            "select * replace (cutoff + interval 15 minute as cutoff)",
+        ),
+        (
+            "forecasts_start_at_their_cutoff",
+            "forecasts",
+            "select * replace (cutoff - interval 1 hour as cutoff)",
+        ),
+        ("forecasts_cover_the_day", "forecasts", "select * replace (null::double as input_tokens_per_s)"),
+        ("plans_cover_demand", "plans", "select * replace (0 as instances)"),
+        ("plans_chain", "plans", "select * replace (instances_before + 1 as instances_before)"),
+    ],
+)
+def test_a_check_finds_what_it_is_for(tmp_path: Path, check: str, table: str, change: str) -> None:
+    lake = sound_lake(tmp_path)
+    assert lake.sql(f"checks/{check}.sql", **WHERE).num_rows == 0
+    keys = {key: value for key, value in {**WHERE, "policy": "reactive"}.items() if key in PARTITIONS[table]}
+    hive = ", ".join(keys)
+    lake.write(table, lake.sql(f"{change} from (select * exclude ({hive}) from {table})"), **keys)
+    assert lake.sql(f"checks/{check}.sql", **WHERE).num_rows > 0
+    assert lake.sql(f"checks/{check}.sql", trace="other").num_rows == 0
+
+
+def sound_lake(root: Path) -> Lake:
+    """A lake of one request, planned, replayed and scored for a whole day."""
+    lake = Lake(root)
+    request = {
+        **{
+            "request_id": 0,
+            "arrived_at": START,
+            "region": "east",
+            "llm": "a",
+            "tier": "iw_fast",
+            "app": "rag",
+        },
+        **{"input_tokens": 1, "output_tokens": 1, "deadline_s": 60.0, "source": "test"},
+    }
+    hours = [START + timedelta(hours=hour) for hour in range(24)]
+    plan = {
+        **{"policy": "lt_i", "llm": "a", "region": "east", "gpu": "h100", "demand_tokens_per_s": 25.0},
+        **{"buffer_tokens_per_s": 5.0, "capacity_tokens_per_s": 20.0, "instances_before": 2, "instances": 2},
+        **{"delta": 0, "short_llm_tokens_per_s": 0.0},
+    }
+    forecast = {
+        **{"method": "arima", "llm": "a", "region": "east", "bucket_minutes": 60},
+        **{"input_tokens_per_s": 3.0, "actual_input_tokens_per_s": 4.0},
+    }
+    forecasts = [forecast | {"cutoff": hour, "bucket_start": hour} for hour in hours]
+    row = fleet_hours(3600.0, 0.0).to_pylist()[0]
+    lake.write("requests", pa.Table.from_pylist([request]), **WHERE)
+    lake.write("plans", pa.Table.from_pylist([plan | {"hour_start": hour} for hour in hours]), **WHERE)
+    lake.write("forecasts", pa.Table.from_pylist(forecasts), **WHERE)
+    lake.write("outcomes", outcomes(REQUESTS[:1]), **WHERE, policy="reactive")
+    fleet = pa.Table.from_pylist([row | {"hour_start": hour} for hour in hours])
+    lake.write("fleet_hours", fleet, **WHERE, policy="reactive")
+    lake.write("scorecard", lake.sql("marts/scorecard.sql", **WHERE), **WHERE)
+    return lake
+
+
+def test_every_recipe_runs(lake):
+    for recipe in sorted((SQL / "queries").glob("*.sql")):
+        rows = lake.sql(str(recipe)).to_pandas()
+        assert not rows.duplicated(list(read_sql(recipe).listed("grain"))).any(), recipe.name
