@@ -13,7 +13,7 @@ test: lint
 ui: .venv/ready
 	$(FLEETCAST) ui
 bench: .venv/ready
-	$(UV) run --frozen python -m tests.bench
+	$(UV) run --frozen python tests/bench
 lint: .venv/ready
 	$(UV) run --frozen ruff check . && $(UV) run --frozen ruff format --check . && $(UV) run --frozen mypy
 

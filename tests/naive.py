@@ -431,15 +431,11 @@ class Replay:
         if self.scaling in ("lt_u", "lt_ua"):
             grow, shrink = grow and count < target, shrink and count > target
         if self.scaling == "lt_ua" and now - self.hour_s >= rules.correction_s:
-            predicted = self.forecast[endpoint] * (now - self.hour_s)
-            if (
-                count >= target
-                and self.seen[endpoint] > 0
-                and self.seen[endpoint] >= rules.surge_ratio * predicted
-            ):
-                grow = True
-            if count <= target and self.seen[endpoint] <= rules.slump_ratio * predicted:
-                shrink = True
+            predicted, seen = self.forecast[endpoint] * (now - self.hour_s), self.seen[endpoint]
+            if count >= target and 0 < seen >= rules.surge_ratio * predicted:
+                grow = grow or used >= rules.scale_in_share * room
+            if count <= target and seen <= rules.slump_ratio * predicted:
+                shrink = shrink or used <= rules.scale_out_share * room
         acted = (grow and self.add(endpoint, now)) or (not grow and shrink and self.remove(endpoint, now))
         if acted:
             self.cooldown[endpoint] = now + rules.cooldown_s

@@ -159,19 +159,25 @@ def follow_targets(fleet: Fleet, state: State, now: float) -> None:
 
 @compiled
 def react(fleet: Fleet, rules: Rules, state: State, endpoint: int, now: float) -> None:
-    """One step of a memory-driven rule, at most one per cooldown: add, remove, or leave."""
+    """One step of a memory-driven rule, at most one per cooldown: add, remove, or leave.
+
+    LT-UA's gap rule (SageServe 6.4) looks at traffic instead of memory in the last minutes of the hour.
+    Taken alone it would boot for a handful of requests where next to none were forecast, so it does not
+    act against the memory: no growth below the lower threshold, no shrinking above the upper one.
+    """
     if rules.scaling == FOLLOW or now < state.cooldown_s[endpoint]:
         return
     count, target = held(state, endpoint), state.target[endpoint]
-    out = is_over(state, endpoint, rules.scale_out_share)
-    in_ = is_under(state, endpoint, rules.scale_in_share)
+    over = is_over(state, endpoint, rules.scale_out_share)
+    under = is_under(state, endpoint, rules.scale_in_share)
+    out, in_ = over, under
     if rules.scaling != REACTIVE:
-        out, in_ = out and count < target, in_ and count > target
+        out, in_ = over and count < target, under and count > target
     if rules.scaling == LT_UA and now - state.clock[HOUR] >= rules.correction_s:
         seen = state.seen_tokens[endpoint]
         forecast = state.forecast_tokens_per_s[endpoint] * (now - state.clock[HOUR])
-        out = out or (count >= target and seen >= rules.surge_ratio * forecast and seen > 0)
-        in_ = in_ or (count <= target and seen <= rules.slump_ratio * forecast)
+        out = out or (count >= target and seen > 0 and seen >= rules.surge_ratio * forecast and not under)
+        in_ = in_ or (count <= target and seen <= rules.slump_ratio * forecast and not over)
     if (out and add_instance(fleet, state, endpoint, now)) or (
         in_ and not out and remove_instance(fleet, state, endpoint, now)
     ):
