@@ -36,7 +36,11 @@ numba.config.CACHE_DIR = str(cache_folder())  # type: ignore[attr-defined]
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`numba.njit` with the settings of this package."""
-    options: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
-    options |= {"_nrt": False, "forceinline": True}
+    """`numba.njit` for a mechanism of the kernel: called by compiled code only, and inlined there."""
+    return entry(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
+
+
+def entry(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """`numba.njit` for a function that Python calls."""
+    options |= {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
     return numba.njit(**options)(function)

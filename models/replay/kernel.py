@@ -5,7 +5,7 @@ stretch it joins, the end of its prefill and its finish; an idle instance has no
 """
 
 from models.replay.batch import begin, end_prefill, end_stretch
-from models.replay.compiled import compiled
+from models.replay.compiled import compiled, entry
 from models.replay.memory import integrate_kv
 from models.replay.queue import push_back
 from models.replay.route import fail, pull_niw, release_aged_niw, route, take_stranded
@@ -43,7 +43,7 @@ from models.replay.state import (
 )
 
 
-@compiled
+@entry
 def advance(
     trace: Trace, fleet: Fleet, rules: Rules, state: State, until_s: float, until_ended: bool
 ) -> None:
@@ -73,13 +73,13 @@ def advance(
             work(trace, fleet, rules, state, slot, now)
 
 
-@compiled
+@entry
 def patience(trace: Trace, state: State) -> int:
     """How many events at one instant can still be progress; beyond it the watchdog barks."""
     return 1000 + 16 * (trace.arrival_s.size + state.heap.size)
 
 
-@compiled
+@entry
 def account(fleet: Fleet, state: State, now: float) -> None:
     """Count instance time and KV areas up to now."""
     state.clock[NOW] = now
@@ -89,7 +89,7 @@ def account(fleet: Fleet, state: State, now: float) -> None:
         integrate_kv(state, endpoint, now)
 
 
-@compiled
+@entry
 def start_hour(fleet: Fleet, rules: Rules, state: State, now: float) -> None:
     """The control tick: state.target and state.forecast_tokens_per_s are those of the hour that begins."""
     state.clock[HOUR] = now

@@ -4,7 +4,7 @@ R requests, N instance slots, L llms, G regions, P GPU types, E = L*G endpoints 
 B requests in the largest batch, T tiers. Slots `slots[e]` to `slots[e+1]-1` belong to endpoint e.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,14 +14,15 @@ from models.latency import LatencyTables
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-NOBODY = -1
+# NumPy's integers, because Numba compiles a function anew for each literal that it is called with.
+NOBODY: Any = np.int64(-1)
 NEVER = np.inf
 TIERS = 3
 IW_FAST, IW_NORMAL, NIW = range(TIERS)  # positions in models.catalogue.TIERS
 LISTS = 2 * TIERS  # waiting lists of an instance: one per tier, and one per tier for the expired (DPA)
 
 # The life of an instance. GPU time is counted by these, less GONE.
-GONE, SERVING, BOOTING, DRAINING, DONATED = range(5)
+GONE, SERVING, BOOTING, DRAINING, DONATED = np.arange(5)
 STATES = ("serving", "booting", "draining", "donated")
 
 # What an instance is doing between two of its events.
