@@ -10,7 +10,7 @@ from models.replay.fleet import make_fleet, make_rules
 from models.replay.run import Drive, replay
 from models.replay.state import Fleet, Trace
 
-REQUESTS = 4_000  # per trial: the 95th percentile of TTFT is then known within some per cent
+REQUESTS = 20_000  # per trial: shorter ones end before a load that is slightly too high has built its queue
 INSTANCES = 4  # a small endpoint, because load is shared: one instance alone would look worse than it is
 HALVINGS = 12  # of the bracket, to a thousandth of the rate
 IDLE_PER_S = 1e-3  # so slow that no request meets another

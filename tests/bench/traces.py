@@ -1,0 +1,60 @@
+"""Traces: making them, and bringing them into the lake."""
+
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from measure import Figures, Target, cpu_seconds, peak_gb, wall_seconds
+from workloads import office_week, setting
+
+from assets.ingest import ingest
+from assets.schemas import REQUEST_SCHEMA
+from assets.traces import to_requests
+from assets.warehouse import Lake
+
+REQUESTS = 10_000_000
+TARGETS = {
+    "generate_requests_per_s": Target("requests/s", "10 million office requests; CPU", at_least=1e6),
+    "ingest_10m_seconds": Target(
+        "s", "a Parquet file of 10 million requests into the lake, 2 threads; wall", at_most=60.0
+    ),
+    "ingest_10m_peak_gb": Target("GB", "the same, with writing the file", at_most=4.0),
+}
+
+
+def generate() -> Figures:
+    """Draw a week of 10 million office requests."""
+    made: list[int] = []
+    spent = cpu_seconds(lambda: made.extend(day.arrived_us.size for day in office_week(REQUESTS)))
+    return {"generate_requests_per_s": sum(made) / spent}
+
+
+def ingest_10m() -> Figures:
+    """Land one Parquet file of 10 million requests of a week."""
+    catalogue, _ = setting()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "week.parquet"
+        write_week(path)
+        lake, reports = Lake(Path(folder) / "lake"), []
+        spent = wall_seconds(lambda: reports.append(ingest(path, lake, catalogue)))
+    if reports[0].rows_kept != reports[0].rows_in:
+        raise RuntimeError(f"{reports[0].rows_quarantined} generated requests were quarantined.")
+    return {
+        "ingest_10m_seconds": spent * REQUESTS / reports[0].rows_in,
+        "ingest_10m_peak_gb": peak_gb(),
+    }
+
+
+def write_week(path: Path) -> None:
+    """Write a generated week as one canonical file, day by day so that memory stays small."""
+    catalogue, config = setting()
+    office = config.trace.office
+    with pq.ParquetWriter(path, REQUEST_SCHEMA, compression="zstd") as writer:
+        for n, columns in enumerate(office_week(REQUESTS)):
+            day = config.trace.first_day + timedelta(days=n)
+            apps = list(office.apps) if office is not None else []
+            writer.write_table(to_requests(columns, day, "bench", catalogue, apps))
+
+
+FUNCTIONS = (generate, ingest_10m)

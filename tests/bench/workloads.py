@@ -1,0 +1,84 @@
+"""What the replay is measured on: one endpoint, and a week of office traffic over the whole fleet."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+from models.arrivals import office_day, weekly_shape
+from models.catalogue import Catalogue, Config, Region, load_catalogue, load_config
+from models.replay.fleet import make_fleet
+from models.replay.run import Drive, Outcome, replay
+from models.replay.state import Fleet, Rules, Trace
+from models.traffic import Columns, Names
+
+INPUT_TOKENS, OUTPUT_TOKENS = 1097, 300  # means
+INPUT_SIGMA, OUTPUT_SIGMA = 0.53, 0.80  # of the logarithms, as in data/config/office.toml
+LLM = "llama2-70b"
+INSTANCES = 60
+DAY_S, HOUR_S = 86_400.0, 3600.0
+ENDLESS_GPUS = 1_000_000
+
+
+def setting() -> tuple[Catalogue, Config]:
+    """The shipped catalogue and the default run."""
+    catalogue = load_catalogue()
+    return catalogue, load_config("office", catalogue)
+
+
+def endpoint_fleet(instances: int, llm: str = LLM, **changes: Any) -> Fleet:
+    """One endpoint whose instances all serve, always; `changes` are those to the [fleet] table."""
+    catalogue, config = setting()
+    deployment = config.fleet.deployments[llm]
+    here = Region(("here",), {}, {deployment.gpu: ENDLESS_GPUS}, (), "the one region of a measurement")
+    alone = dataclasses.replace(catalogue, llms={llm: catalogue.llms[llm]}, regions={"here": here})
+    fixed = dataclasses.replace(
+        config.fleet,
+        deployments={llm: deployment},
+        instances_at_start=instances,
+        min_instances=instances,
+        max_instances=instances,
+        **changes,
+    )
+    return make_fleet(alone, fixed, config.replay, seed=0)
+
+
+def endpoint_trace(requests: int, requests_per_s: float, output_tokens: float = OUTPUT_TOKENS) -> Trace:
+    """Poisson arrivals of iw_fast requests with lognormal tokens."""
+    rng = np.random.default_rng(1)
+    arrival_s = np.cumsum(rng.exponential(1 / requests_per_s, requests))
+    nobody = np.zeros(requests, np.int16)
+
+    def tokens(mean: float, sigma: float) -> np.ndarray:
+        return np.maximum(rng.lognormal(np.log(mean) - sigma**2 / 2, sigma, requests), 1).astype(np.int32)
+
+    inputs, outputs = tokens(INPUT_TOKENS, INPUT_SIGMA), tokens(output_tokens, OUTPUT_SIGMA)
+    return Trace(arrival_s, nobody, nobody, nobody, inputs, outputs)
+
+
+def play_endpoint(trace: Trace, fleet: Fleet, rules: Rules) -> Outcome:
+    """Replay at an endpoint that does not scale."""
+    until_s = float(trace.arrival_s[-1]) + 1.0
+    return replay(trace, fleet, Drive(np.full((1, 1), fleet.max_instances), hour_s=until_s), rules, until_s)
+
+
+def office_week(requests: int) -> Iterator[Columns]:
+    """The seven days of a week that is expected to have so many office requests."""
+    catalogue, config = setting()
+    office = config.trace.office
+    if office is None:
+        raise ValueError("data/config/office.toml has no [trace.office]; put it back.")
+    on_weekdays = sum(tier.share * weekly_shape(tier)[:5].sum() for tier in office.tiers.values())
+    params = dataclasses.replace(office, requests_per_day=requests * on_weekdays / 5)
+    names = Names(tuple(catalogue.llms), tuple(catalogue.regions), tuple(catalogue.tiers))
+    for n in range(7):
+        yield office_day(params, config.trace.first_day + timedelta(days=n), config.trace.seed, names)
+
+
+def to_trace(days: Sequence[Columns]) -> Trace:
+    """Days of requests as one trace."""
+    arrival_s = np.concatenate([DAY_S * n + day.arrived_us / 1e6 for n, day in enumerate(days)])
+    names = ("region", "llm", "tier", "input_tokens", "output_tokens")
+    return Trace(arrival_s, *(np.concatenate([getattr(day, name) for day in days]) for name in names))

@@ -1,0 +1,87 @@
+"""One endpoint whose latencies are round numbers: what the laws of a replay are tested on."""
+
+from typing import Any
+
+import numpy as np
+
+from models.latency import LatencyTables
+from models.replay.batch import WHOLE
+from models.replay.queue import FCFS
+from models.replay.route import SHORTEST_QUEUE
+from models.replay.run import Drive, Outcome, replay
+from models.replay.scale import FOLLOW
+from models.replay.state import ALL_STEPS, Fleet, Rules, Trace
+
+PREFILL_S_PER_TOKEN = 1 / 1024
+DECODE_S, KV_S = 1 / 32, 1 / 65536
+
+
+def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> Fleet:
+    """One endpoint of `instances`; prefill is linear in tokens from 0 on."""
+    latency = LatencyTables(
+        np.array([[0.0, 1024.0]]),
+        np.array([[0.0, 1.0]]),
+        np.full((1, 2), PREFILL_S_PER_TOKEN),
+        np.full((1, max_batch + 1), DECODE_S),
+        np.full((1, max_batch + 1), KV_S),
+    )
+    fleet = Fleet(
+        slots=np.array([0, instances]),
+        endpoint=np.zeros(instances, np.int64),
+        llm=np.zeros(instances, np.int64),
+        kv_capacity=np.array([1_000_000]),
+        gpu=np.zeros(1, np.int64),
+        gpus=np.ones(1, np.int64),
+        cap_gpus=np.full((1, 1), instances),
+        instances_at_start=instances,
+        min_instances=1,
+        max_instances=instances,
+        batching=WHOLE,
+        max_batch=max_batch,
+        max_prefill_tokens=8192,
+        preference=np.zeros((1, 1), np.int64),
+        network_s=np.zeros((1, 1)),
+        boot_cold_s=np.full(1, 512.0),
+        boot_spot_s=np.array([64.0]),
+        latency=latency,
+    )
+    return fleet._replace(**changes)
+
+
+def some_rules(**changes: Any) -> Rules:
+    rules = Rules(
+        scaling=FOLLOW,
+        routing=SHORTEST_QUEUE,
+        order=FCFS,
+        allowance_s=np.array([1.0, 60.0, 86_400.0]),
+        tau_p_s=0.5,
+        tau_n_s=10.0,
+        route_utilisation_share=0.7,
+        scale_out_share=0.7,
+        scale_in_share=0.3,
+        cooldown_s=16.0,
+        monitor_s=16.0,
+        niw_pull_one_share=0.6,
+        niw_pull_two_share=0.5,
+        niw_priority_age_s=36_000.0,
+        surge_ratio=5.0,
+        slump_ratio=0.5,
+        correction_s=2400.0,
+        failure_s=np.zeros(0),
+        failure_slot=np.zeros(0, np.int64),
+        steps_per_event=ALL_STEPS,
+    )
+    return rules._replace(**changes)
+
+
+def a_trace(arrival_s: Any, input_tokens: Any, output_tokens: Any, tier: int = 0) -> Trace:
+    arrival_s = np.asarray(arrival_s, dtype=np.float64)
+    zeros = np.zeros(arrival_s.size, np.int16)
+    tokens = (np.broadcast_to(t, arrival_s.shape).astype(np.int32) for t in (input_tokens, output_tokens))
+    return Trace(arrival_s, zeros, zeros, zeros + np.int16(tier), *tokens)
+
+
+def run(trace: Trace, fleet: Fleet, rules: Rules | None = None, **drive: Any) -> Outcome:
+    horizon_s = drive.pop("horizon_s", float(trace.arrival_s[-1]) + 1.0)
+    drive.setdefault("targets", np.full((1, 1), fleet.max_instances))
+    return replay(trace, fleet, Drive(hour_s=horizon_s, **drive), rules or some_rules(), horizon_s)
