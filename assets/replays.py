@@ -143,6 +143,11 @@ def outcomes_table(settings: Settings, workload: Workload, outcome: Outcome) -> 
             "e2e_s": _or_null(outcome.finish_s - arrival_s),
             "queued_s": _or_null(queued_s),
             "preemptions": outcome.preemptions,
+            "instance": pa.array(outcome.slot, mask=outcome.slot < 0),
+            "held_s": _or_null(outcome.dispatched_s - arrival_s),
+            "waited_s": _or_null(outcome.admitted_s - outcome.dispatched_s),
+            "prefill_s": _or_null(outcome.first_token_s - outcome.network_s - outcome.admitted_s),
+            "network_s": outcome.network_s,
         }
     )
 

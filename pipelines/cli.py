@@ -17,6 +17,7 @@ from pipelines.terminal import (
     near,
     refuse,
     show_checks,
+    show_explanation,
     show_landed,
     show_scoreboard,
     show_table,
@@ -154,6 +155,32 @@ def sql(
         settings = load_settings(_config(config))
         day = _day(date_) or settings.config.trace.replay_day
         show_table(settings.lake.sql(query, trace=settings.trace, day=day))
+
+
+@app.command()
+def explain(
+    request: Annotated[int, typer.Argument(help="A request_id of outcomes.", metavar="REQUEST")],
+    date_: Day = None,
+    config: Config = "office",
+) -> None:
+    """Say why a request got its first token when it did: held, queued behind whom, prefilled, sent elsewhere.
+
+    fleetcast sql sql/queries/why_late.sql   # the latest requests of the day
+
+    fleetcast explain 87059513729449
+    """
+    with spoken():
+        from assets.settings import load_settings
+
+        settings = load_settings(_config(config))
+        day = _day(date_) or settings.config.trace.replay_day
+        told = settings.lake.sql("queries/why_late.sql", trace=settings.trace, day=day, request=request)
+        if not told.num_rows:
+            refuse(
+                f"No replay of {settings.trace} on {day} has a request {request}. "
+                "Look some up: fleetcast sql sql/queries/why_late.sql"
+            )
+        show_explanation(told)
 
 
 @app.command()

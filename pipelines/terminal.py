@@ -77,6 +77,35 @@ def show_scoreboard(board: pa.Table, trace: str, day: date) -> None:
     OUT.print(table)
 
 
+def show_explanation(told: pa.Table) -> None:
+    """One request under each policy: what the time to its first token was made of."""
+    rows = told.to_pylist()
+    OUT.print(
+        "request {request_id}: {tier} for {llm} from {region}, {arrived_at:%Y-%m-%d %H:%M:%S} UTC, "
+        "{input_tokens:,} tokens in, {output_tokens:,} out".format(**rows[0])
+    )
+    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
+    table.add_column("policy", no_wrap=True)
+    for head in ("first\ntoken s", "held s", "queued s", "behind", "prefill s", "network s", "served in"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for row in rows:
+        times = (_figure(row[name], ",.3f") for name in ("ttft_s", "held_s", "waited_s"))
+        behind = f"{row['ahead']} ({row['ahead_input_tokens']:,} tokens)"
+        rest = (_figure(row[name], ",.3f") for name in ("prefill_s", "network_s"))
+        where = (
+            f"{row['served_region']}, instance {row['instance']}" if row["served_region"] else row["status"]
+        )
+        table.add_row(row["policy"], *times, behind, *rest, where)
+    OUT.print(table)
+    for row in rows:
+        if row["preemptions"]:
+            OUT.print(f"{row['policy']}: its memory was taken {row['preemptions']} times and it began anew.")
+        if row["booting"] and row["booting"] > 0.01:
+            OUT.print(
+                f"{row['policy']}: {row['booting']:.2f} instances of its llm were booting in that hour."
+            )
+
+
 def show_landed(files: Sequence[Mapping[str, Any]]) -> None:
     """What became of each landed file, two lines each."""
     for file in files:

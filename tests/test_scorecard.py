@@ -18,6 +18,7 @@ START = datetime(2025, 7, 15, tzinfo=UTC)
 WHERE = {"trace": "t", "day": START.date()}
 MARTS = ("scorecard", "fleet_by_hour", "ttft_histogram", "forecast_by_llm", "scoreboard")
 NUMBERS = ("ttft_s", "e2e_s", "queued_s", "ttft_slo_s", "deadline_s")
+WAITS = ("held_s", "waited_s", "prefill_s", "network_s")
 # met, missed, never served; met, missed, pending, out of time while waiting, refused
 REQUESTS = [
     {
@@ -51,12 +52,14 @@ def outcomes(requests: list[dict[str, object]]) -> pa.Table:
             "request_id": n,
             "arrived_at": START + timedelta(minutes=n),
             **{"llm": "a", "region": "east", "app": "rag", "served_region": "west", "preemptions": 1},
-            **dict.fromkeys(NUMBERS),
+            **dict.fromkeys((*NUMBERS, *WAITS, "input_tokens", "output_tokens", "instance")),
             **request,
         }
         for n, request in enumerate(requests)
     ]
-    types = {name: pa.float64() for name in NUMBERS} | {"request_id": pa.uint64(), "preemptions": pa.int32()}
+    types = {name: pa.float64() for name in (*NUMBERS, *WAITS)}
+    types |= {"request_id": pa.uint64(), "preemptions": pa.int32()}
+    types |= dict.fromkeys(("input_tokens", "output_tokens", "instance"), pa.int64())
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     return pa.table({name: pa.array(values, types.get(name)) for name, values in columns.items()})
 
@@ -248,3 +251,21 @@ def test_every_recipe_runs(lake):
     for recipe in sorted((SQL / "queries").glob("*.sql")):
         rows = lake.sql(str(recipe)).to_pandas()
         assert not rows.duplicated(list(read_sql(recipe).listed("grain"))).any(), recipe.name
+
+
+def test_why_late_counts_those_ahead_on_the_same_instance(tmp_path: Path) -> None:
+    """Request 2 joins instance 7 at minute 2: request 0 is ahead until minute 3, request 1 is elsewhere."""
+    waits = {"waited_s": 50.0, "prefill_s": 10.0, "network_s": 0.0, "held_s": 0.0}
+    waits |= {"tier": "iw_normal", "status": "finished", "deadline_s": 600.0, "input_tokens": 300}
+    lake = Lake(tmp_path)
+    rows = [
+        {**waits, "instance": 7, "ttft_s": 180.0},
+        {**waits, "instance": 8, "ttft_s": 180.0},
+        {**waits, "instance": 7, "ttft_s": 60.0},
+    ]
+    lake.write("outcomes", outcomes(rows), **WHERE, policy="reactive")
+    lake.write("fleet_hours", fleet_hours(3600.0, 1800.0), **WHERE, policy="reactive")
+    told = lake.sql("queries/why_late.sql", request=2, **WHERE).to_pylist()
+    assert [(row["ahead"], row["ahead_input_tokens"], row["waited_s"]) for row in told] == [(1, 300, 50.0)]
+    everything = lake.sql("queries/why_late.sql", **WHERE).to_pylist()
+    assert {row["request_id"]: row["ahead"] for row in everything} == {0: 0, 1: 0, 2: 1}

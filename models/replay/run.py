@@ -58,6 +58,7 @@ class Outcome(NamedTuple):
     admitted_s: Floats  # (R,) when it entered that instance's batch; NaN if never
     slot: Ints  # (R,) the instance; NOBODY if never dispatched
     served_region: npt.NDArray[np.int16]  # (R,) NOBODY if never dispatched
+    network_s: Floats  # (R,) added because another region served it
     preemptions: npt.NDArray[np.int32]  # (R,)
     instance_s: Floats  # (hours, L, G, 4) instance-seconds in STATES, in the hours played
     kv_share: Floats  # (hours, L, G) time-mean effective memory utilisation; NaN where none served
@@ -136,6 +137,7 @@ class Session:
             state.admitted_s,
             state.served_by.astype(np.int64),
             served,
+            network_s,
             state.preemptions,
             instance_s,
             kv_share,

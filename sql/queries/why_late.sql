@@ -1,0 +1,56 @@
+-- Why was a request late? What its first token waited for, under each policy; without $request the latest of the day.
+-- grain: policy, request_id
+-- reads: outcomes, fleet_hours
+-- units: *_s seconds, *_tokens tokens, booting instances in the mean of the hour
+-- held_s = from arrival until an instance had it: at the queue manager (niw), or while none served
+-- waited_s = in that instance's queue
+-- prefill_s = from admission to the first token
+-- network_s = because another region served it
+-- ahead = requests of that instance without a first token yet when this one joined, their input tokens
+-- booting = instances of its llm on their way in the region that served it
+with asked as (
+    select *, arrived_at + to_microseconds((1e6 * held_s)::bigint) as joined_at
+    from outcomes
+    where trace = $trace and day = $day::date and ($request is null or request_id = $request)
+    qualify row_number() over (partition by policy order by ttft_s desc nulls last, request_id) <= 5
+),
+
+ahead as (
+    select
+        asked.policy, asked.request_id,
+        count(*) as ahead,
+        sum(other.input_tokens)::bigint as ahead_input_tokens
+    from asked
+    inner join outcomes as other
+        on other.trace = $trace and other.day = $day::date
+        and other.policy = asked.policy and other.instance = asked.instance
+        and other.request_id <> asked.request_id
+        and other.arrived_at + to_microseconds((1e6 * other.held_s)::bigint) <= asked.joined_at
+        and other.arrived_at + to_microseconds((1e6 * (other.ttft_s - other.network_s))::bigint) > asked.joined_at
+    group by asked.policy, asked.request_id
+),
+
+booting as (
+    select policy, llm, region, hour_start, booting_s / 3600 as booting
+    from fleet_hours
+    where trace = $trace and day = $day::date
+),
+
+told as (
+    select
+        asked.policy, asked.request_id, asked.arrived_at, asked.tier, asked.llm, asked.region,
+        asked.served_region, asked.instance, asked.input_tokens, asked.output_tokens, asked.status,
+        asked.ttft_s, asked.ttft_slo_s, asked.held_s, asked.waited_s, asked.prefill_s, asked.network_s,
+        asked.e2e_s, asked.preemptions,
+        coalesce(ahead.ahead, 0) as ahead,
+        coalesce(ahead.ahead_input_tokens, 0) as ahead_input_tokens,
+        booting.booting as booting
+    from asked
+    left join ahead using (policy, request_id)
+    left join booting
+        on booting.policy = asked.policy and booting.llm = asked.llm
+        and booting.region = asked.served_region and booting.hour_start = date_trunc('hour', asked.arrived_at)
+)
+
+select * from told
+order by policy, ttft_s desc nulls last
