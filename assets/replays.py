@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 from assets.demand import require_day
 from assets.forecasts import predicted_peaks
 from assets.settings import HOURS, Progress, Settings, Step, midnight
-from models.catalogue import TIERS, ConfigError, require_known
+from models.catalogue import TIERS
 from models.policies import POLICIES
+from models.reading import ConfigError, require_known
 from models.replay.fleet import make_fleet, make_rules, with_failures
 from models.replay.run import STATUSES, TAIL_PERIODS, Drive, Outcome, replay
 from models.replay.state import STATES, Trace

@@ -5,11 +5,6 @@ llms, regions, tiers, measured latency) or data/config (what to run). An unknown
 value of the wrong type is refused with the file, the key and the remedy.
 """
 
-import dataclasses
-import difflib
-import tomllib
-import types
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -17,15 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from models.arrivals import OfficeTraffic, TiledTraffic
+from models.reading import ConfigError, build, read_toml, require_known
 
 ROOT = Path(__file__).resolve().parent.parent
 CATALOGUE_DIR = ROOT / "data" / "catalogue"
 CONFIG_DIR = ROOT / "data" / "config"
 TIERS = ("iw_fast", "iw_normal", "niw")  # tier codes: positions here; the replay knows niw by its code
-
-
-class ConfigError(ValueError):
-    """A catalogue or config file that breaks a rule; the message names file, key, rule and remedy."""
 
 
 # --- the catalogue -------------------------------------------------------------------------------------
@@ -263,67 +255,3 @@ def load_config(name: str, catalogue: Catalogue, folder: Path = CONFIG_DIR) -> C
     for tier in catalogue.tiers:
         require_known(tier, TIERS, "tier", "tiers.toml")
     return config
-
-
-# --- reading -------------------------------------------------------------------------------------------
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Parse a TOML file; ConfigError where it is absent or is not TOML."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        there = ", ".join(sorted(p.stem for p in path.parent.glob("*.toml"))) or "none"
-        raise ConfigError(f"There is no file {path.name} in {path.parent}; there is: {there}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path.name} is not valid TOML: {error}. Mend that line.") from error
-
-
-def require_known(name: str, known: Mapping[str, Any] | typing.Iterable[str], what: str, where: str) -> None:
-    """Refuse a name that the catalogue does not have, with the nearest one that it has."""
-    names = list(known)
-    if name not in names:
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(names)}."
-        raise ConfigError(f"{where}: unknown {what} {name!r}. {hint}")
-
-
-def build(cls: type, values: Any, where: str) -> Any:
-    """Build the frozen dataclass `cls` from a parsed table, refusing unknown, missing and mistyped keys."""
-    if not isinstance(values, dict):
-        raise ConfigError(f"{where}: got {values!r}, needed a table of {cls.__name__}.")
-    fields = {f.name: f for f in dataclasses.fields(cls)}
-    for key in values:
-        require_known(key, fields, "key", where)
-    hints = typing.get_type_hints(cls)
-    built = {}
-    for name, spec in fields.items():
-        optional = types.NoneType in typing.get_args(hints[name])
-        if name in values:
-            built[name] = convert(hints[name], values[name], f"{where} {name}")
-        elif optional:
-            built[name] = None
-        elif spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING:
-            raise ConfigError(f"{where}: the key {name!r} is missing. Add it.")
-    return cls(**built)
-
-
-def convert(hint: Any, value: Any, where: str) -> Any:
-    """Check `value` against a type hint of the catalogue; tables and lists are converted all the way down."""
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if types.NoneType in args:
-        return convert(next(a for a in args if a is not types.NoneType), value, where)
-    if dataclasses.is_dataclass(hint):
-        return build(typing.cast(type, hint), value, where)
-    if origin is tuple and isinstance(value, list):
-        return tuple(convert(args[0], item, where) for item in value)
-    if origin is not None and issubclass(origin, Mapping) and isinstance(value, dict):
-        return {key: convert(args[1], item, f"{where}.{key}") for key, item in value.items()}
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if hint is Any or (
-        isinstance(hint, type) and isinstance(value, hint) and isinstance(value, bool) == (hint is bool)
-    ):
-        return value
-    wanted = getattr(hint, "__name__", str(hint))
-    raise ConfigError(f"{where}: got {value!r}, needed {wanted}.")

@@ -12,11 +12,11 @@ from models.catalogue import (
     CATALOGUE_DIR,
     CONFIG_DIR,
     TIERS,
-    ConfigError,
     Deployment,
     load_catalogue,
     load_config,
 )
+from models.reading import ConfigError
 from models.replay.fleet import kv_capacity_tokens, make_fleet, make_rules
 
 CATALOGUE = load_catalogue()

@@ -13,7 +13,8 @@ import pytest
 from assets.ingest import IngestError, ingest, landed_files
 from assets.schemas import REQUEST_SCHEMA
 from assets.warehouse import Lake
-from models.catalogue import ConfigError, load_catalogue
+from models.catalogue import load_catalogue
+from models.reading import ConfigError
 
 CATALOGUE = load_catalogue()
 TRACES = Path(__file__).resolve().parents[2] / "shared" / "data" / "traces"

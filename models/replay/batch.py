@@ -17,8 +17,9 @@ import math
 
 from models.replay.compiled import compiled
 from models.replay.events import drop_key, push_key, reschedule
-from models.replay.memory import see_kv
-from models.replay.queue import DPA, insert_in_order, next_list, pop_front, push_back
+from models.replay.memory import prompt_tokens, see_kv
+from models.replay.preempt import preempt_while_full
+from models.replay.queue import DPA, next_list, pop_front, push_back
 from models.replay.state import (
     ADMITTED,
     DECODE,
@@ -28,6 +29,7 @@ from models.replay.state import (
     NEVER,
     NOBODY,
     PREFILL,
+    REQUEST_BITS,
     RUNNING,
     Fleet,
     Rules,
@@ -37,7 +39,6 @@ from models.replay.state import (
 
 BATCHINGS = ("whole", "chunked", "orca")
 WHOLE, CHUNKED, ORCA = range(3)
-REQUEST_BITS = (1 << 32) - 1
 
 
 @compiled
@@ -73,12 +74,6 @@ def steps_until(fleet: Fleet, state: State, slot: int, now: float) -> int:
     while state.base_s[slot] + stretch_s(fleet, state, slot, steps) < now:
         steps += 1
     return steps
-
-
-@compiled
-def prompt_tokens(trace: Trace, state: State, request: int) -> int:
-    """Tokens to prefill: the input, and after a preemption what had been generated too."""
-    return trace.input_tokens[request] + state.generated[request]
 
 
 @compiled
@@ -262,59 +257,3 @@ def finish(trace: Trace, state: State, slot: int, request: int, now: float) -> N
     state.reserved[slot] -= trace.input_tokens[request] + trace.output_tokens[request]
     state.look[slot] = True
     state.counts[ENDED] += 1
-
-
-@compiled
-def preempt_while_full(trace: Trace, fleet: Fleet, state: State, slot: int) -> bool:
-    """While the next step does not fit, the request admitted last gives up its cache; whether any did.
-
-    It queues again and will be prefilled anew with what it had generated. Those with pending prompts were
-    admitted after all that decode. The oldest goes last and a lone request always fits: nobody starves.
-    """
-    changed = False
-    capacity = fleet.kv_capacity[fleet.llm[slot]]
-    while state.kv[slot] + state.batch[slot] > capacity and state.batch[slot] + state.joining[slot] > 1:
-        if state.joining[slot] > 0:
-            request = drop_last_joining(trace, state, slot)
-            state.kv[slot] -= prompt_tokens(trace, state, request)
-        else:
-            request = drop_last_decoding(trace, state, slot)
-            state.kv[slot] -= trace.input_tokens[request] + state.generated[request] - 1
-        state.preemptions[request] += 1
-        insert_in_order(state, state.head[slot], state.tail[slot], trace.tier[request], request)
-        state.look[slot] = True
-        changed = True
-    return changed
-
-
-@compiled
-def drop_last_joining(trace: Trace, state: State, slot: int) -> int:
-    """Take the request admitted last out of the pending prompts."""
-    request, before = state.joining_head[slot], NOBODY
-    while request != state.joining_tail[slot]:
-        before, request = request, state.next[request]
-    state.pending[slot] -= prompt_tokens(trace, state, request)
-    if before == NOBODY:
-        state.joining_head[slot] = NOBODY
-        state.pending[slot] += state.prefilled[slot]
-        state.prefilled[slot] = 0
-    else:
-        state.next[before] = NOBODY
-        state.joining_tail[slot] = before
-    state.joining[slot] -= 1
-    return request
-
-
-@compiled
-def drop_last_decoding(trace: Trace, state: State, slot: int) -> int:
-    """Take the request admitted last out of the decode batch, noting what it had generated."""
-    keys = state.finish_key[slot]
-    last = 0
-    for at in range(1, state.batch[slot]):
-        if state.admitted[keys[at] & REQUEST_BITS] > state.admitted[keys[last] & REQUEST_BITS]:
-            last = at
-    request = keys[last] & REQUEST_BITS
-    state.generated[request] = trace.output_tokens[request] - ((keys[last] >> 32) - state.steps[slot])
-    drop_key(keys, state.batch[slot], last)
-    state.batch[slot] -= 1
-    return request

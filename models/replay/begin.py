@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from models.replay.batch import REQUEST_BITS
 from models.replay.state import (
     ARRIVED,
     DONATED,
@@ -13,6 +12,7 @@ from models.replay.state import (
     LISTS,
     NEVER,
     NOBODY,
+    REQUEST_BITS,
     SERVING,
     STATES,
     TIERS,

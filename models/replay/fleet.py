@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from models.catalogue import Catalogue, ConfigError, FleetConfig, ReplayConfig, require_known
+from models.catalogue import Catalogue, FleetConfig, ReplayConfig
 from models.latency import tables
+from models.reading import ConfigError, require_known
 from models.replay.batch import BATCHINGS
 from models.replay.queue import ORDERS
 from models.replay.route import ROUTINGS

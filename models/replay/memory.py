@@ -7,7 +7,7 @@ leapt or played. Between two changes it lags by at most one token per request an
 """
 
 from models.replay.compiled import compiled
-from models.replay.state import SERVING, Fleet, State
+from models.replay.state import SERVING, Fleet, State, Trace
 
 
 @compiled
@@ -39,3 +39,9 @@ def is_under(state: State, endpoint: int, share: float) -> bool:
 def is_over(state: State, endpoint: int, share: float) -> bool:
     """Whether the endpoint's utilisation is above `share`."""
     return state.kv_used[endpoint] > share * state.kv_room[endpoint]
+
+
+@compiled
+def prompt_tokens(trace: Trace, state: State, request: int) -> int:
+    """Tokens to prefill: the input, and after a preemption what had been generated too."""
+    return trace.input_tokens[request] + state.generated[request]

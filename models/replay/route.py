@@ -1,9 +1,10 @@
 """Where a request goes: region, then instance (SageServe 6.1, 6.2), and where to when its instance dies."""
 
-from models.replay.batch import cut_stretch, drop_last_decoding, drop_last_joining, steps_until
+from models.replay.batch import cut_stretch, steps_until
 from models.replay.compiled import compiled
 from models.replay.events import reschedule
 from models.replay.memory import is_under
+from models.replay.preempt import drop_last_decoding, drop_last_joining
 from models.replay.queue import insert_in_order, is_aged, pop_front, push_back
 from models.replay.scale import change_status
 from models.replay.state import (

@@ -93,6 +93,7 @@ class Rules(NamedTuple):
 
 
 ALL_STEPS = 1 << 60
+REQUEST_BITS = (1 << 32) - 1  # of a State.finish_key
 
 
 class State(NamedTuple):
