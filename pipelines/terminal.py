@@ -86,16 +86,13 @@ def show_explanation(told: pa.Table) -> None:
     )
     table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     table.add_column("policy", no_wrap=True)
-    for head in ("first\ntoken s", "held s", "queued s", "behind", "prefill s", "network s", "served in"):
+    for head in ("TTFT s", "held s", "queued s", "prefill s", "net s", "ahead (tokens)", "served by"):
         table.add_column(head, justify="right", no_wrap=True)
     for row in rows:
-        times = (_figure(row[name], ",.3f") for name in ("ttft_s", "held_s", "waited_s"))
-        behind = f"{row['ahead']} ({row['ahead_input_tokens']:,} tokens)"
-        rest = (_figure(row[name], ",.3f") for name in ("prefill_s", "network_s"))
-        where = (
-            f"{row['served_region']}, instance {row['instance']}" if row["served_region"] else row["status"]
-        )
-        table.add_row(row["policy"], *times, behind, *rest, where)
+        times = (row[name] for name in ("ttft_s", "held_s", "waited_s", "prefill_s", "network_s"))
+        ahead = f"{row['ahead']} ({row['ahead_input_tokens']:,})"
+        where = f"{row['served_region']} #{row['instance']}" if row["served_region"] else row["status"]
+        table.add_row(row["policy"], *(_figure(seconds, ",.2f") for seconds in times), ahead, where)
     OUT.print(table)
     for row in rows:
         if row["preemptions"]:

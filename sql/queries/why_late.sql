@@ -1,4 +1,4 @@
--- Why was a request late? What its first token waited for, under each policy; without $request the latest of the day.
+-- Why was a request late? What its first token waited for, under each policy; without $request the latest interactive ones.
 -- grain: policy, request_id
 -- reads: outcomes, fleet_hours
 -- units: *_s seconds, *_tokens tokens, booting instances in the mean of the hour
@@ -8,11 +8,18 @@
 -- network_s = because another region served it
 -- ahead = requests of that instance without a first token yet when this one joined, their input tokens
 -- booting = instances of its llm on their way in the region that served it
-with asked as (
-    select *, arrived_at + to_microseconds((1e6 * held_s)::bigint) as joined_at
+with named as (
+    select policy, unnest(max_by(request_id, coalesce(ttft_s, 1e9), 5)) as request_id
     from outcomes
-    where trace = $trace and day = $day::date and ($request is null or request_id = $request)
-    qualify row_number() over (partition by policy order by ttft_s desc nulls last, request_id) <= 5
+    where trace = $trace and day = $day::date and (request_id = $request or ($request is null and tier <> 'niw'))
+    group by policy
+),
+
+asked as (
+    select outcomes.*, arrived_at + to_microseconds((1e6 * held_s)::bigint) as joined_at
+    from outcomes
+    inner join named using (policy, request_id)
+    where trace = $trace and day = $day::date
 ),
 
 ahead as (
