@@ -184,6 +184,29 @@ def explain(
 
 
 @app.command()
+def timeline(
+    llm: Annotated[str, typer.Option(help="Whose requests.")],
+    region: Annotated[str, typer.Option(help="Where they were served.")],
+    hour: Annotated[int, typer.Option(help="Hour of the day, UTC.", min=0, max=23)],
+    policy: Annotated[str, typer.Option(help="Under which policy.")] = "lt_i",
+    date_: Day = None,
+    config: Config = "office",
+) -> None:
+    """Write an hour of one endpoint as a Chrome trace: queue, prefill and decode of every request.
+
+    fleetcast timeline --llm bloom-176b --region east --hour 19
+    """
+    with spoken():
+        from assets.settings import load_settings
+        from assets.timeline import write_timeline
+
+        settings = load_settings(_config(config))
+        day = _day(date_) or settings.config.trace.replay_day
+        path = write_timeline(settings, day, policy, llm, region, hour)
+        OUT.print(f"{near(path)}   (open it in ui.perfetto.dev or chrome://tracing)")
+
+
+@app.command()
 def ui(port: Annotated[int, typer.Option(help="A free port of this machine.")] = 3000) -> None:
     """Open Dagster's pages on this machine: lineage, runs, plots, checks; Ctrl-C ends it."""
     with spoken():

@@ -1,6 +1,7 @@
 """The scorecard: SQL and Python agree on every metric, and the marts conserve what they sum up."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from assets.schemas import PARTITIONS
 from assets.sql_files import SQL, read_sql
+from assets.timeline import events
 from assets.warehouse import Lake
 from models import metrics
 
@@ -269,3 +271,19 @@ def test_why_late_counts_those_ahead_on_the_same_instance(tmp_path: Path) -> Non
     assert [(row["ahead"], row["ahead_input_tokens"], row["waited_s"]) for row in told] == [(1, 300, 50.0)]
     everything = lake.sql("queries/why_late.sql", **WHERE).to_pylist()
     assert {row["request_id"]: row["ahead"] for row in everything} == {0: 0, 1: 0, 2: 1}
+
+
+def test_a_timeline_has_every_second_of_every_request_in_lanes_that_do_not_overlap(tmp_path: Path) -> None:
+    waits = {"held_s": 0.0, "waited_s": 20.0, "prefill_s": 30.0, "network_s": 0.5, "e2e_s": 150.5}
+    waits |= {"tier": "iw_normal", "status": "finished", "deadline_s": 600.0, "instance": 7}
+    lake = Lake(tmp_path)
+    lake.write("outcomes", outcomes([waits] * 5), **WHERE, policy="reactive")
+    rows = lake.sql(
+        "queries/timeline.sql", policy="reactive", llm="a", region="west", hour=START.hour, **WHERE
+    ).to_pylist()
+    bars = [event for event in events(rows) if event["ph"] == "X"]
+    assert sum(bar["dur"] for bar in bars) == 5 * 150.0 * 1e6
+    assert {bar["tid"] for bar in bars} == {0, 1, 2}  # one a minute, each for two and a half
+    for lane in range(3):
+        own = sorted((bar["ts"], bar["dur"]) for bar in bars if bar["tid"] == lane)
+        assert all(ts + dur <= later for (ts, dur), (later, _) in pairwise(own))

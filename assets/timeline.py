@@ -1,0 +1,69 @@
+"""An hour of one endpoint as a Chrome trace: an instance is a process, a request a bar in one of its lanes.
+
+Open the file in ui.perfetto.dev or chrome://tracing.
+"""
+
+import heapq
+import json
+from collections.abc import Iterable, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from assets.settings import Settings
+
+PHASES = (
+    ("queued", "queued_from_s", "prefill_from_s"),
+    ("prefill", "prefill_from_s", "decode_from_s"),
+    ("decode", "decode_from_s", "finished_s"),
+)
+
+
+def write_timeline(settings: Settings, day: date, policy: str, llm: str, region: str, hour: int) -> Path:
+    """Write the hour's timeline beside the day's figures; ValueError where nothing was served then."""
+    rows = settings.lake.sql(
+        "queries/timeline.sql",
+        trace=settings.trace, day=day, policy=policy, llm=llm, region=region, hour=hour,
+    ).to_pylist()  # fmt: skip
+    if not rows:
+        raise ValueError(
+            f"No request for {llm} was served in {region} in hour {hour} of {day} under {policy}. "
+            "What there is: fleetcast sql \"from scorecard where policy = 'lt_i'\""
+        )
+    path = settings.figures(day) / f"timeline_{policy}_{llm}_{region}_{hour:02d}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"traceEvents": list(events(rows)), "displayTimeUnit": "ms"}))
+    return path
+
+
+def events(rows: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
+    """Chrome trace events of rows sorted by instance and time; times in microseconds of the day.
+
+    A request takes the lowest lane of its instance that is free when it is queued, so that bars never
+    overlap: lanes are places on the page, not places in the batch.
+    """
+    instance, lanes, busy = None, 0, list[tuple[float, int]]()
+    free = list[int]()
+    for row in rows:
+        if row["instance"] != instance:
+            instance, lanes, busy, free = row["instance"], 0, [], []
+            yield {
+                "ph": "M",
+                "name": "process_name",
+                "pid": instance,
+                "args": {"name": f"instance {instance}"},
+            }
+        while busy and busy[0][0] <= row["queued_from_s"]:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        if not free:
+            heapq.heappush(free, lanes)
+            lanes += 1
+        lane = heapq.heappop(free)
+        heapq.heappush(busy, (row["finished_s"], lane))
+        told = {name: row[name] for name in ("request_id", "tier", "app", "input_tokens", "output_tokens")}
+        for name, begin, end in PHASES:
+            if row[end] > row[begin]:
+                yield {
+                    "ph": "X", "name": name, "cat": row["tier"], "pid": instance, "tid": lane,
+                    "ts": 1e6 * row[begin], "dur": 1e6 * (row[end] - row[begin]), "args": told,
+                }  # fmt: skip
