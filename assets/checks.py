@@ -8,7 +8,8 @@ from datetime import date
 
 import dagster as dg
 
-from assets.lineage import SettingsResource, markdown
+from assets.lineage import SettingsResource, markdown, plainly
+from assets.settings import Settings
 from assets.sql_files import read_sql
 
 CHECKS: Mapping[str, Sequence[str]] = {
@@ -29,7 +30,10 @@ def sql_check(asset: str, name: str) -> dg.AssetChecksDefinition:
 
     @dg.asset_check(asset=asset, name=name, description=read_sql(file).sentence, blocking=True)
     def check(context: dg.AssetCheckExecutionContext, settings: SettingsResource) -> dg.AssetCheckResult:
-        chosen = settings.load()
+        with plainly():
+            return judge(settings.load(), context)
+
+    def judge(chosen: Settings, context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         day = date.fromisoformat(context.partition_key) if context.has_partition_key else None
         trace = chosen.trace if day else None  # asked for no day: the whole lake
         broken = chosen.lake.sql(file, trace=trace, day=day)
@@ -42,4 +46,17 @@ def sql_check(asset: str, name: str) -> dg.AssetChecksDefinition:
     return check
 
 
-ASSET_CHECKS = [sql_check(asset, name) for asset, names in CHECKS.items() for name in names]
+@dg.asset_check(asset="landing", description="Every trace file in data/landing was understood.")
+def every_file_is_read(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+    """What land_all refused, from the metadata of the latest landing; the night goes on without it."""
+    event = context.instance.get_latest_materialization_event(dg.AssetKey("landing"))
+    refused = (
+        event.asset_materialization.metadata["refused"].value if event and event.asset_materialization else []
+    )
+    return dg.AssetCheckResult(passed=not refused, metadata={"refused": dg.MetadataValue.json(refused)})
+
+
+ASSET_CHECKS = [
+    every_file_is_read,
+    *(sql_check(asset, name) for asset, names in CHECKS.items() for name in names),
+]

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from assets.demand import demand_matrix
+from assets.history import require_history
 from assets.settings import HOURS, Progress, Settings
 from models.forecast.backtest import walk
 
@@ -30,12 +31,8 @@ SCHEMA = pa.schema(
 def forecast_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
     """Forecast the interactive input tokens/s of each hour of `day` from what was known when it began."""
     config = settings.config.forecast
+    require_history(settings, day)
     history = settings.history(day)
-    if not history:
-        raise ValueError(
-            f"No history to forecast {day} from: the trace {settings.trace!r} begins on "
-            f"{settings.config.trace.first_day}. Choose a later --date or an earlier [trace] first_day."
-        )
     _, interactive, _ = demand_matrix(
         settings.lake, settings.trace, history[0], day, config.bucket_minutes, settings.catalogue
     )

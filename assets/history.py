@@ -17,6 +17,28 @@ def is_made(settings: Settings) -> bool:
     return settings.config.trace.office is not None or settings.config.trace.tiled is not None
 
 
+def require_history(settings: Settings, day: date) -> None:
+    """Refuse a day before which the trace has none, before anything is made for it."""
+    first = settings.config.trace.first_day
+    if not settings.history(day):
+        raise ValueError(
+            f"No history to forecast {day} from: the trace {settings.trace!r} begins on {first}. "
+            "Choose a later --date or an earlier [trace] first_day."
+        )
+
+
+def require_own_name(settings: Settings) -> None:
+    """One config per trace name: the results of two would overwrite each other in the lake."""
+    owner = settings.lake.root / "configs" / settings.trace
+    if owner.is_file() and owner.read_text() != settings.config.name:
+        raise ValueError(
+            f"The trace name {settings.trace!r} belongs to {owner.read_text()}; {settings.config.name} would "
+            "overwrite its results. Give [trace] a name of its own."
+        )
+    owner.parent.mkdir(parents=True, exist_ok=True)
+    owner.write_text(settings.config.name)
+
+
 def missing_days(settings: Settings, day: date) -> list[date]:
     """The days before `day`, oldest first, whose requests or demand have to be made before its forecast."""
     there = settings.history(day)

@@ -71,6 +71,7 @@ def ingest(path: Path, lake: Lake, catalogue: Catalogue) -> IngestReport:
     }
     if _ingested_sha256(lake, mapping.trace, path.name) == variables["sha256"]:
         return report(lake, mapping.trace, path.name, is_new=False)
+    refuse_twin(lake, mapping.trace, path.name, variables["sha256"])
     with (
         one_line_errors(f"Ingesting {path.name}"),
         lake.scratch() as folder,
@@ -83,6 +84,17 @@ def ingest(path: Path, lake: Lake, catalogue: Catalogue) -> IngestReport:
         record = read_sql("staging/ingest.sql").text
         lake.copy(con, record, "ingests", file=path.name, trace=mapping.trace)
     return report(lake, mapping.trace, path.name, is_new=True)
+
+
+def refuse_twin(lake: Lake, trace: str, file: str, sha256: Any) -> None:
+    """The same content under another name would count every request twice."""
+    query = "select file from ingests where trace = $trace and sha256 = $sha256 and file <> $file"
+    twins = lake.sql(query, trace=trace, sha256=sha256, file=file).to_pylist()
+    if twins:
+        raise IngestError(
+            f"{file} has the same content as {twins[0]['file']}, which is in the trace {trace} already. "
+            "Remove it, or give it a mapping file with another trace."
+        )
 
 
 def fingerprint(path: Path, mapping: TraceMapping, catalogue: Catalogue) -> str:

@@ -6,6 +6,9 @@ from typing import NamedTuple
 from assets.ingest import IngestReport, ingest, landed_files
 from assets.settings import Settings
 
+COLUMNS = ("file", "trace", "format", "rows_in", "rows_kept", "rows_quarantined", "days", "note")
+SHOWN_REASONS = 5
+
 
 class Landing(NamedTuple):
     """What became of the files: a report of each that landed, a line for each that was refused."""
@@ -32,16 +35,11 @@ def texts(report: IngestReport) -> Mapping[str, str]:
         if report.days
         else "no day"
     )
-    notes = [f"{rows:,} x {reason}" for reason, rows in report.reasons.items()]
+    notes = [f"{rows:,} x {reason}" for reason, rows in list(report.reasons.items())[:SHOWN_REASONS]]
+    if len(report.reasons) > SHOWN_REASONS:
+        notes.append(f"{len(report.reasons) - SHOWN_REASONS:,} more reasons in the table quarantine")
     if report.rows_out_of_order:
         notes.append(f"{report.rows_out_of_order:,} out of order, sorted")
-    return {
-        "file": report.file,
-        "trace": report.trace,
-        "format": report.format,
-        "rows_in": f"{report.rows_in:,}",
-        "rows_kept": f"{report.rows_kept:,}",
-        "rows_quarantined": f"{report.rows_quarantined:,}",
-        "days": days,
-        "note": "; ".join(notes if report.is_new else ["known already", *notes]),
-    }
+    counts = (f"{n:,}" for n in (report.rows_in, report.rows_kept, report.rows_quarantined))
+    note = "; ".join(notes if report.is_new else ["known already", *notes])
+    return dict(zip(COLUMNS, (report.file, report.trace, report.format, *counts, days, note), strict=True))

@@ -17,7 +17,7 @@ from assets import demand as demands
 from assets import figures as drawings
 from assets import forecasts as predictions
 from assets import plans, replays, scorecards, traces
-from assets.landing import land_all, texts
+from assets.landing import COLUMNS, land_all, texts
 from assets.partitions import DAYS, WITH_HISTORY
 from assets.settings import Progress, Settings, load_settings
 from assets.sql_files import read_sql
@@ -61,11 +61,11 @@ def landing(settings: SettingsResource) -> dg.MaterializeResult:
         chosen = settings.load()
         reports, refused = land_all(chosen)
         chosen.lake.publish()
-        if refused:
-            raise ValueError("\n".join(refused))
+    columns = dg.TableSchema([dg.TableColumn(name) for name in COLUMNS])
     return dg.MaterializeResult(
         metadata={
-            "files": dg.MetadataValue.table([dg.TableRecord(dict(texts(r))) for r in reports]),
+            "files": dg.MetadataValue.table([dg.TableRecord(dict(texts(r))) for r in reports], columns),
+            "refused": dg.MetadataValue.json(refused),
             "dagster/row_count": sum(r.rows_kept for r in reports),
         }
     )
@@ -184,8 +184,8 @@ def plainly() -> Iterator[None]:
     """Say a user's mistake in one line and do not try again; the disk may do better the next time."""
     try:
         yield
-    except LakeError:
-        raise
+    except LakeError as error:  # told as it is; a full disk may have room the next time
+        raise dg.Failure(str(error), allow_retries="disk is full" in str(error)) from error
     except dg.DagsterExecutionInterruptedError as interrupt:  # the retry policy would go on
         raise dg.Failure(INTERRUPTED, allow_retries=False) from interrupt
     except ValueError as error:

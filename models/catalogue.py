@@ -238,6 +238,7 @@ class ReplayConfig:
 class Config:
     """One file of data/config: a trace, a fleet, and how to forecast, plan and replay."""
 
+    name: str  # of the file
     trace: TraceConfig
     fleet: FleetConfig
     forecast: ForecastConfig
@@ -248,10 +249,41 @@ class Config:
 def load_config(name: str, catalogue: Catalogue, folder: Path = CONFIG_DIR) -> Config:
     """Read a run configuration by name ("office") or by path ("my/run.toml")."""
     path = Path(name) if name.endswith(".toml") else folder / f"{name}.toml"
-    config: Config = build(Config, read_toml(path), path.name)
+    config: Config = build(Config, {"name": path.name, **read_toml(path)}, path.name)
+    check_ranges(config, catalogue, path.name)
     for llm, deployment in config.fleet.deployments.items():
         require_known(llm, catalogue.llms, "llm", f"{path.name} [fleet.deployments]")
         catalogue.profile(llm, deployment.gpu, deployment.tensor_parallel)
     for tier in catalogue.tiers:
         require_known(tier, TIERS, "tier", "tiers.toml")
     return config
+
+
+def check_ranges(config: Config, catalogue: Catalogue, where: str) -> None:
+    """Refuse figures that contradict each other before anything is made from them."""
+    fleet, plan, start = config.fleet, config.plan, config.fleet.instances_at_start
+    rules = (
+        (
+            0 <= fleet.min_instances <= fleet.max_instances,
+            "[fleet] needs 0 <= min_instances <= max_instances",
+        ),
+        (0 <= start <= fleet.max_instances, "[fleet] needs 0 <= instances_at_start <= max_instances"),
+        (0 < fleet.kv_memory_share <= 1, "[fleet] kv_memory_share must be above 0 and at most 1"),
+        (fleet.max_batch >= 1, "[fleet] max_batch must be at least 1"),
+        (fleet.max_prefill_tokens > fleet.max_batch, "[fleet] max_prefill_tokens must exceed max_batch"),
+        (0 < plan.epsilon <= 1, "[plan] epsilon must be above 0 and at most 1"),
+        (0 < plan.capacity_share <= 1, "[plan] capacity_share must be above 0 and at most 1"),
+        (config.trace.days >= 2, "[trace] days must be at least 2: history and the day that is replayed"),
+    )
+    for holds, rule in rules:
+        if not holds:
+            raise ConfigError(f"{where}: {rule}. Change it.")
+    for name, region in catalogue.regions.items():
+        for gpu in catalogue.gpus:
+            sizes = (d.tensor_parallel for d in fleet.deployments.values() if d.gpu == gpu)
+            held, cap = start * sum(sizes), region.cap_gpus.get(gpu, 0)
+            if held > cap:
+                raise ConfigError(
+                    f"{where}: [fleet] instances_at_start = {start} of each llm: {held} {gpu} in {name}, "
+                    f"whose cap_gpus is {cap} (regions.toml). Lower the one or raise the other."
+                )

@@ -11,7 +11,6 @@ import typer
 
 from assets.settings import Progress
 from pipelines.terminal import (
-    ERR,
     OUT,
     Bars,
     near,
@@ -19,7 +18,9 @@ from pipelines.terminal import (
     show_checks,
     show_explanation,
     show_landed,
+    show_refused,
     show_scoreboard,
+    show_short,
     show_table,
     spoken,
 )
@@ -40,6 +41,7 @@ Day = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No bars, only the result.")]
 HOST = "127.0.0.1"
+EMPTY = "data/landing has no trace file. Copy one there; data/landing/README.md names the formats."
 
 
 @app.callback()
@@ -84,8 +86,8 @@ def nightly(date_: Day = None, config: Config = "office", quiet: Quiet = False) 
             OUT.print(f"figures  {near(night.figures)}/*.png")
             OUT.print(f'tables   {near(night.warehouse)}   (fleetcast sql "from scoreboard")')
             OUT.print("pages    fleetcast ui   (lineage, plots, checks)")
-        if night.refused:
-            ERR.print(f"Not landed: {night.refused}", style="yellow", markup=False, soft_wrap=True)
+        show_short(night.short)
+        show_refused(night.refused)
         show_checks(night.checks, night.broken)
     raise typer.Exit(1 if night.broken else 0)
 
@@ -100,15 +102,15 @@ def ingest(quiet: Quiet = False) -> None:
         cp AzureLLMInferenceTrace_conv.csv.gz data/landing/ && fleetcast ingest
     """
     with spoken():
+        from assets.ingest import landed_files
         from assets.lineage import SettingsResource
         from pipelines.night import land
 
+        if not landed_files():
+            refuse(EMPTY)
         landed = land(SettingsResource(), _progress(quiet))
-        if not landed.files:
-            refuse(
-                "data/landing has no trace file. Copy one there; data/landing/README.md names the formats."
-            )
         show_landed(landed.files)
+        show_refused(landed.refused)
         show_checks(landed.checks, landed.broken)
     raise typer.Exit(1 if landed.broken else 0)
 
@@ -207,7 +209,9 @@ def timeline(
 
 
 @app.command()
-def ui(port: Annotated[int, typer.Option(help="A free port of this machine.")] = 3000) -> None:
+def ui(
+    port: Annotated[int, typer.Option(help="A free port of this machine.", min=1, max=65535)] = 3000,
+) -> None:
     """Open Dagster's pages on this machine: lineage, runs, plots, checks; Ctrl-C ends it."""
     with spoken():
         with socket.socket() as probe:

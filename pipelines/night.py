@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import dagster as dg
 import pyarrow as pa
@@ -14,7 +14,9 @@ from assets.ingest import landed_files
 from assets.lineage import SettingsResource
 from assets.partitions import require_in_calendar
 from assets.settings import Progress
-from pipelines.runs import RunFailed, embedded_home, run_job
+from pipelines.runs import embedded_home, run_job
+
+UNREAD = "landing: every_file_is_read"
 
 
 class Night(NamedTuple):
@@ -27,13 +29,17 @@ class Night(NamedTuple):
     warehouse: Path
     checks: int
     broken: Sequence[str]
-    refused: str  # why a file in data/landing was not taken, "" where all were
+    refused: Sequence[str]  # why files in data/landing were not taken
+    short: Sequence[
+        Mapping[str, Any]
+    ]  # rows of sql/queries/short_plans.sql: plans that the fleet cannot carry
 
 
 class Landed(NamedTuple):
     """What became of the landed files, one mapping of texts per file."""
 
     files: Sequence[Mapping[str, Any]]
+    refused: Sequence[str]  # why the others were not taken
     checks: int
     broken: Sequence[str]
 
@@ -43,14 +49,11 @@ def run_night(resource: SettingsResource, day: date | None, progress: Progress) 
     settings = resource.load()
     trace, day = settings.trace, day or settings.config.trace.replay_day
     require_in_calendar(day)
+    history.require_own_name(settings)
+    history.require_history(settings, day)
     embedded_home()
-    checks, broken, refused = 0, list[str](), ""
-    if landed_files():
-        try:
-            landed = land(resource, progress)
-            checks, broken = landed.checks, list(landed.broken)
-        except RunFailed as error:  # a bad file must not keep the night from its work
-            refused = str(error)
+    landed = land(resource, progress) if landed_files() else Landed([], [], 0, [])
+    checks, broken = landed.checks, list(landed.broken)
     history.forget_changed(settings)
     missing = history.missing_days(settings, day)
     with progress.bar(f"history of {day}", len(missing)) as done:
@@ -58,21 +61,25 @@ def run_night(resource: SettingsResource, day: date | None, progress: Progress) 
             ran = run_job("history", resource, past, Progress())
             checks, broken = checks + ran.checks, broken + ran.broken
             done(count)
-    if not broken:
+    if set(broken) <= {UNREAD}:  # a bad file must not keep the night from its work
         ran = run_job("nightly", resource, day, progress)
         checks, broken = checks + ran.checks, broken + ran.broken
-    board = None if broken else scorecards.scoreboard(settings, day)
+    board = scorecards.scoreboard(settings, day) if set(broken) <= {UNREAD} else None
     warehouse = settings.lake.root / "warehouse.duckdb"
-    return Night(trace, day, board, settings.figures(day), warehouse, checks, broken, refused)
+    short = [row for row in settings.lake.sql("queries/short_plans.sql").to_pylist()
+             if (row["trace"], row["day"]) == (trace, day)]  # fmt: skip
+    figures = settings.figures(day)
+    return Night(trace, day, board, figures, warehouse, checks, broken, landed.refused, short)
 
 
 def land(resource: SettingsResource, progress: Progress) -> Landed:
     """Bring every file in data/landing into the lake."""
     embedded_home()
     ran = run_job("land", resource, None, progress)
-    told = ran.result.asset_materializations_for_node("landing")[0].metadata["files"]
-    records = told.records if isinstance(told, dg.TableMetadataValue) else []
-    return Landed([record.data for record in records], ran.checks, ran.broken)
+    told = ran.result.asset_materializations_for_node("landing")[0].metadata
+    files, refused = cast(dg.TableMetadataValue, told["files"]), cast(dg.JsonMetadataValue, told["refused"])
+    records = [record.data for record in files.records]
+    return Landed(records, cast(Sequence[str], refused.value), ran.checks, ran.broken)
 
 
 def replay_policy(

@@ -2,12 +2,17 @@
 
 import logging
 import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import date
 from typing import NamedTuple
 
 import dagster as dg
 
-from assets.lineage import INTERRUPTED, SettingsResource
+from assets.lineage import SettingsResource
 from assets.settings import Progress
 from models.catalogue import ROOT
 from pipelines.definitions import defs
@@ -36,7 +41,7 @@ def embedded_home() -> None:
 def run_job(name: str, settings: SettingsResource, day: date | None, progress: Progress) -> Ran:
     """Run a job in this process; RunFailed says in a line what stopped it, KeyboardInterrupt that you did."""
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    with dg.DagsterInstance.get() as instance:
+    with interruptible(), dg.DagsterInstance.get() as instance:
         result = defs.resolve_job_def(name).execute_in_process(
             instance=instance,
             partition_key=day.isoformat() if day else None,
@@ -49,11 +54,32 @@ def run_job(name: str, settings: SettingsResource, day: date | None, progress: P
         f"{check.asset_key.to_user_string()}: {check.check_name}" for check in checks if not check.passed
     ]
     why = "" if result.success or broken else _why(result)
-    if INTERRUPTED in why or dg.DagsterExecutionInterruptedError.__name__ in why:
-        raise KeyboardInterrupt
     if why:
         raise RunFailed(why)
     return Ran(result, len(checks), broken)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Whatever becomes of a Ctrl-C inside the run, KeyboardInterrupt comes out of it.
+
+    Dagster swaps the handler and forgets a signal when a run ends before its next look; DuckDB turns one
+    into an error of its own. Python also writes every signal to the wake-up descriptor: that is read here.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard, told = socket.socketpair()
+    heard.setblocking(False)
+    told.setblocking(False)
+    before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        with heard, told, suppress(BlockingIOError):
+            if signal.SIGINT in heard.recv(4096):
+                raise KeyboardInterrupt
 
 
 def _why(result: dg.ExecuteInProcessResult) -> str:

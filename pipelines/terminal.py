@@ -115,6 +115,23 @@ def show_landed(files: Sequence[Mapping[str, Any]]) -> None:
         OUT.print(f"  {counts}   {file['note']}", soft_wrap=True)
 
 
+def show_short(plans: Sequence[Mapping[str, Any]]) -> None:
+    """Which plans the fleet cannot carry, and how many instances are missing in their worst hour."""
+    for plan in plans:
+        line = (
+            "{policy}: the fleet is too small in {short_hours} of 24 hours; at {hour_start:%H:%M} {llm} in "
+            "{region} is short of {short_tokens_per_s:,.0f} input tokens/s, {missing_instances} instances. "
+            "Raise max_instances or cap_gpus."
+        ).format(**plan)
+        ERR.print(line, style="yellow", markup=False, soft_wrap=True)
+
+
+def show_refused(reasons: Sequence[str]) -> None:
+    """The files of data/landing that were not taken, a line each."""
+    for reason in reasons:
+        ERR.print(f"Not landed: {reason}", style="yellow", markup=False, soft_wrap=True)
+
+
 def show_checks(checks: int, broken: Sequence[str]) -> None:
     """How many checks hold, and which do not."""
     for check in broken:

@@ -1,5 +1,6 @@
 """What a person at the terminal meets: results, one-line errors, exit codes."""
 
+import re
 import socket
 from datetime import date
 from pathlib import Path
@@ -15,7 +16,7 @@ from models.catalogue import CONFIG_DIR
 from pipelines import night
 from pipelines.cli import app
 from pipelines.runs import RunFailed
-from pipelines.terminal import spoken
+from pipelines.terminal import show_short, spoken
 
 OFFICE = (CONFIG_DIR / "office.toml").read_text()
 
@@ -131,7 +132,7 @@ def test_a_night_that_fails_says_why_and_the_next_one_completes(small, monkeypat
 
 def test_a_day_before_the_trace_is_refused(small):
     with pytest.raises(
-        RunFailed, match=r"^No history to forecast 2025-07-01 from: the trace 'small' begins on"
+        ValueError, match=r"^No history to forecast 2025-07-01 from: the trace 'small' begins on"
     ):
         night.run_night(small, date(2025, 7, 1), Progress())
 
@@ -140,3 +141,49 @@ def test_the_default_config_loads():
     settings = load_settings("office")
     assert settings.config.trace.replay_day not in settings.history(settings.config.trace.replay_day)
     assert len(settings.history(settings.config.trace.replay_day)) == settings.config.forecast.history_days
+
+
+def test_a_second_config_must_not_overwrite_the_results_of_the_first(small):
+    night.run_night(small, None, Progress())
+    other = Path(small.config).with_name("other.toml")
+    other.write_text(Path(small.config).read_text())
+    with pytest.raises(ValueError, match=r"'small' belongs to .*\.toml; other\.toml would overwrite"):
+        night.run_night(small.model_copy(update={"config": str(other)}), None, Progress())
+
+
+def test_a_fleet_too_small_for_the_load_is_told_by_how_much(tmp_path, monkeypatch, capsys):
+    """One instance of each llm for a whole office: the plan is short, and the terminal says by how much."""
+    one = dict.fromkeys(("min_instances", "max_instances", "instances_at_start"), "1")
+    config = small_config(tmp_path, policies='["lt_i"]', **one, requests_per_day="600_000")
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    monkeypatch.setattr(night, "landed_files", list)
+    monkeypatch.chdir(tmp_path)
+    short = night.run_night(
+        SettingsResource(config=config, lake=str(tmp_path / "lake")), None, Progress()
+    ).short
+    assert {row["policy"] for row in short} >= {"lt_i", "clairvoyant"}
+    show_short(short)
+    said = capsys.readouterr().err
+    assert re.search(r"lt_i: the fleet is too small in \d+ of 24 hours; at \d\d:00 \S+ in ", said)
+    assert "Raise max_instances or cap_gpus." in said
+
+
+def test_a_bad_file_in_landing_is_told_and_keeps_no_other_from_landing(small, tmp_path, monkeypatch):
+    from assets import landing
+
+    good, bad = tmp_path / "good.csv", tmp_path / "bad.csv"
+    good.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,48,10\n")
+    bad.write_text("when,what\n1,2\n")
+    monkeypatch.setattr(landing, "landed_files", lambda: [bad, good])
+    landed = night.land(small, Progress())
+    assert [file["file"] for file in landed.files] == ["good.csv"]
+    assert len(landed.refused) == 1
+    assert "bad.csv" in landed.refused[0]
+    assert landed.broken == [night.UNREAD]
+
+
+def test_nothing_in_landing_is_said_in_a_line(monkeypatch):
+    from assets import ingest
+
+    monkeypatch.setattr(ingest, "landed_files", list)
+    assert "data/landing has no trace file" in one_line(invoke("ingest"))

@@ -82,6 +82,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     plan = {
         **{"policy": "clairvoyant", "hour_start": START, "llm": "a", "region": "east", "gpu": "h100"},
         **{"demand_tokens_per_s": 25.0, "buffer_tokens_per_s": 5.0, "capacity_tokens_per_s": 20.0},
+        **{"short_tokens_per_s": 30.0, "short_llm_tokens_per_s": 0.0},
     }
     forecast = {
         **{"method": "arima", "llm": "a", "cutoff": START, "bucket_start": START, "bucket_minutes": 15},

@@ -1,7 +1,7 @@
 -- Of requests with the same id the first stays; the trace's other files are older than the file that lands.
 -- reads: staged, requests
 update staged
-set reason = 'request_id ' || staged.request_id || ' is already in the trace, from ' || other.source
+set reason = 'its request_id is already in the trace, from ' || other.source
 from requests as other
 where
     other.trace = getvariable('trace')
@@ -10,7 +10,7 @@ where
     and staged.reason is null;
 
 update staged
-set reason = 'request_id ' || staged.request_id || ' is used by an earlier row'
+set reason = 'its request_id is used by an earlier row'
 from (
     select
         request_id,

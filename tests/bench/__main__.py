@@ -11,7 +11,7 @@ from rich.table import Table
 
 SUBJECTS = ("traces", "forecast", "plan", "replay", "growth", "dynamo")
 RECORD = ROOT / "data" / "bench.json"
-OUT = Console(highlight=False)
+OUT = Console(highlight=False, width=None if sys.stdout.isatty() else 150)
 
 
 def main(wanted: list[str]) -> int:

@@ -1,0 +1,34 @@
+-- Where was the fleet too small for what a plan had to carry, and by how much? The worst hour of every policy's plan.
+-- grain: trace, day, policy
+-- reads: plans
+-- units: *_tokens_per_s input tokens/s, missing_instances instances, short_hours hours
+with short as (
+    select trace, day, policy, hour_start, llm, region, capacity_tokens_per_s, short_tokens_per_s
+    from plans
+    where short_tokens_per_s > 0
+    union all
+    select distinct
+        trace, day, policy, hour_start, llm, 'all regions' as region, capacity_tokens_per_s,
+        short_llm_tokens_per_s as short_tokens_per_s
+    from plans
+    where short_llm_tokens_per_s > 0
+),
+
+counted as (
+    select
+        *,
+        ceil(short_tokens_per_s / capacity_tokens_per_s)::bigint as missing_instances,
+        count(distinct hour_start) over (partition by trace, day, policy) as short_hours
+    from short
+),
+
+worst as (
+    select *
+    from counted
+    qualify row_number() over (
+        partition by trace, day, policy order by missing_instances desc, hour_start, llm, region
+    ) = 1
+)
+
+select * from worst
+order by trace, day, policy
