@@ -71,7 +71,6 @@ class Region:
 class Tier:
     """An urgency class. `ttft_slo_s` is None where only the deadline counts."""
 
-    is_interactive: bool
     deadline_s: float
     attainment_target_share: float
     source: str

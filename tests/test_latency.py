@@ -43,6 +43,15 @@ def test_the_catalogue_is_what_the_measurements_give(profile: LatencyProfile) ->
     assert np.median(errors) < 0.05
 
 
+def test_what_nobody_measured_is_the_roofline() -> None:
+    estimated = [p for p in catalogue.latency if p.median_error_share is None]
+    assert estimated
+    for profile in estimated:
+        expected = roofline(catalogue.llms[profile.llm], catalogue.gpus[profile.gpu], profile.tensor_parallel)
+        for name in Fit._fields:
+            np.testing.assert_allclose(getattr(expected, name), getattr(profile, name), err_msg=name)
+
+
 def test_the_kernel_tables_agree_with_the_profiles() -> None:
     profiles = list(catalogue.latency[:3])
     laid_out = tables(profiles, max_batch=48)

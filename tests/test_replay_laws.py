@@ -8,6 +8,7 @@ import pytest
 import theory
 from one_endpoint import DECODE_S, KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_trace, run, some_rules
 
+from models.replay.fleet import with_failures
 from models.replay.queue import ORDERS
 from models.replay.route import ROUND_ROBIN
 from models.replay.run import FINISHED, REFUSED, Drive, replay
@@ -103,6 +104,16 @@ def test_a_dead_instance_s_requests_are_recomputed_elsewhere() -> None:
     assert hurt.first_token_s[1] == healthy.first_token_s[1]
     assert hurt.finish_s[1] > healthy.finish_s[1] + 512 * PREFILL_S_PER_TOKEN
     assert hurt.instance_s[0, 0, 0, SERVING - 1] == 64.0 + 2.0
+
+
+def test_failures_come_at_the_configured_rate() -> None:
+    """Poisson clocks: 0.5 per slot and day on 400 slots over two days are about 400; at rate 0 none."""
+    fleet = a_fleet(400)
+    assert with_failures(some_rules(), fleet, 0.0, 172_800.0, seed=1).failure_s.size == 0
+    drawn = with_failures(some_rules(), fleet, 0.5, 172_800.0, seed=1)
+    assert drawn.failure_s.size == pytest.approx(400, abs=80)
+    assert (np.diff(drawn.failure_s) >= 0).all()
+    assert set(drawn.failure_slot) <= set(range(400))
 
 
 def test_round_robin_takes_turns_where_shortest_queue_avoids_the_long_one() -> None:

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
+import metrics
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -14,7 +15,6 @@ from assets.schemas import PARTITIONS
 from assets.sql_files import SQL, read_sql
 from assets.timeline import events
 from assets.warehouse import Lake
-from models import metrics
 
 START = datetime(2025, 7, 15, tzinfo=UTC)
 WHERE = {"trace": "t", "day": START.date()}

@@ -1,4 +1,4 @@
--- slo: the formulas of every metric, once (models/metrics.py says the same in Python, a test compares them).
+-- slo: the formulas of every metric, once (tests/metrics.py says the same in Python, a test compares them).
 -- Interactive requests have a ttft_slo_s: met when the first token came within it, missed otherwise, also when
 -- it never came. Non-interactive ones (ttft_slo_s is null) are met when the last token came by the deadline; one
 -- that still waited when the replay ended with its deadline ahead is pending, neither met nor missed.

@@ -1,8 +1,4 @@
-"""What a replay is judged by, in Python: attainment, percentiles, GPU-hours, USD.
-
-The same formulas stand once more in sql/macros/slo.sql, where analysts use them; tests/test_scorecard.py
-holds one against the other, so that neither can drift.
-"""
+"""What a replay is judged by, plainly in Python: the twin that sql/macros/slo.sql is held against."""
 
 from typing import NamedTuple
 
