@@ -101,8 +101,9 @@ def drive(settings: Settings, day: date, policy: str) -> Drive:
 def play(settings: Settings, workload: Workload, policy: str, given: Drive, step: Step) -> Outcome:
     """Replay one policy."""
     config = settings.config
-    fleet = make_fleet(settings.catalogue, config.fleet, config.replay, config.trace.seed)
-    rules = make_rules(settings.catalogue, config.replay, POLICIES[policy].scaling)
+    rule = POLICIES[policy]
+    fleet = make_fleet(settings.catalogue, config.fleet, config.replay, config.trace.seed, rule.pooling)
+    rules = make_rules(settings.catalogue, config.replay, rule.scaling)
     rules = with_failures(rules, fleet, config.replay.failures_per_instance_day, DAY_S, config.trace.seed)
     return replay(workload.trace, fleet, given, rules, DAY_S, step)
 

@@ -14,7 +14,10 @@ INK, MUTED, FAINT, BLUE = "#222222", "#767676", "#DDDDDD", "#0072B2"
 # Okabe and Ito's colours, which colour-blind readers can tell apart; a policy has the same in every figure.
 COLOURS = {
     "static": "#767676",
+    "siloed": "#E69F00",
     "reactive": "#D55E00",
+    "hpa": "#CC79A7",
+    "chiron": "#B5A800",
     "lt_i": "#56B4E9",
     "lt_u": "#0072B2",
     "lt_ua": "#009E73",

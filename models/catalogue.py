@@ -179,6 +179,7 @@ class FleetConfig:
     min_instances: int
     max_instances: int
     kv_memory_share: float  # of a GPU's memory that weights and KV cache may fill
+    kv_block_tokens: int
     max_batch: int  # requests in a batch
     batching: str  # whole prompts first, chunked, or orca
     max_prefill_tokens: int  # prompt tokens in one step: of a whole batch, or the budget when chunked
@@ -228,6 +229,7 @@ class ReplayConfig:
     boot_local_s: float
     boot_remote_s: float
     failures_per_instance_day: float
+    pressure_share: float  # Chiron: of the instances that may be busy with interactive requests
     surge_ratio: float  # LT-UA: observed over forecast load from which it may pass its target
     slump_ratio: float
     correction_minutes: int  # LT-UA: the last minutes of the hour in which it may
@@ -268,6 +270,7 @@ def check_ranges(config: Config, catalogue: Catalogue, where: str) -> None:
         ),
         (0 <= start <= fleet.max_instances, "[fleet] needs 0 <= instances_at_start <= max_instances"),
         (0 < fleet.kv_memory_share <= 1, "[fleet] kv_memory_share must be above 0 and at most 1"),
+        (fleet.kv_block_tokens >= 1, "[fleet] kv_block_tokens must be at least 1"),
         (fleet.max_batch >= 1, "[fleet] max_batch must be at least 1"),
         (fleet.max_prefill_tokens > fleet.max_batch, "[fleet] max_prefill_tokens must exceed max_batch"),
         (0 < plan.epsilon <= 1, "[plan] epsilon must be above 0 and at most 1"),

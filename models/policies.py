@@ -4,17 +4,25 @@ from typing import NamedTuple
 
 
 class Policy(NamedTuple):
-    """A row of the scoreboard: a plan (or none) and the scaling rule that turns it into instances."""
+    """A row of the scoreboard: a plan (or none), the scaling rule, and how the instances are pooled."""
 
     plan: str | None  # "peak", "forecast", "truth", or None where nothing is planned
     scaling: str  # one of models.replay.scale.SCALINGS
     what: str
+    pooling: str = "unified"  # one of models.replay.pools.POOLINGS
 
 
 POLICIES = {
     "static": Policy("peak", "follow", "one fleet, sized for the peak of the history, never changed"),
+    "siloed": Policy(
+        None, "reactive", "siloed reactive (SageServe 4): as reactive, niw on instances of its own", "siloed"
+    ),
     "reactive": Policy(
         None, "reactive", "unified reactive (SageServe 4): out above 70 %, in below 30 % memory"
+    ),
+    "hpa": Policy(None, "hpa", "Kubernetes' HorizontalPodAutoscaler on KV memory, target 70 %"),
+    "chiron": Policy(
+        None, "chiron", "Chiron (arXiv 2501.08090; SageServe 7.1): back-pressure, theta 0.6", "chiron"
     ),
     "lt_i": Policy("forecast", "follow", "LT-I (SageServe 6.4): the hourly plan, at once"),
     "lt_u": Policy("forecast", "lt_u", "LT-U (SageServe 6.4): towards the plan when memory says so"),

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from assets.settings import Progress
+from models.policies import POLICIES
 from pipelines.terminal import (
     OUT,
     Bars,
@@ -117,7 +118,7 @@ def ingest(quiet: Quiet = False) -> None:
 
 @app.command()
 def replay(
-    policy: Annotated[str, typer.Option(help="static, reactive, lt_i, lt_u, lt_ua or clairvoyant.")],
+    policy: Annotated[str, typer.Option(help=f"{', '.join(POLICIES)}.")],
     date_: Day = None,
     config: Config = "office",
     quiet: Quiet = False,

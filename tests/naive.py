@@ -7,8 +7,7 @@ Rules and must give the same outcome, to the last bit on a binary time grid.
 from dataclasses import dataclass, field
 from math import inf
 
-GONE, SERVING, BOOTING, DRAINING, DONATED = range(5)
-NIW = 2
+from naive_fleet import BATCH, BOOTING, DONATED, GONE, INTERACTIVE, MIXED, NIW, SERVING, NaiveFleet
 
 
 @dataclass
@@ -29,6 +28,12 @@ class Request:
     first_token_s: float | None = None
     finish_s: float | None = None
     served_by: int | None = None
+    last_token_s: float = -inf
+
+    def makes_a_token(self, now):
+        assert now > max(self.last_token_s, self.arrival_s), "invariant 2: gaps are never negative"
+        self.made += 1
+        self.last_token_s = now
 
 
 @dataclass
@@ -54,7 +59,7 @@ class Instance:
         )
 
 
-class Replay:
+class Replay(NaiveFleet):
     def __init__(self, rows, fleet, rules, policies, start):
         self.requests = [Request(turn, *row) for turn, row in enumerate(rows)]
         self.fleet, self.rules = fleet, rules
@@ -62,15 +67,23 @@ class Replay:
         self.failures = list(zip(rules.failure_s.tolist(), rules.failure_slot.tolist(), strict=True))
         self.turn = [int(end) - 1 for end in fleet.slots[1:]]
         self.regions, self.llms = len(fleet.preference), len(fleet.gpus)
-        self.endpoints = self.regions * self.llms
-        self.instances = []
+        self.endpoints = self.regions * self.llms * len(fleet.pools)
+        self.unified = self.regions * self.llms
+        self.instances, self.rented_from_s, self.rented_s = [], {}, 0.0
         for endpoint in range(self.endpoints):
-            for n in range(fleet.slots[endpoint + 1] - fleet.slots[endpoint]):
-                status = SERVING if n < start[endpoint] else DONATED if n < fleet.instances_at_start else GONE
+            slots = fleet.slots[endpoint + 1] - fleet.slots[endpoint]
+            share = fleet.pool_share[endpoint // self.unified]
+            serving = min(max(round(share * start[endpoint % self.unified]), fleet.min_instances), slots)
+            for n in range(slots):
+                held = n < fleet.instances_at_start[endpoint]
+                status = SERVING if n < serving else DONATED if held else GONE
                 self.instances.append(Instance(len(self.instances), endpoint, status))
+                if status != GONE:
+                    self.rented_from_s[self.instances[-1].slot] = 0.0
         self.niw = [[] for _ in range(self.llms)]
         self.stranded = [[] for _ in range(self.llms)]
         self.cooldown = [0.0] * self.endpoints
+        self.wishes = [[] for _ in range(self.endpoints)]
         self.spent = [[0.0] * 4 for _ in range(self.endpoints)]
         self.target, self.forecast = [0] * self.endpoints, [0.0] * self.endpoints
         self.seen = [0] * self.endpoints
@@ -98,14 +111,16 @@ class Replay:
                 self.wake(instance, now)
 
     def start_hour(self, now, target, forecast):
-        self.hour_s, self.target, self.forecast = now, target, forecast
+        self.hour_s, self.target, self.forecast = now, list(target), forecast
         self.seen = [0] * self.endpoints
         if self.scaling == "follow":
             self.follow(now)
 
     def monitor(self, now):
         self.monitor_s += self.rules.monitor_s
-        if self.scaling == "follow":
+        if self.scaling == "hpa":
+            self.wish(now)
+        if self.scaling in ("follow", "hpa"):
             self.follow(now)
         for llm in range(self.llms):
             while self.niw[llm] and self.aged(self.niw[llm][0], now):
@@ -117,12 +132,13 @@ class Replay:
     def arrive(self, request, now):
         if request.input_tokens + request.output_tokens > self.fleet.kv_capacity[request.llm]:
             request.refused = True
-        elif request.tier == NIW:
+        elif request.tier == NIW and MIXED in self.fleet.pools:
             self.niw[request.llm].append(request)
-            for region in self.preference(request.region):
-                self.pull(request.llm * self.regions + region, now)
+            for endpoint in self.preferred(request.llm, request.region):
+                self.pull(endpoint, now)
         else:
-            self.seen[request.llm * self.regions + request.region] += request.input_tokens
+            if request.tier != NIW:
+                self.seen[request.llm * self.regions + request.region] += request.input_tokens
             endpoint = self.route(request, now)
             if endpoint is not None:
                 self.react(endpoint, now)
@@ -134,9 +150,12 @@ class Replay:
 
     def used_and_room(self, endpoint):
         serving = self.serving(endpoint)
-        return sum(i.seen_kv for i in serving), len(serving) * self.fleet.kv_capacity[
-            endpoint // self.regions
-        ]
+        return sum(i.seen_kv for i in serving), len(serving) * self.fleet.kv_capacity[self.llm(endpoint)]
+
+    def memory(self, requests, more=0):
+        """Tokens of the blocks that hold the requests' caches, each with `more` tokens."""
+        block = self.fleet.kv_block_tokens
+        return sum(-(-(r.cached + more) // block) * block for r in requests)
 
     def under(self, endpoint, share):
         used, room = self.used_and_room(endpoint)
@@ -144,12 +163,24 @@ class Replay:
 
     # --- routing
 
-    def preference(self, origin):
-        return [r for r in self.fleet.preference[origin] if r >= 0]
+    def llm(self, endpoint):
+        return endpoint // self.regions % self.llms
+
+    def kind(self, endpoint):
+        return self.fleet.pools[endpoint // self.unified]
+
+    def takes(self, endpoint, tier):
+        return self.kind(endpoint) in ((MIXED, BATCH) if tier == NIW else (INTERACTIVE, MIXED))
+
+    def preferred(self, llm, origin):
+        """The llm's endpoints: by region of preference, and in a region by pool."""
+        regions = [r for r in self.fleet.preference[origin] if r >= 0]
+        pools = range(len(self.fleet.pools))
+        return [pool * self.unified + llm * self.regions + r for r in regions for pool in pools]
 
     def route(self, request, now):
-        where = [request.llm * self.regions + r for r in self.preference(request.region)]
-        where = [e for e in where if self.serving(e)]
+        where = self.preferred(request.llm, request.region)
+        where = [e for e in where if self.serving(e) and self.takes(e, request.tier)]
         if not where:
             self.stranded[request.llm].append(request)
             return None
@@ -193,9 +224,9 @@ class Replay:
     def pull(self, endpoint, now):
         two, one = self.rules.niw_pull_two_share, self.rules.niw_pull_one_share
         pulls = 2 if self.under(endpoint, two) else 1 if self.under(endpoint, one) else 0
-        for _ in range(pulls):
-            if self.niw[endpoint // self.regions]:
-                self.dispatch(self.niw[endpoint // self.regions].pop(0), endpoint, now)
+        for _ in range(pulls if self.takes(endpoint, NIW) else 0):
+            if self.niw[self.llm(endpoint)]:
+                self.dispatch(self.niw[self.llm(endpoint)].pop(0), endpoint, now)
 
     # --- batching
 
@@ -207,17 +238,15 @@ class Replay:
         if instance.status == BOOTING:
             self.change(instance, SERVING, now)
             instance.wakes_s = inf
-            stranded, self.stranded[instance.endpoint // self.regions] = (
-                self.stranded[instance.endpoint // self.regions],
-                [],
-            )
+            llm = self.llm(instance.endpoint)
+            stranded, self.stranded[llm] = self.stranded[llm], []
             for request in stranded:
                 self.route(request, now)
             changed = True
         elif instance.joining:
             if self.batching != "whole":
                 for request in instance.batch:
-                    request.made += 1
+                    request.makes_a_token(now)
                     request.cached += 1
             chunk = instance.chunk
             for request in instance.joining:
@@ -226,7 +255,7 @@ class Replay:
                 chunk -= done
             prefilled = [r for r in instance.joining if r.pending == 0]
             for request in prefilled:
-                request.made += 1
+                request.makes_a_token(now)
                 instance.joining.remove(request)
                 if request.first_token_s is None:
                     request.first_token_s = now
@@ -234,11 +263,11 @@ class Replay:
             changed = self.settle(instance, now) or bool(prefilled)
         elif instance.batch:
             for request in instance.batch:
-                request.made += 1
+                request.makes_a_token(now)
                 request.cached += 1
             changed = self.settle(instance, now)
         if changed:
-            instance.seen_kv = instance.kv()
+            instance.seen_kv = self.memory(instance.joining + instance.batch)
             if instance.status == SERVING:
                 self.pull(instance.endpoint, now)
         self.begin(instance, now)
@@ -251,8 +280,8 @@ class Replay:
             request.finish_s = now
             instance.batch.remove(request)
             instance.look = changed = True
-        capacity = self.fleet.kv_capacity[instance.endpoint // self.regions]
-        while instance.kv() + len(instance.batch) > capacity:
+        capacity = self.fleet.kv_capacity[self.llm(instance.endpoint)]
+        while self.memory(instance.batch, 1) + self.memory(instance.joining) > capacity:
             held = instance.batch + instance.joining
             if len(held) == 1:
                 break
@@ -265,9 +294,11 @@ class Replay:
         return changed
 
     def begin(self, instance, now):
-        llm = instance.endpoint // self.regions
+        llm = self.llm(instance.endpoint)
         if instance.look:
             self.admit(instance, now)
+        held = instance.joining + instance.batch
+        assert self.memory(held) <= self.fleet.kv_capacity[llm], "invariant 3: what is held fits"
         b, latency = len(instance.batch), self.fleet.latency
         if instance.joining:
             instance.chunk = sum(r.pending for r in instance.joining)
@@ -288,15 +319,16 @@ class Replay:
 
     def admit(self, instance, now):
         instance.look = False
-        capacity = self.fleet.kv_capacity[instance.endpoint // self.regions]
+        capacity = self.fleet.kv_capacity[self.llm(instance.endpoint)]
         while instance.waiting:
             request = min(instance.waiting, key=lambda r: self.precedence(r, now))
             prompt = request.input_tokens + request.made
             members = len(instance.batch) + len(instance.joining) + 1
-            needed = instance.kv() + prompt + members
+            held, block = [*instance.batch, *instance.joining], self.fleet.kv_block_tokens
+            needed = self.memory(held, 1) + -(-(prompt + 1) // block) * block
             if self.batching == "orca":
-                held = [*instance.batch, *instance.joining, request]
-                needed = sum(r.input_tokens + r.output_tokens for r in held)
+                longest = [r.input_tokens + r.output_tokens for r in [*held, request]]
+                needed = sum(-(-tokens // block) * block for tokens in longest)
             if members > self.fleet.max_batch or needed > capacity:
                 return
             if (
@@ -311,7 +343,7 @@ class Replay:
             request.cached = request.pending = prompt
             self.admissions += 1
             request.admitted = self.admissions
-            instance.seen_kv = instance.kv()
+            instance.seen_kv = self.memory(instance.joining + instance.batch)
 
     def precedence(self, request, now):
         """Who goes first, as a tuple: priority 0 before 1, then the policy's order, then arrival."""
@@ -342,104 +374,6 @@ class Replay:
         beyond = tokens - latency.prefill_tokens[llm][knot]
         return float(latency.prefill_s[llm][knot] + beyond * latency.prefill_slope[llm][knot])
 
-    # --- the fleet
-
-    def change(self, instance, status, now):
-        self.account(instance, now)
-        instance.status = status
-
-    def account(self, instance, now):
-        if instance.status != GONE:
-            self.spent[instance.endpoint][instance.status - 1] += now - instance.since_s
-        instance.since_s = now
-
-    def of(self, endpoint, *statuses):
-        return [i for i in self.instances if i.endpoint == endpoint and i.status in statuses]
-
-    def held(self, endpoint):
-        return len(self.of(endpoint, SERVING, BOOTING))
-
-    def add(self, endpoint, now):
-        if self.held(endpoint) >= self.fleet.max_instances:
-            return False
-        if self.of(endpoint, DRAINING):
-            self.change(self.of(endpoint, DRAINING)[0], SERVING, now)
-            return True
-        if self.of(endpoint, DONATED):
-            instance = self.of(endpoint, DONATED)[0]
-            delay_s = float(self.fleet.boot_spot_s[self.booted % len(self.fleet.boot_spot_s)])
-        elif self.of(endpoint, GONE) and self.make_room(endpoint, now):
-            instance = self.of(endpoint, GONE)[0]
-            delay_s = float(self.fleet.boot_cold_s[endpoint])
-        else:
-            return False
-        self.booted += 1
-        self.change(instance, BOOTING, now)
-        instance.wakes_s = now + delay_s
-        return True
-
-    def make_room(self, endpoint, now):
-        fleet, region, gpu = self.fleet, endpoint % self.regions, self.fleet.gpu[endpoint // self.regions]
-        peers = [llm for llm in range(self.llms) if fleet.gpu[llm] == gpu]
-        there = [i for llm in peers for i in self.instances if i.endpoint == llm * self.regions + region]
-        donated = [i for i in there if i.status == DONATED]
-
-        def gpus(instances):
-            return sum(fleet.gpus[i.endpoint // self.regions] for i in instances)
-
-        short = gpus(i for i in there if i.status != GONE) + fleet.gpus[endpoint // self.regions]
-        short -= fleet.cap_gpus[region][gpu]
-        if gpus(donated) < short:
-            return False
-        while short > 0:
-            most = max(peers, key=lambda llm: (len(self.of(llm * self.regions + region, DONATED)), -llm))
-            self.change(self.of(most * self.regions + region, DONATED)[0], GONE, now)
-            short -= fleet.gpus[most]
-        return True
-
-    def remove(self, endpoint, now):
-        if self.held(endpoint) <= self.fleet.min_instances:
-            return False
-        if self.of(endpoint, BOOTING):
-            instance = self.of(endpoint, BOOTING)[0]
-            instance.wakes_s = inf
-            self.change(instance, DONATED, now)
-            return True
-        instance = min(self.of(endpoint, SERVING), key=lambda i: (i.load(self.requests), -i.slot))
-        self.change(instance, DRAINING, now)
-        self.donate_when_empty(instance, now)
-        return True
-
-    def donate_when_empty(self, instance, now):
-        if instance.status == DRAINING and not (instance.joining or instance.batch or instance.waiting):
-            self.change(instance, DONATED, now)
-
-    def follow(self, now):
-        for endpoint in range(self.endpoints):
-            while self.held(endpoint) > self.target[endpoint] and self.remove(endpoint, now):
-                pass
-        for endpoint in range(self.endpoints):
-            while self.held(endpoint) < self.target[endpoint] and self.add(endpoint, now):
-                pass
-
-    def react(self, endpoint, now):
-        if self.scaling == "follow" or now < self.cooldown[endpoint]:
-            return
-        rules, count, target = self.rules, self.held(endpoint), self.target[endpoint]
-        used, room = self.used_and_room(endpoint)
-        grow, shrink = used > rules.scale_out_share * room, used < rules.scale_in_share * room
-        if self.scaling in ("lt_u", "lt_ua"):
-            grow, shrink = grow and count < target, shrink and count > target
-        if self.scaling == "lt_ua" and now - self.hour_s >= rules.correction_s:
-            predicted, seen = self.forecast[endpoint] * (now - self.hour_s), self.seen[endpoint]
-            if count >= target and 0 < seen >= rules.surge_ratio * predicted:
-                grow = grow or used >= rules.scale_in_share * room
-            if count <= target and seen <= rules.slump_ratio * predicted:
-                shrink = shrink or used <= rules.scale_out_share * room
-        acted = (grow and self.add(endpoint, now)) or (not grow and shrink and self.remove(endpoint, now))
-        if acted:
-            self.cooldown[endpoint] = now + rules.cooldown_s
-
 
 def replay(rows, fleet, rules, policies, plan, horizon_s, tail_s, hour_s):
     """Play `rows` of (arrival_s, region, llm, tier, input, output).
@@ -455,5 +389,7 @@ def replay(rows, fleet, rules, policies, plan, horizon_s, tail_s, hour_s):
         for instance in run.instances:
             run.account(instance, until_s)
     spent = [list(row) for row in run.spent]
+    rented_s = run.rented_s + sum(horizon_s - since_s for since_s in run.rented_from_s.values())
+    assert sum(map(sum, spent)) == rented_s, "invariant 5: time by state is the time of the VMs"
     run.advance(horizon_s + tail_s, until_ended=True)
     return run.requests, spent

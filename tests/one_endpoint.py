@@ -10,7 +10,7 @@ from models.replay.queue import FCFS
 from models.replay.route import SHORTEST_QUEUE
 from models.replay.run import Drive, Outcome, replay
 from models.replay.scale import FOLLOW
-from models.replay.state import ALL_STEPS, Fleet, Rules, Trace
+from models.replay.state import ALL_STEPS, MIXED, Fleet, Rules, Trace
 
 PREFILL_S_PER_TOKEN = 1 / 1024
 DECODE_S, KV_S = 1 / 32, 1 / 65536
@@ -29,13 +29,15 @@ def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> Fleet:
         slots=np.array([0, instances]),
         endpoint=np.zeros(instances, np.int64),
         llm=np.zeros(instances, np.int64),
+        pools=np.array([MIXED]),
+        pool_share=np.ones(1),
         kv_capacity=np.array([1_000_000]),
+        kv_block_tokens=1,
         gpu=np.zeros(1, np.int64),
         gpus=np.ones(1, np.int64),
         cap_gpus=np.full((1, 1), instances),
-        instances_at_start=instances,
+        instances_at_start=np.full(1, instances),
         min_instances=1,
-        max_instances=instances,
         batching=WHOLE,
         max_batch=max_batch,
         max_prefill_tokens=8192,
@@ -66,6 +68,7 @@ def some_rules(**changes: Any) -> Rules:
         niw_priority_age_s=36_000.0,
         surge_ratio=5.0,
         slump_ratio=0.5,
+        pressure_share=0.6,
         correction_s=2400.0,
         failure_s=np.zeros(0),
         failure_slot=np.zeros(0, np.int64),
@@ -83,5 +86,5 @@ def a_trace(arrival_s: Any, input_tokens: Any, output_tokens: Any, tier: int = 0
 
 def run(trace: Trace, fleet: Fleet, rules: Rules | None = None, **drive: Any) -> Outcome:
     horizon_s = drive.pop("horizon_s", float(trace.arrival_s[-1]) + 1.0)
-    drive.setdefault("targets", np.full((1, 1), fleet.max_instances))
+    drive.setdefault("targets", np.full((1, 1), fleet.endpoint.size))
     return replay(trace, fleet, Drive(hour_s=horizon_s, **drive), rules or some_rules(), horizon_s)

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from models.latency import LatencyTables
 from models.replay.batch import BATCHINGS
+from models.replay.pools import POOLINGS
 from models.replay.queue import ORDERS
 from models.replay.route import ROUTINGS
 from models.replay.scale import SCALINGS
@@ -13,6 +14,7 @@ from models.replay.state import ALL_STEPS, Fleet, Rules, Trace
 GRID_S = 0.25
 LLMS, REGIONS, HOURS, HOUR_S = 2, 2, 2, 64.0
 ENDPOINTS = LLMS * REGIONS
+POOLED = ("reactive", "chiron", "hpa")  # rules that need no plan, so that they run on any pools
 
 
 def binary_latency(max_batch: int) -> LatencyTables:
@@ -31,42 +33,49 @@ def binary_latency(max_batch: int) -> LatencyTables:
 @st.composite
 def fleets(draw: st.DrawFn) -> Fleet:
     """Two llms in two regions, with little memory and few GPUs, so that every limit is met."""
+    pooling = draw(st.sampled_from(["unified", "unified", "siloed", "chiron"]))
+    pools, shares = (np.array(column) for column in zip(*POOLINGS[pooling], strict=True))
+    endpoints = pools.size * ENDPOINTS
     most = draw(st.integers(2, 4))
     least = draw(st.integers(0, 1))
     at_start = draw(st.integers(1, most))
+    block_tokens = draw(st.sampled_from([1, 4, 8]))
     preference = draw(st.sampled_from([[[0, 1], [1, 0]], [[0, 1], [0, 1]], [[0, -1], [1, 0]]]))
     gpus = draw(st.sampled_from([[1, 1], [2, 1], [1, 2]]))
-    tight = at_start * sum(gpus) + draw(st.integers(0, 3))
+    tight = pools.size * at_start * sum(gpus) + draw(st.integers(0, 3))
     max_batch = 4
     return Fleet(
-        slots=np.arange(ENDPOINTS + 1) * most,
-        endpoint=np.repeat(np.arange(ENDPOINTS), most),
-        llm=np.repeat(np.arange(LLMS), most * REGIONS),
+        slots=np.arange(endpoints + 1) * most,
+        endpoint=np.repeat(np.arange(endpoints), most),
+        llm=np.repeat(np.tile(np.arange(LLMS), pools.size), most * REGIONS),
+        pools=pools,
+        pool_share=shares,
+        kv_block_tokens=block_tokens,
         kv_capacity=np.array(draw(st.sampled_from([[32, 40], [48, 64], [64, 1000]]))),
         gpu=np.zeros(LLMS, np.int64),
         gpus=np.array(gpus),
         cap_gpus=np.full((REGIONS, 1), tight),
-        instances_at_start=at_start,
+        instances_at_start=np.full(endpoints, at_start),
         min_instances=least,
-        max_instances=most,
         batching=draw(st.integers(0, len(BATCHINGS) - 1)),
         max_batch=max_batch,
         max_prefill_tokens=draw(st.sampled_from([8, 24])),
         preference=np.array(preference),
         network_s=np.array([[0.0, 0.5], [0.5, 0.0]]),
-        boot_cold_s=np.array([8.0, 8.0, 6.0, 60.0]),
+        boot_cold_s=np.tile([8.0, 8.0, 6.0, 60.0], pools.size),
         boot_spot_s=np.array([1.0, 2.5, 0.75]),
         latency=binary_latency(max_batch),
     )
 
 
 @st.composite
-def rules(draw: st.DrawFn) -> Rules:
+def rules(draw: st.DrawFn, pools: int) -> Rules:
     """Thresholds that are met often, clocks that tick often."""
     rng = np.random.default_rng(draw(st.integers(0, 1000)))
     failures = draw(st.sampled_from([0, 0, 6]))
+    scalings = [n for n, name in enumerate(SCALINGS) if pools == 1 or name in POOLED]
     return Rules(
-        scaling=draw(st.integers(0, len(SCALINGS) - 1)),
+        scaling=draw(st.sampled_from(scalings)),
         routing=draw(st.integers(0, len(ROUTINGS) - 1)),
         order=draw(st.integers(0, len(ORDERS) - 1)),
         allowance_s=np.array([2.0, 5.0, 50.0]),
@@ -82,6 +91,7 @@ def rules(draw: st.DrawFn) -> Rules:
         niw_priority_age_s=draw(st.sampled_from([4.0, 1000.0])),
         surge_ratio=2.0,
         slump_ratio=0.5,
+        pressure_share=draw(st.sampled_from([0.25, 0.6])),
         correction_s=32.0,
         failure_s=np.sort(rng.integers(0, 400, failures) * GRID_S),
         failure_slot=rng.integers(0, 2 * ENDPOINTS, failures),

@@ -18,6 +18,7 @@ from models.catalogue import (
 )
 from models.reading import ConfigError
 from models.replay.fleet import kv_capacity_tokens, make_fleet, make_rules
+from models.replay.scale import SCALINGS
 
 CATALOGUE = load_catalogue()
 OFFICE = load_config("office", CATALOGUE)
@@ -54,7 +55,7 @@ def test_every_shipped_run_loads_and_fits_its_gpus(name: str) -> None:
     config = load_config(name, CATALOGUE)
     fleet = make_fleet(CATALOGUE, config.fleet, config.replay, seed=0)
     assert (fleet.kv_capacity > 0).all()
-    for policy_scaling in ("follow", "reactive", "lt_u", "lt_ua"):
+    for policy_scaling in SCALINGS:
         make_rules(CATALOGUE, config.replay, policy_scaling)
 
 

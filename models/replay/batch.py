@@ -1,10 +1,8 @@
 """Continuous batching on one instance: how prompts are prefilled, and decode in stretches.
 
 An instance looks at its queue at the first step boundary after something changed: a request joined the
-queue, or left the batch. While prompts are pending its steps are played; between two changes of a pure
-decode batch they are regular, so a stretch of k steps is one event:
-
-    T(k) = k*(f[B] + g[B]*kv) + g[B]*B*k*(k-1)/2     seconds for k steps from kv cached tokens
+queue, or left the batch. While prompts are pending its steps are played; a stretch of decode steps between
+two changes of the batch is one event (leap.py).
 
 WHOLE    whole prompts first, decode pauses meanwhile (vLLM 0; Llumnix 2.2)
 CHUNKED  each step carries a token for every decoding request and prompt tokens up to a budget
@@ -13,15 +11,24 @@ CHUNKED  each step carries a token for every decoding request and prompt tokens 
 ORCA     the same without a budget, and memory is reserved for the whole output at admission
 """
 
-import math
-
 from models.replay.compiled import compiled
 from models.replay.events import drop_key, push_key, reschedule
-from models.replay.memory import prompt_tokens, see_kv
+from models.replay.leap import prefill_s, steps_until, stretch_s
+from models.replay.memory import (
+    blocks_of,
+    blocks_taken,
+    capacity_blocks,
+    cross,
+    prompt_tokens,
+    see_kv,
+    steps_in_memory,
+)
+from models.replay.pools import assign
 from models.replay.preempt import preempt_while_full
 from models.replay.queue import DPA, next_list, pop_front, push_back
 from models.replay.state import (
     ADMITTED,
+    CACHED,
     DECODE,
     ENDED,
     IDLE,
@@ -42,52 +49,25 @@ WHOLE, CHUNKED, ORCA = range(3)
 
 
 @compiled
-def prefill_s(fleet: Fleet, llm: int, tokens: int) -> float:
-    """Seconds to prefill `tokens` prompt tokens: linear between the knots of the profile."""
-    knots = fleet.latency.prefill_tokens[llm]
-    at = 0
-    while at + 1 < knots.size and knots[at + 1] <= tokens:
-        at += 1
-    return fleet.latency.prefill_s[llm, at] + (tokens - knots[at]) * fleet.latency.prefill_slope[llm, at]
-
-
-@compiled
-def stretch_s(fleet: Fleet, state: State, slot: int, steps: int) -> float:
-    """T(steps) of the slot's batch as it stands."""
-    llm, batch = fleet.llm[slot], state.batch[slot]
-    g = fleet.latency.decode_kv_s[llm, batch]
-    first = fleet.latency.decode_s[llm, batch] + g * state.kv[slot]
-    return steps * first + g * batch * (steps * (steps - 1) // 2)
-
-
-@compiled
-def steps_until(fleet: Fleet, state: State, slot: int, now: float) -> int:
-    """The number of steps, at least 1, after which the stretch's boundary is first at or after now."""
-    llm, batch = fleet.llm[slot], state.batch[slot]
-    g = fleet.latency.decode_kv_s[llm, batch]
-    half = g * batch / 2
-    b = fleet.latency.decode_s[llm, batch] + g * state.kv[slot] - half
-    elapsed = now - state.base_s[slot]
-    steps = max(1, math.ceil(2 * elapsed / (b + math.sqrt(b * b + 4 * half * elapsed))))
-    while steps > 1 and state.base_s[slot] + stretch_s(fleet, state, slot, steps - 1) >= now:
-        steps -= 1
-    while state.base_s[slot] + stretch_s(fleet, state, slot, steps) < now:
-        steps += 1
-    return steps
-
-
-@compiled
 def fits(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> bool:
     """Whether there is a place in the batch, and memory for the prompt and one decode step of everyone.
 
     Orca asks for memory for everyone's whole output instead.
     """
-    members = state.batch[slot] + state.joining[slot] + 1
+    if state.batch[slot] + state.joining[slot] >= fleet.max_batch:
+        return False
     if fleet.batching == ORCA:
-        tokens = state.reserved[slot] + trace.input_tokens[request] + trace.output_tokens[request]
+        blocks = state.reserved[slot] + longest_blocks(trace, fleet, request)
     else:
-        tokens = state.kv[slot] + prompt_tokens(trace, state, request) + members
-    return members <= fleet.max_batch and tokens <= fleet.kv_capacity[fleet.llm[slot]]
+        blocks = state.blocks[slot] + blocks_taken(fleet, state, slot, 1) + state.brimful[slot]
+        blocks += blocks_of(fleet, prompt_tokens(trace, state, request) + 1)
+    return blocks <= capacity_blocks(fleet, slot)
+
+
+@compiled
+def longest_blocks(trace: Trace, fleet: Fleet, request: int) -> int:
+    """KV blocks of the request with all its tokens."""
+    return blocks_of(fleet, trace.input_tokens[request] + trace.output_tokens[request])
 
 
 @compiled
@@ -126,7 +106,9 @@ def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
         state.joining[slot] += 1
         state.pending[slot] += prompt
         state.kv[slot] += prompt
-        state.reserved[slot] += trace.input_tokens[request] + trace.output_tokens[request]
+        state.blocks[slot] += blocks_of(fleet, prompt)
+        state.brimful[slot] += prompt % fleet.kv_block_tokens == 0
+        state.reserved[slot] += longest_blocks(trace, fleet, request)
         state.counts[ADMITTED] += 1
         state.admitted[request] = state.counts[ADMITTED]
         if state.generated[request] == 0:
@@ -155,8 +137,7 @@ def prefill(fleet: Fleet, state: State, slot: int, now: float) -> None:
 def decode(fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """Start a decode stretch up to the earliest finish, or to the step at which memory would overflow."""
     to_finish = (state.finish_key[slot, 0] >> 32) - state.steps[slot]
-    to_overflow = (fleet.kv_capacity[fleet.llm[slot]] - state.kv[slot]) // state.batch[slot]
-    state.stretch[slot] = min(to_finish, to_overflow, rules.steps_per_event)
+    state.stretch[slot] = steps_in_memory(fleet, state, slot, min(to_finish, rules.steps_per_event))
     state.phase[slot] = DECODE
     state.base_s[slot] = now
     reschedule(state, slot, now + stretch_s(fleet, state, slot, state.stretch[slot]))
@@ -190,8 +171,9 @@ def end_prefill(trace: Trace, fleet: Fleet, state: State, slot: int, now: float)
     """A step over prompt tokens is done, and in mixed steps one of decode; whether the batch changed."""
     before = state.batch[slot]
     if fleet.batching != WHOLE and before > 0:
-        end_steps(trace, state, slot, 1, now)
+        end_steps(trace, fleet, state, slot, 1, now)
     changed = state.batch[slot] != before
+    state.counts[CACHED] += state.chunk[slot]
     state.pending[slot] -= state.chunk[slot]
     state.prefilled[slot] += state.chunk[slot]
     while state.joining[slot] > 0:
@@ -201,8 +183,9 @@ def end_prefill(trace: Trace, fleet: Fleet, state: State, slot: int, now: float)
             break
         state.prefilled[slot] -= prompt
         state.joining[slot] -= 1
+        state.brimful[slot] -= prompt % fleet.kv_block_tokens == 0
         pop_front(state, state.joining_head, slot)
-        join(trace, state, slot, request, now)
+        join(trace, fleet, state, slot, request, now)
         changed = True
     changed = preempt_while_full(trace, fleet, state, slot) or changed
     if changed:
@@ -211,15 +194,16 @@ def end_prefill(trace: Trace, fleet: Fleet, state: State, slot: int, now: float)
 
 
 @compiled
-def join(trace: Trace, state: State, slot: int, request: int, now: float) -> None:
+def join(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, now: float) -> None:
     """A prefilled request has its next token; if it wants more it joins the decode batch."""
     if state.generated[request] == 0:
         state.first_token_s[request] = now
     state.generated[request] += 1
     left = trace.output_tokens[request] - state.generated[request]
     if left == 0:
-        finish(trace, state, slot, request, now)
+        finish(trace, fleet, state, slot, request, now)
     else:
+        cross(fleet, state, slot, trace.input_tokens[request] + state.generated[request] - 1, 1)
         push_key(state.finish_key[slot], state.batch[slot], (state.steps[slot] + left) << 32 | request)
         state.batch[slot] += 1
 
@@ -228,7 +212,7 @@ def join(trace: Trace, state: State, slot: int, request: int, now: float) -> Non
 def end_stretch(trace: Trace, fleet: Fleet, state: State, slot: int, now: float) -> bool:
     """Account for the steps of the stretch; whether the batch changed."""
     before = state.batch[slot]
-    end_steps(trace, state, slot, state.stretch[slot], now)
+    end_steps(trace, fleet, state, slot, state.stretch[slot], now)
     changed = preempt_while_full(trace, fleet, state, slot) or state.batch[slot] != before
     if changed:
         see_kv(fleet, state, slot, now)
@@ -236,24 +220,29 @@ def end_stretch(trace: Trace, fleet: Fleet, state: State, slot: int, now: float)
 
 
 @compiled
-def end_steps(trace: Trace, state: State, slot: int, steps: int, now: float) -> None:
+def end_steps(trace: Trace, fleet: Fleet, state: State, slot: int, steps: int, now: float) -> None:
     """The decode batch has made `steps` steps; those that have all their tokens leave."""
-    state.steps[slot] += steps
+    state.blocks[slot] += blocks_taken(fleet, state, slot, steps)
+    state.counts[CACHED] += steps * state.batch[slot]
     state.kv[slot] += steps * state.batch[slot]
+    state.steps[slot] += steps
     keys = state.finish_key[slot]
     while state.batch[slot] > 0 and keys[0] >> 32 == state.steps[slot]:
         request = keys[0] & REQUEST_BITS
         drop_key(keys, state.batch[slot], 0)
+        cross(fleet, state, slot, trace.input_tokens[request] + trace.output_tokens[request] - 1, -1)
         state.batch[slot] -= 1
-        finish(trace, state, slot, request, now)
+        finish(trace, fleet, state, slot, request, now)
 
 
 @compiled
-def finish(trace: Trace, state: State, slot: int, request: int, now: float) -> None:
+def finish(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, now: float) -> None:
     """The request has all its tokens; the last one was never cached."""
     state.finish_s[request] = now
-    state.kv[slot] -= trace.input_tokens[request] + trace.output_tokens[request] - 1
-    state.load[slot] -= trace.input_tokens[request] + trace.output_tokens[request]
-    state.reserved[slot] -= trace.input_tokens[request] + trace.output_tokens[request]
+    cached = trace.input_tokens[request] + trace.output_tokens[request] - 1
+    state.kv[slot] -= cached
+    state.blocks[slot] -= blocks_of(fleet, cached)
+    state.reserved[slot] -= longest_blocks(trace, fleet, request)
+    assign(trace, fleet, state, slot, request, -1)
     state.look[slot] = True
     state.counts[ENDED] += 1

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from models.replay.pools import LAST
 from models.replay.state import (
     ARRIVED,
     DONATED,
@@ -50,7 +51,7 @@ def initial_state(fleet: Fleet, start: Ints) -> State:
     slots, llms = fleet.endpoint.size, fleet.gpus.size
     regions, endpoints = fleet.network_s.shape[0], fleet.slots.size - 1
     rank = np.arange(slots) - fleet.slots[fleet.endpoint]
-    status = np.where(rank < fleet.instances_at_start, DONATED, GONE)
+    status = np.where(rank < fleet.instances_at_start[fleet.endpoint], DONATED, GONE)
     status[rank < start[fleet.endpoint]] = SERVING
     instances = np.zeros((endpoints, 5), np.int64)
     np.add.at(instances, (fleet.endpoint, status), 1)
@@ -70,7 +71,7 @@ def initial_state(fleet: Fleet, start: Ints) -> State:
 
     return State(
         clock=np.zeros(3),
-        counts=np.array([0, 0, 0, 0, NOBODY, 0, 0, 0]),
+        counts=np.array([0, 0, 0, 0, NOBODY, 0, 0, 0, 0, 0]),
         **untouched(0),
         status=status,
         since_s=np.zeros(slots),
@@ -83,6 +84,9 @@ def initial_state(fleet: Fleet, start: Ints) -> State:
         stretch=np.zeros(slots, np.int64),
         batch=np.zeros(slots, np.int64),
         kv=np.zeros(slots, np.int64),
+        blocks=np.zeros(slots, np.int64),
+        crossing=np.zeros((slots, fleet.kv_block_tokens), np.int64),
+        brimful=np.zeros(slots, np.int64),
         kv_seen=np.zeros(slots, np.int64),
         finish_key=np.zeros((slots, fleet.max_batch), np.int64),
         joining_head=nobody(slots),
@@ -95,22 +99,29 @@ def initial_state(fleet: Fleet, start: Ints) -> State:
         look=np.zeros(slots, np.bool_),
         head=nobody(slots, LISTS),
         tail=nobody(slots, LISTS),
+        interactive=np.zeros(slots, np.int64),
         load=np.zeros(slots, np.int64),
+        queue=np.where(status == SERVING, 0, LAST),
+        shortest=np.arange(slots),  # in order: those that serve are the first of their endpoint
+        shortest_place=rank,
         instances=instances,
+        busy=np.zeros(endpoints, np.int64),
         used_gpus=used_gpus,
         kv_used=np.zeros(endpoints, np.int64),
-        kv_room=instances[:, SERVING] * np.repeat(fleet.kv_capacity, regions),
+        kv_room=instances[:, SERVING] * np.tile(np.repeat(fleet.kv_capacity, regions), fleet.pools.size),
         kv_since_s=np.zeros(endpoints),
         kv_used_area=np.zeros(endpoints),
         kv_room_area=np.zeros(endpoints),
         cooldown_s=np.zeros(endpoints),
         turn=fleet.slots[1:] - 1,
         target=np.zeros(endpoints, np.int64),
+        highest_wish=nobody(endpoints),
         forecast_tokens_per_s=np.zeros(endpoints),
         seen_tokens=np.zeros(endpoints, np.int64),
         instance_s=np.zeros((endpoints, len(STATES))),
         niw_head=nobody(llms),
         niw_tail=nobody(llms),
+        niw_output_tokens=np.zeros(llms, np.int64),
         stranded_head=nobody(llms),
         stranded_tail=nobody(llms),
     )

@@ -12,37 +12,45 @@ from models.replay.state import State
 
 
 @compiled
-def is_before(state: State, a: int, b: int) -> bool:
-    """Whether slot a's event comes before slot b's: by time, then by slot."""
-    return state.event_s[a] < state.event_s[b] or (state.event_s[a] == state.event_s[b] and a < b)
-
-
-@compiled
 def reschedule(state: State, slot: int, at_s: float) -> None:
     """Move the slot's event to `at_s` and the slot to its place in the heap."""
     state.event_s[slot] = at_s
-    heap, place, size = state.heap, state.place, state.heap.size
+    settle(state.event_s, state.heap, state.place, 0, state.heap.size, slot)
+
+
+@compiled
+def settle(keys: np.ndarray, heap: np.ndarray, place: np.ndarray, first: int, size: int, slot: int) -> None:
+    """Bring the slot, whose key has changed, to its place in the min-heap heap[first : first + size].
+
+    Equal keys go by slot. `place[slot]` is where it stands, counted from `first`.
+    """
     here = place[slot]
     while here > 0:  # up
         parent = (here - 1) >> 1
-        if not is_before(state, slot, heap[parent]):
+        if not is_before(keys, slot, heap[first + parent]):
             break
-        heap[here] = heap[parent]
-        place[heap[here]] = here
+        heap[first + here] = heap[first + parent]
+        place[heap[first + here]] = here
         here = parent
     while True:  # down
         child = 2 * here + 1
         if child >= size:
             break
-        if child + 1 < size and is_before(state, heap[child + 1], heap[child]):
+        if child + 1 < size and is_before(keys, heap[first + child + 1], heap[first + child]):
             child += 1
-        if not is_before(state, heap[child], slot):
+        if not is_before(keys, heap[first + child], slot):
             break
-        heap[here] = heap[child]
-        place[heap[here]] = here
+        heap[first + here] = heap[first + child]
+        place[heap[first + here]] = here
         here = child
-    heap[here] = slot
+    heap[first + here] = slot
     place[slot] = here
+
+
+@compiled
+def is_before(keys: np.ndarray, a: int, b: int) -> bool:
+    """Whether slot a comes before slot b: by key, then by slot."""
+    return keys[a] < keys[b] or (keys[a] == keys[b] and a < b)
 
 
 @compiled

@@ -6,19 +6,22 @@ from models.catalogue import Catalogue, FleetConfig, ReplayConfig
 from models.latency import tables
 from models.reading import ConfigError, require_known
 from models.replay.batch import BATCHINGS
+from models.replay.pools import POOLINGS
 from models.replay.queue import ORDERS
 from models.replay.route import ROUTINGS
 from models.replay.scale import SCALINGS
-from models.replay.state import ALL_STEPS, NOBODY, Fleet, Floats, Rules
+from models.replay.state import ALL_STEPS, NOBODY, Fleet, Floats, Ints, Rules
 
 SPOT_SIGMA = 0.69  # lognormal spread that puts the largest of 100 draws at five times the median
 SPOT_DRAWS = 4096
 
 
-def make_fleet(catalogue: Catalogue, config: FleetConfig, replay: ReplayConfig, seed: int) -> Fleet:
+def make_fleet(
+    catalogue: Catalogue, config: FleetConfig, replay: ReplayConfig, seed: int, pooling: str = "unified"
+) -> Fleet:
     """Lay a configured fleet out for the kernel; ConfigError where an llm does not fit its GPUs.
 
-    `seed` draws the minutes that reclaiming a spot instance takes.
+    `seed` draws the minutes that reclaiming a spot instance takes; `pooling` is a name in POOLINGS.
     """
     regions, llms, gpus = list(catalogue.regions), list(catalogue.llms), list(catalogue.gpus)
     missing = [llm for llm in llms if llm not in config.deployments]
@@ -32,22 +35,28 @@ def make_fleet(catalogue: Catalogue, config: FleetConfig, replay: ReplayConfig, 
     profiles = [
         catalogue.profile(llm, d.gpu, d.tensor_parallel) for llm, d in zip(llms, deployments, strict=True)
     ]
-    endpoints = len(llms) * len(regions)
-    per_endpoint = config.max_instances
+    kinds, shares = (np.array(column) for column in zip(*POOLINGS[pooling], strict=True))
+    per_pool = len(llms) * len(regions)
+    slots = np.repeat(pool_sizes(config.max_instances, shares, config.min_instances), per_pool)
+    endpoint = np.repeat(np.arange(slots.size), slots)
     preference = np.full((len(regions), len(regions)), NOBODY)
     for origin, region in enumerate(catalogue.regions.values()):
         preference[origin, : len(region.preference)] = [regions.index(name) for name in region.preference]
     return Fleet(
-        slots=np.arange(endpoints + 1) * per_endpoint,
-        endpoint=np.repeat(np.arange(endpoints), per_endpoint),
-        llm=np.repeat(np.arange(len(llms)), per_endpoint * len(regions)),
+        slots=np.concatenate([[0], np.cumsum(slots)]),
+        endpoint=endpoint,
+        llm=endpoint // len(regions) % len(llms),
+        pools=kinds,
+        pool_share=shares,
         kv_capacity=np.array([kv_capacity_tokens(catalogue, config, llm) for llm in llms]),
+        kv_block_tokens=config.kv_block_tokens,
         gpu=np.array([gpus.index(d.gpu) for d in deployments]),
         gpus=np.array([d.tensor_parallel for d in deployments]),
         cap_gpus=np.array([[r.cap_gpus.get(gpu, 0) for gpu in gpus] for r in catalogue.regions.values()]),
-        instances_at_start=config.instances_at_start,
+        instances_at_start=np.repeat(
+            pool_sizes(config.instances_at_start, shares, config.min_instances), per_pool
+        ),
         min_instances=config.min_instances,
-        max_instances=config.max_instances,
         batching=BATCHINGS.index(config.batching),
         max_batch=config.max_batch,
         max_prefill_tokens=config.max_prefill_tokens,
@@ -58,6 +67,7 @@ def make_fleet(catalogue: Catalogue, config: FleetConfig, replay: ReplayConfig, 
         boot_cold_s=np.array(
             [
                 replay.boot_local_s if llm in region.weights else replay.boot_remote_s
+                for _ in kinds
                 for llm in llms
                 for region in catalogue.regions.values()
             ]
@@ -67,12 +77,20 @@ def make_fleet(catalogue: Catalogue, config: FleetConfig, replay: ReplayConfig, 
     )
 
 
+def pool_sizes(instances: int, shares: Floats, least: int) -> Ints:
+    """So many instances by pool, shape (K,): by share, each at least `least`; the first takes the rest."""
+    sizes = np.maximum(np.round(instances * shares).astype(np.int64), least)
+    sizes[0] = max(instances - sizes[1:].sum(), least)
+    return sizes
+
+
 def kv_capacity_tokens(catalogue: Catalogue, config: FleetConfig, llm: str) -> int:
-    """KV tokens that fit on one instance beside the weights."""
+    """KV tokens that fit on one instance beside the weights, in whole blocks."""
     deployment = config.deployments[llm]
     memory_bytes = catalogue.gpus[deployment.gpu].memory_gib * 2**30 * deployment.tensor_parallel
     room_bytes = memory_bytes * config.kv_memory_share - catalogue.llms[llm].weight_bytes
-    tokens = int(room_bytes // catalogue.llms[llm].kv_bytes_per_token)
+    blocks = int(room_bytes // (catalogue.llms[llm].kv_bytes_per_token * config.kv_block_tokens))
+    tokens = blocks * config.kv_block_tokens
     if tokens < 1:
         raise ConfigError(
             f"[fleet.deployments] {llm}: weights take {catalogue.llms[llm].weight_bytes / 2**30:.0f} GiB, "
@@ -113,6 +131,7 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
         niw_priority_age_s=replay.niw_priority_age_s,
         surge_ratio=replay.surge_ratio,
         slump_ratio=replay.slump_ratio,
+        pressure_share=replay.pressure_share,
         correction_s=3600.0 - 60.0 * replay.correction_minutes,
         failure_s=np.zeros(0),
         failure_slot=np.zeros(0, np.int64),

@@ -2,21 +2,25 @@
 
 Cost grows with requests, not with tokens or simulated time: a request meets its arrival, the cut of the
 stretch it joins, the end of its prefill and its finish; an idle instance has no events at all.
+
+What holds in every replay (tests/test_replay.py and tests/test_replay_laws.py, by these numbers):
+1. Every request ends exactly once: finished, refused, or said to be queued still.
+2. arrival <= first token <= finish, and no gap between two tokens is negative.
+3. The KV blocks in use never exceed those that fit, and none is left when the fleet is empty.
+4. Tokens cached = input + output - 1 of the finished requests + what preemption lost + what is cached now.
+5. Instance time by state adds up to the time that VMs are held, exactly.
+6. Ties have one declared order (events.py): the same bits when repeated, and beside other threads.
+7. Leaping = stepping = the naive twin.
+8. Queueing theory holds, more instances never raise the mean wait, and scaling all times scales all results.
 """
 
 from models.replay.batch import begin, end_prefill, end_stretch
 from models.replay.compiled import compiled, entry
+from models.replay.life import account_instance, change_status, donate_when_empty
 from models.replay.memory import integrate_kv
-from models.replay.queue import push_back
-from models.replay.route import fail, pull_niw, release_aged_niw, route, take_stranded
-from models.replay.scale import (
-    FOLLOW,
-    account_instance,
-    change_status,
-    donate_when_empty,
-    follow_targets,
-    react,
-)
+from models.replay.pools import endpoint_of, is_shared
+from models.replay.route import fail, hold_niw, pull_niw, release_aged_niw, route, take_stranded
+from models.replay.scale import FOLLOW, HPA, follow_targets, react, set_hpa_targets
 from models.replay.state import (
     ARRIVED,
     BOOTING,
@@ -102,35 +106,39 @@ def start_hour(fleet: Fleet, rules: Rules, state: State, now: float) -> None:
 def monitor(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) -> None:
     """What must happen even when no request arrives: scaling, ageing, signals of spare memory."""
     state.clock[MONITOR] += rules.monitor_s
-    if rules.scaling == FOLLOW:
+    if rules.scaling == HPA:
+        set_hpa_targets(fleet, rules, state, now)
+    if rules.scaling == FOLLOW or rules.scaling == HPA:
         follow_targets(fleet, state, now)
     for llm in range(state.niw_head.size):
         release_aged_niw(trace, fleet, rules, state, llm, now)
     for endpoint in range(state.kv_used.size):
-        react(fleet, rules, state, endpoint, now)
+        react(trace, fleet, rules, state, endpoint, now)
         pull_niw(trace, fleet, rules, state, endpoint, now)
 
 
 @compiled
 def arrive(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, now: float) -> None:
-    """A request enters: interactive ones are routed at once, the others wait at the queue manager."""
+    """A request enters: interactive ones are routed at once, those that share their instances are held."""
     llm, origin = trace.llm[request], trace.region[request]
     regions = fleet.preference.shape[0]
     if trace.input_tokens[request] + trace.output_tokens[request] > fleet.kv_capacity[llm]:
         state.refused[request] = True
         state.counts[ENDED] += 1
-    elif trace.tier[request] == NIW:
-        push_back(state, state.niw_head, state.niw_tail, llm, request)
+    elif trace.tier[request] == NIW and is_shared(fleet):
+        hold_niw(trace, state, request)
         for rank in range(regions):
             region = fleet.preference[origin, rank]
             if region == NOBODY or state.niw_head[llm] == NOBODY:
                 break
-            pull_niw(trace, fleet, rules, state, llm * regions + region, now)
+            for pool in range(fleet.pools.size):
+                pull_niw(trace, fleet, rules, state, endpoint_of(fleet, pool, llm, region), now)
     else:
-        state.seen_tokens[llm * regions + origin] += trace.input_tokens[request]
+        if trace.tier[request] != NIW:
+            state.seen_tokens[llm * regions + origin] += trace.input_tokens[request]
         endpoint = route(trace, fleet, rules, state, request, now)
         if endpoint != NOBODY:
-            react(fleet, rules, state, endpoint, now)
+            react(trace, fleet, rules, state, endpoint, now)
 
 
 @compiled

@@ -1,13 +1,61 @@
-"""KV memory: what an endpoint's utilisation is.
+"""KV memory: the blocks that an instance holds, and what an endpoint's utilisation is.
+
+Memory is held in blocks (PagedAttention, vLLM). A decode step lengthens every request of the batch by one
+token, and one whose blocks are full takes another. How many do at the k-th step from now is known without
+looking at them: (cached tokens - steps) mod block stays what it was when the request joined.
 
 Effective memory utilisation (SageServe 6.1) = KV tokens in use / KV tokens that fit, weights excluded,
-over the serving instances. "In use" is as of each instance's last batch change (a request admitted,
-finished or preempted): whole numbers, kept up to date at events, the same whether decode steps are
-leapt or played. Between two changes it lags by at most one token per request and step.
+over the serving instances. "In use" are whole blocks, as of each instance's last batch change (a request
+admitted, finished or preempted): whole numbers, kept up to date at events, the same whether decode steps
+are leapt or played. Between two changes it lags by at most one token per request and step.
 """
 
 from models.replay.compiled import compiled
 from models.replay.state import SERVING, Fleet, State, Trace
+
+
+@compiled
+def blocks_of(fleet: Fleet, tokens: int) -> int:
+    """Blocks that hold so many tokens of one request."""
+    return (tokens + fleet.kv_block_tokens - 1) // fleet.kv_block_tokens
+
+
+@compiled
+def capacity_blocks(fleet: Fleet, slot: int) -> int:
+    """Blocks that the instance has."""
+    return fleet.kv_capacity[fleet.llm[slot]] // fleet.kv_block_tokens
+
+
+@compiled
+def cross(fleet: Fleet, state: State, slot: int, cached: int, change: int) -> None:
+    """A request with so many cached tokens joins the decode batch (change = 1) or leaves it (-1)."""
+    state.crossing[slot, (cached - state.steps[slot]) % fleet.kv_block_tokens] += change
+
+
+@compiled
+def blocks_taken(fleet: Fleet, state: State, slot: int, steps: int) -> int:
+    """New blocks that the next `steps` decode steps take."""
+    block = fleet.kv_block_tokens
+    taken = steps // block * state.batch[slot]  # in so many steps everyone fills one
+    for step in range(steps % block):
+        taken += state.crossing[slot, -(state.steps[slot] + step) % block]
+    return taken
+
+
+@compiled
+def steps_in_memory(fleet: Fleet, state: State, slot: int, most: int) -> int:
+    """How many decode steps the free blocks allow, at most `most`."""
+    block, batch = fleet.kv_block_tokens, state.batch[slot]
+    free = capacity_blocks(fleet, slot) - state.blocks[slot]
+    steps = free // batch * block
+    free -= free // batch * batch
+    while steps < most:
+        taken = state.crossing[slot, -(state.steps[slot] + steps) % block]
+        if taken > free:
+            return steps
+        free -= taken
+        steps += 1
+    return most
 
 
 @compiled
@@ -25,8 +73,8 @@ def see_kv(fleet: Fleet, state: State, slot: int, now: float) -> None:
     if state.status[slot] == SERVING:
         endpoint = fleet.endpoint[slot]
         integrate_kv(state, endpoint, now)
-        state.kv_used[endpoint] += state.kv[slot] - state.kv_seen[slot]
-    state.kv_seen[slot] = state.kv[slot]
+        state.kv_used[endpoint] += state.blocks[slot] * fleet.kv_block_tokens - state.kv_seen[slot]
+    state.kv_seen[slot] = state.blocks[slot] * fleet.kv_block_tokens
 
 
 @compiled

@@ -6,9 +6,9 @@ anew, with what it had generated (recompute, as in vLLM).
 
 from models.replay.compiled import compiled
 from models.replay.events import drop_key
-from models.replay.memory import prompt_tokens
+from models.replay.memory import blocks_of, blocks_taken, capacity_blocks, cross, prompt_tokens
 from models.replay.queue import insert_in_order
-from models.replay.state import NOBODY, REQUEST_BITS, Fleet, State, Trace
+from models.replay.state import LOST, NOBODY, REQUEST_BITS, Fleet, State, Trace
 
 
 @compiled
@@ -19,14 +19,17 @@ def preempt_while_full(trace: Trace, fleet: Fleet, state: State, slot: int) -> b
     admitted after all that decode. The oldest goes last and a lone request always fits: nobody starves.
     """
     changed = False
-    capacity = fleet.kv_capacity[fleet.llm[slot]]
-    while state.kv[slot] + state.batch[slot] > capacity and state.batch[slot] + state.joining[slot] > 1:
+    while state.batch[slot] + state.joining[slot] > 1:
+        if state.blocks[slot] + blocks_taken(fleet, state, slot, 1) <= capacity_blocks(fleet, slot):
+            break
         if state.joining[slot] > 0:
-            request = drop_last_joining(trace, state, slot)
-            state.kv[slot] -= prompt_tokens(trace, state, request)
+            request = drop_last_joining(trace, fleet, state, slot)
+            cached = prompt_tokens(trace, state, request)
         else:
-            request = drop_last_decoding(trace, state, slot)
-            state.kv[slot] -= trace.input_tokens[request] + state.generated[request] - 1
+            request = drop_last_decoding(trace, fleet, state, slot)
+            cached = prompt_tokens(trace, state, request) - 1
+        state.kv[slot] -= cached
+        state.blocks[slot] -= blocks_of(fleet, cached)
         state.preemptions[request] += 1
         insert_in_order(state, state.head[slot], state.tail[slot], trace.tier[request], request)
         state.look[slot] = True
@@ -35,14 +38,17 @@ def preempt_while_full(trace: Trace, fleet: Fleet, state: State, slot: int) -> b
 
 
 @compiled
-def drop_last_joining(trace: Trace, state: State, slot: int) -> int:
+def drop_last_joining(trace: Trace, fleet: Fleet, state: State, slot: int) -> int:
     """Take the request admitted last out of the pending prompts."""
     request, before = state.joining_head[slot], NOBODY
     while request != state.joining_tail[slot]:
         before, request = request, state.next[request]
-    state.pending[slot] -= prompt_tokens(trace, state, request)
+    prompt = prompt_tokens(trace, state, request)
+    state.pending[slot] -= prompt
+    state.brimful[slot] -= prompt % fleet.kv_block_tokens == 0
     if before == NOBODY:
         state.joining_head[slot] = NOBODY
+        state.counts[LOST] += state.prefilled[slot]
         state.pending[slot] += state.prefilled[slot]
         state.prefilled[slot] = 0
     else:
@@ -53,7 +59,7 @@ def drop_last_joining(trace: Trace, state: State, slot: int) -> int:
 
 
 @compiled
-def drop_last_decoding(trace: Trace, state: State, slot: int) -> int:
+def drop_last_decoding(trace: Trace, fleet: Fleet, state: State, slot: int) -> int:
     """Take the request admitted last out of the decode batch, noting what it had generated."""
     keys = state.finish_key[slot]
     last = 0
@@ -63,5 +69,8 @@ def drop_last_decoding(trace: Trace, state: State, slot: int) -> int:
     request = keys[last] & REQUEST_BITS
     state.generated[request] = trace.output_tokens[request] - ((keys[last] >> 32) - state.steps[slot])
     drop_key(keys, state.batch[slot], last)
+    cached = prompt_tokens(trace, state, request) - 1  # the last token was never cached
+    cross(fleet, state, slot, cached, -1)
+    state.counts[LOST] += cached
     state.batch[slot] -= 1
     return request

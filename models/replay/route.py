@@ -1,18 +1,22 @@
 """Where a request goes: region, then instance (SageServe 6.1, 6.2), and where to when its instance dies."""
 
-from models.replay.batch import cut_stretch, steps_until
+from models.replay.batch import cut_stretch
 from models.replay.compiled import compiled
 from models.replay.events import reschedule
+from models.replay.leap import steps_until
+from models.replay.life import change_status
 from models.replay.memory import is_under
+from models.replay.pools import assign, endpoint_of, llm_of, takes
 from models.replay.preempt import drop_last_decoding, drop_last_joining
 from models.replay.queue import insert_in_order, is_aged, pop_front, push_back
-from models.replay.scale import change_status
 from models.replay.state import (
+    CACHED,
     DECODE,
     GONE,
     IDLE,
     LISTS,
     NEVER,
+    NIW,
     NOBODY,
     SERVING,
     Fleet,
@@ -26,20 +30,26 @@ SHORTEST_QUEUE, ROUND_ROBIN, LEAST_KV = range(3)
 
 
 @compiled
-def choose_region(fleet: Fleet, rules: Rules, state: State, llm: int, origin: int) -> int:
-    """The first preferred region under the threshold, else the least utilised; NOBODY if none serves."""
-    regions = fleet.preference.shape[0]
+def choose_endpoint(fleet: Fleet, rules: Rules, state: State, tier: int, llm: int, origin: int) -> int:
+    """Choose where a request goes: NOBODY if none serves its llm.
+
+    The first endpoint under the threshold, region by preferred region and in each pool by pool; else the
+    least utilised.
+    """
     least, least_used, least_room = NOBODY, 0, 1
-    for rank in range(regions):
+    for rank in range(fleet.preference.shape[0]):
         region = fleet.preference[origin, rank]
         if region == NOBODY:
             break
-        endpoint = llm * regions + region
-        if is_under(state, endpoint, rules.route_utilisation_share):
-            return region
-        used, room = state.kv_used[endpoint], state.kv_room[endpoint]
-        if room > 0 and (least == NOBODY or used * least_room < least_used * room):
-            least, least_used, least_room = region, used, room
+        for pool in range(fleet.pools.size):
+            endpoint = endpoint_of(fleet, pool, llm, region)
+            used, room = state.kv_used[endpoint], state.kv_room[endpoint]
+            if room == 0 or not takes(fleet, endpoint, tier):
+                continue
+            if is_under(state, endpoint, rules.route_utilisation_share):
+                return endpoint
+            if least == NOBODY or used * least_room < least_used * room:
+                least, least_used, least_room = endpoint, used, room
     return least
 
 
@@ -47,23 +57,22 @@ def choose_region(fleet: Fleet, rules: Rules, state: State, llm: int, origin: in
 def choose_instance(fleet: Fleet, rules: Rules, state: State, endpoint: int) -> int:
     """The serving instance that the routing rule names; ties to the lowest slot.
 
-    SHORTEST_QUEUE  fewest tokens assigned and not finished (SageServe 6.1)
+    SHORTEST_QUEUE  fewest tokens assigned and not finished (SageServe 6.1), from a heap
     ROUND_ROBIN     the next one after the last (SageServe 2.3)
     LEAST_KV        fewest KV tokens in use
     """
     first, end = fleet.slots[endpoint], fleet.slots[endpoint + 1]
-    best, best_load = NOBODY, 0
+    if rules.routing == SHORTEST_QUEUE:
+        return state.shortest[first]
+    best, best_rank = NOBODY, 0
     for slot in range(first, end):
         if state.status[slot] != SERVING:
             continue
-        if rules.routing == SHORTEST_QUEUE:
-            load = state.load[slot]
-        elif rules.routing == LEAST_KV:
-            load = state.kv_seen[slot]
-        else:
-            load = (slot - state.turn[endpoint] - 1) % (end - first)
-        if best == NOBODY or load < best_load:
-            best, best_load = slot, load
+        rank = state.kv_seen[slot]
+        if rules.routing == ROUND_ROBIN:
+            rank = (slot - state.turn[endpoint] - 1) % (end - first)
+        if best == NOBODY or rank < best_rank:
+            best, best_rank = slot, rank
     state.turn[endpoint] = best
     return best
 
@@ -77,7 +86,7 @@ def dispatch(
     state.served_by[request] = slot
     if state.generated[request] == 0:
         state.dispatched_s[request] = now
-    state.load[slot] += trace.input_tokens[request] + trace.output_tokens[request]
+    assign(trace, fleet, state, slot, request, 1)
     insert_in_order(state, state.head[slot], state.tail[slot], trace.tier[request], request)
     state.look[slot] = True
     if state.phase[slot] == IDLE:
@@ -88,14 +97,13 @@ def dispatch(
 
 @compiled
 def route(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, now: float) -> int:
-    """Send the request to a region and an instance; its endpoint, or NOBODY where none serves its llm yet."""
+    """Send the request to an endpoint and an instance of it; NOBODY where none serves its llm yet."""
     llm = trace.llm[request]
-    region = choose_region(fleet, rules, state, llm, trace.region[request])
-    if region == NOBODY:
+    endpoint = choose_endpoint(fleet, rules, state, trace.tier[request], llm, trace.region[request])
+    if endpoint == NOBODY:
         push_back(state, state.stranded_head, state.stranded_tail, llm, request)
-        return NOBODY
-    endpoint = llm * fleet.preference.shape[0] + region
-    dispatch(trace, fleet, rules, state, request, endpoint, now)
+    else:
+        dispatch(trace, fleet, rules, state, request, endpoint, now)
     return endpoint
 
 
@@ -111,16 +119,32 @@ def take_stranded(trace: Trace, fleet: Fleet, rules: Rules, state: State, llm: i
 
 
 @compiled
+def hold_niw(trace: Trace, state: State, request: int) -> None:
+    """Let a non-interactive request wait at the queue manager."""
+    llm = trace.llm[request]
+    push_back(state, state.niw_head, state.niw_tail, llm, request)
+    state.niw_output_tokens[llm] += trace.output_tokens[request]
+
+
+@compiled
+def take_niw(trace: Trace, state: State, llm: int) -> int:
+    """The request that the queue manager has held longest, which must be there."""
+    request = pop_front(state, state.niw_head, llm)
+    state.niw_output_tokens[llm] -= trace.output_tokens[request]
+    return request
+
+
+@compiled
 def pull_niw(trace: Trace, fleet: Fleet, rules: Rules, state: State, endpoint: int, now: float) -> None:
     """The endpoint signals spare memory and gets one request of the queue manager, or two (60 %, 50 %)."""
-    llm = endpoint // fleet.preference.shape[0]
+    llm = llm_of(fleet, endpoint)
     pulls = 0
     if is_under(state, endpoint, rules.niw_pull_two_share):
         pulls = 2
     elif is_under(state, endpoint, rules.niw_pull_one_share):
         pulls = 1
-    while pulls > 0 and state.niw_head[llm] != NOBODY:
-        dispatch(trace, fleet, rules, state, pop_front(state, state.niw_head, llm), endpoint, now)
+    while pulls > 0 and state.niw_head[llm] != NOBODY and takes(fleet, endpoint, NIW):
+        dispatch(trace, fleet, rules, state, take_niw(trace, state, llm), endpoint, now)
         pulls -= 1
 
 
@@ -128,7 +152,7 @@ def pull_niw(trace: Trace, fleet: Fleet, rules: Rules, state: State, endpoint: i
 def release_aged_niw(trace: Trace, fleet: Fleet, rules: Rules, state: State, llm: int, now: float) -> None:
     """Requests old enough for priority 0 wait for no signal: they go where an interactive one would."""
     while state.niw_head[llm] != NOBODY and is_aged(trace, rules, state.niw_head[llm], now):
-        route(trace, fleet, rules, state, pop_front(state, state.niw_head, llm), now)
+        route(trace, fleet, rules, state, take_niw(trace, state, llm), now)
 
 
 @compiled
@@ -151,19 +175,22 @@ def fail(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now:
 def empty_instance(trace: Trace, fleet: Fleet, state: State, slot: int, now: float) -> None:
     """Take everything off the slot and gather its requests in its first list, in order of arrival."""
     if state.phase[slot] == DECODE:  # the step under way is lost, those before it are not
-        state.steps[slot] += steps_until(fleet, state, slot, now) - 1
+        done = steps_until(fleet, state, slot, now) - 1
+        state.steps[slot] += done
+        state.counts[CACHED] += done * state.batch[slot]
     heads, tails = state.head[slot], state.tail[slot]
     for at in range(1, LISTS):
         while heads[at] != NOBODY:
             insert_in_order(state, heads, tails, 0, pop_front(state, heads, at))
     while state.joining[slot] + state.batch[slot] > 0:
         if state.joining[slot] > 0:
-            request = drop_last_joining(trace, state, slot)
+            request = drop_last_joining(trace, fleet, state, slot)
         else:
-            request = drop_last_decoding(trace, state, slot)
+            request = drop_last_decoding(trace, fleet, state, slot)
         state.preemptions[request] += 1
         insert_in_order(state, heads, tails, 0, request)
-    state.kv[slot] = state.kv_seen[slot] = state.load[slot] = state.reserved[slot] = 0
+    state.kv[slot] = state.blocks[slot] = state.kv_seen[slot] = state.reserved[slot] = 0
+    state.load[slot] = state.interactive[slot] = 0
     state.pending[slot] = state.prefilled[slot] = 0
     state.look[slot] = False
     state.phase[slot] = IDLE

@@ -19,9 +19,11 @@ import numpy.typing as npt
 from models.replay.begin import EMPTY, carry_over, check_trace, initial_state, is_open
 from models.replay.kernel import account, advance, patience, start_hour
 from models.replay.state import (
+    CACHED,
     ENDED,
     EVENTS,
     IDLING,
+    LOST,
     NOBODY,
     NOW,
     STATES,
@@ -62,6 +64,8 @@ class Outcome(NamedTuple):
     preemptions: npt.NDArray[np.int32]  # (R,)
     instance_s: Floats  # (hours, L, G, 4) instance-seconds in STATES, in the hours played
     kv_share: Floats  # (hours, L, G) time-mean effective memory utilisation; NaN where none served
+    cached_tokens: int  # computed so far by prefill and decode; the last token of a request is not cached
+    recomputed_tokens: int  # of these, lost by preemption and computed again
     events: int  # kernel events so far, for benchmarks
 
 
@@ -69,9 +73,9 @@ class Session:
     """A fleet under a rule that is fed trace after trace; memory holds one of them and what is unfinished."""
 
     def __init__(self, fleet: Fleet, rules: Rules, start: npt.ArrayLike) -> None:
-        """`start`, shape (L, G), instances of each endpoint serve; the others it has are donated."""
-        counts = np.asarray(start).reshape(fleet.slots.size - 1)
-        counts = np.clip(counts, fleet.min_instances, fleet.max_instances).astype(np.int64)
+        """`start`, shape (L, G), instances serve; the others are donated. Pools share them by pool_share."""
+        counts = np.round(np.multiply.outer(fleet.pool_share, np.asarray(start).ravel())).ravel()
+        counts = np.clip(counts, fleet.min_instances, np.diff(fleet.slots)).astype(np.int64)
         self.fleet, self.rules = fleet, rules
         self.trace, self.state = EMPTY, initial_state(fleet, counts)
         self.row = np.zeros(0, np.int64)
@@ -112,9 +116,10 @@ class Session:
             if progress is not None:
                 progress(int(state.counts[ENDED]))
         instance_s, used, room = (np.diff(np.stack(column), axis=0) for column in zip(*totals, strict=True))
+        shape = (hours, fleet.pools.size, llms, regions)
         with np.errstate(invalid="ignore"):
-            kv_share = (used / room).reshape(hours, llms, regions)
-        return instance_s.reshape(hours, llms, regions, len(STATES)), kv_share
+            kv_share = used.reshape(shape).sum(axis=1) / room.reshape(shape).sum(axis=1)
+        return instance_s.reshape(*shape, len(STATES)).sum(axis=1), kv_share
 
     def finish(self, until_s: float) -> None:
         """Let the requests that are left end, without accounting for the fleet any more."""
@@ -141,6 +146,8 @@ class Session:
             state.preemptions,
             instance_s,
             kv_share,
+            int(state.counts[CACHED]),
+            int(state.counts[LOST]),
             int(state.counts[EVENTS]),
         )
 
@@ -156,7 +163,7 @@ class Session:
     @classmethod
     def load(cls, path: Path, fleet: Fleet, rules: Rules) -> "Session":
         """A session as it was saved; ValueError if it was another fleet's."""
-        session = cls(fleet, rules, np.zeros(fleet.slots.size - 1))
+        session = cls(fleet, rules, np.zeros((fleet.gpus.size, fleet.network_s.shape[0])))
         with np.load(path, allow_pickle=False) as saved:
             session.trace = Trace(*(saved[f"trace.{name}"] for name in Trace._fields))
             session.state = State(*(saved[f"state.{name}"] for name in State._fields))
@@ -207,7 +214,8 @@ def replay(
     """
     hours = int(np.ceil(horizon_s / drive.hour_s))
     targets = hourly(drive.targets, (hours, fleet.slots.size - 1), "targets")
-    session = Session(fleet, rules, targets[0] if drive.start is None else drive.start)
+    unified = fleet.gpus.size * fleet.network_s.shape[0]
+    session = Session(fleet, rules, targets[0, :unified] if drive.start is None else drive.start)
     session.feed(trace)
     instance_s, kv_share = session.play(drive, horizon_s, progress)
     session.finish(horizon_s + TAIL_PERIODS * drive.hour_s)

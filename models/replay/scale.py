@@ -1,154 +1,32 @@
-"""The life of an instance, and the rules that lengthen or shorten it (SageServe 4, 6.4, 7.1)."""
+"""Scaling: the rules that lengthen or shorten a fleet (SageServe 4, 6.4, 7.1).
+
+follow    the plan's targets, at once (LT-I)
+reactive  out above 70 % memory, in below 30 %, one instance per cooldown
+lt_u      the same, but only towards the plan's target
+lt_ua     lt_u, and past the target when the hour's traffic is far from its forecast
+chiron    out when too many instances are busy with interactive requests, or when the queue of the others
+          would miss its deadline (Chiron, arXiv 2501.08090; theta from SageServe 7.1)
+hpa       enough instances for a memory target, smaller only after five quiet minutes (Kubernetes' autoscaler)
+"""
+
+import math
 
 from models.replay.compiled import compiled
-from models.replay.events import reschedule
-from models.replay.memory import integrate_kv, is_over, is_under
-from models.replay.state import (
-    BOOTED,
-    BOOTING,
-    DONATED,
-    DRAINING,
-    GONE,
-    HOUR,
-    IDLE,
-    NEVER,
-    NOBODY,
-    SERVING,
-    Fleet,
-    Rules,
-    State,
-)
+from models.replay.life import add_instance, held, remove_instance
+from models.replay.memory import is_over, is_under
+from models.replay.pools import endpoint_of, kind_of, llm_of
+from models.replay.state import BATCH, HOUR, NIW, NOBODY, Fleet, Rules, State, Trace
 
-SCALINGS = ("follow", "reactive", "lt_u", "lt_ua")
-FOLLOW, REACTIVE, LT_U, LT_UA = range(4)
-
-
-@compiled
-def change_status(fleet: Fleet, state: State, slot: int, status: int, now: float) -> None:
-    """Move an instance on in its life; every total that depends on it moves along."""
-    endpoint, llm, old = fleet.endpoint[slot], fleet.llm[slot], state.status[slot]
-    account_instance(fleet, state, slot, now)
-    state.status[slot] = status
-    state.instances[endpoint, old] -= 1
-    state.instances[endpoint, status] += 1
-    region = endpoint % fleet.preference.shape[0]
-    if old == GONE:
-        state.used_gpus[region, fleet.gpu[llm]] += fleet.gpus[llm]
-    elif status == GONE:
-        state.used_gpus[region, fleet.gpu[llm]] -= fleet.gpus[llm]
-    sign = (status == SERVING) - (old == SERVING)
-    if sign != 0:
-        integrate_kv(state, endpoint, now)
-        state.kv_used[endpoint] += sign * state.kv_seen[slot]
-        state.kv_room[endpoint] += sign * fleet.kv_capacity[llm]
-
-
-@compiled
-def account_instance(fleet: Fleet, state: State, slot: int, now: float) -> None:
-    """Count the instance's time up to now under the state that it is in."""
-    if state.status[slot] != GONE:
-        elapsed = now - state.since_s[slot]
-        state.instance_s[fleet.endpoint[slot], state.status[slot] - 1] += elapsed
-    state.since_s[slot] = now
-
-
-@compiled
-def first_with(fleet: Fleet, state: State, endpoint: int, status: int) -> int:
-    """The lowest slot of the endpoint in this status; NOBODY if none."""
-    if state.instances[endpoint, status] > 0:
-        for slot in range(fleet.slots[endpoint], fleet.slots[endpoint + 1]):
-            if state.status[slot] == status:
-                return slot
-    return NOBODY
-
-
-@compiled
-def held(state: State, endpoint: int) -> int:
-    """Instances that serve or will: what a target is compared with."""
-    return state.instances[endpoint, SERVING] + state.instances[endpoint, BOOTING]
-
-
-@compiled
-def add_instance(fleet: Fleet, state: State, endpoint: int, now: float) -> bool:
-    """Get one more, from where it comes fastest; False where the caps leave none.
-
-    A draining instance returns at once; a donated one of the same llm within minutes; any other VM of
-    the region, free or donated by another llm, after a cold start.
-    """
-    if held(state, endpoint) >= fleet.max_instances:
-        return False
-    slot = first_with(fleet, state, endpoint, DRAINING)
-    if slot != NOBODY:
-        change_status(fleet, state, slot, SERVING, now)
-        return True
-    slot = first_with(fleet, state, endpoint, DONATED)
-    if slot != NOBODY:
-        delay_s = fleet.boot_spot_s[state.counts[BOOTED] % fleet.boot_spot_s.size]
-    else:
-        slot = first_with(fleet, state, endpoint, GONE)
-        if slot == NOBODY or not make_room(fleet, state, endpoint, now):
-            return False
-        delay_s = fleet.boot_cold_s[endpoint]
-    state.counts[BOOTED] += 1
-    change_status(fleet, state, slot, BOOTING, now)
-    reschedule(state, slot, now + delay_s)
-    return True
-
-
-@compiled
-def make_room(fleet: Fleet, state: State, endpoint: int, now: float) -> bool:
-    """Take back donated VMs of other llms until an instance fits under the cap; False if it cannot."""
-    regions = fleet.preference.shape[0]
-    region, llm = endpoint % regions, endpoint // regions
-    gpu = fleet.gpu[llm]
-    short = state.used_gpus[region, gpu] + fleet.gpus[llm] - fleet.cap_gpus[region, gpu]
-    spare = 0
-    for other in range(fleet.gpus.size):
-        if fleet.gpu[other] == gpu:
-            spare += state.instances[other * regions + region, DONATED] * fleet.gpus[other]
-    if spare < short:
-        return False
-    while short > 0:
-        most, most_donated = NOBODY, 0
-        for other in range(fleet.gpus.size):
-            donated = state.instances[other * regions + region, DONATED]
-            if fleet.gpu[other] == gpu and donated > most_donated:
-                most, most_donated = other, donated
-        slot = first_with(fleet, state, most * regions + region, DONATED)
-        change_status(fleet, state, slot, GONE, now)
-        short -= fleet.gpus[most]
-    return True
-
-
-@compiled
-def remove_instance(fleet: Fleet, state: State, endpoint: int, now: float) -> bool:
-    """Give one up: one that still boots, else the least loaded, which finishes its work first."""
-    if held(state, endpoint) <= fleet.min_instances:
-        return False
-    slot = first_with(fleet, state, endpoint, BOOTING)
-    if slot != NOBODY:
-        reschedule(state, slot, NEVER)
-        change_status(fleet, state, slot, DONATED, now)
-        return True
-    least = NOBODY
-    for slot in range(fleet.slots[endpoint], fleet.slots[endpoint + 1]):
-        if state.status[slot] == SERVING and (least == NOBODY or state.load[slot] <= state.load[least]):
-            least = slot
-    change_status(fleet, state, least, DRAINING, now)
-    donate_when_empty(fleet, state, least, now)
-    return True
-
-
-@compiled
-def donate_when_empty(fleet: Fleet, state: State, slot: int, now: float) -> None:
-    """A draining instance that has finished its work joins the spot pool."""
-    if state.status[slot] == DRAINING and state.phase[slot] == IDLE and state.load[slot] == 0:
-        change_status(fleet, state, slot, DONATED, now)
+SCALINGS = ("follow", "reactive", "lt_u", "lt_ua", "chiron", "hpa")
+FOLLOW, REACTIVE, LT_U, LT_UA, CHIRON, HPA = range(6)
+# Defaults of the HorizontalPodAutoscaler (kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale).
+HPA_TOLERANCE_SHARE = 0.1
+HPA_STABILISATION_COOLDOWNS = 20.0  # of 15 s: five minutes
 
 
 @compiled
 def follow_targets(fleet: Fleet, state: State, now: float) -> None:
-    """LT-I: bring every endpoint to its target, reductions first so that their VMs can be had."""
+    """Bring every endpoint to its target, reductions first so that their VMs can be had."""
     for endpoint in range(state.target.size):
         while held(state, endpoint) > state.target[endpoint] and remove_instance(fleet, state, endpoint, now):
             pass
@@ -158,27 +36,94 @@ def follow_targets(fleet: Fleet, state: State, now: float) -> None:
 
 
 @compiled
-def react(fleet: Fleet, rules: Rules, state: State, endpoint: int, now: float) -> None:
-    """One step of a memory-driven rule, at most one per cooldown: add, remove, or leave.
+def react(trace: Trace, fleet: Fleet, rules: Rules, state: State, endpoint: int, now: float) -> None:
+    """One step of a rule that looks at the fleet, at most one per cooldown: add, remove, or leave."""
+    if rules.scaling == FOLLOW or rules.scaling == HPA or now < state.cooldown_s[endpoint]:
+        return
+    if rules.scaling == CHIRON:
+        out, in_ = by_pressure(trace, fleet, rules, state, endpoint, now)
+    else:
+        out, in_ = by_memory(rules, state, endpoint, now)
+    if (out and add_instance(fleet, state, endpoint, now)) or (
+        in_ and not out and remove_instance(fleet, state, endpoint, now)
+    ):
+        state.cooldown_s[endpoint] = now + rules.cooldown_s
+
+
+@compiled
+def by_memory(rules: Rules, state: State, endpoint: int, now: float) -> tuple[bool, bool]:
+    """Whether to grow and whether to shrink: reactive, LT-U and LT-UA.
 
     LT-UA's gap rule (SageServe 6.4) looks at traffic instead of memory in the last minutes of the hour.
     Taken alone it would boot for a handful of requests where next to none were forecast, so it does not
     act against the memory: no growth below the lower threshold, no shrinking above the upper one.
     """
-    if rules.scaling == FOLLOW or now < state.cooldown_s[endpoint]:
-        return
-    count, target = held(state, endpoint), state.target[endpoint]
     over = is_over(state, endpoint, rules.scale_out_share)
     under = is_under(state, endpoint, rules.scale_in_share)
-    out, in_ = over, under
-    if rules.scaling != REACTIVE:
-        out, in_ = over and count < target, under and count > target
+    if rules.scaling == REACTIVE:
+        return over, under
+    count, target = held(state, endpoint), state.target[endpoint]
+    out, in_ = over and count < target, under and count > target
     if rules.scaling == LT_UA and now - state.clock[HOUR] >= rules.correction_s:
         seen = state.seen_tokens[endpoint]
         forecast = state.forecast_tokens_per_s[endpoint] * (now - state.clock[HOUR])
         out = out or (count >= target and seen > 0 and seen >= rules.surge_ratio * forecast and not under)
         in_ = in_ or (count <= target and seen <= rules.slump_ratio * forecast and not over)
-    if (out and add_instance(fleet, state, endpoint, now)) or (
-        in_ and not out and remove_instance(fleet, state, endpoint, now)
-    ):
-        state.cooldown_s[endpoint] = now + rules.cooldown_s
+    return out, in_
+
+
+@compiled
+def by_pressure(
+    trace: Trace, fleet: Fleet, rules: Rules, state: State, endpoint: int, now: float
+) -> tuple[bool, bool]:
+    """Whether to grow and whether to shrink under Chiron's two back-pressures.
+
+    Interactive and mixed pools: busy instances / all of them, against theta; shrinking must not bring it
+    above. Batch pools: output tokens at the queue manager / what the llm's batch instances make until the
+    head's deadline, each at the pace of a full batch in full memory; none waiting, none needed.
+    """
+    llm, regions = llm_of(fleet, endpoint), fleet.preference.shape[0]
+    if kind_of(fleet, endpoint) == BATCH:
+        head = state.niw_head[llm]
+        if head == NOBODY:
+            return False, True
+        pool, instances = endpoint // (fleet.gpus.size * regions), 0
+        for region in range(regions):
+            instances += held(state, endpoint_of(fleet, pool, llm, region))
+        latency, full = fleet.latency, fleet.max_batch
+        step_s = latency.decode_s[llm, full] + latency.decode_kv_s[llm, full] * fleet.kv_capacity[llm]
+        left_s = trace.arrival_s[head] + rules.allowance_s[NIW] - now
+        return state.niw_output_tokens[llm] * step_s > instances * full * left_s, False
+    busy, count = 0, 0
+    for pool in range(fleet.pools.size):
+        other = endpoint_of(fleet, pool, llm, endpoint % regions)
+        if kind_of(fleet, other) != BATCH:
+            busy += state.busy[other]
+            count += held(state, other)
+    return busy > rules.pressure_share * count, busy <= rules.pressure_share * (count - 1)
+
+
+@compiled
+def set_hpa_targets(fleet: Fleet, rules: Rules, state: State, now: float) -> None:
+    """Kubernetes' rule on memory: ceil(instances * utilisation / target), those that boot counted as unused.
+
+    Within the tolerance nothing changes. To shrink takes five minutes of smaller wishes, and the largest
+    of them counts.
+    """
+    for endpoint in range(state.target.size):
+        count = held(state, endpoint)
+        each = rules.scale_out_share * fleet.kv_capacity[llm_of(fleet, endpoint)]
+        wish = math.ceil(state.kv_used[endpoint] / each)
+        if abs(state.kv_used[endpoint] - count * each) <= HPA_TOLERANCE_SHARE * count * each:
+            wish = count
+        state.target[endpoint] = max(wish, count)
+        if wish >= count:
+            state.highest_wish[endpoint] = NOBODY
+        elif state.highest_wish[endpoint] == NOBODY:
+            state.highest_wish[endpoint] = wish
+            state.cooldown_s[endpoint] = now + HPA_STABILISATION_COOLDOWNS * rules.cooldown_s
+        elif now < state.cooldown_s[endpoint]:
+            state.highest_wish[endpoint] = max(state.highest_wish[endpoint], wish)
+        else:
+            state.target[endpoint] = max(state.highest_wish[endpoint], wish)
+            state.highest_wish[endpoint] = NOBODY

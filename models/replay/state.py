@@ -1,7 +1,8 @@
 """What a replay reads and what it changes: named arrays, with shape, type and unit of each.
 
-R requests, N instance slots, L llms, G regions, P GPU types, E = L*G endpoints (endpoint = llm*G + region),
-B requests in the largest batch, T tiers. Slots `slots[e]` to `slots[e+1]-1` belong to endpoint e.
+R requests, N instance slots, L llms, G regions, P GPU types, T tiers, B requests in the largest batch, K
+pools of an llm in a region (one where it is unified), E = K*L*G endpoints: (pool*L + llm)*G + region.
+Slots `slots[e]` to `slots[e+1]-1` belong to endpoint e.
 """
 
 from typing import Any, NamedTuple
@@ -21,6 +22,9 @@ TIERS = 3
 IW_FAST, IW_NORMAL, NIW = range(TIERS)  # positions in models.catalogue.TIERS
 LISTS = 2 * TIERS  # waiting lists of an instance: one per tier, and one per tier for the expired (DPA)
 
+# What a pool of instances serves; those that serve both mix them.
+INTERACTIVE, MIXED, BATCH = np.arange(3)
+
 # The life of an instance. GPU time is counted by these, less GONE.
 GONE, SERVING, BOOTING, DRAINING, DONATED = np.arange(5)
 STATES = ("serving", "booting", "draining", "donated")
@@ -30,7 +34,7 @@ IDLE, PREFILL, DECODE = range(3)
 
 # Fields of State.clock (float64) and State.counts (int64): scalars that change live in arrays.
 NOW, MONITOR, HOUR = range(3)
-ARRIVED, ENDED, ADMITTED, BOOTED, RUNNING, EVENTS, FAILED, IDLING = range(8)
+ARRIVED, ENDED, ADMITTED, BOOTED, RUNNING, EVENTS, FAILED, IDLING, CACHED, LOST = range(10)
 
 
 class Trace(NamedTuple):
@@ -50,13 +54,15 @@ class Fleet(NamedTuple):
     slots: Ints  # (E+1,) first slot of each endpoint
     endpoint: Ints  # (N,) endpoint of each slot
     llm: Ints  # (N,) llm of each slot
-    kv_capacity: Ints  # (L,) KV tokens that fit beside the weights
+    pools: Ints  # (K,) INTERACTIVE, MIXED or BATCH; a request goes to the first that takes it
+    pool_share: Floats  # (K,) of an llm's instances in a region
+    kv_capacity: Ints  # (L,) KV tokens that fit beside the weights, in whole blocks
+    kv_block_tokens: int  # memory is held in blocks of so many tokens
     gpu: Ints  # (L,) GPU type of an instance
     gpus: Ints  # (L,) GPUs of an instance
     cap_gpus: Ints  # (G, P) GPUs that the region may hold
-    instances_at_start: int  # of each endpoint; those that do not serve at the start are donated
-    min_instances: int
-    max_instances: int
+    instances_at_start: Ints  # (E,) those that do not serve at the start are donated
+    min_instances: int  # of each endpoint
     batching: int  # position in batch.BATCHINGS
     max_batch: int
     max_prefill_tokens: int
@@ -86,6 +92,7 @@ class Rules(NamedTuple):
     niw_priority_age_s: float
     surge_ratio: float
     slump_ratio: float
+    pressure_share: float  # Chiron's theta
     correction_s: float  # LT-UA: from this many seconds into the hour
     failure_s: Floats  # (F,) when an instance dies, sorted
     failure_slot: Ints  # (F,) which, if it serves then
@@ -101,8 +108,9 @@ class State(NamedTuple):
 
     clock: Floats  # (3,) NOW, MONITOR: next monitor tick, HOUR: start of the hour
     # counts: ARRIVED and ENDED requests, ADMITTED, BOOTED instances, the slot RUNNING, EVENTS, FAILED
-    # failures passed, IDLING: events since the clock last moved
-    counts: Ints  # (8,)
+    # failures passed, IDLING: events since the clock last moved, tokens CACHED by prefill and decode, tokens
+    # LOST by preemption, which are computed again
+    counts: Ints  # (10,)
     # requests
     next: npt.NDArray[np.int32]  # (R,) the one behind it in whatever list it stands in
     generated: npt.NDArray[np.int32]  # (R,) output tokens made before the last preemption
@@ -125,8 +133,11 @@ class State(NamedTuple):
     steps: Ints  # (N,) decode steps made before base_s
     stretch: Ints  # (N,) decode steps that it will have made at event_s
     batch: Ints  # (N,) requests in the decode batch
-    kv: Ints  # (N,) KV tokens held at base_s
-    kv_seen: Ints  # (N,) KV tokens as of its last batch change: what the utilisation counts
+    kv: Ints  # (N,) KV tokens cached at base_s: what a decode step reads
+    blocks: Ints  # (N,) KV blocks held at base_s
+    crossing: Ints  # (N, block tokens) the decode batch by (cached tokens - steps) mod block tokens
+    brimful: Ints  # (N,) admitted requests with pending prompts that fill their blocks exactly
+    kv_seen: Ints  # (N,) tokens of the blocks as of its last batch change: what the utilisation counts
     finish_key: Ints  # (N, B) heap of (finish step << 32 | request) of the decode batch
     joining_head: Ints  # (N,) admitted requests with pending prompts, linked in turn of admission
     joining_tail: Ints  # (N,)
@@ -134,13 +145,18 @@ class State(NamedTuple):
     pending: Ints  # (N,) prompt tokens not yet prefilled
     prefilled: Ints  # (N,) tokens of the first one's prompt that are
     chunk: Ints  # (N,) prompt tokens in the step under way
-    reserved: Ints  # (N,) input + output tokens of the admitted requests (Orca)
+    reserved: Ints  # (N,) KV blocks of the admitted requests at their longest (Orca)
     look: npt.NDArray[np.bool_]  # (N,) whether its queue is worth a look at the next step boundary
     head: Ints  # (N, 2T) waiting requests, linked lists (see queue.py)
     tail: Ints  # (N, 2T)
+    interactive: Ints  # (N,) interactive requests assigned and not finished
     load: Ints  # (N,) input + output tokens of the requests assigned and not finished
+    queue: Ints  # (N,) the load of a serving instance; behind all of these the others
+    shortest: Ints  # (N,) slots, for each endpoint a binary heap of its own by (queue, slot)
+    shortest_place: Ints  # (N,) where a slot stands in its endpoint's
     # endpoints
     instances: Ints  # (E, 5) instances by status
+    busy: Ints  # (E,) serving instances that have interactive requests
     used_gpus: Ints  # (G, P) GPUs of all instances that are not GONE
     kv_used: Ints  # (E,) kv_seen over the serving instances
     kv_room: Ints  # (E,) KV capacity over the serving instances
@@ -149,12 +165,14 @@ class State(NamedTuple):
     kv_room_area: Floats  # (E,) token-seconds
     cooldown_s: Floats  # (E,) no scaling before this time
     turn: Ints  # (E,) slot that was given a request last (round robin)
-    target: Ints  # (E,) instances that the plan wants
+    target: Ints  # (E,) instances that the plan wants, or Kubernetes' rule
+    highest_wish: Ints  # (E,) at most wanted by it since it began to want fewer; NOBODY: it does not
     forecast_tokens_per_s: Floats  # (E,) interactive input tokens of this hour
     seen_tokens: Ints  # (E,) interactive input tokens that arrived from the region in this hour
     instance_s: Floats  # (E, 4) instance-seconds in STATES
     # held requests, per llm
     niw_head: Ints  # (L,) non-interactive ones at the queue manager
     niw_tail: Ints  # (L,)
+    niw_output_tokens: Ints  # (L,) of these
     stranded_head: Ints  # (L,) those that found no serving instance anywhere
     stranded_tail: Ints  # (L,)
