@@ -89,6 +89,8 @@ def drive(settings: Settings, day: date, policy: str) -> Drive:
     llms, regions = list(settings.catalogue.llms), list(settings.catalogue.regions)
     targets = {name: np.zeros((HOURS, len(llms), len(regions)), np.int64) for name in POLICIES}
     for name, hour, llm, region, instances in rows.itertuples(index=False):
+        require_known(llm, llms, "llm", f"the plan {name} of {day}")
+        require_known(region, regions, "region", f"the plan {name} of {day}")
         targets[name][hour, llms.index(llm), regions.index(region)] = instances
     rule = POLICIES[policy]
     start = targets["lt_i"][0]  # hour 0 of the forecast plan, for every policy: none is given a better fleet

@@ -11,9 +11,9 @@ from one_endpoint import DECODE_S, KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_trace, 
 from models.replay.fleet import with_failures
 from models.replay.queue import ORDERS
 from models.replay.route import ROUND_ROBIN
-from models.replay.run import FINISHED, REFUSED, Drive, replay
+from models.replay.run import FINISHED, QUEUED, REFUSED, Drive, replay
 from models.replay.scale import FOLLOW, REACTIVE
-from models.replay.state import DONATED, SERVING
+from models.replay.state import BATCH, DONATED, INTERACTIVE, IW_FAST, NIW, SERVING
 
 
 @pytest.mark.parametrize("is_memoryless", [False, True], ids=["M/D/1", "M/M/1"])
@@ -72,6 +72,43 @@ def test_scaling_all_times_scales_all_results(scaling: int) -> None:
     assert once.preemptions.sum() > 0
 
 
+def test_without_instances_requests_are_queued_and_counted() -> None:
+    outcome = run(a_trace([0.0, 1.0], 10, 2), a_fleet(2, min_instances=0), targets=[[[0]]])
+    assert outcome.status.tolist() == [QUEUED, QUEUED]
+    assert np.isnan(outcome.dispatched_s).all()
+    assert outcome.instance_s[0, 0, 0, SERVING - 1] == 0
+
+
+def test_five_thousand_requests_at_one_instant_all_end_in_turn() -> None:
+    outcome = run(a_trace(np.zeros(5000), 100, 8), a_fleet(4, 16), horizon_s=4096.0)
+    assert (outcome.status == FINISHED).all()
+    assert np.array_equal(np.sort(outcome.first_token_s[::4]), outcome.first_token_s[::4])
+
+
+def test_memory_is_held_in_blocks() -> None:
+    """Two prompts of 17 tokens take two blocks of 16 each: three blocks hold one of them at a time."""
+    trace = a_trace([0, 0], 17, 8)
+    fits = run(trace, a_fleet(1, 8, kv_capacity=np.array([48])))
+    waits = run(trace, a_fleet(1, 8, kv_capacity=np.array([48]), kv_block_tokens=16))
+    assert fits.first_token_s[1] == fits.first_token_s[0]
+    assert waits.first_token_s[1] == waits.finish_s[0] + 17 * PREFILL_S_PER_TOKEN
+
+
+def test_pools_serve_their_own_tiers() -> None:
+    """Siloed: a batch request waits for the batch pool's only instance beside an idle interactive one."""
+    trace = a_trace([0, 0, 0], [1024, 1024, 8], 1)._replace(tier=np.array([NIW, NIW, IW_FAST], np.int16))
+    pools = {"pools": np.array([INTERACTIVE, BATCH]), "pool_share": np.array([0.5, 0.5])}
+    slots = {
+        "slots": np.array([0, 1, 2]),
+        "endpoint": np.array([0, 1]),
+        "instances_at_start": np.ones(2, int),
+    }
+    siloed = a_fleet(2, boot_cold_s=np.full(2, 512.0), **pools, **slots)
+    outcome = replay(trace, siloed, Drive(start=[[2]], hour_s=64.0), some_rules(scaling=REACTIVE), 64.0)
+    assert outcome.first_token_s.tolist() == [1.0, 2.0, 8 * PREFILL_S_PER_TOKEN]
+    assert outcome.slot.tolist() == [1, 1, 0]
+
+
 def test_kv_memory_holds_one_long_request_at_a_time_and_refuses_what_never_fits() -> None:
     """Invariant 3: two prompts of 600 do not fit in 1,000 tokens, so the second waits for the first."""
     outcome = run(a_trace([0, 0, 0], [600, 600, 990], 11), a_fleet(1, 8, kv_capacity=np.array([1000])))
@@ -89,6 +126,17 @@ def test_scaling_in_donates_and_scaling_out_reclaims_after_the_boot_delay() -> N
     assert booting.tolist() == [0, 0, 2 * 64]
     assert donated.tolist() == [1024, 3 * 1024, 1024]
     assert draining.sum() == 0
+
+
+def test_a_plan_by_the_quarter_is_accounted_by_the_hour() -> None:
+    """The same plan written by the hour and by quarters: the same hours, bit by bit."""
+    trace = a_trace(np.arange(0, 2048.0, 8.0), 600, 30)
+    by_hour = Drive([[[3]], [[1]]], hour_s=1024.0)
+    by_quarter = Drive([[[3]]] * 4 + [[[1]]] * 4, hour_s=1024.0, rows_per_hour=4)
+    one, other = (replay(trace, a_fleet(4, 8), d, some_rules(), 2048.0) for d in (by_hour, by_quarter))
+    np.testing.assert_array_equal(one.instance_s, other.instance_s)
+    np.testing.assert_array_equal(one.kv_share, other.kv_share)
+    np.testing.assert_array_equal(one.finish_s, other.finish_s)
 
 
 def test_a_dead_instance_s_requests_are_recomputed_elsewhere() -> None:

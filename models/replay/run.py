@@ -41,12 +41,18 @@ STATUSES = ("queued", "finished", "refused")
 
 
 class Drive(NamedTuple):
-    """The plan that the scaling rule follows, where it follows one."""
+    """The plan that the scaling rule follows, where it follows one: one row after the other."""
 
-    targets: npt.ArrayLike | None = None  # (hours, L, G) instances wanted; all rules but "reactive"
-    forecast_tokens_per_s: npt.ArrayLike | None = None  # (hours, L, G) interactive input; "lt_ua" only
-    start: npt.ArrayLike | None = None  # (L, G) serving at the start; else the first hour's targets
-    hour_s: float = 3600.0  # how long one row of the plan holds
+    targets: npt.ArrayLike | None = None  # (rows, L, G) instances wanted, where the rule follows a plan
+    forecast_tokens_per_s: npt.ArrayLike | None = None  # (rows, L, G) interactive input; "lt_ua" only
+    start: npt.ArrayLike | None = None  # (L, G) serving at the start; else the first row's targets
+    hour_s: float = 3600.0  # the fleet's time is told by so many seconds
+    rows_per_hour: int = 1  # of the plan
+
+    @property
+    def row_s(self) -> float:
+        """How long one row of the plan holds."""
+        return self.hour_s / self.rows_per_hour
 
 
 class Outcome(NamedTuple):
@@ -100,23 +106,26 @@ class Session:
     ) -> tuple[Floats, Floats]:
         """Play hour by hour to `until_s`; (instance_s, kv_share) of those hours, as in Outcome."""
         fleet, state, begin_s = self.fleet, self.state, float(self.state.clock[NOW])
-        hours = int(np.ceil((until_s - begin_s) / drive.hour_s))
+        row_s = drive.row_s
+        rows = int(np.ceil((until_s - begin_s) / row_s))
         endpoints, regions, llms = fleet.slots.size - 1, fleet.network_s.shape[0], fleet.gpus.size
-        targets = hourly(drive.targets, (hours, endpoints), "targets")
-        forecast = hourly(drive.forecast_tokens_per_s, (hours, endpoints), "forecast_tokens_per_s")
+        targets = plan_rows(drive.targets, (rows, endpoints), "targets")
+        forecast = plan_rows(drive.forecast_tokens_per_s, (rows, endpoints), "forecast_tokens_per_s")
         totals = [self._totals()]
-        for hour in range(hours):
-            state.target[:], state.forecast_tokens_per_s[:] = targets[hour], forecast[hour]
-            start_hour(fleet, self.rules, state, begin_s + hour * drive.hour_s)
-            end_s = min(begin_s + (hour + 1) * drive.hour_s, until_s)
+        for row in range(rows):
+            state.target[:], state.forecast_tokens_per_s[:] = targets[row], forecast[row]
+            start_hour(fleet, self.rules, state, begin_s + row * row_s)
+            end_s = min(begin_s + (row + 1) * row_s, until_s)
             advance(self.trace, fleet, self.rules, state, end_s, False)
             self._require_progress()
+            if (row + 1) % drive.rows_per_hour and row + 1 < rows:
+                continue
             account(fleet, state, end_s)
             totals.append(self._totals())
             if progress is not None:
                 progress(int(state.counts[ENDED]))
         instance_s, used, room = (np.diff(np.stack(column), axis=0) for column in zip(*totals, strict=True))
-        shape = (hours, fleet.pools.size, llms, regions)
+        shape = (len(totals) - 1, fleet.pools.size, llms, regions)
         with np.errstate(invalid="ignore"):
             kv_share = used.reshape(shape).sum(axis=1) / room.reshape(shape).sum(axis=1)
         return instance_s.reshape(*shape, len(STATES)).sum(axis=1), kv_share
@@ -204,7 +213,7 @@ def replay(
     Parameters
     ----------
     trace : arrivals in [0, horizon_s), sorted
-    drive : the plan; its first axis has one entry per hour of the horizon
+    drive : the plan; its rows cover the horizon
     horizon_s : up to here the fleet is accounted for; unfinished requests get TAIL_PERIODS hours more
     progress : called with the number of requests ended, after each hour
 
@@ -212,24 +221,23 @@ def replay(
     ------
     ValueError : a trace out of order or out of range, a plan of the wrong shape
     """
-    hours = int(np.ceil(horizon_s / drive.hour_s))
-    targets = hourly(drive.targets, (hours, fleet.slots.size - 1), "targets")
-    unified = fleet.gpus.size * fleet.network_s.shape[0]
-    session = Session(fleet, rules, targets[0, :unified] if drive.start is None else drive.start)
+    rows, unified = int(np.ceil(horizon_s / drive.row_s)), fleet.gpus.size * fleet.network_s.shape[0]
+    first = plan_rows(drive.targets, (rows, fleet.slots.size - 1), "targets")[0, :unified]
+    session = Session(fleet, rules, first if drive.start is None else drive.start)
     session.feed(trace)
     instance_s, kv_share = session.play(drive, horizon_s, progress)
     session.finish(horizon_s + TAIL_PERIODS * drive.hour_s)
     return session.outcome(instance_s, kv_share)
 
 
-def hourly(values: npt.ArrayLike | None, shape: tuple[int, int], name: str) -> npt.NDArray[np.float64]:
-    """A plan's table as (hours, endpoints); zeros where the policy has none."""
+def plan_rows(values: npt.ArrayLike | None, shape: tuple[int, int], name: str) -> npt.NDArray[np.float64]:
+    """A plan's table as (rows, endpoints); zeros where the policy has none."""
     if values is None:
         return np.zeros(shape)
     table = np.asarray(values, dtype=np.float64)
     if table.size != shape[0] * shape[1] or not np.isfinite(table).all():
         raise ValueError(
-            f"{name} has shape {table.shape}; it needs one finite number for each of {shape[0]} hours "
+            f"{name} has shape {table.shape}; it needs one finite number for each of {shape[0]} rows "
             f"and {shape[1]} endpoints (llms x regions)."
         )
     return table.reshape(shape)
