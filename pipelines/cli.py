@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from assets.settings import Progress
+from pipelines.calibrate import calibrate
 from pipelines.terminal import (
     OUT,
     Bars,
@@ -235,6 +236,9 @@ def ui(
             str(port),
         ]
         os.execv(sys.executable, [sys.executable, *command])
+
+
+app.command()(calibrate)
 
 
 def _config(name: str) -> str:
