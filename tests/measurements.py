@@ -8,7 +8,7 @@ import pandas as pd
 
 from models.catalogue import Catalogue, Efficiency, Gpu, LatencyProfile, Llm
 from models.latency.measured import Measured
-from models.latency.roofline import decode_s, kv_token_s, prefill_s
+from models.latency.roofline import Work, decode_s, kv_token_s, prefill_s
 from models.latency.silicon import Closed, works_of
 from models.reading import build, read_toml
 
@@ -19,8 +19,8 @@ STATIC = PROFILES / "argonne_llm_inference_bench_All_results.csv.gz"
 SILICON_GPUS = {"h100_sxm": "h100-80gb", "h200_sxm": "h200-141gb", "b200_sxm": "b200-180gb"}
 WEIGHT_BITS = {"bf16": 16, "fp8": 8, "fp4": 4}
 KV_MEMORY_SHARE = 0.9
-# The nodes measured at Argonne: H100 SXM, and A100 of 40 GB, whose memory is slower than that of 80 GB.
-A100_40GB_TB_PER_S = 1.555
+# Argonne's A100 has 40 GB: Llama-2-7b takes twice as long from the batch on whose cache exceeds that.
+A100_40GB = {"memory_gib": 40.0, "bandwidth_tb_per_s": 1.555}
 
 
 def llms() -> dict[str, Llm]:
@@ -64,12 +64,19 @@ def silicon(catalogue: Catalogue) -> tuple[pd.DataFrame, Closed]:
             rows["llm"], rows["weight_bits"], rows["gpu"], rows["tp_size"], strict=True
         )
     ]
-    tokens = rows["requests"] * (rows["isl"] + rows["osl"])
-    fits = np.array([kv_room(*deployment) for deployment in served]) > tokens
-    rows = rows[fits].reset_index(drop=True)
+    rows, works = where_they_fit(rows, served, rows["requests"] * (rows["isl"] + rows["osl"]))
     e2e_s = (rows["silicon_ttft_ms"] + (rows["osl"] - 1) * rows["silicon_tpot_ms"]) / 1e3
-    measured = [column.to_numpy(float) for column in (rows["requests"], rows["isl"], rows["osl"], e2e_s)]
-    return rows, Closed(works_of([one for one, fit in zip(served, fits, strict=True) if fit]), *measured)
+    columns = (column.to_numpy(float) for column in (rows["requests"], rows["isl"], rows["osl"], e2e_s))
+    return rows, Closed(works, *columns)
+
+
+def where_they_fit(
+    rows: pd.DataFrame, served: list[tuple[Llm, Gpu, int]], kv_tokens: pd.Series
+) -> tuple[pd.DataFrame, Work]:
+    """The rows whose cached tokens all fit beside the weights, and the work of their deployments."""
+    fits = np.array([kv_room(*deployment) for deployment in served]) > kv_tokens
+    kept = [deployment for deployment, fit in zip(served, fits, strict=True) if fit]
+    return rows[fits].reset_index(drop=True), works_of(kept)
 
 
 def kv_room(llm: Llm, gpu: Gpu, tensor_parallel: int) -> float:
@@ -81,7 +88,8 @@ def kv_room(llm: Llm, gpu: Gpu, tensor_parallel: int) -> float:
 def static_batches(catalogue: Catalogue) -> tuple[pd.DataFrame, Closed]:
     """Whole batches, prefilled together and decoded to their end: the rows and what was measured.
 
-    16 bits, outputs as long as prompts; no coefficient was fitted to them.
+    16 bits, outputs as long as prompts, only where the whole batch's cache fits; no coefficient was fitted
+    to them.
     """
     rows = pd.read_csv(STATIC)
     rows["llm"] = rows["Model"].str.split("/").str[-1]
@@ -91,15 +99,13 @@ def static_batches(catalogue: Catalogue) -> tuple[pd.DataFrame, Closed]:
         rows[name] = pd.to_numeric(rows[column], errors="coerce")
     known = llms()
     rows = rows[rows["Framework"].isin(["TensorRT-LLM", "vLLM"]) & rows["llm"].isin(known)]
-    rows = rows.dropna(subset=["gpu", "e2e_s"]).query("e2e_s > 0").reset_index(drop=True)
-    slower = dataclasses.replace(catalogue.gpus["a100-80gb"], bandwidth_tb_per_s=A100_40GB_TB_PER_S)
-    gpus = {**catalogue.gpus, "a100-40gb": slower}
-    works = works_of(
-        [
-            (known[llm], gpus[gpu], int(tp))
-            for llm, gpu, tp in zip(rows["llm"], rows["gpu"], rows["tp_size"], strict=True)
-        ]
-    )
+    rows = rows.dropna(subset=["gpu", "e2e_s"]).query("e2e_s > 0")
+    gpus = {**catalogue.gpus, "a100-40gb": dataclasses.replace(catalogue.gpus["a100-80gb"], **A100_40GB)}
+    served = [
+        (known[llm], gpus[gpu], int(tensor_parallel))
+        for llm, gpu, tensor_parallel in zip(rows["llm"], rows["gpu"], rows["tp_size"], strict=True)
+    ]
+    rows, works = where_they_fit(rows, served, rows["requests"] * 2 * rows["tokens"])
     columns = (rows[name].to_numpy(float) for name in ("requests", "tokens", "tokens", "e2e_s"))
     return rows, Closed(works, *columns)
 
