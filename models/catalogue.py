@@ -90,7 +90,7 @@ class Tier:
 
 @dataclass(frozen=True)
 class LatencyProfile:
-    """Seconds of one (llm, gpu, tensor-parallel degree): knots, linear between them (models/latency.py)."""
+    """Seconds of one (llm, gpu, tensor-parallel degree): knots, linear between them (models/latency/)."""
 
     llm: str
     gpu: str
@@ -100,7 +100,7 @@ class LatencyProfile:
     decode_batch: tuple[int, ...]
     decode_s: tuple[float, ...]  # one step without KV cache, at each batch size
     decode_per_kv_token_s: float
-    median_error_share: float | None  # held-out; None for a roofline estimate
+    median_error_share: float | None  # end to end, held out; None for an estimate
     source: str
 
 

@@ -18,7 +18,15 @@ from models.latency.measured import (
 )
 from models.latency.roofline import prefill_s as roofline_prefill_s
 from models.latency.roofline import roofline, work_of
-from models.latency.silicon import COEFFICIENTS, fit_efficiency, log_errors, take
+from models.latency.silicon import (
+    COEFFICIENTS,
+    Closed,
+    fit_efficiency,
+    log_errors,
+    predicted_e2e_s,
+    take,
+    works_of,
+)
 from models.latency.tables import prefill_s, step_s, tables
 from models.reading import ConfigError
 
@@ -143,6 +151,22 @@ def test_a_mixture_reads_more_experts_with_every_token_up_to_all_of_them() -> No
     assert all_read == pytest.approx(
         roofline_prefill_s(work_of(dense, catalogue.gpus["h100-80gb"], 1), 1, even)
     )
+
+
+def test_efficiencies_come_back_from_what_they_foretell() -> None:
+    rng = np.random.default_rng(3)
+    llms, gpus = list(measurements.llms().values()), list(catalogue.gpus.values())
+    works = works_of([(llms[i % len(llms)], gpus[i % 3], 2 ** (i % 4)) for i in range(400)])
+    requests, inputs, outputs = (2.0 ** rng.integers(*powers, 400) for powers in ((0, 8), (7, 14), (7, 11)))
+    truth = dataclasses.replace(
+        catalogue.efficiency, bandwidth_share=0.7, expert_bandwidth_share=0.8, tensor_parallel_exponent=0.9
+    )
+    nothing_yet = Closed(works, requests, inputs, outputs, np.ones(400))
+    found = fit_efficiency(
+        nothing_yet._replace(e2e_s=predicted_e2e_s(nothing_yet, truth)), ["all"] * 400, "made up"
+    )
+    for name in COEFFICIENTS:
+        assert getattr(found, name) == pytest.approx(getattr(truth, name), rel=0.01), name
 
 
 def test_a_mixture_without_its_experts_is_refused() -> None:
