@@ -16,17 +16,12 @@ ROOFLINE = "roofline, end to end, median error"
 PARTS = ("prefill", "step", "e2e")
 CATALOGUE, _ = setting()
 PROFILES = [p for p in CATALOGUE.latency if p.source.startswith("measured")]
-SERVED = {  # (llm, GPU) of the silicon sample
-    "h100-80gb": (
-        *("Llama-3.1-8B", "Llama-3.1-70B", "Qwen3-32B"),
-        "Qwen3-235B-A22B",
-        "MiniMax-M2.5",
-        "gpt-oss-120b",
-    ),
-    "h200-141gb": ("Llama-3.1-8B", "Llama-3.1-70B", "Qwen3-235B-A22B", "MiniMax-M2.5", "gpt-oss-120b"),
+LLMS = ("Llama-3.1-8B", "Llama-3.1-70B", "Qwen3-32B", "Qwen3-235B-A22B", "MiniMax-M2.5", "gpt-oss-120b")
+SERVED = {  # which of them the silicon sample has on which GPU
+    "h100-80gb": LLMS,
+    "h200-141gb": tuple(llm for llm in LLMS if llm != "Qwen3-32B"),
     "b200-180gb": ("Llama-3.1-70B", "MiniMax-M2.5", "gpt-oss-120b"),
 }
-LLMS = SERVED["h100-80gb"]
 ENGINES = ("TensorRT-LLM", "vLLM")
 STATIC_GPUS = ("h100-80gb", "a100-40gb")
 
@@ -64,7 +59,7 @@ TARGETS = {
     },
     **{
         key("static", what, gpu, engine): Target(
-            "", f"{ROOFLINE}: {said} on {gpu}, {engine}; none was fitted"
+            "", f"{ROOFLINE}: {said}, {gpu}, {engine}; nothing was fitted to them"
         )
         for what, said in (("all", "7 dense llms on 1 to 4 GPUs"), ("llama_3_8b", "Llama-3-8B on 1 GPU"))
         for gpu in STATIC_GPUS
