@@ -65,16 +65,18 @@ def capacity_tokens_per_s(
     return low * float(input_tokens[picks].mean()) / INSTANCES
 
 
-def trial_fleet(llm: str, deployment: Deployment, catalogue: Catalogue, config: Config) -> Fleet:
-    """One endpoint of INSTANCES instances of `llm` that always serve."""
-    cap_gpus = {deployment.gpu: INSTANCES * deployment.tensor_parallel}
+def trial_fleet(
+    llm: str, deployment: Deployment, catalogue: Catalogue, config: Config, instances: int = INSTANCES
+) -> Fleet:
+    """One endpoint of so many instances of `llm` that always serve."""
+    cap_gpus = {deployment.gpu: instances * deployment.tensor_parallel}
     here = Region(("here",), {}, cap_gpus, (), "the one region of a trial")
     alone = dataclasses.replace(catalogue, llms={llm: catalogue.llms[llm]}, regions={"here": here})
     fixed = dataclasses.replace(
         config.fleet,
         deployments={llm: deployment},
-        instances_at_start=INSTANCES,
-        min_instances=INSTANCES,
-        max_instances=INSTANCES,
+        instances_at_start=instances,
+        min_instances=instances,
+        max_instances=instances,
     )
     return make_fleet(alone, fixed, config.replay, seed=0)

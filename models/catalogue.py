@@ -43,12 +43,23 @@ class Llm:
     kv_heads: int
     head_dim: int
     source: str
+    weight_bits: int = 16  # of a parameter, as served
     active_parameters_b: float | None = None  # mixture of experts: parameters used per token
+    experts: int | None = None  # per layer, of which a token uses experts_per_token
+    experts_per_token: int | None = None
+
+    def __post_init__(self) -> None:
+        mixture = (self.active_parameters_b, self.experts, self.experts_per_token)
+        if any(figure is None for figure in mixture) and any(figure is not None for figure in mixture):
+            raise ConfigError(
+                f"llms.toml: a mixture of experts needs active_parameters_b, experts and experts_per_token; "
+                f"got {mixture}. Give all three or none."
+            )
 
     @property
     def weight_bytes(self) -> float:
-        """Bytes of the weights in 16-bit precision."""
-        return self.parameters_b * 1e9 * 2
+        """Bytes of the weights."""
+        return self.parameters_b * 1e9 * self.weight_bits / 8
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -79,7 +90,7 @@ class Tier:
 
 @dataclass(frozen=True)
 class LatencyProfile:
-    """Seconds of one (llm, gpu, tensor-parallel degree): knots, linear between them (models/latency.py)."""
+    """Seconds of one (llm, gpu, tensor-parallel degree): knots, linear between them (models/latency/)."""
 
     llm: str
     gpu: str
@@ -89,7 +100,21 @@ class LatencyProfile:
     decode_batch: tuple[int, ...]
     decode_s: tuple[float, ...]  # one step without KV cache, at each batch size
     decode_per_kv_token_s: float
-    median_error_share: float | None  # held-out; None for a roofline estimate
+    median_error_share: float | None  # end to end, held out; None for an estimate
+    source: str
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """What engines reach of a GPU's peak, and what each pass costs beside: models/latency/roofline.py."""
+
+    flops_share: float
+    bandwidth_share: float
+    expert_bandwidth_share: float  # of the bandwidth that other weights are read at
+    tensor_parallel_exponent: float  # n GPUs compute as fast as n to this power
+    layer_s: float
+    allreduce_s: float  # per layer and doubling of the GPUs
+    request_s: float  # of a decode step, per request
     source: str
 
 
@@ -102,6 +127,7 @@ class Catalogue:
     regions: Mapping[str, Region]
     tiers: Mapping[str, Tier]
     latency: tuple[LatencyProfile, ...]
+    efficiency: Efficiency
 
     def profile(self, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:
         """The latency profile of a deployment; ConfigError where nobody measured or estimated it."""
@@ -116,7 +142,7 @@ class Catalogue:
 
 
 def load_catalogue(folder: Path = CATALOGUE_DIR) -> Catalogue:
-    """Read the five files of the catalogue."""
+    """Read the six files of the catalogue."""
 
     def table(name: str, cls: type) -> Any:
         path = folder / f"{name}.toml"
@@ -132,6 +158,7 @@ def load_catalogue(folder: Path = CATALOGUE_DIR) -> Catalogue:
             build(LatencyProfile, value, f"latency.toml [[profile]] {n + 1}")
             for n, value in enumerate(profiles)
         ),
+        efficiency=build(Efficiency, read_toml(folder / "roofline.toml"), "roofline.toml"),
     )
     for name, region in catalogue.regions.items():
         where = f"regions.toml [{name}]"

@@ -11,6 +11,7 @@ import typer
 
 from assets.settings import Progress
 from models.policies import POLICIES
+from pipelines.calibrate import calibrate
 from pipelines.terminal import (
     OUT,
     Bars,
@@ -236,6 +237,9 @@ def ui(
             str(port),
         ]
         os.execv(sys.executable, [sys.executable, *command])
+
+
+app.command()(calibrate)
 
 
 def _config(name: str) -> str:

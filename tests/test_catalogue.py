@@ -102,7 +102,7 @@ def test_every_figure_of_the_catalogue_names_its_source() -> None:
             "catalogue/regions.toml",
             "h100-80gb = 240",
             "z9 = 240",
-            r"regions\.toml \[east\]: unknown gpu 'z9'\. Known: h100-80gb, a100-80gb\.",
+            r"regions\.toml \[east\]: unknown gpu 'z9'\. Known: h100-80gb, a100-80gb",
         ),
         ("catalogue/tiers.toml", r"^\[niw\]", "[niv]", r"tiers\.toml: unknown tier 'niv'\. .*'niw'"),
         # missing

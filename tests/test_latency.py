@@ -1,55 +1,98 @@
-"""Latency profiles: what the catalogue says is what the measurements give, and torn profiles are refused."""
+"""Latency profiles: the catalogue says what the measurements give; torn profiles and points are refused."""
 
 import dataclasses
-from pathlib import Path
 
+import measurements
 import numpy as np
-import pandas as pd
 import pytest
 
-from models.catalogue import LatencyProfile, load_catalogue
-from models.latency import Fit, Measured, fit, prefill_s, relative_errors, roofline, step_s, tables
-
-MEASUREMENTS = Path(__file__).parents[2] / "shared/data/profiles/splitwise_perf_model.csv"
-needs_measurements = pytest.mark.skipif(
-    not MEASUREMENTS.exists(), reason="no measured profiles beside the project"
+from models.catalogue import Efficiency, LatencyProfile, Llm, load_catalogue
+from models.latency.measured import (
+    KV_CEILING,
+    Fit,
+    Measured,
+    fit,
+    held_out_errors,
+    kv_floor_s,
+    relative_errors,
 )
+from models.latency.roofline import prefill_s as roofline_prefill_s
+from models.latency.roofline import roofline, work_of
+from models.latency.silicon import (
+    COEFFICIENTS,
+    Closed,
+    fit_efficiency,
+    log_errors,
+    predicted_e2e_s,
+    take,
+    works_of,
+)
+from models.latency.tables import prefill_s, step_s, tables
+from models.reading import ConfigError
+
 catalogue = load_catalogue()
-measured_profiles = [p for p in catalogue.latency if p.median_error_share is not None]
+MEASURED = [p for p in catalogue.latency if p.source.startswith("measured")]
+ESTIMATED = [p for p in catalogue.latency if p.source.startswith("estimated")]
+MIXTURE = measurements.llms()["Qwen3-235B-A22B"]
+needs_profiles = pytest.mark.skipif(
+    not measurements.PROFILES.exists(), reason="no measured profiles beside the project"
+)
 
 
-def points(profile: LatencyProfile) -> Measured:
-    rows = pd.read_csv(MEASUREMENTS).query(
-        "model == @profile.llm and hardware == @profile.gpu and tensor_parallel == @profile.tensor_parallel"
-        " and token_size == 128 and (tensor_parallel > 2 or batch_size < 64)"
-    )
-    return Measured(
-        *(rows[name].to_numpy(float) for name in ("prompt_size", "token_size", "batch_size")),
-        *(rows[name].to_numpy(float) / 1e3 for name in ("prompt_time", "token_time")),
-    )
+def floor_s(profile: LatencyProfile) -> float:
+    return kv_floor_s(catalogue.llms[profile.llm], catalogue.gpus[profile.gpu], profile.tensor_parallel)
 
 
-@needs_measurements
-@pytest.mark.parametrize("profile", measured_profiles, ids=lambda p: f"{p.llm}-{p.gpu}-{p.tensor_parallel}")
+@needs_profiles
+@pytest.mark.parametrize("profile", MEASURED, ids=lambda p: f"{p.llm}-{p.gpu}-{p.tensor_parallel}")
 def test_the_catalogue_is_what_the_measurements_give(profile: LatencyProfile) -> None:
-    measured = points(profile)
-    fitted = fit(measured)
+    points = measurements.splitwise_points(profile)
+    fitted = fit(points, floor_s(profile))
     for name in Fit._fields:
         np.testing.assert_allclose(getattr(fitted, name), getattr(profile, name), err_msg=name)
-    left_out = np.arange(measured.batch.size) % 5 == 4
-    trained = fit(Measured(*(column[~left_out] for column in measured)))
-    errors = relative_errors(trained, Measured(*(column[left_out] for column in measured)))
-    assert np.median(errors) == pytest.approx(profile.median_error_share, abs=1e-4)
-    assert np.median(errors) < 0.05
+    end_to_end = np.median(held_out_errors(points, floor_s(profile))[2])
+    assert end_to_end == pytest.approx(profile.median_error_share, abs=1e-4)
+    assert end_to_end < 0.05
 
 
 def test_what_nobody_measured_is_the_roofline() -> None:
-    estimated = [p for p in catalogue.latency if p.median_error_share is None]
-    assert estimated
-    for profile in estimated:
-        expected = roofline(catalogue.llms[profile.llm], catalogue.gpus[profile.gpu], profile.tensor_parallel)
+    assert len(MEASURED) + len(ESTIMATED) == len(catalogue.latency)
+    for profile in ESTIMATED:
+        llm, gpu = catalogue.llms[profile.llm], catalogue.gpus[profile.gpu]
+        expected = roofline(llm, gpu, profile.tensor_parallel, catalogue.efficiency)
         for name in Fit._fields:
             np.testing.assert_allclose(getattr(expected, name), getattr(profile, name), err_msg=name)
+
+
+@pytest.mark.parametrize("profile", catalogue.latency, ids=lambda p: f"{p.llm}-{p.gpu}-{p.tensor_parallel}")
+def test_reading_the_cache_is_neither_faster_than_the_memory_nor_absurdly_slow(
+    profile: LatencyProfile,
+) -> None:
+    assert 0.999 <= profile.decode_per_kv_token_s / floor_s(profile) <= KV_CEILING * 1.001
+
+
+@needs_profiles
+def test_the_efficiencies_are_what_the_measurements_give() -> None:
+    rows, closed = measurements.silicon(catalogue)
+    fitted = fit_efficiency(closed, (rows["llm"] + rows["gpu"]).tolist(), catalogue.efficiency.source)
+    for name in COEFFICIENTS:
+        assert getattr(fitted, name) == pytest.approx(getattr(catalogue.efficiency, name), rel=0.01), name
+    errors = np.abs(np.expm1(log_errors(closed, catalogue.efficiency)))
+    assert np.median(errors) < 0.13
+    bf16_8b = ((rows["llm"] == "Llama-3.1-8B") & (rows["gpu"] == "h100-80gb")).to_numpy()
+    assert np.median(errors[bf16_8b]) < 0.08
+    assert take(closed, bf16_8b).e2e_s.size == 177
+
+
+@needs_profiles
+def test_llama_8b_alone_on_a_gpu_is_foretold_on_engines_that_no_coefficient_was_fitted_to() -> None:
+    rows, closed = measurements.static_batches(catalogue)
+    foretold = measurements.static_e2e_s(closed, catalogue.efficiency)
+    rows["error"] = np.abs(foretold / closed.e2e_s - 1)
+    alone = rows[(rows["llm"] == "Meta-Llama-3-8B") & (rows["tp_size"] == 1)]
+    medians = alone.groupby(["gpu", "Framework"])["error"].median()
+    assert medians.loc[:, "TensorRT-LLM"].max() < 0.10
+    assert medians.loc[:, "vLLM"].max() < 0.16
 
 
 def test_the_kernel_tables_agree_with_the_profiles() -> None:
@@ -66,11 +109,119 @@ def test_the_kernel_tables_agree_with_the_profiles() -> None:
         np.testing.assert_allclose(kernel_s, step_s(profile, batch, 1000))
 
 
-def test_a_roofline_rises_with_work_and_falls_with_gpus() -> None:
-    llm, gpu = catalogue.llms["llama2-70b"], catalogue.gpus["h100-80gb"]
-    two, four = roofline(llm, gpu, 2), roofline(llm, gpu, 4)
+def estimate(llm: Llm, gpu: str = "h100-80gb", tensor_parallel: int = 4) -> Fit:
+    return roofline(llm, catalogue.gpus[gpu], tensor_parallel, catalogue.efficiency)
+
+
+def test_a_roofline_by_hand() -> None:
+    """An llm of 1e9 parameters on one GPU of 1e12 FLOP/s and 1e12 B/s, where everything is reached."""
+    llm = Llm(parameters_b=1.0, layers=10, kv_heads=5, head_dim=10, source="made up")
+    gpu = dataclasses.replace(catalogue.gpus["h100-80gb"], peak_tflops=1.0, bandwidth_tb_per_s=1.0)
+    all_of_it = Efficiency(1.0, 1.0, 1.0, 1.0, layer_s=1e-3, allreduce_s=1e-4, request_s=1e-6, source="")
+    alone, two = (roofline(llm, gpu, tensor_parallel, all_of_it) for tensor_parallel in (1, 2))
+    assert alone.prefill_s[0] == pytest.approx(10e-3 + 128 * 2e9 / 1e12)
+    assert alone.decode_s[0] == pytest.approx(10e-3 + 1e-6 + 2e9 / 1e12)
+    assert alone.decode_per_kv_token_s == pytest.approx(2 * 10 * 5 * 10 * 2 / 1e12)
+    assert two.decode_s[0] == pytest.approx(10 * 1.1e-3 + 1e-6 + 1e9 / 1e12)
+
+
+def test_a_roofline_rises_with_work_and_falls_with_gpus_and_bits() -> None:
+    llama = catalogue.llms["llama2-70b"]
+    two, four = estimate(llama, tensor_parallel=2), estimate(llama, tensor_parallel=4)
     assert list(two.prefill_s) == sorted(two.prefill_s)
     assert all(fast < slow for fast, slow in zip(four.decode_s, two.decode_s, strict=True))
+    half = estimate(dataclasses.replace(llama, weight_bits=8))
+    assert half.prefill_s[-1] == pytest.approx(four.prefill_s[-1] / 2, rel=0.01)
+    assert half.decode_s[0] < 0.7 * four.decode_s[0]
+    assert estimate(llama, "h200-141gb").decode_s[0] < four.decode_s[0]
+
+
+def test_a_mixture_reads_more_experts_with_every_token_up_to_all_of_them() -> None:
+    dense = Llm(235.1, MIXTURE.layers, MIXTURE.kv_heads, MIXTURE.head_dim, "made up")
+    sparse = estimate(MIXTURE)
+    rise = np.diff(sparse.decode_s) / np.diff(sparse.decode_batch)
+    assert (np.diff(rise) < 0).all()  # every further token finds fewer experts unread
+    assert sparse.decode_s[0] < 0.3 * estimate(dense).decode_s[0]
+    work = work_of(MIXTURE, catalogue.gpus["h100-80gb"], 1)
+    assert work.flops == 2 * 22.2e9
+    assert work.common_bytes + work.expert_bytes == pytest.approx(2 * 235.1e9)
+    assert work.common_bytes + work.expert_bytes * 8 / 128 == pytest.approx(2 * 22.2e9)
+    even = dataclasses.replace(catalogue.efficiency, expert_bandwidth_share=1.0)
+    all_read = roofline_prefill_s(work, 1000, even)
+    assert all_read == pytest.approx(
+        roofline_prefill_s(work_of(dense, catalogue.gpus["h100-80gb"], 1), 1, even)
+    )
+
+
+def test_efficiencies_come_back_from_what_they_foretell() -> None:
+    rng = np.random.default_rng(3)
+    llms, gpus = list(measurements.llms().values()), list(catalogue.gpus.values())
+    works = works_of([(llms[i % len(llms)], gpus[i % 3], 2 ** (i % 4)) for i in range(400)])
+    requests, inputs, outputs = (2.0 ** rng.integers(*powers, 400) for powers in ((0, 8), (7, 14), (7, 11)))
+    truth = dataclasses.replace(
+        catalogue.efficiency, bandwidth_share=0.7, expert_bandwidth_share=0.8, tensor_parallel_exponent=0.9
+    )
+    nothing_yet = Closed(works, requests, inputs, outputs, np.ones(400))
+    found = fit_efficiency(
+        nothing_yet._replace(e2e_s=predicted_e2e_s(nothing_yet, truth)), ["all"] * 400, "made up"
+    )
+    for name in COEFFICIENTS:
+        assert getattr(found, name) == pytest.approx(getattr(truth, name), rel=0.01), name
+
+
+def test_a_mixture_without_its_experts_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"experts_per_token; got .*Give all three or none"):
+        dataclasses.replace(MIXTURE, experts=None)
+
+
+def grid(noise: float = 0.0) -> Measured:
+    """A made-up engine: prefill 20 ms + 0.1 ms per token, f[B] = 30 ms + 0.5 ms B, g = 1e-7."""
+    prompt = np.array([128, 512, 512, 512, 512, 2048, 8192], float)
+    batch = np.array([1, 1, 2, 4, 8, 1, 1], float)
+    prompt, batch = (np.repeat(column, 5) for column in (prompt, batch))
+    output = np.full(prompt.size, 128.0)
+    wobble = 1 + noise * np.random.default_rng(0).normal(size=(2, prompt.size))
+    cache = batch * (prompt + output / 2)
+    prefill_s, step_s = 0.02 + 1e-4 * prompt * batch, 0.03 + 5e-4 * batch + 1e-7 * cache
+    return Measured(prompt, output, batch, prefill_s * wobble[0], step_s * wobble[1])
+
+
+def test_a_fit_recovers_an_engine_and_tells_its_error_at_settings_it_did_not_see() -> None:
+    exact = fit(grid(), floor_s=7e-8)
+    assert exact.decode_per_kv_token_s == pytest.approx(1e-7)
+    np.testing.assert_allclose(exact.decode_s, [0.0305, 0.031, 0.032, 0.034], rtol=1e-6)
+    assert relative_errors(exact, grid()).max() < 1e-5
+    assert held_out_errors(grid(), 7e-8).shape == (3, 20)  # of 7 settings the ends are kept
+    assert held_out_errors(grid(), 7e-8)[1].max() < 1e-5  # between knots a line is right
+    assert 0.001 < np.median(held_out_errors(grid(0.01), 7e-8)[2]) < 0.03
+
+
+@pytest.mark.parametrize(("floor", "g"), [(2e-7, 2e-7), (1e-8, KV_CEILING * 1e-8)])
+def test_a_slope_beyond_what_memory_can_do_is_bounded(floor: float, g: float) -> None:
+    bounded = fit(grid(), floor)
+    assert bounded.decode_per_kv_token_s == pytest.approx(g)
+    assert np.median(relative_errors(bounded, grid())[1]) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"token_s": np.where(np.arange(35) == 3, np.nan, 0.03)},
+            "point 3: token_s is nan, must be a positi",
+        ),
+        (
+            {"prompt_s": np.where(np.arange(35) == 7, -1.0, 0.1)},
+            r"point 7: prompt_s is -1\.0.*Measure it aga",
+        ),
+        ({"batch": np.full(35, 2.0)}, r"batches \[2\] lack 1: measure a request alone"),
+    ],
+)
+def test_measured_points_that_cannot_be_fitted_are_refused(
+    change: dict[str, np.ndarray], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        fit(grid()._replace(**change), floor_s=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -78,10 +229,21 @@ def test_a_roofline_rises_with_work_and_falls_with_gpus() -> None:
     [
         ({"prefill_s": (0.1, 0.2)}, "9 prefill knots but 2 seconds"),
         ({"decode_batch": (4, 2, 1, 8, 16, 32, 64)}, "decode knots .* must rise"),
+        ({"decode_batch": (2, 3, 4, 8, 16, 32, 64)}, "lack a batch of 1.*Measure a request alone"),
         ({"decode_s": (0.1, 0.1, 0.1, float("nan"), 0.1, 0.1, 0.1)}, "must be positive numbers"),
         ({"decode_per_kv_token_s": -1.0}, "must be >= 0"),
+        ({"decode_per_kv_token_s": float("nan")}, "must be >= 0"),
+        ({"decode_s": (48.4, 49.5, 50.1, 51.1, 53.6, 58.0, 81.8)}, r"at most 1 s\. Are these milliseconds"),
+        ({"decode_per_kv_token_s": 0.4}, r"at most 0\.001 s"),
     ],
 )
 def test_a_torn_profile_is_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         tables([dataclasses.replace(catalogue.latency[0], **change)], max_batch=8)
+
+
+def test_a_batch_far_beyond_what_a_profile_knows_is_refused() -> None:
+    profile = catalogue.latency[0]
+    tables([profile], max_batch=2 * profile.decode_batch[-1])
+    with pytest.raises(ValueError, match=r"up to a batch of 64, max_batch is 129.*Lower \[fleet\] max_batch"):
+        tables([profile], max_batch=129)

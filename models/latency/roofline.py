@@ -1,0 +1,107 @@
+"""Profiles estimated for what nobody measured: FLOPs, bytes and architecture, with fitted efficiencies.
+
+    prefill(t) = overhead + max(read(t)/bandwidth, t*flops/compute)
+    f[B]       = overhead + B*request_s + max(read(B)/bandwidth, B*flops/compute)
+    g          = KV bytes per token / bandwidth
+
+    overhead   = layers*(layer_s + allreduce_s*log2(tp))
+    bandwidth  = tp * peak * bandwidth_share
+    compute    = tp^tensor_parallel_exponent * peak * flops_share, twice that at 8 or 4 bits
+    read(n)    = bytes of the weights that n tokens touch: all of a dense llm; of a mixture of experts what
+                 every token uses, and the experts that n tokens choose, experts*(1 - (1 - k/experts)^n) of
+                 them in the mean, read at expert_bandwidth_share of the rest's speed
+
+The seven coefficients stand in data/catalogue/roofline.toml with their source (models/latency/silicon.py).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from models.catalogue import Efficiency, Gpu, Llm
+from models.latency.measured import Fit, kv_floor_s
+from models.latency.tables import Floats
+
+PREFILL_KNOTS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
+DECODE_KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+FULL_BITS = 16  # GPUs compute twice as fast below
+
+
+class Work(NamedTuple):
+    """What deployments have to do and at what peak: numbers of one, or arrays of shape (deployments,)."""
+
+    common_bytes: npt.ArrayLike  # weights that every token uses
+    expert_bytes: npt.ArrayLike  # weights of all experts
+    expert_share: npt.ArrayLike  # of the experts that one token uses; 1 where there are none
+    flops: npt.ArrayLike  # per token
+    kv_floor_s: npt.ArrayLike  # per cached token at peak bandwidth
+    layers: npt.ArrayLike
+    tensor_parallel: npt.ArrayLike
+    peak_flops: npt.ArrayLike  # of one GPU, per second
+    peak_bytes: npt.ArrayLike  # of one GPU, per second
+
+
+def work_of(llm: Llm, gpu: Gpu, tensor_parallel: int) -> Work:
+    """The work of one deployment."""
+    active_b = llm.active_parameters_b or llm.parameters_b
+    share = llm.experts_per_token / llm.experts if llm.experts and llm.experts_per_token else 1.0
+    expert_b = (llm.parameters_b - active_b) / (1 - share) if share < 1 else 0.0
+    byte_count = 1e9 * llm.weight_bits / 8
+    return Work(
+        common_bytes=(llm.parameters_b - expert_b) * byte_count,
+        expert_bytes=expert_b * byte_count,
+        expert_share=share,
+        flops=2 * active_b * 1e9,
+        kv_floor_s=kv_floor_s(llm, gpu, tensor_parallel),
+        layers=llm.layers,
+        tensor_parallel=tensor_parallel,
+        peak_flops=gpu.peak_tflops * 1e12 * (1 if llm.weight_bits >= FULL_BITS else 2),
+        peak_bytes=gpu.bandwidth_tb_per_s * 1e12,
+    )
+
+
+def prefill_s(work: Work, tokens: npt.ArrayLike, efficiency: Efficiency) -> Floats:
+    """Seconds of a prefill of `tokens` prompt tokens."""
+    return overhead_s(work, efficiency) + pass_s(work, tokens, efficiency)
+
+
+def decode_s(work: Work, batch: npt.ArrayLike, efficiency: Efficiency) -> Floats:
+    """f[B]: seconds of a decode step of `batch` requests without their cache."""
+    requests_s = np.asarray(batch) * efficiency.request_s
+    return overhead_s(work, efficiency) + requests_s + pass_s(work, batch, efficiency)
+
+
+def kv_token_s(work: Work, efficiency: Efficiency) -> Floats:
+    """g: seconds that one cached token adds to a decode step."""
+    return np.asarray(work.kv_floor_s) / efficiency.bandwidth_share
+
+
+def overhead_s(work: Work, efficiency: Efficiency) -> Floats:
+    """Seconds of a forward pass whatever it carries: launches, and latency between the GPUs."""
+    between_gpus_s = efficiency.allreduce_s * np.log2(work.tensor_parallel)
+    return np.asarray(work.layers) * (efficiency.layer_s + between_gpus_s)
+
+
+def pass_s(work: Work, tokens: npt.ArrayLike, efficiency: Efficiency) -> Floats:
+    """Seconds of a forward pass over `tokens` tokens: reading the weights or computing, what takes longer."""
+    tokens, gpus = np.asarray(tokens, dtype=np.float64), np.asarray(work.tensor_parallel, dtype=np.float64)
+    touched_share = 1 - (1 - np.asarray(work.expert_share)) ** tokens
+    read_bytes = np.asarray(work.common_bytes) + np.asarray(work.expert_bytes) * touched_share / (
+        efficiency.expert_bandwidth_share
+    )
+    read_s = read_bytes / (gpus * np.asarray(work.peak_bytes) * efficiency.bandwidth_share)
+    speed = gpus**efficiency.tensor_parallel_exponent * np.asarray(work.peak_flops) * efficiency.flops_share
+    return np.maximum(read_s, tokens * np.asarray(work.flops) / speed)
+
+
+def roofline(llm: Llm, gpu: Gpu, tensor_parallel: int, efficiency: Efficiency) -> Fit:
+    """The estimated knots of one deployment."""
+    work = work_of(llm, gpu, tensor_parallel)
+    return Fit(
+        PREFILL_KNOTS,
+        tuple(float(s) for s in prefill_s(work, PREFILL_KNOTS, efficiency).round(6)),
+        DECODE_KNOTS,
+        tuple(float(s) for s in decode_s(work, DECODE_KNOTS, efficiency).round(6)),
+        float(f"{kv_token_s(work, efficiency):.3e}"),
+    )

@@ -1,0 +1,96 @@
+"""The roofline's efficiencies, fitted to measurements of many llms and GPUs at a constant concurrency.
+
+Such a benchmark keeps c requests of isl input and osl output tokens on an engine that computes prompts and
+decode in one pass. A pass with a prompt takes what the prompt takes or what decode takes, whichever is
+longer; so between its arrival and its last token a request sees
+
+    e2e = prefill(isl) + (osl - 1)*(f[c] + g*c*(isl + osl/2)) + (c - 1)*max(0, prefill(isl) - f[c])
+
+How the benchmark lets its requests in decides how that divides into TTFT and the rest, so only the sum is
+fitted.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from models.catalogue import Efficiency, Gpu, Llm
+from models.latency.roofline import Work, decode_s, kv_token_s, prefill_s, work_of
+from models.latency.tables import Floats
+
+COEFFICIENTS = {  # where the search starts, and what is possible at all
+    "flops_share": (0.5, 0.1, 0.95),
+    "bandwidth_share": (0.8, 0.2, 0.95),
+    "expert_bandwidth_share": (0.7, 0.1, 1.0),
+    "tensor_parallel_exponent": (0.8, 0.3, 1.0),
+    "layer_s": (3e-5, 1e-6, 1e-3),
+    "allreduce_s": (1e-5, 1e-7, 1e-3),
+    "request_s": (2e-5, 1e-7, 1e-3),
+}
+ROBUST_SHARE = 0.1  # errors above it count less than their square
+
+
+class Closed(NamedTuple):
+    """Measurements at a constant concurrency, each of shape (rows,)."""
+
+    work: Work
+    requests: Floats  # at any time
+    input_tokens: Floats
+    output_tokens: Floats
+    e2e_s: Floats
+
+
+def stack(works: Sequence[Work]) -> Work:
+    """Works of single deployments as one of arrays."""
+    return Work(*(np.array(column, dtype=np.float64) for column in zip(*works, strict=True)))
+
+
+def works_of(deployments: Sequence[tuple[Llm, Gpu, int]]) -> Work:
+    """The work of each row's (llm, gpu, tensor-parallel degree)."""
+    return stack([work_of(*deployment) for deployment in deployments])
+
+
+def take(closed: Closed, rows: npt.NDArray[np.bool_]) -> Closed:
+    """Some of the rows."""
+    work = Work(*(np.asarray(column)[rows] for column in closed.work))
+    return Closed(work, *(column[rows] for column in closed[1:]))
+
+
+def predicted_e2e_s(closed: Closed, efficiency: Efficiency) -> Floats:
+    """End-to-end seconds of a request, shape (rows,)."""
+    work, c = closed.work, closed.requests
+    prefill = prefill_s(work, closed.input_tokens, efficiency)
+    decode = decode_s(work, c, efficiency)
+    cache_s = kv_token_s(work, efficiency) * c * (closed.input_tokens + closed.output_tokens / 2)
+    others_s = (c - 1) * np.maximum(prefill - decode, 0.0)
+    return prefill + (closed.output_tokens - 1) * (decode + cache_s) + others_s
+
+
+def log_errors(closed: Closed, efficiency: Efficiency) -> Floats:
+    """log(predicted / measured) end-to-end seconds, shape (rows,)."""
+    return np.log(predicted_e2e_s(closed, efficiency) / closed.e2e_s)
+
+
+def fit_efficiency(closed: Closed, groups: Sequence[str], source: str) -> Efficiency:
+    """Robust least squares of the logarithms; every group of rows weighs the same, whatever its size."""
+    from scipy.optimize import least_squares
+
+    start, low, high = np.log(np.array(list(COEFFICIENTS.values()))).T
+    _, group, sizes = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
+    weight = 1 / np.sqrt(sizes[group])
+    weight /= weight.mean()
+
+    def efficiency(logs: Floats) -> Efficiency:
+        return Efficiency(**dict(zip(COEFFICIENTS, np.exp(logs).tolist(), strict=True)), source=source)
+
+    found = least_squares(
+        lambda logs: weight * log_errors(closed, efficiency(logs)),
+        start,
+        bounds=(low, high),
+        loss="soft_l1",
+        f_scale=ROBUST_SHARE,
+    )
+    rounded = {name: float(f"{value:.4g}") for name, value in zip(COEFFICIENTS, np.exp(found.x), strict=True)}
+    return Efficiency(**rounded, source=source)

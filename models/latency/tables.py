@@ -1,0 +1,122 @@
+"""Profiles as arrays for the replay, and the rules that a profile obeys.
+
+A profile holds knots, linear between them and continued with the last slope beyond:
+
+    prefill_s(tokens)           tokens = prompt tokens of all requests in the prefill batch
+    step_s(B, kv) = f[B] + g*kv  B = requests in the decode batch, kv = tokens in the KV cache
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from models.catalogue import LatencyProfile
+
+Floats = npt.NDArray[np.float64]
+
+REACH = 2  # a decode batch may be so many times the largest one that a profile knows
+SLOWEST_STEP_S = 1.0  # of one request without cache; more is a unit other than seconds
+SLOWEST_KV_TOKEN_S = 1e-3
+
+
+class LatencyTables(NamedTuple):
+    """Latency of L deployments, laid out for the replay kernel."""
+
+    prefill_tokens: Floats  # (L, K) knots, ascending; the first is 0
+    prefill_s: Floats  # (L, K) seconds at the knots
+    prefill_slope: Floats  # (L, K) seconds per token from each knot on
+    decode_s: Floats  # (L, max_batch + 1) f[B]; column 0 is unused
+    decode_kv_s: Floats  # (L, max_batch + 1) g[B], seconds per cached token
+
+
+def tables(profiles: list[LatencyProfile], max_batch: int) -> LatencyTables:
+    """Lay `profiles` out as arrays, one row each, for batches of up to `max_batch` requests.
+
+    Raises ValueError where a profile breaks a rule, or knows no batch near `max_batch`.
+    """
+    knots = 1 + max(len(p.prefill_tokens) for p in profiles)
+    rows = len(profiles)
+    x, y, slope = (np.zeros((rows, knots)) for _ in range(3))
+    decode_s, decode_kv_s = np.zeros((rows, max_batch + 1)), np.zeros((rows, max_batch + 1))
+    batch = np.arange(max_batch + 1)
+    for row, profile in enumerate(profiles):
+        check(profile)
+        check_reach(profile, max_batch)
+        n = len(profile.prefill_tokens)
+        x[row, 1 : n + 1], y[row, 1 : n + 1] = profile.prefill_tokens, profile.prefill_s
+        y[row, 0] = profile.prefill_s[0]  # a tiny prompt costs as much as the smallest one measured
+        slope[row, :n] = np.diff(y[row, : n + 1]) / np.diff(x[row, : n + 1])
+        slope[row, n] = slope[row, n - 1]
+        x[row, n + 1 :] = np.inf  # a shorter profile's unused knots are never reached
+        decode_s[row] = interpolate(batch, profile.decode_batch, profile.decode_s)
+        decode_kv_s[row] = profile.decode_per_kv_token_s
+    return LatencyTables(x, y, slope, decode_s, decode_kv_s)
+
+
+def check(profile: LatencyProfile) -> None:
+    """Refuse a profile whose knots are torn, or whose figures cannot be seconds."""
+    name = name_of(profile)
+    for what, x, y in (
+        ("prefill", profile.prefill_tokens, profile.prefill_s),
+        ("decode", profile.decode_batch, profile.decode_s),
+    ):
+        if len(x) != len(y) or len(x) < 2:
+            raise ValueError(
+                f"{name}: {len(x)} {what} knots but {len(y)} seconds; give at least two of each."
+            )
+        if list(x) != sorted(set(x)) or x[0] < 1:
+            raise ValueError(f"{name}: {what} knots {list(x)} must rise from 1 or more. Sort them.")
+        if not all(np.isfinite(y)) or min(y) <= 0:
+            raise ValueError(
+                f"{name}: {what} seconds {list(y)} must be positive numbers. Measure them again."
+            )
+    if profile.decode_batch[0] != 1:
+        raise ValueError(
+            f"{name}: decode knots {list(profile.decode_batch)} lack a batch of 1, from which they must "
+            "begin. Measure a request alone."
+        )
+    g = profile.decode_per_kv_token_s
+    if not g >= 0:
+        raise ValueError(f"{name}: decode_per_kv_token_s is {g}, must be >= 0. Fit it with that bound.")
+    for what, seconds, limit in (
+        ("a decode step of one request", profile.decode_s[0], SLOWEST_STEP_S),
+        ("decode_per_kv_token_s", g, SLOWEST_KV_TOKEN_S),
+    ):
+        if seconds > limit:
+            raise ValueError(
+                f"{name}: {what} is {seconds}, must be at most {limit:g} s. Are these milliseconds? Divide."
+            )
+
+
+def check_reach(profile: LatencyProfile, max_batch: int) -> None:
+    """Refuse to continue a profile's decode knots far beyond the largest batch that it knows."""
+    largest = profile.decode_batch[-1]
+    if max_batch > REACH * largest:
+        raise ValueError(
+            f"{name_of(profile)}: decode steps are known up to a batch of {largest}, max_batch is "
+            f"{max_batch}, must be at most {REACH} times that. Lower [fleet] max_batch, or measure more."
+        )
+
+
+def name_of(profile: LatencyProfile) -> str:
+    """The deployment, as messages name it."""
+    return f"Latency profile of {profile.llm} on {profile.tensor_parallel} x {profile.gpu}"
+
+
+def interpolate(at: npt.ArrayLike, x: npt.ArrayLike, y: npt.ArrayLike) -> Floats:
+    """Linear between the knots (x, y), flat before the first, continued with the last slope beyond."""
+    at, x, y = (np.asarray(values, dtype=np.float64) for values in (at, x, y))
+    last_slope = (y[-1] - y[-2]) / (x[-1] - x[-2])
+    return np.interp(at, x, y) + np.maximum(at - x[-1], 0.0) * last_slope
+
+
+def prefill_s(profile: LatencyProfile, tokens: npt.ArrayLike) -> Floats:
+    """Seconds that a prefill of `tokens` prompt tokens takes."""
+    return interpolate(tokens, profile.prefill_tokens, profile.prefill_s)
+
+
+def step_s(profile: LatencyProfile, batch: npt.ArrayLike, kv_tokens: npt.ArrayLike) -> Floats:
+    """Seconds of one decode step of `batch` requests that hold `kv_tokens` of cache together."""
+    without_kv = interpolate(batch, profile.decode_batch, profile.decode_s)
+    return without_kv + profile.decode_per_kv_token_s * np.asarray(kv_tokens, dtype=np.float64)

@@ -1,0 +1,118 @@
+"""What others measured, read from the shared data beside the project, as the latency models take it."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from models.catalogue import Catalogue, Efficiency, Gpu, LatencyProfile, Llm
+from models.latency.measured import Measured
+from models.latency.roofline import Work, decode_s, kv_token_s, prefill_s
+from models.latency.silicon import Closed, works_of
+from models.reading import build, read_toml
+
+PROFILES = Path(__file__).parents[2] / "shared" / "data" / "profiles"
+SPLITWISE = PROFILES / "splitwise_perf_model.csv"
+SILICON = PROFILES / "aiconfigurator_silicon_sample.csv.gz"
+STATIC = PROFILES / "argonne_llm_inference_bench_All_results.csv.gz"
+SILICON_GPUS = {"h100_sxm": "h100-80gb", "h200_sxm": "h200-141gb", "b200_sxm": "b200-180gb"}
+WEIGHT_BITS = {"bf16": 16, "fp8": 8, "fp4": 4}
+KV_MEMORY_SHARE = 0.9
+# Argonne's A100 has 40 GB: Llama-2-7b takes twice as long from the batch on whose cache exceeds that.
+A100_40GB = {"memory_gib": 40.0, "bandwidth_tb_per_s": 1.555}
+
+
+def llms() -> dict[str, Llm]:
+    """The architectures of the llms that were measured."""
+    path = Path(__file__).with_name("measured_llms.toml")
+    return {name: build(Llm, value, f"{path.name} [{name}]") for name, value in read_toml(path).items()}
+
+
+def splitwise_points(profile: LatencyProfile) -> Measured:
+    """The grid of one deployment; batches of 64 on two GPUs ran out of memory and are not whole."""
+    rows = pd.read_csv(SPLITWISE).query(
+        "model == @profile.llm and hardware == @profile.gpu and tensor_parallel == @profile.tensor_parallel"
+        " and token_size == 128 and (tensor_parallel > 2 or batch_size < 64)"
+    )
+    return Measured(
+        *(rows[name].to_numpy(float) for name in ("prompt_size", "token_size", "batch_size")),
+        *(rows[name].to_numpy(float) / 1e3 for name in ("prompt_time", "token_time")),
+    )
+
+
+def silicon(catalogue: Catalogue) -> tuple[pd.DataFrame, Closed]:
+    """Aggregated serving at constant concurrency: the rows (llm, gpu, backend), and what was measured.
+
+    Kept are llms with ordinary attention, on GPUs of the catalogue, without data-parallel attention or
+    pipelines, and only where everyone's cache fits.
+    """
+    rows = pd.read_csv(SILICON)
+    rows["llm"] = rows["model_path"].str.split("/").str[-1].str.replace(r"-Instruct|-FP8", "", regex=True)
+    rows["gpu"] = rows["system"].map(SILICON_GPUS)
+    bits = rows["precision"].map(WEIGHT_BITS).fillna(16).astype(int)
+    rows["weight_bits"] = bits.where(rows["llm"] != "gpt-oss-120b", 4)  # published in 4 bits
+    rows["requests"] = rows["silicon_data_source"].str.extract(r"silicon_concurrency=(\d+)")[0].astype(float)
+    rows["requests"] = rows["requests"].fillna(rows["batch_size"])
+    known = llms()
+    rows = rows[(rows["mode"] == "agg") & rows["llm"].isin(known) & rows["gpu"].notna()]
+    rows = rows[(rows["pp_size"] == 1) & ~(rows["attention_dp_size"] > 1)]
+    rows = rows.dropna(subset=["silicon_ttft_ms", "silicon_tpot_ms"])
+    served = [
+        (dataclasses.replace(known[llm], weight_bits=bits), catalogue.gpus[gpu], int(tensor_parallel))
+        for llm, bits, gpu, tensor_parallel in zip(
+            rows["llm"], rows["weight_bits"], rows["gpu"], rows["tp_size"], strict=True
+        )
+    ]
+    rows, works = where_they_fit(rows, served, rows["requests"] * (rows["isl"] + rows["osl"]))
+    e2e_s = (rows["silicon_ttft_ms"] + (rows["osl"] - 1) * rows["silicon_tpot_ms"]) / 1e3
+    columns = (column.to_numpy(float) for column in (rows["requests"], rows["isl"], rows["osl"], e2e_s))
+    return rows, Closed(works, *columns)
+
+
+def where_they_fit(
+    rows: pd.DataFrame, served: list[tuple[Llm, Gpu, int]], kv_tokens: pd.Series
+) -> tuple[pd.DataFrame, Work]:
+    """The rows whose cached tokens all fit beside the weights, and the work of their deployments."""
+    fits = np.array([kv_room(*deployment) for deployment in served]) > kv_tokens
+    kept = [deployment for deployment, fit in zip(served, fits, strict=True) if fit]
+    return rows[fits].reset_index(drop=True), works_of(kept)
+
+
+def kv_room(llm: Llm, gpu: Gpu, tensor_parallel: int) -> float:
+    """KV tokens that fit beside the weights."""
+    room_bytes = tensor_parallel * gpu.memory_gib * 2**30 * KV_MEMORY_SHARE - llm.weight_bytes
+    return room_bytes / llm.kv_bytes_per_token
+
+
+def static_batches(catalogue: Catalogue) -> tuple[pd.DataFrame, Closed]:
+    """Whole batches, prefilled together and decoded to their end: the rows and what was measured.
+
+    16 bits, outputs as long as prompts, only where the whole batch's cache fits; no coefficient was fitted
+    to them.
+    """
+    rows = pd.read_csv(STATIC)
+    rows["llm"] = rows["Model"].str.split("/").str[-1]
+    rows["gpu"] = rows["Hardware"].map({"Nvidia A100 GPU": "a100-40gb", "Nvidia H100 GPU": "h100-80gb"})
+    numbers = {"Num of Hardware": "tp_size", "Input Output Length": "tokens", "Batch Size": "requests"}
+    for column, name in (*numbers.items(), ("Latency", "e2e_s")):
+        rows[name] = pd.to_numeric(rows[column], errors="coerce")
+    known = llms()
+    rows = rows[rows["Framework"].isin(["TensorRT-LLM", "vLLM"]) & rows["llm"].isin(known)]
+    rows = rows.dropna(subset=["gpu", "e2e_s"]).query("e2e_s > 0")
+    gpus = {**catalogue.gpus, "a100-40gb": dataclasses.replace(catalogue.gpus["a100-80gb"], **A100_40GB)}
+    served = [
+        (known[llm], gpus[gpu], int(tensor_parallel))
+        for llm, gpu, tensor_parallel in zip(rows["llm"], rows["gpu"], rows["tp_size"], strict=True)
+    ]
+    rows, works = where_they_fit(rows, served, rows["requests"] * 2 * rows["tokens"])
+    columns = (rows[name].to_numpy(float) for name in ("requests", "tokens", "tokens", "e2e_s"))
+    return rows, Closed(works, *columns)
+
+
+def static_e2e_s(closed: Closed, efficiency: Efficiency) -> np.ndarray:
+    """Seconds of a whole batch by the roofline: one prefill of all prompts, then every step."""
+    work, batch = closed.work, closed.requests
+    cache = batch * (closed.input_tokens + closed.output_tokens / 2)
+    step_s = decode_s(work, batch, efficiency) + kv_token_s(work, efficiency) * cache
+    return prefill_s(work, batch * closed.input_tokens, efficiency) + (closed.output_tokens - 1) * step_s
