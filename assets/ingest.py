@@ -20,6 +20,7 @@ from assets.warehouse import ROOT, Connection, Lake, one_line_errors
 from models.catalogue import Catalogue
 
 LANDING = ROOT / "data" / "landing"
+STAGING = ("mapping", "tiers", "staged", "patterns", "duplicates")
 NO_TRACES = {".toml", ".md", ".part", ".tmp"}  # mapping files, notes, files that are still being copied
 
 
@@ -63,7 +64,7 @@ def ingest(path: Path, lake: Lake, catalogue: Catalogue) -> IngestReport:
         **mapping.variables(),
         "file": path.name,
         "format": landed.format,
-        "sha256": fingerprint(path, mapping, catalogue),
+        "sha256": fingerprint(landed, mapping, catalogue),
         "regions": list(catalogue.regions),
         "llms": list(catalogue.llms),
         "tiers": list(catalogue.tiers),
@@ -97,10 +98,12 @@ def refuse_twin(lake: Lake, trace: str, file: str, sha256: Any) -> None:
         )
 
 
-def fingerprint(path: Path, mapping: TraceMapping, catalogue: Catalogue) -> str:
-    """SHA-256 of all that the result depends on: the file's bytes, the mapping, the catalogue's names."""
-    with path.open("rb") as opened:
+def fingerprint(landed: LandedFile, mapping: TraceMapping, catalogue: Catalogue) -> str:
+    """SHA-256 of all that the result depends on: the file's bytes, its reader, the mapping, the catalogue."""
+    with landed.path.open("rb") as opened:
         digest = hashlib.file_digest(opened, "sha256")
+    for text in (landed.source.text, *(read_sql(f"staging/{name}.sql").text for name in STAGING)):
+        digest.update(text.encode())
     deadlines = {name: tier.deadline_s for name, tier in catalogue.tiers.items()}
     digest.update(repr((mapping, list(catalogue.regions), list(catalogue.llms), deadlines)).encode())
     return digest.hexdigest()
@@ -110,12 +113,15 @@ def stage(con: Connection, landed: LandedFile, variables: Mapping[str, Any]) -> 
     """Read the file once, into the table `staged`: canonical rows, each with what speaks against it."""
     for name, value in variables.items():
         con.execute(f"set variable {name} = $value", {"value": value})
-    con.execute(read_sql("staging/mapping.sql").text)
+    for macros in ("staging/mapping.sql", "staging/tiers.sql"):
+        con.execute(read_sql(macros).text)
     con.execute(f"create temp view source as {rows_query(landed)}")
-    with one_line_errors(f"Reading {landed.path.name} as {landed.format}", COPY_AGAIN, IngestError):
+    with one_line_errors(f"Preparing sql/sources/{landed.source.name}", "Mend that file.", IngestError):
         con.execute(f"create temp view parsed as {landed.source.text}")
+    with one_line_errors(f"Reading {landed.path.name} as {landed.format}", COPY_AGAIN, IngestError):
         con.execute(f"create table staged as {read_sql('staging/staged.sql').text}")
-    con.execute(read_sql("staging/duplicates.sql").text)
+    for update in ("staging/patterns.sql", "staging/duplicates.sql"):
+        con.execute(read_sql(update).text)
     if con.execute("select count(*) from staged").fetchall() == [(0,)]:
         raise IngestError(f"{landed.path.name} ({landed.format}) has no row. {COPY_AGAIN}")
 

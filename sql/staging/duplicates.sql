@@ -1,4 +1,5 @@
 -- Of requests with the same id the first stays; the trace's other files are older than the file that lands.
+-- A place is the row, then the part of it, in one number: 2^20 parts to a row.
 -- reads: staged, requests
 update staged
 set reason = 'its request_id is already in the trace, from ' || other.source
@@ -14,7 +15,7 @@ set reason = 'its request_id is used by an earlier row'
 from (
     select
         request_id,
-        min(row) as first_row
+        min((row << 20) + part) as first_place
     from staged
     where reason is null
     group by request_id
@@ -22,5 +23,5 @@ from (
 ) as repeated
 where
     staged.request_id = repeated.request_id
-    and staged.row > repeated.first_row
+    and (staged.row << 20) + staged.part > repeated.first_place
     and staged.reason is null;

@@ -5,7 +5,7 @@
 with ordered as (
     select
         *,
-        lag(arrived_at) over (partition by reason is null order by row) as before
+        lag(arrived_at) over (partition by reason is null order by row, part) as before
     from staged
 ),
 
