@@ -37,6 +37,8 @@ class IngestReport:
     rows_out_of_order: int  # kept rows earlier than the row before them; they were sorted
     first_at: datetime | None
     last_at: datetime | None
+    largest_step_back_s: float | None
+    clock: str | None  # what the source's timestamps mean
     days: tuple[date, ...]
     reasons: Mapping[str, int]  # of the quarantined rows, the most frequent first
     is_new: bool  # False: ingested before with the same content, mapping and catalogue; nothing was done
@@ -64,6 +66,7 @@ def ingest(path: Path, lake: Lake, catalogue: Catalogue) -> IngestReport:
         **mapping.variables(),
         "file": path.name,
         "format": landed.format,
+        "clock": landed.source.fields.get("clock"),
         "sha256": fingerprint(landed, mapping, catalogue),
         "regions": list(catalogue.regions),
         "llms": list(catalogue.llms),

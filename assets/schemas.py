@@ -9,6 +9,8 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "requests": ("trace", "day"),
     "quarantine": ("trace",),
     "ingests": ("trace",),
+    "silences": ("trace",),
+    "quality": ("trace",),
     "demand": ("trace", "day"),
     "forecasts": ("trace", "day"),
     "plans": ("trace", "day"),
@@ -42,7 +44,10 @@ REQUEST_SCHEMA = pa.schema(
         **_OPTIONAL,
     }
 )
-OPTIONAL: Mapping[str, frozenset[str]] = {"requests": frozenset(_OPTIONAL)}  # filled with null on write
+OPTIONAL: Mapping[str, frozenset[str]] = {  # null in older files, and where a writer leaves them out
+    "requests": frozenset(_OPTIONAL),
+    "ingests": frozenset(("largest_step_back_s", "clock")),
+}
 SCHEMAS: Mapping[str, pa.Schema] = {
     "requests": REQUEST_SCHEMA,
     "quarantine": pa.schema({"file": _TEXT, "row": _COUNT, "reason": _TEXT, "raw": _TEXT}),
@@ -51,6 +56,23 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             **dict.fromkeys(("file", "format", "sha256"), _TEXT),
             **dict.fromkeys(("rows_in", "rows_kept", "rows_quarantined", "rows_out_of_order"), _COUNT),
             **dict.fromkeys(("first_at", "last_at"), TIMESTAMP),
+            "largest_step_back_s": pa.float64(),
+            "clock": _TEXT,
+        }
+    ),
+    "silences": pa.schema(
+        {
+            **dict.fromkeys(("silence_start", "silence_end"), TIMESTAMP),
+            "slots": _COUNT,
+            "expected_requests": pa.float64(),
+        }
+    ),
+    "quality": pa.schema(
+        {
+            **dict.fromkeys(("file", "aspect"), _TEXT),
+            "rows": _COUNT,
+            "share": pa.float64(),
+            **dict.fromkeys(("detail", "verdict"), _TEXT),
         }
     ),
     "demand": pa.schema(
