@@ -52,32 +52,32 @@ class Content(NamedTuple):
 
 
 def recognise(path: Path) -> LandedFile:
-    """Find the format whose columns the file has, or say what it has and which formats there are."""
+    """Find the format most of whose columns the file has, or say what it has and which formats there are."""
     content = look_into(path)
     formats = [read_sql(file) for file in sorted((SQL / "sources").glob("*.sql"))]
-    alike = [f for f in formats if f.fields["format"] == content.container]
     has = ", ".join(content.columns[:12]) or "no columns"
-    for source in sorted(alike, key=lambda f: (len(_lacking(f, content)), -len(f.listed("recognised by")))):
-        lacking = _lacking(source, content)
-        if not lacking:
-            return LandedFile(path, source, *content[1:])
-        if len(lacking) < len(source.listed("recognised by")):
-            raise IngestError(
-                f"{path.name} looks like {source.name.removesuffix('.sql')} but lacks the columns "
-                f"{', '.join(lacking)}; it has {has}. Add them, or describe the file in sql/sources/NAME.sql."
-            )
-    known = "; ".join(
-        f"{f.name.removesuffix('.sql')} ({f.fields['format']} with {f.fields['recognised by']})"
-        for f in formats
-    )
-    raise IngestError(
-        f"{path.name} is no trace format known here: {content.container} with {has}. Known: {known}. "
-        "Bring it to one of these, or describe it in sql/sources/NAME.sql."
-    )
+    alike = [f for f in formats if f.fields["format"] == content.container and _shared(f, content)]
+    if not alike:
+        known = "; ".join(
+            f"{f.name.removesuffix('.sql')} ({f.fields['format']} with {f.fields['recognised by']})"
+            for f in formats
+        )
+        raise IngestError(
+            f"{path.name} is no trace format known here: {content.container} with {has}. Known: {known}. "
+            "Bring it to one of these, or describe it in sql/sources/NAME.sql."
+        )
+    source = max(alike, key=lambda f: (_shared(f, content), -len(f.listed("recognised by"))))
+    lacking = [column for column in source.listed("recognised by") if column not in content.columns]
+    if lacking:
+        raise IngestError(
+            f"{path.name} looks like {source.name.removesuffix('.sql')} but lacks the columns "
+            f"{', '.join(lacking)}; it has {has}. Add them, or describe the file in sql/sources/NAME.sql."
+        )
+    return LandedFile(path, source, *content[1:])
 
 
-def _lacking(source: SqlFile, content: Content) -> list[str]:
-    return [column for column in source.listed("recognised by") if column not in content.columns]
+def _shared(source: SqlFile, content: Content) -> int:
+    return len(set(source.listed("recognised by")) & set(content.columns))
 
 
 def look_into(path: Path) -> Content:

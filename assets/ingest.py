@@ -73,9 +73,8 @@ def ingest(path: Path, lake: Lake, catalogue: Catalogue) -> IngestReport:
         "tiers": list(catalogue.tiers),
         "deadlines_s": [tier.deadline_s for tier in catalogue.tiers.values()],
     }
-    if _ingested_sha256(lake, mapping.trace, path.name) == variables["sha256"]:
+    if is_known(lake, mapping.trace, path.name, variables["sha256"]):
         return report(lake, mapping.trace, path.name, is_new=False)
-    refuse_twin(lake, mapping.trace, path.name, variables["sha256"])
     with (
         one_line_errors(f"Ingesting {path.name}"),
         lake.scratch() as folder,
@@ -90,15 +89,16 @@ def ingest(path: Path, lake: Lake, catalogue: Catalogue) -> IngestReport:
     return report(lake, mapping.trace, path.name, is_new=True)
 
 
-def refuse_twin(lake: Lake, trace: str, file: str, sha256: Any) -> None:
-    """The same content under another name would count every request twice."""
-    query = "select file from ingests where trace = $trace and sha256 = $sha256 and file <> $file"
-    twins = lake.sql(query, trace=trace, sha256=sha256, file=file).to_pylist()
-    if twins:
+def is_known(lake: Lake, trace: str, file: str, sha256: Any) -> bool:
+    """Whether the file landed before as it is; the same content under another name is refused."""
+    query = "select file from ingests where trace = $trace and sha256 = $sha256"
+    files = lake.sql(query, trace=trace, sha256=sha256)["file"].to_pylist()
+    if files and file not in files:
         raise IngestError(
-            f"{file} has the same content as {twins[0]['file']}, which is in the trace {trace} already. "
+            f"{file} has the same content as {files[0]}, which is in the trace {trace} already. "
             "Remove it, or give it a mapping file with another trace."
         )
+    return bool(files)
 
 
 def fingerprint(landed: LandedFile, mapping: TraceMapping, catalogue: Catalogue) -> str:
@@ -141,26 +141,11 @@ def keep(con: Connection, lake: Lake, trace: str) -> None:
 
 def report(lake: Lake, trace: str, file: str, is_new: bool) -> IngestReport:
     """What the lake says became of a file."""
-    where = {"trace": trace, "file": file}
-    row = lake.sql("select * from ingests where trace = $trace and file = $file", **where).to_pylist()[0]
-    reasons = lake.sql(
-        "select reason, count(*) as rows from quarantine where trace = $trace and file = $file "
-        "group by reason order by rows desc, reason",
-        **where,
-    ).to_pylist()
-    days = lake.sql(
-        "select distinct day from requests where trace = $trace and source = $file order by day", **where
-    ).to_pylist()
-    del row["sha256"]
+    row = lake.sql("staging/report.sql", trace=trace, file=file).to_pylist()[0]
+    days, reasons = row.pop("days") or [], row.pop("reasons") or []
     return IngestReport(
         **row,
-        days=tuple(entry["day"] for entry in days),
+        days=tuple(days),
         reasons={entry["reason"]: entry["rows"] for entry in reasons},
         is_new=is_new,
     )
-
-
-def _ingested_sha256(lake: Lake, trace: str, file: str) -> str | None:
-    query = "select sha256 from ingests where trace = $trace and file = $file"
-    found = lake.sql(query, trace=trace, file=file).to_pylist()
-    return found[0]["sha256"] if found else None

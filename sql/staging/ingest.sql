@@ -21,7 +21,7 @@ counted as (
         count_if(reason is null and arrived_at < before)::bigint as rows_out_of_order,
         epoch_us(max(before - arrived_at) filter (where reason is null and arrived_at < before)) / 1e6
             as largest_step_back_s,
-        getvariable('clock') as clock,
+        getvariable('clock')::varchar as clock,
         min(arrived_at) filter (where reason is null) as first_at,
         max(arrived_at) filter (where reason is null) as last_at
     from ordered
