@@ -9,6 +9,7 @@ from datetime import date
 import dagster as dg
 
 from assets.lineage import SettingsResource, markdown, plainly
+from assets.quality import WARN
 from assets.settings import Settings
 from assets.sql_files import read_sql
 
@@ -56,7 +57,21 @@ def every_file_is_read(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckR
     return dg.AssetCheckResult(passed=not refused, metadata={"refused": dg.MetadataValue.json(refused)})
 
 
+@dg.asset_check(asset="landing", description="No landed trace has a finding that somebody should look into.")
+def landed_traces_are_sound(settings: SettingsResource) -> dg.AssetCheckResult:
+    """The warnings of the quality report; they stop nothing, since a trace with a silence is still of use."""
+    with plainly():
+        broken = settings.load().lake.sql("select * from quality where verdict = $verdict", verdict=WARN)
+    shown = dg.MetadataValue.md(markdown(broken))
+    return dg.AssetCheckResult(
+        passed=broken.num_rows == 0,
+        severity=dg.AssetCheckSeverity.WARN,
+        metadata={"findings": broken.num_rows, **({"look into": shown} if broken.num_rows else {})},
+    )
+
+
 ASSET_CHECKS = [
     every_file_is_read,
+    landed_traces_are_sound,
     *(sql_check(asset, name) for asset, names in CHECKS.items() for name in names),
 ]

@@ -15,7 +15,7 @@ MINUTES_PER_DAY = 1440
 
 
 class DemandMatrix(NamedTuple):
-    """Input tokens/s per endpoint. A bucket of a day that the lake does not have is nan, never 0."""
+    """Input tokens/s per endpoint; nan, never 0, where nobody collected: a missing day, a silence."""
 
     bucket_start: NDArray[np.datetime64]  # (buckets,) UTC, first instant of each bucket
     interactive_tokens_per_s: NDArray[np.float64]  # (llms, regions, buckets)
@@ -47,7 +47,8 @@ def demand_matrix(
     Returns
     -------
     DemandMatrix
-        Endpoints in catalogue order; the mean rate of each bucket, 0 where a present day has no request.
+        Endpoints in catalogue order; the mean rate of each bucket, 0 where a present day has no request, nan
+        where a silence of the quality report touches it.
     """
     present = _present_days(lake, trace, first_day, last_day, bucket_minutes)
     per_day = MINUTES_PER_DAY // bucket_minutes
@@ -71,6 +72,11 @@ def demand_matrix(
     )
     for rate, column in zip(rates, ("interactive_input_tokens", "niw_input_tokens"), strict=True):
         rate[where] = rows[column].to_numpy() / (60.0 * bucket_minutes)
+    for silence in lake.sql("from silences where trace = $trace", trace=trace).to_pylist():
+        first, end = (
+            np.datetime64(silence[f"silence_{edge}"].replace(tzinfo=None)) for edge in ("start", "end")
+        )
+        rates[..., (start < end) & (start + bucket > first)] = np.nan
     return DemandMatrix(start, *rates)
 
 

@@ -20,6 +20,7 @@ from assets.warehouse import ROOT, Connection, Lake, one_line_errors
 from models.catalogue import Catalogue
 
 LANDING = ROOT / "data" / "landing"
+STAGING = ("mapping", "tiers", "staged", "patterns", "duplicates")
 NO_TRACES = {".toml", ".md", ".part", ".tmp"}  # mapping files, notes, files that are still being copied
 
 
@@ -36,6 +37,8 @@ class IngestReport:
     rows_out_of_order: int  # kept rows earlier than the row before them; they were sorted
     first_at: datetime | None
     last_at: datetime | None
+    largest_step_back_s: float | None
+    clock: str | None  # what the source's timestamps mean
     days: tuple[date, ...]
     reasons: Mapping[str, int]  # of the quarantined rows, the most frequent first
     is_new: bool  # False: ingested before with the same content, mapping and catalogue; nothing was done
@@ -63,15 +66,15 @@ def ingest(path: Path, lake: Lake, catalogue: Catalogue) -> IngestReport:
         **mapping.variables(),
         "file": path.name,
         "format": landed.format,
-        "sha256": fingerprint(path, mapping, catalogue),
+        "clock": landed.source.fields.get("clock"),
+        "sha256": fingerprint(landed, mapping, catalogue),
         "regions": list(catalogue.regions),
         "llms": list(catalogue.llms),
         "tiers": list(catalogue.tiers),
         "deadlines_s": [tier.deadline_s for tier in catalogue.tiers.values()],
     }
-    if _ingested_sha256(lake, mapping.trace, path.name) == variables["sha256"]:
+    if is_known(lake, mapping.trace, path.name, variables["sha256"]):
         return report(lake, mapping.trace, path.name, is_new=False)
-    refuse_twin(lake, mapping.trace, path.name, variables["sha256"])
     with (
         one_line_errors(f"Ingesting {path.name}"),
         lake.scratch() as folder,
@@ -86,21 +89,24 @@ def ingest(path: Path, lake: Lake, catalogue: Catalogue) -> IngestReport:
     return report(lake, mapping.trace, path.name, is_new=True)
 
 
-def refuse_twin(lake: Lake, trace: str, file: str, sha256: Any) -> None:
-    """The same content under another name would count every request twice."""
-    query = "select file from ingests where trace = $trace and sha256 = $sha256 and file <> $file"
-    twins = lake.sql(query, trace=trace, sha256=sha256, file=file).to_pylist()
-    if twins:
+def is_known(lake: Lake, trace: str, file: str, sha256: Any) -> bool:
+    """Whether the file landed before as it is; the same content under another name is refused."""
+    query = "select file from ingests where trace = $trace and sha256 = $sha256"
+    files = lake.sql(query, trace=trace, sha256=sha256)["file"].to_pylist()
+    if files and file not in files:
         raise IngestError(
-            f"{file} has the same content as {twins[0]['file']}, which is in the trace {trace} already. "
+            f"{file} has the same content as {files[0]}, which is in the trace {trace} already. "
             "Remove it, or give it a mapping file with another trace."
         )
+    return bool(files)
 
 
-def fingerprint(path: Path, mapping: TraceMapping, catalogue: Catalogue) -> str:
-    """SHA-256 of all that the result depends on: the file's bytes, the mapping, the catalogue's names."""
-    with path.open("rb") as opened:
+def fingerprint(landed: LandedFile, mapping: TraceMapping, catalogue: Catalogue) -> str:
+    """SHA-256 of all that the result depends on: the file's bytes, its reader, the mapping, the catalogue."""
+    with landed.path.open("rb") as opened:
         digest = hashlib.file_digest(opened, "sha256")
+    for text in (landed.source.text, *(read_sql(f"staging/{name}.sql").text for name in STAGING)):
+        digest.update(text.encode())
     deadlines = {name: tier.deadline_s for name, tier in catalogue.tiers.items()}
     digest.update(repr((mapping, list(catalogue.regions), list(catalogue.llms), deadlines)).encode())
     return digest.hexdigest()
@@ -110,12 +116,15 @@ def stage(con: Connection, landed: LandedFile, variables: Mapping[str, Any]) -> 
     """Read the file once, into the table `staged`: canonical rows, each with what speaks against it."""
     for name, value in variables.items():
         con.execute(f"set variable {name} = $value", {"value": value})
-    con.execute(read_sql("staging/mapping.sql").text)
+    for macros in ("staging/mapping.sql", "staging/tiers.sql"):
+        con.execute(read_sql(macros).text)
     con.execute(f"create temp view source as {rows_query(landed)}")
-    with one_line_errors(f"Reading {landed.path.name} as {landed.format}", COPY_AGAIN, IngestError):
+    with one_line_errors(f"Preparing sql/sources/{landed.source.name}", "Mend that file.", IngestError):
         con.execute(f"create temp view parsed as {landed.source.text}")
+    with one_line_errors(f"Reading {landed.path.name} as {landed.format}", COPY_AGAIN, IngestError):
         con.execute(f"create table staged as {read_sql('staging/staged.sql').text}")
-    con.execute(read_sql("staging/duplicates.sql").text)
+    for update in ("staging/patterns.sql", "staging/duplicates.sql"):
+        con.execute(read_sql(update).text)
     if con.execute("select count(*) from staged").fetchall() == [(0,)]:
         raise IngestError(f"{landed.path.name} ({landed.format}) has no row. {COPY_AGAIN}")
 
@@ -132,26 +141,11 @@ def keep(con: Connection, lake: Lake, trace: str) -> None:
 
 def report(lake: Lake, trace: str, file: str, is_new: bool) -> IngestReport:
     """What the lake says became of a file."""
-    where = {"trace": trace, "file": file}
-    row = lake.sql("select * from ingests where trace = $trace and file = $file", **where).to_pylist()[0]
-    reasons = lake.sql(
-        "select reason, count(*) as rows from quarantine where trace = $trace and file = $file "
-        "group by reason order by rows desc, reason",
-        **where,
-    ).to_pylist()
-    days = lake.sql(
-        "select distinct day from requests where trace = $trace and source = $file order by day", **where
-    ).to_pylist()
-    del row["sha256"]
+    row = lake.sql("staging/report.sql", trace=trace, file=file).to_pylist()[0]
+    days, reasons = row.pop("days") or [], row.pop("reasons") or []
     return IngestReport(
         **row,
-        days=tuple(entry["day"] for entry in days),
+        days=tuple(days),
         reasons={entry["reason"]: entry["rows"] for entry in reasons},
         is_new=is_new,
     )
-
-
-def _ingested_sha256(lake: Lake, trace: str, file: str) -> str | None:
-    query = "select sha256 from ingests where trace = $trace and file = $file"
-    found = lake.sql(query, trace=trace, file=file).to_pylist()
-    return found[0]["sha256"] if found else None

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from assets.ingest import IngestReport, ingest, landed_files
+from assets.quality import assess
 from assets.settings import Settings
 
 COLUMNS = ("file", "trace", "format", "rows_in", "rows_kept", "rows_quarantined", "days", "note")
@@ -25,7 +26,14 @@ def land_all(settings: Settings) -> Landing:
             landing.reports.append(ingest(path, settings.lake, settings.catalogue))
         except ValueError as error:  # IngestError, ConfigError and LakeError are written for a person
             landing.refused.append(str(error))
+    for trace in {r.trace for r in landing.reports if r.is_new or not _is_assessed(settings, r.trace)}:
+        assess(settings.lake, trace)
     return landing
+
+
+def traces_of(landing: Landing) -> set[str]:
+    """The traces that the files landed under."""
+    return {report.trace for report in landing.reports}
 
 
 def texts(report: IngestReport) -> Mapping[str, str]:
@@ -43,3 +51,7 @@ def texts(report: IngestReport) -> Mapping[str, str]:
     counts = (f"{n:,}" for n in (report.rows_in, report.rows_kept, report.rows_quarantined))
     note = "; ".join(notes if report.is_new else ["known already", *notes])
     return dict(zip(COLUMNS, (report.file, report.trace, report.format, *counts, days, note), strict=True))
+
+
+def _is_assessed(settings: Settings, trace: str) -> bool:
+    return settings.lake.path("quality", trace=trace).is_file()

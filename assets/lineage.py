@@ -4,7 +4,7 @@ Nothing is computed here. Each asset calls the function of its own module and re
 """
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
@@ -16,8 +16,8 @@ import pyarrow as pa
 from assets import demand as demands
 from assets import figures as drawings
 from assets import forecasts as predictions
-from assets import plans, replays, scorecards, traces
-from assets.landing import COLUMNS, land_all, texts
+from assets import plans, quality, replays, scorecards, traces
+from assets.landing import COLUMNS, land_all, texts, traces_of
 from assets.partitions import DAYS, WITH_HISTORY
 from assets.settings import Progress, Settings, load_settings
 from assets.sql_files import read_sql
@@ -59,14 +59,15 @@ def landing(settings: SettingsResource) -> dg.MaterializeResult:
     """Every trace file in data/landing, as canonical requests; rows that break a rule go to quarantine."""
     with plainly():
         chosen = settings.load()
-        reports, refused = land_all(chosen)
+        landing = land_all(chosen)
+        findings = quality.findings(chosen.lake, traces_of(landing))
         chosen.lake.publish()
-    columns = dg.TableSchema([dg.TableColumn(name) for name in COLUMNS])
     return dg.MaterializeResult(
         metadata={
-            "files": dg.MetadataValue.table([dg.TableRecord(dict(texts(r))) for r in reports], columns),
-            "refused": dg.MetadataValue.json(refused),
-            "dagster/row_count": sum(r.rows_kept for r in reports),
+            "files": text_table([texts(report) for report in landing.reports], COLUMNS),
+            "quality": text_table(findings, quality.COLUMNS),
+            "refused": dg.MetadataValue.json(landing.refused),
+            "dagster/row_count": sum(report.rows_kept for report in landing.reports),
         }
     )
 
@@ -156,6 +157,12 @@ def told(table: pa.Table, mart: str | None = None) -> Mapping[str, Any]:
     meaning = read_sql(mart).columns if mart else {}
     columns = [dg.TableColumn(f.name, str(f.type), meaning.get(f.name)) for f in table.schema]
     return {"dagster/row_count": table.num_rows, "dagster/column_schema": dg.TableSchema(columns)}
+
+
+def text_table(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> dg.TableMetadataValue:
+    """Rows of text as a table of Dagster's page."""
+    schema = dg.TableSchema([dg.TableColumn(name) for name in columns])
+    return dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in rows], schema)
 
 
 def markdown(table: pa.Table) -> str:

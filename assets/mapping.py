@@ -14,6 +14,8 @@ from models.reading import ConfigError, build, read_toml, require_known
 
 KEYS = ("region", "llm", "tier", "app")
 DEFAULTS = CATALOGUE_DIR / "mapping.toml"
+INFER = "infer"  # tier = "infer": by the rules of sql/staging/tiers.sql, as without the key
+COMPRESSED = (".gz", ".zst")
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class MappingFile:
     tier: Any
     app: Any
     start: datetime  # instant of time 0 where timestamps are relative
+    llm_names: Mapping[str, str]  # what the source calls an llm -> the catalogue's name for it
     trace: str | None = None
 
 
@@ -35,10 +38,18 @@ class TraceMapping:
     trace: str
     start: datetime
     shares: Mapping[str, Mapping[str, float]]  # key -> name -> share
+    llm_names: Mapping[str, str]
+    is_tier_mapped: bool  # False: the rules of sql/staging/tiers.sql speak before the shares
 
     def variables(self) -> dict[str, Any]:
         """What the macro `mapped` of sql/staging/mapping.sql reads."""
-        values: dict[str, Any] = {"trace": self.trace, "start": self.start}
+        values: dict[str, Any] = {
+            "trace": self.trace,
+            "start": self.start,
+            "llms_there": list(self.llm_names),
+            "llms_here": list(self.llm_names.values()),
+            "is_tier_mapped": self.is_tier_mapped,
+        }
         for n, (key, shares) in enumerate(self.shares.items()):
             values[f"{key}_names"] = list(shares)
             values[f"{key}_below"] = list(accumulate(shares.values()))[:-1]
@@ -48,9 +59,14 @@ class TraceMapping:
 
 def read_mapping(path: Path, default_trace: str, catalogue: Catalogue) -> TraceMapping:
     """Read NAME.toml beside the trace file NAME.csv.gz over the defaults of data/catalogue/mapping.toml."""
-    own = path.with_name(Path(path.name.removesuffix(".gz")).stem + ".toml")
+    plain = path.with_suffix("") if path.suffix in COMPRESSED else path
+    own = plain.with_suffix(".toml")
     where = own.name if own.is_file() else DEFAULTS.name
-    values = read_toml(DEFAULTS) | (read_toml(own) if own.is_file() else {})
+    defaults, said = read_toml(DEFAULTS), read_toml(own) if own.is_file() else {}
+    values = defaults | said
+    is_tier_mapped = said.get("tier", INFER) != INFER
+    if not is_tier_mapped:
+        values["tier"] = defaults["tier"]
     mapping: MappingFile = build(MappingFile, values, where)
     trace = mapping.trace or default_trace
     if not re.fullmatch(r"[\w.-]+", trace):
@@ -59,8 +75,10 @@ def read_mapping(path: Path, default_trace: str, catalogue: Catalogue) -> TraceM
         )
     known = {"region": catalogue.regions, "llm": catalogue.llms, "tier": catalogue.tiers, "app": None}
     shares = {key: _shares(getattr(mapping, key), known[key], key, where) for key in KEYS}
+    for name in mapping.llm_names.values():
+        require_known(name, catalogue.llms, "llm", f"{where} llm_names")
     start = mapping.start if mapping.start.tzinfo else mapping.start.replace(tzinfo=UTC)
-    return TraceMapping(trace, start, shares)
+    return TraceMapping(trace, start, shares, mapping.llm_names, is_tier_mapped)
 
 
 def _shares(value: Any, known: Iterable[str] | None, key: str, where: str) -> dict[str, float]:

@@ -157,6 +157,8 @@ def day_loads(settings: Settings, day: date) -> dict[str, Load]:
     _, interactive, niw = demand_matrix(
         settings.lake, settings.trace, first, day, config.bucket_minutes, settings.catalogue
     )
+    for rates in (interactive, niw):  # in a silence of the day nothing is replayed
+        np.nan_to_num(rates[..., -HOURS * 60 // config.bucket_minutes :], copy=False)
     peaks = _by_hour(interactive, config.bucket_minutes).max(axis=-1)
     buffer = _by_hour(niw, config.bucket_minutes).mean(axis=-1) * config.niw_buffer_share
     past = ~np.isnan(peaks[:-HOURS]).any(axis=(1, 2))

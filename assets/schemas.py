@@ -9,6 +9,8 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "requests": ("trace", "day"),
     "quarantine": ("trace",),
     "ingests": ("trace",),
+    "silences": ("trace",),
+    "quality": ("trace",),
     "demand": ("trace", "day"),
     "forecasts": ("trace", "day"),
     "plans": ("trace", "day"),
@@ -19,6 +21,17 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
 TIMESTAMP = pa.timestamp("us", "UTC")
 _TEXT, _COUNT = pa.string(), pa.int64()
 _KEYS = {"region": _TEXT, "llm": _TEXT, "tier": _TEXT, "app": _TEXT}
+_OPTIONAL = {  # null where the source does not say
+    "session_id": _TEXT,
+    "cached_tokens": pa.int32(),  # of the input, found in a cache where the trace was taken
+    "prefix_hashes": pa.list_(pa.uint64()),  # of the prompt's blocks, in order
+    "images": pa.int32(),
+    "source_llm": _TEXT,  # what the source calls the llm
+    "source_ttft_s": pa.float64(),  # as measured where the trace was taken
+    "source_e2e_s": pa.float64(),
+    "tier_source": _TEXT,  # given, mapping, dealt, or the rule of sql/staging/tiers.sql
+    "tier_confidence": pa.float64(),  # 1 = given by the source or the mapping, 0 = dealt out
+}
 REQUEST_SCHEMA = pa.schema(
     {
         "request_id": pa.uint64(),
@@ -28,8 +41,13 @@ REQUEST_SCHEMA = pa.schema(
         "output_tokens": pa.int32(),
         "deadline_s": pa.float64(),
         "source": _TEXT,
+        **_OPTIONAL,
     }
 )
+OPTIONAL: Mapping[str, frozenset[str]] = {  # null in older files, and where a writer leaves them out
+    "requests": frozenset(_OPTIONAL),
+    "ingests": frozenset(("largest_step_back_s", "clock")),
+}
 SCHEMAS: Mapping[str, pa.Schema] = {
     "requests": REQUEST_SCHEMA,
     "quarantine": pa.schema({"file": _TEXT, "row": _COUNT, "reason": _TEXT, "raw": _TEXT}),
@@ -38,6 +56,23 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             **dict.fromkeys(("file", "format", "sha256"), _TEXT),
             **dict.fromkeys(("rows_in", "rows_kept", "rows_quarantined", "rows_out_of_order"), _COUNT),
             **dict.fromkeys(("first_at", "last_at"), TIMESTAMP),
+            "largest_step_back_s": pa.float64(),
+            "clock": _TEXT,
+        }
+    ),
+    "silences": pa.schema(
+        {
+            **dict.fromkeys(("silence_start", "silence_end"), TIMESTAMP),
+            "slots": _COUNT,
+            "expected_requests": pa.float64(),
+        }
+    ),
+    "quality": pa.schema(
+        {
+            **dict.fromkeys(("file", "aspect"), _TEXT),
+            "rows": _COUNT,
+            "share": pa.float64(),
+            **dict.fromkeys(("detail", "verdict"), _TEXT),
         }
     ),
     "demand": pa.schema(
@@ -59,4 +94,5 @@ DUCKDB_TYPES = {
     pa.uint64(): "ubigint",
     pa.int32(): "integer",
     pa.float64(): "double",
+    pa.list_(pa.uint64()): "ubigint[]",
 }

@@ -1,8 +1,8 @@
 """The files of sql/ and what their headers declare.
 
 A header is the run of comment lines that a file opens with: a sentence; `key: value` lines (grain, reads,
-units; for a source also format and recognised by); `column = meaning` lines. Checks, tests, Dagster's column
-schemas and the reading of trace files are fed from it, so that it cannot drift from what runs.
+units; for a source also format, recognised by, may have and clock); `column = meaning` lines. Checks, tests,
+Dagster's column schemas and the reading of trace files are fed from it, so it cannot drift from what runs.
 """
 
 import difflib
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 SQL = Path(__file__).resolve().parent.parent / "sql"
-FIELDS = "grain|reads|units|format|recognised by"
+FIELDS = "grain|reads|units|format|recognised by|may have|clock"
 
 
 class SqlFileError(ValueError):

@@ -55,9 +55,12 @@ def to_requests(
         "input_tokens": columns.input_tokens,
         "output_tokens": columns.output_tokens,
         "deadline_s": deadlines[columns.tier],
-        "source": pa.DictionaryArray.from_arrays(np.zeros(rows, np.int8), [source]).cast(pa.string()),
+        "source": _named(np.zeros(rows, np.int8), [source]),
+        "tier_source": _named(np.zeros(rows, np.int8), ["given"]),
+        "tier_confidence": np.ones(rows),
     }
-    return pa.table(arrays, schema=REQUEST_SCHEMA)
+    unsaid = {f.name: pa.nulls(rows, f.type) for f in REQUEST_SCHEMA if f.name not in arrays}
+    return pa.table({**arrays, **unsaid}, schema=REQUEST_SCHEMA)
 
 
 def read_template(lake: Lake, trace: str, names: Names) -> tuple[Columns, list[str]]:

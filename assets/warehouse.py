@@ -21,7 +21,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from assets.schemas import DUCKDB_TYPES, LAKE_VERSION, PARTITIONS, REQUEST_SCHEMA, SCHEMAS
+from assets.schemas import DUCKDB_TYPES, LAKE_VERSION, OPTIONAL, PARTITIONS, REQUEST_SCHEMA, SCHEMAS
 from assets.sql_files import SQL, read_sql
 
 __all__ = ["LAKE", "REQUEST_SCHEMA", "Connection", "Lake", "LakeError", "LakeVersionError"]
@@ -150,7 +150,7 @@ class Lake:
             )
         with duckdb.connect(config=DUCKDB) as con, one_line_errors(f"Reading {table}"):
             con.execute("set TimeZone = 'UTC'")
-            return con.sql(f"select * from {_scan(table, pattern)}").to_arrow_table()
+            return con.sql(_scan(table, pattern)).to_arrow_table()
 
     @contextmanager
     def connect(self, database: Path | str = ":memory:", **config: str) -> Iterator[Connection]:
@@ -161,11 +161,7 @@ class Lake:
             filled = {table for table in PARTITIONS if next((self.root / table).rglob("*.parquet"), None)}
             known = filled | set(SCHEMAS)
             for table in sorted(known):
-                rows = (
-                    f"select * from {_scan(table, self.path(table, '*'))}"
-                    if table in filled
-                    else _no_rows(table)
-                )
+                rows = _scan(table, self.path(table, "*")) if table in filled else _no_rows(table)
                 con.execute(f"create view {table} as {rows}")
             waiting = {p: read_sql(p) for p in sorted((*SQL.glob("macros/*.sql"), *SQL.glob("marts/*.sql")))}
             # A mart named like a table of the lake is the recipe of that table, the others are views.
@@ -217,8 +213,12 @@ class Lake:
 
 
 def _scan(table: str, pattern: Path) -> str:
+    """Every row of the files; a column that an older file does not have yet is null."""
     types = ", ".join(f"'{key}': {'date' if key == 'day' else 'varchar'}" for key in PARTITIONS[table])
-    return f"read_parquet('{_quoted(pattern)}', hive_partitioning = true, hive_types = {{{types}}})"
+    files = f"'{_quoted(pattern)}', hive_partitioning = true, hive_types = {{{types}}}"
+    if table not in OPTIONAL:
+        return f"select * from read_parquet({files})"
+    return f"{_no_rows(table)} union all by name select * from read_parquet({files}, union_by_name = true)"
 
 
 def _no_rows(table: str) -> str:
@@ -237,6 +237,8 @@ def _conform(table: str, rows: pa.Table) -> pa.Table:
     schema = SCHEMAS.get(table)
     if schema is None:
         return rows
+    for name in sorted(OPTIONAL.get(table, frozenset()) - set(rows.column_names)):
+        rows = rows.append_column(name, pa.nulls(rows.num_rows, schema.field(name).type))
     if set(rows.column_names) != set(schema.names):
         raise LakeError(
             f"{table} must have the columns {', '.join(schema.names)}, got {', '.join(rows.column_names)}."

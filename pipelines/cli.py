@@ -19,6 +19,7 @@ from pipelines.terminal import (
     refuse,
     show_checks,
     show_explanation,
+    show_findings,
     show_landed,
     show_refused,
     show_scoreboard,
@@ -112,6 +113,7 @@ def ingest(quiet: Quiet = False) -> None:
             refuse(EMPTY)
         landed = land(SettingsResource(), _progress(quiet))
         show_landed(landed.files)
+        show_findings(landed.findings)
         show_refused(landed.refused)
         show_checks(landed.checks, landed.broken)
     raise typer.Exit(1 if landed.broken else 0)

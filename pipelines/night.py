@@ -39,6 +39,7 @@ class Landed(NamedTuple):
     """What became of the landed files, one mapping of texts per file."""
 
     files: Sequence[Mapping[str, Any]]
+    findings: Sequence[Mapping[str, Any]]  # of their quality, those that are not simply ok
     refused: Sequence[str]  # why the others were not taken
     checks: int
     broken: Sequence[str]
@@ -52,7 +53,7 @@ def run_night(resource: SettingsResource, day: date | None, progress: Progress) 
     history.require_own_name(settings)
     history.require_history(settings, day)
     embedded_home()
-    landed = land(resource, progress) if landed_files() else Landed([], [], 0, [])
+    landed = land(resource, progress) if landed_files() else Landed([], [], [], 0, [])
     checks, broken = landed.checks, list(landed.broken)
     history.forget_changed(settings)
     missing = history.missing_days(settings, day)
@@ -77,9 +78,12 @@ def land(resource: SettingsResource, progress: Progress) -> Landed:
     embedded_home()
     ran = run_job("land", resource, None, progress)
     told = ran.result.asset_materializations_for_node("landing")[0].metadata
-    files, refused = cast(dg.TableMetadataValue, told["files"]), cast(dg.JsonMetadataValue, told["refused"])
-    records = [record.data for record in files.records]
-    return Landed(records, cast(Sequence[str], refused.value), ran.checks, ran.broken)
+    files, findings = (
+        [record.data for record in cast(dg.TableMetadataValue, told[name]).records]
+        for name in ("files", "quality")
+    )
+    refused = cast(Sequence[str], cast(dg.JsonMetadataValue, told["refused"]).value)
+    return Landed(files, findings, refused, ran.checks, ran.broken)
 
 
 def replay_policy(

@@ -51,7 +51,9 @@ def run_job(name: str, settings: SettingsResource, day: date | None, progress: P
         )
     checks = result.get_asset_check_evaluations()
     broken = [
-        f"{check.asset_key.to_user_string()}: {check.check_name}" for check in checks if not check.passed
+        f"{check.asset_key.to_user_string()}: {check.check_name}"
+        for check in checks
+        if not check.passed and check.severity is dg.AssetCheckSeverity.ERROR
     ]
     why = "" if result.success or broken else _why(result)
     if why:

@@ -19,6 +19,7 @@ OUT, ERR = Console(highlight=False), Console(stderr=True, highlight=False)
 HERE = Path.cwd()  # before anything changes it
 INTERRUPTED = 130
 SHOWN_ROWS = 100
+SHOWN_FINDINGS = 20
 
 
 class Bars(Progress):
@@ -113,6 +114,18 @@ def show_landed(files: Sequence[Mapping[str, Any]]) -> None:
             f"{file['rows_in']} rows in = {file['rows_kept']} kept + {file['rows_quarantined']} quarantined"
         )
         OUT.print(f"  {counts}   {file['note']}", soft_wrap=True)
+
+
+def show_findings(findings: Sequence[Mapping[str, Any]]) -> None:
+    """What is to be known of the quality of the landed traces, a line each, warnings in yellow."""
+    for finding in findings[:SHOWN_FINDINGS]:
+        what = "{aspect}: {detail}".format(**finding)
+        rows = " ({rows} rows, {share})".format(**finding) if finding["rows"] else ""
+        where = "{trace} {file}".format(**finding) if finding["file"] != "all" else finding["trace"]
+        style = "yellow" if finding["verdict"] == "warn" else None
+        OUT.print(f"{finding['verdict']}  {where}  {what}{rows}", style=style, markup=False, soft_wrap=True)
+    if len(findings) > SHOWN_FINDINGS:
+        OUT.print(f'{len(findings) - SHOWN_FINDINGS} more findings: fleetcast sql "from quality"')
 
 
 def show_short(plans: Sequence[Mapping[str, Any]]) -> None:

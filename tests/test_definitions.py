@@ -56,7 +56,7 @@ def test_every_sql_check_guards_an_asset_and_stops_what_lies_behind_it():
     guarded = [name for names in CHECKS.values() for name in names]
     assert sorted(guarded) == sorted(path.stem for path in (SQL / "checks").glob("*.sql"))
     specs = [spec for check in defs.asset_checks or [] for spec in check.check_specs]
-    assert {spec.name for spec in specs} == {*guarded, "every_file_is_read"}
+    assert {spec.name for spec in specs} == {*guarded, "every_file_is_read", "landed_traces_are_sound"}
     assert all(spec.description for spec in specs)
     assert {spec.name for spec in specs if spec.blocking} == set(guarded)
 

@@ -4,16 +4,27 @@
 -- units: tokens, seconds; a null deadline becomes the tier's
 -- format: parquet
 -- recognised by: request_id, arrived_at, region, llm, tier, app, input_tokens, output_tokens, deadline_s
+-- may have: session_id, cached_tokens, prefix_hashes, images, source_llm, source_ttft_s, source_e2e_s, tier_source, tier_confidence
+-- clock: as given, UTC where the column has no zone
 select
     row,
     complaint,
-    try_cast(request_id as ubigint)      as request_id,
-    try_cast(arrived_at as timestamptz)  as arrived_at,
-    region::varchar                      as region,
-    llm::varchar                         as llm,
-    tier::varchar                        as tier,
-    app::varchar                         as app,
-    whole(input_tokens)                  as input_tokens,
-    whole(output_tokens)                 as output_tokens,
-    try_cast(deadline_s as double)       as deadline_s
+    try_cast(request_id as ubigint)       as request_id,
+    instant(arrived_at)                   as arrived_at,
+    coalesce(region::varchar, '(none)')   as region,
+    coalesce(llm::varchar, '(none)')      as llm,
+    coalesce(tier::varchar, '(none)')     as tier,
+    coalesce(app::varchar, 'unknown')     as app,
+    whole(input_tokens)                   as input_tokens,
+    whole(output_tokens)                  as output_tokens,
+    try_cast(deadline_s as double)        as deadline_s,
+    session_id::varchar                   as session_id,
+    whole(cached_tokens)                  as cached_tokens,
+    try_cast(prefix_hashes as ubigint[])  as prefix_hashes,
+    whole(images)                         as images,
+    source_llm::varchar                   as source_llm,
+    try_cast(source_ttft_s as double)     as source_ttft_s,
+    try_cast(source_e2e_s as double)      as source_e2e_s,
+    tier_source::varchar                  as tier_source,
+    try_cast(tier_confidence as double)   as tier_confidence
 from source

@@ -1,19 +1,18 @@
--- Mooncake traces (kvcache-ai/Mooncake) as canonical requests; the blocks of shared prefixes are not kept.
+-- Mooncake traces (kvcache-ai/Mooncake) as canonical requests, with the hashes of their 512-token blocks.
 -- grain: row
 -- reads: source
--- units: tokens; timestamp is in ms from the start that the mapping names
+-- units: tokens; timestamp in milliseconds
 -- format: jsonl
 -- recognised by: timestamp, input_length, output_length
+-- may have: hash_ids, session_id
+-- clock: relative, milliseconds from the start that the mapping names
 select
     row,
     complaint,
-    dice                                                                 as request_id,
-    getvariable('start') + to_microseconds((1000 * try_cast("timestamp" as double))::bigint) as arrived_at,
-    mapped('region', dice)                                               as region,
-    mapped('llm', dice)                                                  as llm,
-    mapped('tier', dice)                                                 as tier,
-    mapped('app', dice)                                                  as app,
-    whole("input_length")                                                as input_tokens,
-    whole("output_length")                                               as output_tokens,
-    null::double                                                         as deadline_s
+    dice                                             as request_id,
+    at_start(try_cast("timestamp" as double) / 1000) as arrived_at,
+    whole("input_length")                            as input_tokens,
+    whole("output_length")                           as output_tokens,
+    "session_id"                                     as session_id,
+    hashes("hash_ids")                               as prefix_hashes
 from source

@@ -1,11 +1,12 @@
 -- What became of the landed file.
 -- grain: file
 -- reads: staged
--- units: rows; rows_out_of_order are kept rows earlier than the kept row before them
+-- units: rows; rows_out_of_order are kept rows earlier than the kept row before them, by up to
+-- largest_step_back_s seconds
 with ordered as (
     select
         *,
-        lag(arrived_at) over (partition by reason is null order by row) as before
+        lag(arrived_at) over (partition by reason is null order by row, part) as before
     from staged
 ),
 
@@ -18,6 +19,9 @@ counted as (
         count_if(reason is null)::bigint as rows_kept,
         count_if(reason is not null)::bigint as rows_quarantined,
         count_if(reason is null and arrived_at < before)::bigint as rows_out_of_order,
+        epoch_us(max(before - arrived_at) filter (where reason is null and arrived_at < before)) / 1e6
+            as largest_step_back_s,
+        getvariable('clock')::varchar as clock,
         min(arrived_at) filter (where reason is null) as first_at,
         max(arrived_at) filter (where reason is null) as last_at
     from ordered

@@ -4,16 +4,14 @@
 -- units: tokens, seconds
 with landed as (
     select
-        request_id, arrived_at, region, llm, tier, app, input_tokens, output_tokens, deadline_s,
+        * exclude (row, part, reason, day),
         getvariable('file') as source
     from staged
     where reason is null and day = getvariable('day')
 ),
 
 there_before as (
-    select
-        request_id, arrived_at, region, llm, tier, app, input_tokens, output_tokens, deadline_s,
-        source
+    select * exclude (trace, day)
     from requests
     where
         trace = getvariable('trace')
@@ -23,7 +21,7 @@ there_before as (
 
 both_of_them as (
     select * from landed
-    union all
+    union all by name
     select * from there_before
 )
 

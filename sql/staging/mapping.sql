@@ -1,9 +1,41 @@
--- Macros for sql/sources: numbers from text, and what a format lacks from the mapping file beside the trace.
+-- Macros for sql/sources: numbers and instants from text, names from the mapping file beside the trace.
 -- reads: none
 -- whole(value) = the whole number that the text stands for, null where it is none (12.7 is not rounded)
+-- instant(value) = the UTC instant of a text; one without a zone is taken as UTC
+-- at_epoch(seconds) = the instant so many seconds after 1970, null outside 1868 to 2071
+-- at_start(seconds) = the instant so many seconds after the start that the mapping names, within a century
+-- hashes(value) = a JSON list of whole numbers from 0 as block hashes; null where one of them is not
+-- otel_value(attributes, key) = the value of an attribute in a list of OTLP's key and value pairs
+-- nth(dice, n) = dice of the n-th request of a row that holds several
 -- mapped(key, dice) = a name for region, llm, tier or app, drawn by its share with a slice of the row's dice
+-- called(name, dice) = the llm of the catalogue for a name of the source: its own, else as [llm_names] of the
+-- mapping says, else dealt out by the name, so that one name is one llm
 create or replace temp macro whole(value) as
     case when try_cast(value as double) = try_cast(value as bigint) then try_cast(value as bigint) end;
+
+create or replace temp macro instant(value) as
+    try_cast(value as timestamptz);
+
+create or replace temp macro at_epoch(seconds) as
+    case
+        when abs(try_cast(seconds as double)) < 3.2e9
+            then make_timestamptz(round(1e6 * try_cast(seconds as double))::bigint)
+    end;
+
+create or replace temp macro at_start(seconds) as
+    case
+        when abs(try_cast(seconds as double)) < 3.2e9
+            then getvariable('start') + to_microseconds(round(1e6 * try_cast(seconds as double))::bigint)
+    end;
+
+create or replace temp macro hashes(value) as
+    case
+        when not list_contains(list_transform(try_cast(value as ubigint[]), lambda h: h is null), true)
+            then try_cast(value as ubigint[])
+    end;
+
+create or replace temp macro nth(dice, n) as
+    md5_number_lower(dice || ':' || n);
 
 -- Each key reads 16 bits of its own, so that region, llm, tier and app of a row are independent.
 create or replace temp macro mapped(key, dice) as
@@ -14,3 +46,17 @@ create or replace temp macro mapped(key, dice) as
             lambda share: share <= (dice // getvariable(key || '_slice') % 65536) / 65536.0
         ))
     );
+
+create or replace temp macro called(name, dice) as
+    case
+        when list_contains(getvariable('llms'), name)
+            then name
+        when list_contains(getvariable('llms_there'), name)
+            then list_extract(getvariable('llms_here'), list_position(getvariable('llms_there'), name))
+        else mapped('llm', coalesce(md5_number_lower(name), dice))
+    end;
+
+create or replace temp macro otel_value(attributes, key) as
+    json_extract_string(
+        list_extract(list_filter(attributes, lambda entry: (entry ->> '$.key') = key), 1), '$.value.*'
+    )[1];

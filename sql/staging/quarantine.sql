@@ -1,7 +1,7 @@
 -- The rows of the landed file that break a rule, with the rule and the text as it stood there.
 -- grain: file, row
 -- reads: staged, source
--- units: row counts data rows from 1
+-- units: row counts data rows from 1; raw is cut after 4,000 characters
 with refused as (
     select row, reason
     from staged
@@ -13,7 +13,7 @@ quoted as (
         getvariable('file') as file,
         refused.row,
         refused.reason,
-        source.raw
+        left(source.raw, 4000) as raw
     from refused
     inner join source on refused.row = source.row
 )

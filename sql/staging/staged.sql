@@ -1,16 +1,87 @@
 -- The rows of a landed file as canonical requests, each with the first rule that it breaks (null: none).
--- grain: row
+-- grain: row, part
 -- reads: parsed
--- units: tokens, seconds
-with filled as (
+-- units: tokens, seconds; part counts the requests of a row that holds several
+with every_column as (
+    select
+        null::bigint as row,
+        null::integer as part,
+        null::varchar as complaint,
+        null::ubigint as request_id,
+        null::timestamptz as arrived_at,
+        null::varchar as region,
+        null::varchar as llm,
+        null::varchar as tier,
+        null::varchar as app,
+        null::bigint as input_tokens,
+        null::bigint as output_tokens,
+        null::double as deadline_s,
+        null::varchar as session_id,
+        null::bigint as cached_tokens,
+        null::ubigint[] as prefix_hashes,
+        null::bigint as images,
+        null::varchar as source_llm,
+        null::double as source_ttft_s,
+        null::double as source_e2e_s,
+        null::varchar as tier_source,
+        null::double as tier_confidence,
+        null::varchar as initiator
+    where false
+),
+
+said as (
+    select * from every_column
+    union all by name
+    select * from parsed
+),
+
+filled as (
     select
         * replace (
-            coalesce(app, 'unknown') as app,
+            coalesce(part, 1) as part,
+            coalesce(region, mapped('region', coalesce(md5_number_lower(session_id), request_id))) as region,
+            coalesce(llm, called(source_llm, coalesce(md5_number_lower(session_id), request_id))) as llm,
+            coalesce(app, mapped('app', request_id), 'unknown') as app
+        )
+    from said
+),
+
+ruled as (
+    select
+        *,
+        case
+            when tier is null and not getvariable('is_tier_mapped')
+                then tier_by_rule(app, initiator, deadline_s, source_ttft_s)
+        end as judgement
+    from filled
+),
+
+tiered as (
+    select
+        * replace (
+            coalesce(tier, judgement['tier'], mapped('tier', request_id)) as tier,
+            case
+                when tier is not null then coalesce(tier_source, 'given')
+                when getvariable('is_tier_mapped') then 'mapping'
+                else coalesce(judgement['rule'], 'dealt')
+            end as tier_source,
+            case
+                when tier is not null then coalesce(tier_confidence, 1)
+                when getvariable('is_tier_mapped') then 1
+                else coalesce(judgement['confidence'], 0)
+            end as tier_confidence
+        )
+    from ruled
+),
+
+due as (
+    select
+        * replace (
             coalesce(
                 deadline_s, getvariable('deadlines_s')[list_position(getvariable('tiers'), tier)]
             ) as deadline_s
         )
-    from parsed
+    from tiered
 ),
 
 judged as (
@@ -25,12 +96,12 @@ judged as (
                 then 'the timestamp is missing or unreadable'
             when arrived_at < '2000-01-01'::timestamptz or arrived_at >= '2100-01-01'::timestamptz
                 then 'the timestamp lies outside the years 2000 to 2099'
-            when region is null or not list_contains(getvariable('regions'), region)
-                then 'unknown region ' || coalesce(region, '(none)')
-            when llm is null or not list_contains(getvariable('llms'), llm)
-                then 'unknown llm ' || coalesce(llm, '(none)')
-            when tier is null or not list_contains(getvariable('tiers'), tier)
-                then 'unknown tier ' || coalesce(tier, '(none)')
+            when not list_contains(getvariable('regions'), region)
+                then 'unknown region ' || region
+            when not list_contains(getvariable('llms'), llm)
+                then 'unknown llm ' || llm
+            when not list_contains(getvariable('tiers'), tier)
+                then 'unknown tier ' || tier
             when input_tokens is null
                 then 'input_tokens is missing or not a whole number'
             when input_tokens < 1 or input_tokens > 2147483647
@@ -42,12 +113,13 @@ judged as (
             when not (deadline_s > 0 and deadline_s < 'infinity'::double)
                 then 'deadline_s is not above 0'
         end as reason
-    from filled
+    from due
 ),
 
 dated as (
     select
         row,
+        part,
         reason,
         request_id,
         arrived_at,
@@ -58,7 +130,16 @@ dated as (
         app,
         case when reason is null then input_tokens::integer end as input_tokens,
         case when reason is null then output_tokens::integer end as output_tokens,
-        deadline_s
+        deadline_s,
+        session_id,
+        case when cached_tokens between 0 and input_tokens then cached_tokens::integer end as cached_tokens,
+        prefix_hashes,
+        case when images between 0 and 2147483647 then images::integer end as images,
+        source_llm,
+        case when source_ttft_s >= 0 then source_ttft_s end as source_ttft_s,
+        case when source_e2e_s >= 0 then source_e2e_s end as source_e2e_s,
+        tier_source,
+        tier_confidence
     from judged
 )
 

@@ -1,0 +1,203 @@
+-- quality: what is known about how sound a landed trace is, one finding a row.
+-- grain: file, aspect, detail
+-- reads: requests, quarantine, ingests, silences
+-- units: rows; share of the file's rows, kept ones for what is found among them
+-- file = the landed file; all of them where the finding is of the whole trace
+-- aspect = what was looked at
+-- rows = rows that it is about, null where it is not about rows
+-- share = of the file's rows
+-- detail = what was found
+-- verdict = ok, note (know it), warn (look into it)
+with landed as (
+    select file, rows_in, rows_kept, rows_out_of_order, largest_step_back_s, clock
+    from ingests
+    where trace = $trace
+),
+
+kept as (
+    select
+        source as file, arrived_at, app, llm, source_llm, input_tokens, output_tokens, session_id,
+        tier_source, tier_confidence, cached_tokens, prefix_hashes, source_ttft_s, source_e2e_s
+    from requests
+    where trace = $trace and source in (select file from landed)
+),
+
+refusals as (
+    select file, reason, count(*) as rows
+    from quarantine
+    where trace = $trace
+    group by file, reason
+),
+
+conserved as (
+    select file, 'kept' as aspect, rows_kept as rows, rows_kept / rows_in as share, 'requests' as detail,
+        if(rows_kept = 0, 'warn', 'ok') as verdict
+    from landed
+),
+
+quarantined as (
+    select
+        file,
+        case
+            when starts_with(reason, 'failure:') then 'failures'
+            when starts_with(reason, 'no request:') then 'no requests'
+            when starts_with(reason, 'its request_id') or starts_with(reason, 'the same request') then 'duplicates'
+            else 'quarantined'
+        end as aspect,
+        rows,
+        rows / rows_in as share,
+        reason as detail,
+        if(aspect = 'quarantined' and share > 0.01, 'warn', 'note') as verdict
+    from refusals
+    inner join landed using (file)
+),
+
+clocks as (
+    select file, 'clock' as aspect, null as rows, null as share, clock as detail, 'ok' as verdict
+    from landed
+    where clock is not null
+),
+
+steps as (
+    select file, 'clock steps' as aspect, rows_out_of_order as rows, rows_out_of_order / rows_kept as share,
+        'rows earlier than the row before them, by up to ' || round(largest_step_back_s, 3) || ' s' as detail,
+        if(largest_step_back_s >= 3600 and share < 0.01, 'warn', 'note') as verdict
+    from landed
+    where rows_out_of_order > 0
+),
+
+alike as (
+    select file, count(*) as requests
+    from kept
+    group by file, arrived_at, input_tokens, output_tokens, source_llm, session_id
+    having count(*) > 1
+),
+
+repeated as (
+    select file, 'duplicates' as aspect, sum(requests - 1)::bigint as rows, rows / any_value(rows_kept) as share,
+        'kept, though alike in instant, tokens, llm and session' as detail,
+        if(share > 0.01, 'warn', 'note') as verdict
+    from alike
+    inner join landed using (file)
+    group by file
+),
+
+-- A limit shows as a spike at the largest count with next to nothing in the two per cent below it.
+limits as (
+    select file, max(input_tokens) as most_in, max(output_tokens) as most_out
+    from kept
+    group by file
+),
+
+spikes as (
+    select
+        file, any_value(most_in) as most_in, any_value(most_out) as most_out,
+        count_if(input_tokens = most_in) as at_in,
+        count_if(input_tokens < most_in and input_tokens > 0.98 * most_in) as near_in,
+        count_if(output_tokens = most_out) as at_out,
+        count_if(output_tokens < most_out and output_tokens > 0.98 * most_out) as near_out
+    from kept
+    inner join limits using (file)
+    group by file
+),
+
+clipped as (
+    select file, 'clipped tokens' as aspect, at_in as rows, at_in / rows_kept as share,
+        'input_tokens end in a spike at ' || most_in as detail, 'warn' as verdict
+    from spikes
+    inner join landed using (file)
+    where at_in >= 20 and at_in > 5 * near_in and most_in >= 50
+    union all
+    select file, 'clipped tokens' as aspect, at_out as rows, at_out / rows_kept as share,
+        'output_tokens end in a spike at ' || most_out as detail, 'warn' as verdict
+    from spikes
+    inner join landed using (file)
+    where at_out >= 20 and at_out > 5 * near_out and most_out >= 50
+),
+
+tiers as (
+    select file, 'tier' as aspect, count(*) as rows, rows / any_value(rows_kept) as share,
+        tier_source || ', confidence ' || round(avg(tier_confidence), 2) as detail,
+        if(tier_source in ('given', 'mapping'), 'ok', 'note') as verdict
+    from kept
+    inner join landed using (file)
+    group by file, tier_source
+),
+
+renamed as (
+    select file, 'llm' as aspect, count(*) as rows, rows / any_value(rows_kept) as share,
+        source_llm || ' is taken as ' || llm as detail, 'note' as verdict
+    from kept
+    inner join landed using (file)
+    where source_llm <> llm
+    group by file, source_llm, llm
+),
+
+optional as (
+    select file, count(session_id) as session_id, count(cached_tokens) as cached_tokens,
+        count(prefix_hashes) as prefix_hashes, count(source_ttft_s) as source_ttft_s,
+        count(source_e2e_s) as source_e2e_s
+    from kept
+    group by file
+),
+
+present as (
+    select file, 'also has' as aspect, rows, rows / rows_kept as share, detail, 'ok' as verdict
+    from (unpivot optional on columns(* exclude (file)) into name detail value rows) as columns_there
+    inner join landed using (file)
+    where rows > 0
+),
+
+days as (
+    select arrived_at::date as day, min(arrived_at) as first_at, max(arrived_at) as last_at
+    from kept
+    group by day
+),
+
+ends as (
+    select min(first_at) as first_at, max(last_at) as last_at, date_diff('day', min(day), max(day)) + 1 - count(*) as missing
+    from days
+),
+
+truncated as (
+    select 'all' as file, 'truncated days' as aspect, null as rows, null as share,
+        'the first day begins at ' || strftime(first_at, '%H:%M') || ', the last ends at '
+        || strftime(last_at, '%H:%M') as detail,
+        'note' as verdict
+    from ends
+    where hour(first_at) >= 1 or hour(last_at) < 23
+    union all
+    select 'all' as file, 'missing days' as aspect, null as rows, null as share,
+        missing || ' days between the first and the last have no request' as detail, 'warn' as verdict
+    from ends
+    where missing > 0
+),
+
+silent as (
+    select 'all' as file, 'silences' as aspect, null as rows, null as share,
+        count(*) || ' silences of ' || 10 * sum(slots) || ' minutes where ' || round(sum(expected_requests))::bigint
+        || ' requests were to be expected; the longest from '
+        || strftime(arg_max(silence_start, slots), '%Y-%m-%d %H:%M') as detail,
+        'warn' as verdict
+    from silences
+    where trace = $trace
+    having count(*) > 0
+),
+
+findings as (
+    select * from conserved
+    union all by name select * from quarantined
+    union all by name select * from clocks
+    union all by name select * from steps
+    union all by name select * from repeated
+    union all by name select * from clipped
+    union all by name select * from tiers
+    union all by name select * from renamed
+    union all by name select * from present
+    union all by name select * from truncated
+    union all by name select * from silent
+)
+
+select file, aspect, rows::bigint as rows, share::double as share, detail, verdict
+from findings
+order by file, aspect, rows desc, detail

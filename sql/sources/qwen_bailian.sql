@@ -1,0 +1,25 @@
+-- Qwen-Bailian traces (alibaba-edu/qwen-bailian-usagetraces-anon) as canonical requests.
+-- A turn names its parent by chat_id; the file gives no id to a whole conversation, so the session is the root
+-- where the turn is the first or second, and stays unknown further down.
+-- grain: row
+-- reads: source
+-- units: tokens; timestamp in seconds; hashes of 16-token blocks
+-- format: jsonl
+-- recognised by: chat_id, parent_chat_id, timestamp, input_length, output_length, type, turn
+-- may have: hash_ids, session_id
+-- clock: relative, seconds from the start that the mapping names
+select
+    row,
+    complaint,
+    dice                    as request_id,
+    at_start("timestamp")   as arrived_at,
+    "type"                  as app,
+    whole("input_length")   as input_tokens,
+    whole("output_length")  as output_tokens,
+    case
+        when "session_id" is not null then "session_id"
+        when whole("parent_chat_id") < 0 then "chat_id"
+        when whole("turn") = 2 then "parent_chat_id"
+    end                     as session_id,
+    hashes("hash_ids")      as prefix_hashes
+from source

@@ -1,0 +1,29 @@
+-- What became of a landed file: its row of ingests, the days it has requests on, and why rows were refused.
+-- grain: file
+-- reads: ingests, requests, quarantine
+-- units: rows
+with days_there as (
+    select list(distinct day order by day) as days
+    from requests
+    where trace = $trace and source = $file
+),
+
+refusals as (
+    select reason, count(*) as rows
+    from quarantine
+    where trace = $trace and file = $file
+    group by reason
+),
+
+refused as (
+    select list({'reason': reason, 'rows': rows} order by rows desc, reason) as reasons
+    from refusals
+),
+
+told as (
+    select ingests.* exclude (sha256), days, reasons
+    from ingests, days_there, refused
+    where trace = $trace and file = $file
+)
+
+select * from told

@@ -1,0 +1,144 @@
+"""What a trace suffers on its way, for every reader: nothing lost, nothing twice, a refusal is one line."""
+
+import gzip
+import json
+import re
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from test_sources import CATALOGUE, FORMATS, fixture, landed
+
+from assets.formats import recognise
+from assets.ingest import IngestError, ingest
+from assets.sql_files import read_sql
+from assets.warehouse import Lake
+
+TEXTS = [name for name in FORMATS if fixture(name).suffix != ".parquet"]
+GARBAGE = b"caf\xe9,\xff\x00"  # neither UTF-8 nor a row of any format
+
+
+def zstd(content: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as packed:
+        packed.write(content)
+    return sink.getvalue().to_pybytes()
+
+
+def as_text(name: str, content: str) -> str:
+    """The same rows with every number, or every field of a CSV, in quotes."""
+    if fixture(name).suffix == ".jsonl":
+        return re.sub(r"(: |[\[ ])(-?\d+(?:\.\d+)?)(?=[,}\]])", r'\1"\2"', content)
+    return "\n".join(",".join(f'"{field}"' for field in line.split(",")) for line in content.splitlines())
+
+
+def is_conserved(lake: Lake) -> bool:
+    return all(
+        lake.sql(f"checks/{check}.sql").num_rows == 0
+        for check in ("rows_are_conserved", "requests_are_valid", "request_ids_are_unique")
+    )
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_spoilt_file_gives_the_same_requests(name, tmp_path):
+    """BOM, CRLF, numbers as text, a row in another encoding, packed: the spoilt row alone is lost."""
+    clean, lake = fixture(name), Lake(tmp_path / "lake")
+    text = as_text(name, clean.read_text()).strip()
+    spoilt = b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode() + b"\r\n" + GARBAGE + b"\r\n"
+    path = tmp_path / clean.name  # recognised by content: the name says nothing of the packing
+    path.write_bytes((gzip.compress, zstd)[TEXTS.index(name) % 2](spoilt))
+    report = ingest(path, lake, CATALOGUE)
+    expected = json.loads(clean.with_suffix(".expected.json").read_text())
+    found = json.loads(json.dumps(landed(lake), default=str))
+    assert found["kept"] == expected["kept"]
+    assert found["quarantined"][:-1] == expected["quarantined"]
+    assert report.rows_in == len(expected["kept"]) + len(expected["quarantined"]) + 1
+    shapes = (f"2 fields where the header has {len(recognise(path).columns)}", "not a JSON object")
+    assert found["quarantined"][-1][1] in shapes
+    assert is_conserved(lake)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_same_requests_in_two_files_count_once(name, tmp_path):
+    """A second export, its rows in reverse (so that time decreases) and one of them new to the trace."""
+    clean, lake = fixture(name), Lake(tmp_path / "lake")
+    first = ingest(clean, lake, CATALOGUE)
+    again = tmp_path / f"again{clean.suffix}"
+    if clean.suffix == ".parquet":
+        table = pq.read_table(clean)
+        pq.write_table(table.take(list(range(table.num_rows))[::-1]), again)
+    else:
+        lines = clean.read_text().splitlines()
+        head = lines[: recognise(clean).header_lines]
+        again.write_text("\n".join([*head, *reversed(lines[len(head) :])]))
+    second = ingest(again, lake, CATALOGUE)
+    assert (second.rows_in, second.rows_kept) == (first.rows_in, 0)
+    twins = [reason for reason in second.reasons if "already in the trace, from " + clean.name in reason]
+    assert sum(second.reasons[reason] for reason in twins) == first.rows_kept
+    assert lake.sql("select count(*) as n from requests")["n"].to_pylist() == [first.rows_kept]
+    assert is_conserved(lake)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_file_that_cannot_be_read_is_refused_in_one_line(name, tmp_path):
+    """Truncated packings, nothing, a header alone or of something else: file named, lake untouched."""
+    content, wanted = fixture(name).read_bytes(), read_sql(f"sources/{name}.sql").listed("recognised by")
+    header = content.splitlines()[0] + b"\n" if fixture(name).suffix == ".csv" else b"\n\n"
+    renamed = content.replace(wanted[-1].encode(), b"nonsense")
+    lake, path = Lake(tmp_path / "lake"), tmp_path / "trace.bin"
+    for spoilt, said in (
+        (gzip.compress(content)[:-9], "cannot be read|GZIP"),
+        (zstd(content)[:-3], "cannot be read: Truncated compressed stream"),
+        (b"", "is empty"),
+        (header, "has no row|is empty"),
+        (renamed, "lacks the columns nonsense|lacks the columns|is no trace format known here"),
+        (content.decode().encode("utf-16"), "neither text nor Parquet"),
+    ):
+        path.write_bytes(spoilt)
+        with pytest.raises(IngestError, match=said) as caught:
+            ingest(path, lake, CATALOGUE)
+        assert "trace.bin" in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert list(lake.root.rglob("*.parquet")) == []
+
+
+@pytest.mark.parametrize("name", [name for name in TEXTS if fixture(name).suffix == ".jsonl"])
+def test_nulls_inside_a_document_spoil_no_other_row(name, tmp_path):
+    """Each value of a document is null in turn, at every depth: each line still gives its requests."""
+    lines = fixture(name).read_text().splitlines()
+    spoilt = [json.dumps(null) for null in with_a_null(json.loads(lines[0]))]
+    path, lake = tmp_path / fixture(name).name, Lake(tmp_path / "lake")
+    path.write_text("\n".join([lines[0], *spoilt]))
+    report = ingest(path, lake, CATALOGUE)
+    rows = lake.sql("select row from quarantine").num_rows
+    assert (report.rows_quarantined, report.rows_in) == (rows, report.rows_kept + rows)
+    assert report.rows_in >= 1 + len(spoilt)  # no line vanishes
+    assert report.rows_kept >= 1
+    assert is_conserved(lake)
+
+
+def with_a_null(document):
+    """The document again and again, with one of its values null each time."""
+    keys = list(document) if isinstance(document, dict) else range(len(document))
+    for key in keys:
+        copy = document.copy()
+        copy[key] = None
+        yield copy
+        if isinstance(document[key], dict | list):
+            for inner in with_a_null(document[key]):
+                yield {**document, key: inner} if isinstance(document, dict) else [
+                    *document[:key], inner, *document[key + 1 :]
+                ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["azure_llm", "copilot_agent", "swissai"])
+def test_an_instant_without_zone_is_utc(name, tmp_path):
+    """And the quality report says how the reader took it."""
+    clean, lake = fixture(name), Lake(tmp_path / "lake")
+    text = clean.read_text().replace("02:00:00+02:00", "00:00:00Z")
+    path = tmp_path / clean.name
+    path.write_text(re.sub(r"(?<=\d)(Z|\+00:00)", "", text))
+    report = ingest(path, lake, CATALOGUE)
+    expected = json.loads(clean.with_suffix(".expected.json").read_text())
+    assert json.loads(json.dumps(landed(lake), default=str))["kept"] == expected["kept"]
+    assert "UTC where the text has no zone" in report.clock

@@ -1,0 +1,43 @@
+"""Every reader of sql/sources against a few rows of its format; what must come of them lies beside."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assets.ingest import ingest
+from assets.sql_files import SQL
+from assets.warehouse import Lake
+from models.catalogue import load_catalogue
+
+TRACES = Path(__file__).resolve().parent / "traces"
+FORMATS = sorted(path.stem for path in (SQL / "sources").glob("*.sql"))
+CATALOGUE = load_catalogue()
+DRAWN = ("request_id", "trace", "day", "source")  # by hash, or told elsewhere
+
+
+def fixture(name: str) -> Path:
+    """The few rows of a format; beside them lies NAME.expected.json."""
+    return next(p for p in TRACES.glob(f"{name}.*") if p.suffix != ".json")
+
+
+def landed(lake: Lake) -> dict[str, Any]:
+    """What became of a file: its requests as far as its source speaks of them, and its quarantine."""
+    rows = lake.sql("select * from requests order by arrived_at, request_id").to_pylist()
+    refused = lake.sql("select row, reason from quarantine order by row, reason").to_pylist()
+    kept = [{k: v for k, v in row.items() if k not in DRAWN and v is not None} for row in rows]
+    return {"kept": kept, "quarantined": [list(row.values()) for row in refused]}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_reader_gives_the_rows_written_beside_its_fixture(name: str, tmp_path: Path) -> None:
+    path, lake = fixture(name), Lake(tmp_path / "lake")
+    report = ingest(path, lake, CATALOGUE)
+    found = json.loads(json.dumps(landed(lake), default=str))
+    expected = json.loads(path.with_suffix(".expected.json").read_text())
+    assert report.format == name
+    assert found == expected
+    assert report.rows_in == len(found["kept"]) + len(found["quarantined"])
+    for check in ("rows_are_conserved", "requests_are_valid", "request_ids_are_unique"):
+        assert lake.sql(f"checks/{check}.sql").num_rows == 0
