@@ -12,6 +12,7 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "demand": ("trace", "day"),
     "forecasts": ("trace", "day"),
     "plans": ("trace", "day"),
+    "plan_windows": ("trace", "day"),
     "outcomes": ("trace", "day", "policy"),
     "fleet_hours": ("trace", "day", "policy"),
     "scorecard": ("trace", "day"),

@@ -18,6 +18,7 @@ COLOURS = {
     "lt_i": "#56B4E9",
     "lt_u": "#0072B2",
     "lt_ua": "#009E73",
+    "corrected_ua": "#CC79A7",
     "clairvoyant": "#222222",
 }
 STYLE: dict[Any, Any] = {

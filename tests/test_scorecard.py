@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from assets.plans import FLOWS
 from assets.schemas import PARTITIONS
 from assets.sql_files import SQL, read_sql
 from assets.timeline import events
@@ -20,6 +21,12 @@ START = datetime(2025, 7, 15, tzinfo=UTC)
 WHERE = {"trace": "t", "day": START.date()}
 MARTS = ("scorecard", "fleet_by_hour", "ttft_histogram", "forecast_by_llm", "scoreboard")
 NUMBERS = ("ttft_s", "e2e_s", "queued_s", "ttft_slo_s", "deadline_s")
+PLANNED = {
+    **{"gpus_per_instance": 8, "instances_before": 2, "instances": 2, "delta": 0, "why": None, "usd": 1.0},
+    **dict.fromkeys(("reclaimed", "started", "donated"), 0),
+    **{"status": "optimal", "gap_share": 0.0},
+    **dict.fromkeys(("plan_usd", "plan_bound_usd", "plan_lp_bound_usd"), 1.0),
+}
 WAITS = ("held_s", "waited_s", "prefill_s", "network_s")
 # met, missed, never served; met, missed, pending, out of time while waiting, refused
 REQUESTS = [
@@ -82,7 +89,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     plan = {
         **{"policy": "clairvoyant", "hour_start": START, "llm": "a", "region": "east", "gpu": "h100"},
         **{"demand_tokens_per_s": 25.0, "buffer_tokens_per_s": 5.0, "capacity_tokens_per_s": 20.0},
-        **{"short_tokens_per_s": 30.0, "short_llm_tokens_per_s": 0.0},
+        **{"short_tokens_per_s": 30.0, "short_llm_tokens_per_s": 0.0, "programme": "corrected"},
+        **PLANNED,
     }
     forecast = {
         **{"method": "arima", "llm": "a", "cutoff": START, "bucket_start": START, "bucket_minutes": 15},
@@ -201,6 +209,8 @@ def test_sql_and_python_agree_on_attainment_and_percentiles(lake, requests):
         ),
         ("forecasts_cover_the_day", "forecasts", "select * replace (null::double as input_tokens_per_s)"),
         ("plans_cover_demand", "plans", "select * replace (0 as instances)"),
+        ("plan_windows_balance", "plan_windows", "select * replace (29.0 as capacity_tokens_per_s)"),
+        ("plan_windows_balance", "plan_windows", "select * replace (1.0 as exports_tokens_per_s)"),
         ("plans_chain", "plans", "select * replace (instances_before + 1 as instances_before)"),
     ],
 )
@@ -231,8 +241,14 @@ def sound_lake(root: Path) -> Lake:
     hours = [START + timedelta(hours=hour) for hour in range(24)]
     plan = {
         **{"policy": "lt_i", "llm": "a", "region": "east", "gpu": "h100", "demand_tokens_per_s": 25.0},
-        **{"buffer_tokens_per_s": 5.0, "capacity_tokens_per_s": 20.0, "instances_before": 2, "instances": 2},
-        **{"delta": 0, "short_llm_tokens_per_s": 0.0},
+        **{"buffer_tokens_per_s": 5.0, "capacity_tokens_per_s": 20.0},
+        **{"short_llm_tokens_per_s": 0.0, "programme": "paper"},
+        **PLANNED,
+    }
+    window = {
+        **{"policy": "lt_i", "llm": "a", "region": "east", "hour_start": START, "window_start": START},
+        **{"demand_tokens_per_s": 25.0, "buffer_tokens_per_s": 5.0, "capacity_tokens_per_s": 30.0},
+        **dict.fromkeys((f"{name}_tokens_per_s" for name in FLOWS[1:]), 0.0),
     }
     forecast = {
         **{"method": "arima", "llm": "a", "region": "east", "bucket_minutes": 60},
@@ -242,6 +258,7 @@ def sound_lake(root: Path) -> Lake:
     row = fleet_hours(3600.0, 0.0).to_pylist()[0]
     lake.write("requests", pa.Table.from_pylist([request]), **WHERE)
     lake.write("plans", pa.Table.from_pylist([plan | {"hour_start": hour} for hour in hours]), **WHERE)
+    lake.write("plan_windows", pa.Table.from_pylist([window]), **WHERE)
     lake.write("forecasts", pa.Table.from_pylist(forecasts), **WHERE)
     lake.write("outcomes", outcomes(REQUESTS[:1]), **WHERE, policy="reactive")
     fleet = pa.Table.from_pylist([row | {"hour_start": hour} for hour in hours])
