@@ -17,6 +17,7 @@ from assets.plan_inputs import Load, day_loads, hour_problems, problem_template,
 from assets.settings import HOURS, Progress, Settings, Step, midnight
 from models.capacity import capacity_tokens_per_s
 from models.plan import corrected, paper
+from models.plan.bounds import bounds
 from models.plan.policies import Solve, hourly_plans, peak_plan
 from models.plan.problem import Plan, Problem
 from models.plan.reasons import reasons
@@ -62,6 +63,12 @@ WINDOWS_SCHEMA = pa.schema(
         *((f"{name}_tokens_per_s", pa.float64()) for name in ("demand", "buffer", *FLOWS)),
     ]
 )
+BOUNDS_SCHEMA = pa.schema(
+    [
+        ("hour_start", pa.timestamp("us", "UTC")),
+        *((f"{name}_usd", pa.float64()) for name in ("fluid", "whole", "hour")),
+    ]
+)
 Day = list[
     tuple[Problem, Plan]
 ]  # hour by hour: what was asked, from what the hour before left, and the answer
@@ -79,6 +86,8 @@ def plan_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
     windows = [row for name, kind in followed.items() for row in _window_rows(day, name, days[kind])]
     flows = pa.Table.from_pylist(windows, schema=WINDOWS_SCHEMA)
     settings.lake.write("plan_windows", flows, trace=settings.trace, day=day)
+    least = pa.Table.from_pylist(_bound_rows(settings, day, sustained, loads["truth"]), schema=BOUNDS_SCHEMA)
+    settings.lake.write("plan_bounds", least, trace=settings.trace, day=day)
     settings.lake.write("plans", table, trace=settings.trace, day=day)
     return table
 
@@ -192,6 +201,19 @@ def _rows(day: date, policy: str, hours: Day) -> Iterator[dict[str, Any]]:
                     "plan_bound_usd": plan.bound_usd,
                     "plan_lp_bound_usd": plan.lp_bound_usd,
                 }
+
+
+def _bound_rows(
+    settings: Settings, day: date, sustained: Sequence[float], truth: Load
+) -> list[dict[str, Any]]:
+    """What any fleet must spend at least on each hour of the true demand."""
+    template = problem_template(settings, sustained, "truth")
+    share = settings.config.plan.corrected_capacity_share
+    whole_theta = template._replace(tokens_per_s=template.tokens_per_s / share)
+    return [
+        {"hour_start": midnight(day) + timedelta(hours=hour), **bounds(problem)._asdict()}
+        for hour, problem in enumerate(hour_problems(whole_theta, truth))
+    ]
 
 
 def _window_rows(day: date, policy: str, hours: Day) -> Iterator[dict[str, Any]]:

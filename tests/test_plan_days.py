@@ -4,12 +4,14 @@ from functools import partial
 
 import numpy as np
 import pytest
-from plan_cases import a_problem
+from hypothesis import given, settings
+from plan_cases import a_problem, problems, roomy
 
 from models.plan import corrected, paper
+from models.plan.bounds import bounds
 from models.plan.contradictions import contradictions
 from models.plan.policies import hourly_plans, peak_plan, spot_after
-from models.plan.problem import PlanError
+from models.plan.problem import PlanError, Problem
 from models.plan.solver import Options
 
 EXACT = Options(gap_share=0.0)
@@ -73,6 +75,27 @@ def test_the_peak_counts_buffers_and_the_worst_capacity_and_starts_for_nothing()
     assert count == [8, 9, 10]
     start_is_dear = hour._replace(boot_spot_s=np.array([[1e6]]))
     assert peak_plan([start_is_dear], by_paper).objective_usd == 8 * 2.0
+
+
+@settings(max_examples=40, deadline=None)
+@given(problems())
+def test_no_plan_that_serves_all_holds_less_than_the_bounds(problem: Problem) -> None:
+    problem = roomy(problem)._replace(
+        boot_cold_s=problem.boot_cold_s * 0, boot_spot_s=problem.boot_spot_s * 0
+    )
+    least = bounds(problem)
+    assert least.fluid_usd <= least.whole_usd <= least.hour_usd
+    for solve in (by_paper, by_corrected):
+        plan = solve(problem)
+        held_usd = float((plan.instances * problem.usd_per_hour[:, None, :]).sum())
+        assert not plan.short_llm_tokens_per_s.any()
+        assert least.hour_usd <= held_usd + 1e-6
+
+
+def test_the_bounds_of_an_hour_by_hand() -> None:
+    """Regions ask 150 and 150, then 50 and 40 tokens/s; an instance serves 100 for 2 USD an hour."""
+    problem = a_problem(l=1, demand_tokens_per_s=np.array([[[150.0, 50.0], [150.0, 40.0]]]))
+    assert bounds(problem) == pytest.approx((2 * (3.0 + 0.9) / 2, 2 * (3 + 1) / 2, 2 * 3))
 
 
 @pytest.mark.parametrize(
