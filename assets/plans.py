@@ -1,236 +1,235 @@
-"""Plans of a day: instances per llm and region for each hour, by what each plan knows of the demand.
+"""Plans of a day: instances per llm and region for each hour, with the reason for every change.
 
-forecast   the forecast of the hour, made when it began, and SageServe's buffer for niw (6.3)
-truth      what really came: no policy can know it, every policy is measured against it
-peak       the largest hour of the history, held all day
+Each kind of plan (assets/plan_inputs.py) is made hour by hour in open loop: every hour starts from what the
+hour before it planned. `forecast` and `peak` are planned by the paper's programme, the others by the
+corrected one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
-from typing import NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from assets.demand import demand_matrix
-from assets.forecasts import predicted_peaks
+from assets.plan_inputs import Load, day_loads, hour_problems, problem_template, token_mixes
 from assets.settings import HOURS, Progress, Settings, Step, midnight
 from models.capacity import capacity_tokens_per_s
-from models.plan.ilp import solve
-from models.plan.policies import hourly_plans, peak_plan
-from models.plan.problem import Plan, Problem, violations
+from models.plan import corrected, paper
+from models.plan.bounds import bounds
+from models.plan.policies import Solve, hourly_plans, peak_plan
+from models.plan.problem import Plan, Problem
+from models.plan.reasons import reasons
+from models.plan.solver import Options
+from models.plan.violations import violations
 from models.policies import POLICIES
 from models.replay.compiled import is_cached
 
-Floats = NDArray[np.float64]
-Tokens = NDArray[np.int32]
-
-MIX_SAMPLE = 20_000  # requests that stand for an llm's token mix
-
+PROGRAMMES = {
+    "forecast": paper.solve,
+    "peak": paper.solve,
+    "corrected": corrected.solve,
+    "truth": corrected.solve,
+}
+_ENDPOINT = (("llm", pa.string()), ("region", pa.string()))
 SCHEMA = pa.schema(
     [
         ("policy", pa.string()),
+        ("programme", pa.string()),
         ("hour_start", pa.timestamp("us", "UTC")),
-        ("llm", pa.string()),
-        ("region", pa.string()),
+        *_ENDPOINT,
         ("gpu", pa.string()),
-        ("demand_tokens_per_s", pa.float64()),
-        ("buffer_tokens_per_s", pa.float64()),
+        *((name, pa.float64()) for name in ("demand_tokens_per_s", "buffer_tokens_per_s")),
         ("capacity_tokens_per_s", pa.float64()),
-        ("instances_before", pa.int64()),
-        ("instances", pa.int64()),
-        ("delta", pa.int64()),
+        ("gpus_per_instance", pa.int64()),
+        *((name, pa.int64()) for name in ("instances_before", "instances", "delta")),
+        *((name, pa.int64()) for name in ("reclaimed", "started", "donated")),
+        ("why", pa.string()),
         ("short_tokens_per_s", pa.float64()),
         ("short_llm_tokens_per_s", pa.float64()),
         ("status", pa.string()),
         ("gap_share", pa.float64()),
-        ("usd", pa.float64()),
+        *((name, pa.float64()) for name in ("usd", "plan_usd", "plan_bound_usd", "plan_lp_bound_usd")),
     ]
 )
-
-
-class Load(NamedTuple):
-    """What a plan has to carry, tokens/s of input, shape (hours, llms, regions)."""
-
-    demand: Floats  # interactive: the largest bucket of the hour
-    buffer: Floats  # the share of niw that is kept free
+FLOWS = ("capacity", "exports", "imports", "unserved", "remote", "buffer_short")
+WINDOWS_SCHEMA = pa.schema(
+    [
+        ("policy", pa.string()),
+        ("hour_start", pa.timestamp("us", "UTC")),
+        ("window_start", pa.timestamp("us", "UTC")),
+        *_ENDPOINT,
+        *((f"{name}_tokens_per_s", pa.float64()) for name in ("demand", "buffer", *FLOWS)),
+    ]
+)
+BOUNDS_SCHEMA = pa.schema(
+    [
+        ("hour_start", pa.timestamp("us", "UTC")),
+        *((f"{name}_usd", pa.float64()) for name in ("fluid", "whole", "hour")),
+    ]
+)
+Day = list[
+    tuple[Problem, Plan]
+]  # hour by hour: what was asked, from what the hour before left, and the answer
 
 
 def plan_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
     """Plan the hours of `day` for every policy that follows a plan, all from the same fleet."""
-    mixes = token_mixes(settings, day)
-    first = "" if is_cached() else "compile the replay, "  # half a minute, once
-    with progress.bar(f"{first}measure capacity", len(mixes)) as done:
-        theta = []
-        for llm, mix in mixes.items():
-            deployment = settings.config.fleet.deployments[llm]
-            theta.append(capacity_tokens_per_s(llm, deployment, settings.catalogue, settings.config, *mix))
-            done(len(theta))
-    template = problem_template(settings, theta)
+    sustained = sustained_tokens_per_s(settings, day, progress)
     loads = day_loads(settings, day)
     with progress.bar(f"plan {day}", len(loads) * HOURS) as done:
-        plans = chained_plans(settings, template, loads, done)
-    tables = [
-        _rows(settings, day, policy, template, loads[rule.plan], plans[rule.plan])
-        for policy, rule in POLICIES.items()
-        if rule.plan is not None
-    ]
-    table = pa.concat_tables(tables)
+        days = chained_plans(settings, sustained, loads, done)
+    followed = {name: rule.plan for name, rule in POLICIES.items() if rule.plan is not None}
+    rows = [row for name, kind in followed.items() for row in _rows(day, name, days[kind])]
+    table = pa.Table.from_pylist(rows, schema=SCHEMA)
+    windows = [row for name, kind in followed.items() for row in _window_rows(day, name, days[kind])]
+    flows = pa.Table.from_pylist(windows, schema=WINDOWS_SCHEMA)
+    settings.lake.write("plan_windows", flows, trace=settings.trace, day=day)
+    least = pa.Table.from_pylist(_bound_rows(settings, day, sustained, loads["truth"]), schema=BOUNDS_SCHEMA)
+    settings.lake.write("plan_bounds", least, trace=settings.trace, day=day)
     settings.lake.write("plans", table, trace=settings.trace, day=day)
     return table
 
 
+def sustained_tokens_per_s(settings: Settings, day: date, progress: Progress) -> list[float]:
+    """What an instance of each llm sustains within its SLO, measured on the mix of the day before."""
+    mixes, theta = token_mixes(settings, day), []
+    first = "" if is_cached() else "compile the replay, "  # half a minute, once
+    with progress.bar(f"{first}measure capacity", len(mixes)) as done:
+        for llm, mix in mixes.items():
+            deployment = settings.config.fleet.deployments[llm]
+            theta.append(capacity_tokens_per_s(llm, deployment, settings.catalogue, settings.config, *mix))
+            done(len(theta))
+    return theta
+
+
 def chained_plans(
-    settings: Settings, template: Problem, loads: dict[str, Load], done: Step
-) -> dict[str, list[Plan]]:
+    settings: Settings, sustained: Sequence[float], loads: dict[str, Load], done: Step
+) -> dict[str, Day]:
     """Plan every load hour by hour; all of them start from hour 0 of the forecast plan.
 
-    So the policies differ in what they do, not in what they are given; the replay starts there as well.
+    So the policies differ in what they do, not in what they are given; the replay starts there as well, and
+    there too the rest of the fleet is donated.
     """
-    options = settings.config.plan
-    solved = 0
+    solves = {kind: _checked(settings, kind, done) for kind in loads}
+    hours = {
+        kind: hour_problems(problem_template(settings, sustained, kind), load) for kind, load in loads.items()
+    }
+    whole = hours["forecast"][0].instances_now
+    days = {"forecast": _day(hours["forecast"], whole, np.zeros_like(whole), solves["forecast"])}
+    start = days["forecast"][0][1].instances
+    spot = np.maximum(whole - start, 0)
+    for kind in loads.keys() - {"forecast", "peak"}:
+        days[kind] = _day(hours[kind], start, spot, solves[kind])
+    if "peak" in loads:
+        at_start = [problem._replace(instances_now=start, spot=spot) for problem in hours["peak"]]
+        days["peak"] = _held(at_start, peak_plan(at_start, solves["peak"]))
+    return days
+
+
+def _checked(settings: Settings, kind: str, done: Step) -> Solve:
+    """The programme of a kind of plan with the config's options; each answer is re-checked and counted."""
+    config, solved = settings.config.plan, 0
+    solve = partial(PROGRAMMES[kind], options=Options(config.solver, config.gap_share, config.time_limit_s))
 
     def one_hour(problem: Problem) -> Plan:
         nonlocal solved
-        plan = solve(problem, options.solver, options.gap_share, options.time_limit_s)
+        plan = solve(problem)
         if broken := violations(problem, plan):
             raise RuntimeError(f"The solver {plan.solver} broke its own programme: {broken[0]}")
         solved += 1
         done(solved)
         return plan
 
-    hours = {
-        name: [_hour(template, load, hour) for hour in range(len(load.demand))]
-        for name, load in loads.items()
-    }
-    forecast = hourly_plans(hours["forecast"], template.instances_now, one_hour)
-    start = forecast[0].instances
-    peak = peak_plan([problem._replace(instances_now=start) for problem in hours["peak"]], one_hour)
-    unchanged = peak._replace(delta=np.zeros_like(peak.delta))
-    return {
-        "forecast": forecast,
-        "truth": hourly_plans(hours["truth"], start, one_hour),
-        "peak": [peak] + [unchanged] * (HOURS - 1),
-    }
+    return one_hour
 
 
-def problem_template(settings: Settings, sustained_tokens_per_s: Sequence[float]) -> Problem:
-    """All of the hourly programme but the load: capacities, prices, limits and the fleet at the start."""
-    catalogue, config = settings.catalogue, settings.config
-    llms, regions, gpus = list(catalogue.llms), list(catalogue.regions), list(catalogue.gpus)
-    theta, usd = np.full((len(llms), len(gpus)), np.nan), np.zeros((len(llms), len(gpus)))
-    size = np.ones((len(llms), len(gpus)), np.int64)
-    now = np.zeros((len(llms), len(regions), len(gpus)), np.int64)
-    for i, (llm, sustained) in enumerate(zip(llms, sustained_tokens_per_s, strict=True)):
-        deployment = config.fleet.deployments[llm]
-        k = gpus.index(deployment.gpu)
-        theta[i, k] = sustained * config.plan.capacity_share
-        size[i, k] = deployment.tensor_parallel
-        usd[i, k] = catalogue.gpus[deployment.gpu].usd_per_hour * deployment.tensor_parallel
-        now[i, :, k] = config.fleet.instances_at_start
-    limits = np.ones((len(llms), len(regions)), np.int64)
-    return Problem(
-        llms=tuple(llms),
-        regions=tuple(regions),
-        gpus=tuple(gpus),
-        instances_now=now,
-        tokens_per_s=theta,
-        usd_per_hour=usd,
-        start_usd=usd * config.replay.boot_spot_s / 3600,
-        demand_tokens_per_s=np.zeros((len(llms), len(regions), 1)),
-        buffer_tokens_per_s=np.zeros((len(llms), len(regions))),
-        gpus_per_instance=size,
-        cap_gpus=np.array(
-            [[site.cap_gpus.get(gpu, 0) for gpu in gpus] for site in catalogue.regions.values()]
-        ),
-        min_instances=limits * config.fleet.min_instances,
-        max_instances=limits * config.fleet.max_instances,
-        epsilon=config.plan.epsilon,
+def _day(hours: list[Problem], start: np.ndarray, spot: np.ndarray, solve: Solve) -> Day:
+    plans = hourly_plans(hours, start, spot, solve)
+    return [
+        (problem._replace(instances_now=plan.instances - plan.delta), plan)
+        for problem, plan in zip(hours, plans, strict=True)
+    ]
+
+
+def _held(history: list[Problem], peak: Plan) -> Day:
+    """One allocation for all hours of the day, asked for the largest load that each region has had."""
+    asked = history[0]._replace(
+        demand_tokens_per_s=np.max([p.demand_tokens_per_s for p in history], axis=0),
+        buffer_tokens_per_s=np.max([p.buffer_tokens_per_s for p in history], axis=0),
     )
+    nothing = np.zeros_like(peak.started)
+    unchanged = peak._replace(started=nothing, donated=nothing)
+    return [(asked, peak)] + [(asked._replace(instances_now=peak.instances), unchanged)] * (HOURS - 1)
 
 
-def day_loads(settings: Settings, day: date) -> dict[str, Load]:
-    """The load of each hour as each plan sees it; `peak` has the hours of the whole history."""
-    config = settings.config.forecast
-    first = settings.history(day)[0]
-    _, interactive, niw = demand_matrix(
-        settings.lake, settings.trace, first, day, config.bucket_minutes, settings.catalogue
-    )
-    for rates in (interactive, niw):  # in a silence of the day nothing is replayed
-        np.nan_to_num(rates[..., -HOURS * 60 // config.bucket_minutes :], copy=False)
-    peaks = _by_hour(interactive, config.bucket_minutes).max(axis=-1)
-    buffer = _by_hour(niw, config.bucket_minutes).mean(axis=-1) * config.niw_buffer_share
-    past = ~np.isnan(peaks[:-HOURS]).any(axis=(1, 2))
-    last_hour = np.nan_to_num(buffer[-HOURS - 1 : -1])
-    return {
-        "forecast": Load(predicted_peaks(settings, day), last_hour),
-        "truth": Load(peaks[-HOURS:], buffer[-HOURS:]),
-        "peak": Load(peaks[:-HOURS][past], buffer[:-HOURS][past]),
-    }
+# --- as tables -----------------------------------------------------------------------------------------
 
 
-def _by_hour(per_bucket: Floats, bucket_minutes: int) -> Floats:
-    """(llms, regions, buckets) -> (hours, llms, regions, buckets of the hour)."""
-    llms, regions, _ = per_bucket.shape
-    return np.moveaxis(per_bucket.reshape(llms, regions, -1, 60 // bucket_minutes), 2, 0)
-
-
-def _hour(template: Problem, load: Load, hour: int) -> Problem:
-    return template._replace(
-        demand_tokens_per_s=load.demand[hour][:, :, None], buffer_tokens_per_s=load.buffer[hour]
-    )
-
-
-def token_mixes(settings: Settings, day: date) -> dict[str, tuple[Tokens, Tokens]]:
-    """Input and output tokens of a sample of the day before's interactive requests, per llm."""
-    sample = settings.lake.sql(
-        "select llm, input_tokens, output_tokens from requests "
-        "where trace = $trace and day = $day and tier <> 'niw' "
-        "qualify row_number() over (partition by llm order by hash(request_id)) <= $size",
-        trace=settings.trace,
-        day=day - timedelta(days=1),
-        size=MIX_SAMPLE,
-    ).to_pandas()
-    mixes = {}
-    for llm in settings.catalogue.llms:
-        own = sample[sample["llm"] == llm]
-        mix = own if len(own) else sample  # nobody asked for it yesterday: the common mix stands in
-        mixes[llm] = (mix["input_tokens"].to_numpy(np.int32), mix["output_tokens"].to_numpy(np.int32))
-    return mixes
-
-
-def _rows(
-    settings: Settings, day: date, policy: str, template: Problem, load: Load, plans: list[Plan]
-) -> pa.Table:
-    """Long rows of one policy's plan: every hour, llm and region, on the GPU type of the llm's deployment."""
-    is_peak = POLICIES[policy].plan == "peak"
-    if is_peak:  # one figure for all hours: the largest of the history, region by region
-        load = Load(*(part.max(axis=0) for part in load))
-    rows = []
-    for hour, plan in enumerate(plans):
-        demand, buffer = load if is_peak else (load.demand[hour], load.buffer[hour])
-        for i, k in zip(*np.nonzero(template.runs), strict=True):
-            for j, region in enumerate(template.regions):
+def _rows(day: date, policy: str, hours: Day) -> Iterator[dict[str, Any]]:
+    """Long rows of one policy's plan: every hour, llm and region, on each GPU type that the llm runs on."""
+    for hour, (problem, plan) in enumerate(hours):
+        why = reasons(problem, plan, hour)
+        for i, k in np.argwhere(problem.runs).tolist():
+            for j, region in enumerate(problem.regions):
                 held, delta = int(plan.instances[i, j, k]), int(plan.delta[i, j, k])
-                rows.append(
-                    {
-                        "policy": policy,
-                        "hour_start": midnight(day) + timedelta(hours=hour),
-                        "llm": template.llms[i],
-                        "region": region,
-                        "gpu": template.gpus[k],
-                        "demand_tokens_per_s": demand[i, j],
-                        "buffer_tokens_per_s": buffer[i, j],
-                        "capacity_tokens_per_s": template.tokens_per_s[i, k],
-                        "instances_before": held - delta,
-                        "instances": held,
-                        "delta": delta,
-                        "short_tokens_per_s": plan.short_tokens_per_s[i, j],
-                        "short_llm_tokens_per_s": plan.short_llm_tokens_per_s[i],
-                        "status": plan.status,
-                        "gap_share": plan.gap_share,
-                        "usd": held * template.usd_per_hour[i, k],
-                    }
-                )
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
+                yield {
+                    "policy": policy,
+                    "programme": plan.programme,
+                    "hour_start": midnight(day) + timedelta(hours=hour),
+                    "llm": problem.llms[i],
+                    "region": region,
+                    "gpu": problem.gpus[k],
+                    "demand_tokens_per_s": problem.demand_tokens_per_s[i, j].max(),
+                    "buffer_tokens_per_s": problem.buffer_tokens_per_s[i, j],
+                    "capacity_tokens_per_s": problem.tokens_per_s[i, k],
+                    "gpus_per_instance": int(problem.gpus_per_instance[i, k]),
+                    "instances_before": held - delta,
+                    "instances": held,
+                    "delta": delta,
+                    "reclaimed": int(plan.reclaimed[i, j, k]),
+                    "started": int(plan.started[i, j, k]),
+                    "donated": int(plan.donated[i, j, k]),
+                    "why": why.get((i, j, k)),
+                    "short_tokens_per_s": plan.short_tokens_per_s[i, j],
+                    "short_llm_tokens_per_s": plan.short_llm_tokens_per_s[i],
+                    "status": plan.status,
+                    "gap_share": plan.gap_share,
+                    "usd": held * problem.usd_per_hour[i, k],
+                    "plan_usd": plan.objective_usd,
+                    "plan_bound_usd": plan.bound_usd,
+                    "plan_lp_bound_usd": plan.lp_bound_usd,
+                }
+
+
+def _bound_rows(
+    settings: Settings, day: date, sustained: Sequence[float], truth: Load
+) -> list[dict[str, Any]]:
+    """What any fleet must spend at least on each hour of the true demand."""
+    template = problem_template(settings, sustained, "truth")
+    share = settings.config.plan.corrected_capacity_share
+    whole_theta = template._replace(tokens_per_s=template.tokens_per_s / share)
+    return [
+        {"hour_start": midnight(day) + timedelta(hours=hour), **bounds(problem)._asdict()}
+        for hour, problem in enumerate(hour_problems(whole_theta, truth))
+    ]
+
+
+def _window_rows(day: date, policy: str, hours: Day) -> Iterator[dict[str, Any]]:
+    """Long rows of what a plan serves in each window; none of the paper's plans, which leave that open."""
+    for hour, (problem, plan) in enumerate(hours):
+        if plan.windows is None:
+            continue
+        start = midnight(day) + timedelta(hours=hour)
+        for i, j, w in np.ndindex(*problem.demand_tokens_per_s.shape):
+            yield {
+                "policy": policy,
+                "hour_start": start,
+                "window_start": start + w * timedelta(seconds=problem.window_s),
+                "llm": problem.llms[i],
+                "region": problem.regions[j],
+                "demand_tokens_per_s": problem.demand_tokens_per_s[i, j, w],
+                "buffer_tokens_per_s": problem.buffer_tokens_per_s[i, j],
+                **{f"{name}_tokens_per_s": getattr(plan.windows, name)[i, j, w] for name in FLOWS},
+            }

@@ -14,6 +14,8 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "demand": ("trace", "day"),
     "forecasts": ("trace", "day"),
     "plans": ("trace", "day"),
+    "plan_windows": ("trace", "day"),
+    "plan_bounds": ("trace", "day"),
     "outcomes": ("trace", "day", "policy"),
     "fleet_hours": ("trace", "day", "policy"),
     "scorecard": ("trace", "day"),

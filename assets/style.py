@@ -16,11 +16,12 @@ COLOURS = {
     "static": "#767676",
     "siloed": "#E69F00",
     "reactive": "#D55E00",
-    "hpa": "#CC79A7",
+    "hpa": "#8C6D31",
     "chiron": "#B5A800",
     "lt_i": "#56B4E9",
     "lt_u": "#0072B2",
     "lt_ua": "#009E73",
+    "corrected_ua": "#CC79A7",
     "clairvoyant": "#222222",
 }
 STYLE: dict[Any, Any] = {

@@ -17,6 +17,7 @@ from models.reading import ConfigError, build, read_toml, require_known
 ROOT = Path(__file__).resolve().parent.parent
 CATALOGUE_DIR = ROOT / "data" / "catalogue"
 CONFIG_DIR = ROOT / "data" / "config"
+QUANTILES = (0.5, 0.9, 0.95)  # of the forecasts
 TIERS = ("iw_fast", "iw_normal", "niw")  # tier codes: positions here; the replay knows niw by its code
 
 
@@ -225,11 +226,16 @@ class ForecastConfig:
 
 @dataclass(frozen=True)
 class PlanConfig:
-    """The hourly programme (SageServe 5)."""
+    """The hourly programmes: SageServe's (models/plan/paper.py) and the corrected one (corrected.py)."""
 
     solver: str
     epsilon: float  # share of its own peak that a region must be able to serve
-    capacity_share: float  # of an instance's measured capacity that a plan counts on
+    capacity_share: float  # of an instance's measured capacity that the paper's plan counts on
+    corrected_capacity_share: float  # the same of the corrected plan
+    quantile: float  # of the hour's maximum that the corrected plan covers: 0.5, 0.9 or 0.95
+    spot_earning_share: float  # of its price that a donated instance earns
+    hysteresis_share: float  # of an hour's price that giving an instance up must save
+    export_share: float  # of the cheapest capacity that serving a token in another region costs on top
     gap_share: float
     time_limit_s: float
 
@@ -302,6 +308,14 @@ def check_ranges(config: Config, catalogue: Catalogue, where: str) -> None:
         (fleet.max_prefill_tokens > fleet.max_batch, "[fleet] max_prefill_tokens must exceed max_batch"),
         (0 < plan.epsilon <= 1, "[plan] epsilon must be above 0 and at most 1"),
         (0 < plan.capacity_share <= 1, "[plan] capacity_share must be above 0 and at most 1"),
+        (
+            0 < plan.corrected_capacity_share <= 1,
+            "[plan] corrected_capacity_share must be above 0 and at most 1",
+        ),
+        (plan.quantile in QUANTILES, f"[plan] quantile must be one of {', '.join(map(str, QUANTILES))}"),
+        (0 <= plan.spot_earning_share <= 1, "[plan] spot_earning_share must be 0 to 1"),
+        (0 <= plan.hysteresis_share <= 1, "[plan] hysteresis_share must be 0 to 1"),
+        (0 <= plan.export_share <= 1, "[plan] export_share must be 0 to 1"),
         (config.trace.days >= 2, "[trace] days must be at least 2: history and the day that is replayed"),
     )
     for holds, rule in rules:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 class Policy(NamedTuple):
     """A row of the scoreboard: a plan (or none), the scaling rule, and how the instances are pooled."""
 
-    plan: str | None  # "peak", "forecast", "truth", or None where nothing is planned
+    plan: str | None  # "peak", "forecast", "corrected", "truth" (assets/plan_inputs.py), or None: no plan
     scaling: str  # one of models.replay.scale.SCALINGS
     what: str
     pooling: str = "unified"  # one of models.replay.pools.POOLINGS
@@ -29,5 +29,8 @@ POLICIES = {
     "lt_ua": Policy(
         "forecast", "lt_ua", "LT-UA (SageServe 6.4): LT-U, past the plan when the forecast failed"
     ),
-    "clairvoyant": Policy("truth", "follow", "the hourly plan made from the true demand of the hour"),
+    "corrected_ua": Policy(
+        "corrected", "lt_ua", "the corrected programme on a quantile of the forecast, followed like LT-UA"
+    ),
+    "clairvoyant": Policy("truth", "follow", "the corrected programme on the true demand, at once"),
 }

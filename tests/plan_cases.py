@@ -1,27 +1,29 @@
-"""Small hours to plan, and the slow twin of the planner that tries every allocation."""
+"""Small hours to plan, and the slow twins of the planners that try every allocation."""
 
-from functools import partial
+from collections.abc import Iterator
+from functools import cache, partial
 from itertools import product
 
 import numpy as np
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
-from models.plan.ilp import penalty_usd
 from models.plan.problem import Problem
+
+WINDOW_S = 1800.0
 
 
 def a_problem(l: int = 2, r: int = 2, g: int = 1, w: int = 2, **changes: object) -> Problem:  # noqa: E741
     """A sound small hour: an instance of llm i serves 100 (i + 1) tokens/s; GPU type 1 is twice as dear."""
     size = 1 + np.arange(l)[:, None] + np.zeros((l, g), dtype=np.int64)
-    usd = 2.0 * size * (1 + np.arange(g))
     problem = Problem(
         llms=tuple(f"llm{i}" for i in range(l)),
         regions=tuple(f"region{j}" for j in range(r)),
         gpus=tuple(f"gpu{k}" for k in range(g)),
         instances_now=np.ones((l, r, g), dtype=np.int64),
+        spot=np.zeros((l, r, g), dtype=np.int64),
         tokens_per_s=100.0 * size,
-        usd_per_hour=usd,
-        start_usd=usd / 6,
+        usd_per_hour=2.0 * size * (1 + np.arange(g)),
         demand_tokens_per_s=np.full((l, r, w), 150.0),
         buffer_tokens_per_s=np.zeros((l, r)),
         gpus_per_instance=size,
@@ -29,6 +31,12 @@ def a_problem(l: int = 2, r: int = 2, g: int = 1, w: int = 2, **changes: object)
         min_instances=np.zeros((l, r), dtype=np.int64),
         max_instances=np.full((l, r), 4),
         epsilon=0.8,
+        window_s=WINDOW_S,
+        boot_spot_s=np.full((l, g), 600.0),
+        boot_cold_s=np.full((l, r), 900.0),
+        spot_earning_share=1.0,
+        hysteresis_share=0.0,
+        export_share=0.0625,
     )
     return problem._replace(**changes)  # type: ignore[arg-type]
 
@@ -41,15 +49,19 @@ def problems(draw: st.DrawFn) -> Problem:
     base = a_problem(l, r, g)
     return base._replace(
         instances_now=grid((l, r, g), 0, 3).astype(np.int64),
+        spot=grid((l, r, g), 0, 1).astype(np.int64),
         tokens_per_s=grid((l, g), 2, 12) * 16.0,
         usd_per_hour=grid((l, g), 0, 8) / 4,
-        start_usd=grid((l, g), 0, 4) / 8,
+        boot_spot_s=grid((l, g), 0, 4) * 450.0,
+        boot_cold_s=grid((l, r), 1, 9) * 900.0,
         demand_tokens_per_s=grid((l, r, 2), 0, 24) * 16.0,
         buffer_tokens_per_s=grid((l, r), 0, 2) * 16.0,
         gpus_per_instance=grid((l, g), 1, 2).astype(np.int64),
         cap_gpus=grid((r, g), 2, draw(st.sampled_from([4, 12]))).astype(np.int64),
         max_instances=grid((l, r), 2, 4).astype(np.int64),
         epsilon=draw(st.sampled_from([0.5, 0.75, 1.0])),
+        spot_earning_share=draw(st.sampled_from([0.25, 1.0])),
+        hysteresis_share=draw(st.sampled_from([0.0, 0.5])),
     )
 
 
@@ -58,27 +70,116 @@ def _grid(draw: st.DrawFn, shape: tuple[int, ...], least: int, most: int) -> np.
     return np.array(draw(st.lists(st.integers(least, most), min_size=size, max_size=size))).reshape(shape)
 
 
-def naive_best(p: Problem) -> tuple[bool, float]:
-    """Try every allocation: can the demand be met, and the least cost (with penalties where it cannot)."""
-    (l, r, g), best, best_short = p.instances_now.shape, np.inf, np.inf  # noqa: E741
-    per_token, _ = penalty_usd(p)
-    for counts in product(range(int(p.max_instances.max()) + 1), repeat=l * r * g):
-        x = np.array(counts).reshape(l, r, g)
+def roomy(p: Problem) -> Problem:
+    """The same hour in a fleet that nothing limits."""
+    return p._replace(cap_gpus=p.cap_gpus * 20, max_instances=p.max_instances * 20)
+
+
+def prices(p: Problem) -> tuple[list[float], list[float]]:
+    """What the dearest token/s and the dearest instance of each llm cost, a dollar an instance added."""
+    tokens, instances = [], []
+    for i in range(len(p.llms)):
+        usd = [p.usd_per_hour[i, k] * (1 + p.boot_cold_s[i].max() / 3600) + 1 for k in range(len(p.gpus))]
+        instances.append(max(usd))
+        tokens.append(max(u / t for u, t in zip(usd, p.tokens_per_s[i], strict=True)))
+    return tokens, instances
+
+
+def allocations(p: Problem, most: int) -> Iterator[np.ndarray]:
+    """Every allocation of up to `most` instances anywhere that keeps caps and maxima."""
+    for counts in product(range(most + 1), repeat=p.instances_now.size):
+        x = np.array(counts).reshape(p.instances_now.shape)
         gpus = np.einsum("ijk,ik->jk", x, p.gpus_per_instance)
-        if (gpus > p.cap_gpus).any() or (x.sum(axis=2) > p.max_instances).any():
-            continue
-        usd = sum(
-            p.usd_per_hour[i, k] * x[i, j, k]
-            + p.start_usd[i, k] * max(0, x[i, j, k] - p.instances_now[i, j, k])
-            for i, j, k in np.ndindex(l, r, g)
-        )
-        short_usd = 0.0
-        for i in range(l):
-            serves = [sum(p.tokens_per_s[i, k] * x[i, j, k] for k in range(g)) for j in range(r)]
+        if (gpus <= p.cap_gpus).all() and (x.sum(axis=2) <= p.max_instances).all():
+            yield x
+
+
+def naive_paper_usd(p: Problem) -> float:
+    """SageServe's objective and, what is short, at its price, of the best of all allocations."""
+    per_token, per_instance = prices(p)
+    best = np.inf
+    for x in allocations(p, int(p.max_instances.max())):
+        usd = 0.0
+        for i, j, k in np.ndindex(x.shape):
+            delta = x[i, j, k] - p.instances_now[i, j, k]
+            usd += p.usd_per_hour[i, k] * (delta + max(0, delta) * p.boot_spot_s[i, k] / 3600)
+        for i in range(len(p.llms)):
+            serves = x[i] @ p.tokens_per_s[i]
             need = p.demand_tokens_per_s[i] + p.buffer_tokens_per_s[i][:, None]
-            short_usd += 1000 * per_token[i] * max(0.0, need.sum(axis=0).max() - sum(serves))
-            for j in range(r):
-                short_usd += 100 * per_token[i] * max(0.0, p.epsilon * need[j].max() - serves[j])
-        best = min(best, usd) if short_usd == 0 else best
-        best_short = min(best_short, usd + short_usd)
-    return bool(np.isfinite(best)), float(best if np.isfinite(best) else best_short)
+            usd += 1e5 * per_token[i] * max(0.0, need.sum(axis=0).max() - serves.sum())
+            for j in range(len(p.regions)):
+                usd += 1e3 * per_token[i] * max(0.0, p.epsilon * need[j].max() - serves[j])
+                usd += 100 * per_instance[i] * max(0, p.min_instances[i, j] - x[i, j].sum())
+        best = min(best, usd)
+    return float(best)
+
+
+def naive_corrected_usd(p: Problem) -> float:
+    """The corrected programme's objective of the best of all reclaims, starts and donations."""
+    _, per_instance = prices(p)
+
+    @cache
+    def flow_usd(i: int, w: int, capacity: tuple[float, ...]) -> float:
+        return naive_flow_usd(p, i, w, capacity)
+
+    best = np.inf
+    for x in allocations(p, int(p.max_instances.max())):
+        options = [list(_ways(p, (i, j, k), int(x[i, j, k]))) for i, j, k in np.ndindex(x.shape)]
+        for ways in product(*options):
+            way = np.array(ways).reshape(*x.shape, 3)
+            usd = sum(
+                _usd(p, i, j, k, int(x[i, j, k]), *(int(n) for n in way[i, j, k]))
+                for i, j, k in np.ndindex(x.shape)
+            )
+            for i, w in np.ndindex(len(p.llms), p.windows):
+                usd += flow_usd(i, w, tuple(_capacity(p, way[i, j], i, j, w) for j in range(len(p.regions))))
+            for i, j in np.ndindex(x.shape[:2]):
+                usd += 100 * per_instance[i] * max(0, p.min_instances[i, j] - x[i, j].sum())
+            best = min(best, usd)
+    return float(best)
+
+
+def _ways(p: Problem, at: tuple[int, int, int], x: int) -> Iterator[tuple[int, int, int]]:
+    """Every (reclaimed, cold, donated) that leads to x; to donate and to start at once is allowed."""
+    n, s = int(p.instances_now[at]), int(p.spot[at])
+    for donated in range(n + 1):
+        for reclaimed in range(s + 1):
+            if x - n + donated - reclaimed >= 0:
+                yield reclaimed, x - n + donated - reclaimed, donated
+
+
+def _usd(p: Problem, i: int, j: int, k: int, x: int, reclaimed: int, cold: int, donated: int) -> float:
+    alpha = p.usd_per_hour[i, k]
+    spot = p.spot[i, j, k] + donated - reclaimed
+    lost_h = (p.boot_spot_s[i, k] * reclaimed + p.boot_cold_s[i, j] * cold) / 3600
+    return float(alpha * (x + (1 - p.spot_earning_share) * spot + lost_h + p.hysteresis_share * donated))
+
+
+def _capacity(p: Problem, way: np.ndarray, i: int, j: int, w: int) -> float:
+    total = 0.0
+    for k, (reclaimed, cold, donated) in enumerate(way.tolist()):
+        up = p.instances_now[i, j, k] - donated
+        up += reclaimed * (w + 0.5 >= p.boot_spot_s[i, k] / p.window_s)
+        up += cold * (w + 0.5 >= p.boot_cold_s[i, j] / p.window_s)
+        total += up * p.tokens_per_s[i, k]
+    return float(total)
+
+
+def naive_flow_usd(p: Problem, i: int, w: int, capacity: tuple[float, ...]) -> float:
+    """The cheapest e, m, z, v, y of one llm and window, by a linear programme with every line spelled out."""
+    r, per_token = len(capacity), prices(p)[0][i]
+    kappa = p.export_share * min(p.usd_per_hour[i] / p.tokens_per_s[i]) / p.windows
+    rho, b = p.demand_tokens_per_s[i, :, w], p.buffer_tokens_per_s[i]
+    one, none = np.eye(r), np.zeros((r, r))
+    home = np.hstack([-one, one, -one, none, -one])  # -(e - m + z + y) <= capacity - rho - b
+    local = np.hstack([one, none, none, -one, none])
+    cost = np.repeat([kappa, 0.0, 1e5 * per_token, 1e3 * per_token, 4.0 * per_token], r)
+    found = linprog(
+        cost,
+        A_ub=np.vstack([home, local]),
+        b_ub=np.concatenate([np.array(capacity) - rho - b, (1 - p.epsilon) * rho]),
+        A_eq=np.concatenate([np.ones(r), -np.ones(r), np.zeros(3 * r)])[None],
+        b_eq=[0.0],
+        bounds=[(0, None)] * (4 * r) + [(0, limit) for limit in b],
+    )
+    return float(found.fun)

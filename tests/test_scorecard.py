@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from assets.plans import FLOWS
 from assets.schemas import PARTITIONS
 from assets.sql_files import SQL, read_sql
 from assets.timeline import events
@@ -18,8 +19,15 @@ from assets.warehouse import Lake
 
 START = datetime(2025, 7, 15, tzinfo=UTC)
 WHERE = {"trace": "t", "day": START.date()}
-MARTS = ("scorecard", "fleet_by_hour", "ttft_histogram", "forecast_by_llm", "scoreboard")
+MARTS = ("scorecard", "fleet_by_hour", "ttft_histogram", "forecast_by_llm", "scoreboard", "regret")
 NUMBERS = ("ttft_s", "e2e_s", "queued_s", "ttft_slo_s", "deadline_s")
+PLANNED = {
+    **{"gpus_per_instance": 8, "instances_before": 2, "instances": 2, "delta": 0, "why": None, "usd": 1.0},
+    **dict.fromkeys(("reclaimed", "started", "donated"), 0),
+    **{"status": "optimal", "gap_share": 0.0},
+    **dict.fromkeys(("plan_usd", "plan_bound_usd", "plan_lp_bound_usd"), 1.0),
+}
+BOUND = {"hour_start": START, "fluid_usd": 10.0, "whole_usd": 11.0, "hour_usd": 13.0}
 WAITS = ("held_s", "waited_s", "prefill_s", "network_s")
 # met, missed, never served; met, missed, pending, out of time while waiting, refused
 REQUESTS = [
@@ -82,13 +90,15 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     plan = {
         **{"policy": "clairvoyant", "hour_start": START, "llm": "a", "region": "east", "gpu": "h100"},
         **{"demand_tokens_per_s": 25.0, "buffer_tokens_per_s": 5.0, "capacity_tokens_per_s": 20.0},
-        **{"short_tokens_per_s": 30.0, "short_llm_tokens_per_s": 0.0},
+        **{"short_tokens_per_s": 30.0, "short_llm_tokens_per_s": 0.0, "programme": "corrected"},
+        **PLANNED,
     }
     forecast = {
         **{"method": "arima", "llm": "a", "cutoff": START, "bucket_start": START, "bucket_minutes": 15},
         **{"input_tokens_per_s": 3.0, "actual_input_tokens_per_s": 4.0},
     }
-    lake.write("plans", pa.Table.from_pylist([plan]), **WHERE)
+    lake.write("plans", pa.Table.from_pylist([plan, plan | {"policy": "lt_i", "usd": 30.0}]), **WHERE)
+    lake.write("plan_bounds", pa.Table.from_pylist([BOUND]), **WHERE)
     lake.write(
         "forecasts", pa.Table.from_pylist([forecast | {"region": r} for r in ("east", "west")]), **WHERE
     )
@@ -135,6 +145,23 @@ def test_needed_gpus_come_from_the_clairvoyant_plan(lake):
     rows = lake.sql("select * from fleet_by_hour where policy = 'reactive' order by hour_start").to_pandas()
     assert rows["needed_gpus"].iloc[0] == 8 * 30 / 20
     assert np.isnan(rows["needed_gpus"].iloc[1])  # the plan has no such hour
+
+
+def test_the_parts_of_a_regret_add_up(lake):
+    rows = lake.sql("select * from regret").to_pandas().set_index("policy")
+    for policy, row in rows.iterrows():
+        parts = row[["rounding_usd", "hour_usd", "routing_usd", "forecast_usd", "boot_usd", "scaling_usd"]]
+        assert row["regret_usd"] == pytest.approx(parts.sum()), policy
+        assert row["usd"] - row["fluid_usd"] == pytest.approx(row["regret_usd"])
+    usd = 12 * 2 * 8 / 3600  # of a second of two hours
+    assert rows.loc["reactive", ["rounding_usd", "hour_usd", "routing_usd", "forecast_usd"]].tolist() == [
+        1,
+        2,
+        -12,
+        0,
+    ]
+    assert rows.loc["reactive", "boot_usd"] == pytest.approx(usd * 1800)
+    assert rows.loc["clairvoyant", "boot_usd"] == pytest.approx(usd * 450)
 
 
 def test_the_histogram_ends_at_the_share_that_was_served(lake):
@@ -201,6 +228,8 @@ def test_sql_and_python_agree_on_attainment_and_percentiles(lake, requests):
         ),
         ("forecasts_cover_the_day", "forecasts", "select * replace (null::double as input_tokens_per_s)"),
         ("plans_cover_demand", "plans", "select * replace (0 as instances)"),
+        ("plan_windows_balance", "plan_windows", "select * replace (29.0 as capacity_tokens_per_s)"),
+        ("plan_windows_balance", "plan_windows", "select * replace (1.0 as exports_tokens_per_s)"),
         ("plans_chain", "plans", "select * replace (instances_before + 1 as instances_before)"),
     ],
 )
@@ -231,8 +260,14 @@ def sound_lake(root: Path) -> Lake:
     hours = [START + timedelta(hours=hour) for hour in range(24)]
     plan = {
         **{"policy": "lt_i", "llm": "a", "region": "east", "gpu": "h100", "demand_tokens_per_s": 25.0},
-        **{"buffer_tokens_per_s": 5.0, "capacity_tokens_per_s": 20.0, "instances_before": 2, "instances": 2},
-        **{"delta": 0, "short_llm_tokens_per_s": 0.0},
+        **{"buffer_tokens_per_s": 5.0, "capacity_tokens_per_s": 20.0},
+        **{"short_llm_tokens_per_s": 0.0, "programme": "paper"},
+        **PLANNED,
+    }
+    window = {
+        **{"policy": "lt_i", "llm": "a", "region": "east", "hour_start": START, "window_start": START},
+        **{"demand_tokens_per_s": 25.0, "buffer_tokens_per_s": 5.0, "capacity_tokens_per_s": 30.0},
+        **dict.fromkeys((f"{name}_tokens_per_s" for name in FLOWS[1:]), 0.0),
     }
     forecast = {
         **{"method": "arima", "llm": "a", "region": "east", "bucket_minutes": 60},
@@ -242,6 +277,8 @@ def sound_lake(root: Path) -> Lake:
     row = fleet_hours(3600.0, 0.0).to_pylist()[0]
     lake.write("requests", pa.Table.from_pylist([request]), **WHERE)
     lake.write("plans", pa.Table.from_pylist([plan | {"hour_start": hour} for hour in hours]), **WHERE)
+    lake.write("plan_bounds", pa.Table.from_pylist([BOUND]), **WHERE)
+    lake.write("plan_windows", pa.Table.from_pylist([window]), **WHERE)
     lake.write("forecasts", pa.Table.from_pylist(forecasts), **WHERE)
     lake.write("outcomes", outcomes(REQUESTS[:1]), **WHERE, policy="reactive")
     fleet = pa.Table.from_pylist([row | {"hour_start": hour} for hour in hours])

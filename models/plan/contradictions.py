@@ -5,25 +5,33 @@ from itertools import product
 
 import numpy as np
 
-from models.plan.problem import Problem
+from models.plan.problem import PlanError, Problem
 
 
 def contradictions(problem: Problem) -> list[str]:
     """Everything that is wrong with the question, one line each; empty when it is sound."""
     return _wrong_shapes(problem) or [
         *_bad_values(problem),
+        *_bad_shares(problem),
         *_bad_prices(problem),
         *_bad_limits(problem),
     ]
+
+
+def require_sound(problem: Problem) -> None:
+    """PlanError with every contradiction of the problem."""
+    if wrong := contradictions(problem):
+        raise PlanError("The plan contradicts itself:\n" + "\n".join(f"  {line}" for line in wrong))
 
 
 def _wrong_shapes(p: Problem) -> list[str]:
     i, j, k = len(p.llms), len(p.regions), len(p.gpus)
     w = p.demand_tokens_per_s.shape[-1] if p.demand_tokens_per_s.ndim == 3 else 1
     wanted = {
-        **{"instances_now": (i, j, k), "demand_tokens_per_s": (i, j, max(w, 1)), "cap_gpus": (j, k)},
-        **dict.fromkeys(("buffer_tokens_per_s", "min_instances", "max_instances"), (i, j)),
-        **dict.fromkeys(("tokens_per_s", "usd_per_hour", "start_usd", "gpus_per_instance"), (i, k)),
+        **{"demand_tokens_per_s": (i, j, max(w, 1)), "cap_gpus": (j, k)},
+        **dict.fromkeys(("instances_now", "spot"), (i, j, k)),
+        **dict.fromkeys(("buffer_tokens_per_s", "min_instances", "max_instances", "boot_cold_s"), (i, j)),
+        **dict.fromkeys(("tokens_per_s", "usd_per_hour", "boot_spot_s", "gpus_per_instance"), (i, k)),
     }
     return [
         f"{name} has the shape {getattr(p, name).shape}, needed {shape}: llms, regions, gpus, windows."
@@ -41,11 +49,21 @@ def _bad_values(p: Problem) -> Iterator[str]:
         if not (np.isfinite(p.buffer_tokens_per_s[i, j]) and p.buffer_tokens_per_s[i, j] >= 0):
             yield f"buffer of {where}: got {p.buffer_tokens_per_s[i, j]}, needed tokens/s >= 0."
         for k in range(len(p.gpus)):
-            now = p.instances_now[i, j, k]
-            if now < 0 or (now > 0 and not p.runs[i, k]):
-                yield f"instances of {where} on {p.gpus[k]}: got {now}, needed >= 0, or 0 if it cannot run."
+            for what, now in (("instances", p.instances_now[i, j, k]), ("spot", p.spot[i, j, k])):
+                if now < 0 or (now > 0 and not p.runs[i, k]):
+                    yield f"{what} of {where} on {p.gpus[k]}: got {now}, needed >= 0, or 0 if it cannot run."
+        if not (np.isfinite(p.boot_cold_s[i, j]) and p.boot_cold_s[i, j] >= 0):
+            yield f"cold boot of {where}: got {p.boot_cold_s[i, j]}, needed seconds >= 0."
+
+
+def _bad_shares(p: Problem) -> Iterator[str]:
     if not 0 < p.epsilon <= 1:
         yield f"epsilon: got {p.epsilon}, needed 0 < epsilon <= 1. Mend [plan] epsilon."
+    for name in ("spot_earning_share", "hysteresis_share", "export_share"):
+        if not 0 <= getattr(p, name) <= 1:
+            yield f"{name}: got {getattr(p, name)}, needed 0 to 1. Mend [plan] {name}."
+    if not p.window_s > 0:
+        yield f"window_s: got {p.window_s}, needed seconds > 0."
 
 
 def _bad_prices(p: Problem) -> Iterator[str]:
@@ -55,15 +73,20 @@ def _bad_prices(p: Problem) -> Iterator[str]:
             yield f"{llm} fits on no GPU type: it serves {rates} tokens/s. Give it a deployment that can."
     for i, k in zip(*np.nonzero(p.runs), strict=True):
         where = f"{p.llms[i]} on {p.gpus[k]}"
-        for what, value in (("price", p.usd_per_hour[i, k]), ("start cost", p.start_usd[i, k])):
-            if not (np.isfinite(value) and value >= 0):
-                yield f"{what} of {where}: got {value} USD, needed >= 0. Mend it in data/catalogue/gpus.toml."
+        if not (np.isfinite(p.usd_per_hour[i, k]) and p.usd_per_hour[i, k] >= 0):
+            got = f"price of {where}: got {p.usd_per_hour[i, k]} USD"
+            yield f"{got}, needed >= 0. Mend it in data/catalogue/gpus.toml."
+        if not (np.isfinite(p.boot_spot_s[i, k]) and p.boot_spot_s[i, k] >= 0):
+            yield f"boot from spot of {where}: got {p.boot_spot_s[i, k]}, needed seconds >= 0."
         if p.gpus_per_instance[i, k] < 1:
             yield f"GPUs per instance of {where}: got {p.gpus_per_instance[i, k]}, needed >= 1."
 
 
 def _bad_limits(p: Problem) -> Iterator[str]:
     for j, region in enumerate(p.regions):
+        if not p.cap_gpus[j].any():
+            types = ", ".join(p.gpus)
+            yield f"{region} has no GPUs: its cap_gpus is 0 for {types}. Give it some, or leave it out."
         for k in np.nonzero(p.cap_gpus[j] < 0)[0]:
             yield f"cap of {region} on {p.gpus[k]}: got {p.cap_gpus[j, k]} GPUs, needed >= 0."
         for i, llm in enumerate(p.llms):

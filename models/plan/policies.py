@@ -9,23 +9,42 @@ from models.plan.problem import Ints, Plan, Problem
 Solve = Callable[[Problem], Plan]
 
 
-def hourly_plans(problems: Iterable[Problem], start: Ints, solve: Solve) -> list[Plan]:
-    """Plan the hours in open loop: each hour starts from the instances that the hour before it planned.
+def hourly_plans(problems: Iterable[Problem], start: Ints, spot: Ints, solve: Solve) -> list[Plan]:
+    """Plan the hours in open loop: each hour starts from what the hour before it planned.
 
     Parameters
     ----------
     problems
-        The hours in order; their own `instances_now` is not read.
-    start
-        Instances before the first hour, shape (llms, regions, GPU types).
+        The hours in order; their own `instances_now` and `spot` are not read.
+    start, spot
+        Instances that serve and that are donated before the first hour, shape (llms, regions, GPU types).
     solve
-        From a Problem to its Plan: `ilp.solve` with its options bound.
+        From a Problem to its Plan: `paper.solve` or `corrected.solve` with its options bound.
     """
     plans: list[Plan] = []
+    now = start
     for problem in problems:
-        now = plans[-1].instances if plans else start
-        plans.append(solve(problem._replace(instances_now=now)))
+        here = problem._replace(instances_now=now, spot=spot)
+        plans.append(solve(here))
+        now, spot = plans[-1].instances, spot_after(here, plans[-1])
     return plans
+
+
+def spot_after(problem: Problem, plan: Plan) -> Ints:
+    """Donated instances at the end of the hour, shape (i, j, k).
+
+    Those of the beginning and the new ones, less the reclaimed, less those whose VM a cold start of another
+    llm took because the region had no free one: from the llm that has donated most, as the replay does.
+    """
+    spot = problem.spot + plan.donated - plan.reclaimed
+    gpus = problem.gpus_per_instance
+    for j, k in np.ndindex(problem.cap_gpus.shape):
+        over = int(((plan.instances + spot)[:, j, k] * gpus[:, k]).sum() - problem.cap_gpus[j, k])
+        while over > 0 and spot[:, j, k].any():
+            most = int(spot[:, j, k].argmax())
+            spot[most, j, k] -= 1
+            over -= int(gpus[most, k])
+    return spot
 
 
 def peak_plan(problems: Sequence[Problem], solve: Solve) -> Plan:
@@ -38,7 +57,7 @@ def peak_plan(problems: Sequence[Problem], solve: Solve) -> Plan:
     return solve(
         first._replace(
             tokens_per_s=np.min([p.tokens_per_s for p in problems], axis=0),
-            start_usd=np.zeros_like(first.start_usd),
+            boot_spot_s=np.zeros_like(first.boot_spot_s),
             demand_tokens_per_s=np.concatenate([p.need_tokens_per_s for p in problems], axis=2),
             buffer_tokens_per_s=np.zeros_like(first.buffer_tokens_per_s),
         )

@@ -1,4 +1,4 @@
--- Every hour's plan serves an llm's demand and buffer in all regions together, or says how much is short.
+-- Every hour of the paper's plans serves an llm's demand and buffer in all regions together, or says how much is short.
 -- grain: trace, day, policy, llm, hour_start
 -- reads: plans
 -- units: input tokens per second
@@ -10,6 +10,7 @@ with summed as (
         max(short_llm_tokens_per_s) as short
     from plans
     where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
+        and programme = 'paper'  -- the corrected plans are checked window by window
         and policy <> 'static'  -- its rows carry each region's own largest hour, which need not be the same hour
     group by trace, day, policy, llm, hour_start
 )

@@ -1,0 +1,178 @@
+"""What the plans of a day are asked: capacities, prices, limits, and the load as each plan sees it.
+
+forecast   the maximum of the hour's mean forecast, and SageServe's buffer for niw (6.3)
+corrected  a quantile of the forecast, window by window, and the same buffer
+truth      what really came: no policy can know it, every policy is measured against it
+peak       the largest hours of the history, to be held all day
+"""
+
+from collections.abc import Sequence
+from datetime import date, timedelta
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from assets.demand import demand_matrix
+from assets.lookups import positions
+from assets.settings import HOURS, Settings, midnight
+from models.plan.problem import Problem
+
+Floats = NDArray[np.float64]
+Tokens = NDArray[np.int32]
+
+MIX_SAMPLE = 20_000  # requests that stand for an llm's token mix
+
+
+class Load(NamedTuple):
+    """What a plan has to carry, tokens/s of input."""
+
+    demand: Floats  # (hours, llms, regions, windows) interactive
+    buffer: Floats  # (hours, llms, regions) the share of niw that is kept free
+
+
+def day_loads(settings: Settings, day: date) -> dict[str, Load]:
+    """The load of each hour as each plan sees it; `peak` has the hours of the whole history."""
+    config = settings.config.forecast
+    first = settings.history(day)[0]
+    _, interactive, niw = demand_matrix(
+        settings.lake, settings.trace, first, day, config.bucket_minutes, settings.catalogue
+    )
+    for rates in (interactive, niw):  # in a silence of the day nothing is replayed
+        np.nan_to_num(rates[..., -HOURS * 60 // config.bucket_minutes :], copy=False)
+    windows = _by_hour(interactive, config.bucket_minutes)
+    buffer = _by_hour(niw, config.bucket_minutes).mean(axis=-1) * config.niw_buffer_share
+    past = ~np.isnan(windows[:-HOURS]).any(axis=(1, 2, 3))
+    last_hour = np.nan_to_num(buffer[-HOURS - 1 : -1])
+    mean, quantile = forecast_windows(settings, day)
+    return {
+        "forecast": Load(mean.max(axis=-1, keepdims=True), last_hour),
+        "corrected": Load(quantile, last_hour),
+        "truth": Load(windows[-HOURS:], buffer[-HOURS:]),
+        "peak": Load(windows[:-HOURS][past].max(axis=-1, keepdims=True), buffer[:-HOURS][past]),
+    }
+
+
+def forecast_windows(settings: Settings, day: date) -> tuple[Floats, Floats]:
+    """The forecast of [forecast] method, tokens/s, shape (hours, llms, regions, windows): mean and quantile.
+
+    The quantile path is the mean's, scaled so that its maximum is the [plan] quantile of the hour's maximum;
+    where the forecasts carry no quantiles, it is the mean itself. ValueError names a bucket without forecast.
+    """
+    config, catalogue = settings.config, settings.catalogue
+    rows = settings.lake.sql(
+        "select * from forecasts where trace = $trace and day = $day and method = $method",
+        trace=settings.trace,
+        day=day,
+        method=config.forecast.method,
+    )
+    per_hour = 60 // config.forecast.bucket_minutes
+    minutes = (rows["bucket_start"].to_numpy() - np.datetime64(day, "us")) // np.timedelta64(1, "m")
+    where = (
+        minutes // 60,
+        positions(rows, "llm", catalogue.llms),
+        positions(rows, "region", catalogue.regions),
+        minutes % 60 // config.forecast.bucket_minutes,
+    )
+    peak_column = f"peak_p{round(100 * config.plan.quantile)}_tokens_per_s"
+    mean, peak = np.full((2, HOURS, len(catalogue.llms), len(catalogue.regions), per_hour), np.nan)
+    mean[where] = rows["input_tokens_per_s"].to_numpy()
+    _require_all(settings, day, mean)
+    if peak_column not in rows.column_names:
+        return mean, mean
+    peak[where] = rows[peak_column].to_numpy()
+    largest = mean.max(axis=-1, keepdims=True)
+    scale = np.divide(peak, largest, out=np.zeros_like(peak), where=largest > 0)
+    return mean, np.where(largest > 0, mean * scale, peak)
+
+
+def _require_all(settings: Settings, day: date, mean: Floats) -> None:
+    lacking = np.argwhere(np.isnan(mean))
+    if len(lacking):
+        hour, llm, region, window = (int(n) for n in lacking[0])
+        at = midnight(day) + timedelta(hours=hour, minutes=window * settings.config.forecast.bucket_minutes)
+        raise ValueError(
+            f"The forecasts of {settings.trace} by {settings.config.forecast.method} lack "
+            f"{list(settings.catalogue.llms)[llm]} in {list(settings.catalogue.regions)[region]} at "
+            f"{at:%Y-%m-%d %H:%M} and {len(lacking) - 1} more. "
+            f"Forecast the day again: fleetcast nightly --date {day}."
+        )
+
+
+def _by_hour(per_bucket: Floats, bucket_minutes: int) -> Floats:
+    """(llms, regions, buckets) -> (hours, llms, regions, buckets of the hour)."""
+    llms, regions, _ = per_bucket.shape
+    return np.moveaxis(per_bucket.reshape(llms, regions, -1, 60 // bucket_minutes), 2, 0)
+
+
+def problem_template(settings: Settings, sustained_tokens_per_s: Sequence[float], kind: str) -> Problem:
+    """All of an hour but its load: capacities, prices, limits and the fleet at the start.
+
+    Each kind of plan counts on its own share of what an instance sustains ([plan]).
+    """
+    catalogue, config, options = settings.catalogue, settings.config, settings.config.plan
+    llms, regions, gpus = list(catalogue.llms), list(catalogue.regions), list(catalogue.gpus)
+    share = options.corrected_capacity_share if kind in ("corrected", "truth") else options.capacity_share
+    theta, usd = np.full((len(llms), len(gpus)), np.nan), np.zeros((len(llms), len(gpus)))
+    size = np.ones((len(llms), len(gpus)), np.int64)
+    now = np.zeros((len(llms), len(regions), len(gpus)), np.int64)
+    for i, (llm, sustained) in enumerate(zip(llms, sustained_tokens_per_s, strict=True)):
+        deployment = config.fleet.deployments[llm]
+        k = gpus.index(deployment.gpu)
+        theta[i, k] = sustained * share
+        size[i, k] = deployment.tensor_parallel
+        usd[i, k] = catalogue.gpus[deployment.gpu].usd_per_hour * deployment.tensor_parallel
+        now[i, :, k] = config.fleet.instances_at_start
+    limits, sites = np.ones((len(llms), len(regions)), np.int64), catalogue.regions.values()
+    boot_cold_s = [
+        [config.replay.boot_local_s if llm in site.weights else config.replay.boot_remote_s for site in sites]
+        for llm in llms
+    ]
+    return Problem(
+        llms=tuple(llms),
+        regions=tuple(regions),
+        gpus=tuple(gpus),
+        instances_now=now,
+        spot=np.zeros_like(now),
+        tokens_per_s=theta,
+        usd_per_hour=usd,
+        demand_tokens_per_s=np.zeros((len(llms), len(regions), 1)),
+        buffer_tokens_per_s=np.zeros((len(llms), len(regions))),
+        gpus_per_instance=size,
+        cap_gpus=np.array([[site.cap_gpus.get(gpu, 0) for gpu in gpus] for site in sites]),
+        min_instances=limits * config.fleet.min_instances,
+        max_instances=limits * config.fleet.max_instances,
+        epsilon=options.epsilon,
+        window_s=60.0 * config.forecast.bucket_minutes,
+        boot_spot_s=np.full(usd.shape, config.replay.boot_spot_s),
+        boot_cold_s=np.array(boot_cold_s, float),
+        spot_earning_share=options.spot_earning_share,
+        hysteresis_share=options.hysteresis_share,
+        export_share=options.export_share,
+    )
+
+
+def hour_problems(template: Problem, load: Load) -> list[Problem]:
+    """The hours of a load, in order."""
+    return [
+        template._replace(demand_tokens_per_s=demand, buffer_tokens_per_s=buffer)
+        for demand, buffer in zip(*load, strict=True)
+    ]
+
+
+def token_mixes(settings: Settings, day: date) -> dict[str, tuple[Tokens, Tokens]]:
+    """Input and output tokens of a sample of the day before's interactive requests, per llm."""
+    sample = settings.lake.sql(
+        "select llm, input_tokens, output_tokens from requests "
+        "where trace = $trace and day = $day and tier <> 'niw' "
+        "qualify row_number() over (partition by llm order by hash(request_id)) <= $size",
+        trace=settings.trace,
+        day=day - timedelta(days=1),
+        size=MIX_SAMPLE,
+    ).to_pandas()
+    mixes = {}
+    for llm in settings.catalogue.llms:
+        own = sample[sample["llm"] == llm]
+        mix = own if len(own) else sample  # nobody asked for it yesterday: the common mix stands in
+        mixes[llm] = (mix["input_tokens"].to_numpy(np.int32), mix["output_tokens"].to_numpy(np.int32))
+    return mixes

@@ -1,0 +1,148 @@
+"""The corrected programme: what SageServe section 5 leaves open, closed. The default of every plan.
+
+Sets       i llms, j regions, k GPU types on which llm i runs, w windows of the hour
+Data       n[i,j,k] instances serving, s[i,j,k] donated ones of the same llm, theta[i,k] tokens/s and
+           gpus[i,k] of one instance, alpha[i,k] USD per instance-hour, rho[i,j,w] tokens/s that are forecast
+           (a quantile), b[i,j] tokens/s of buffer for niw, cap[j,k] GPUs, min[i,j], max[i,j], epsilon,
+           pi what a donated instance earns and eta what giving one up is expected to cost later, as shares
+           of alpha, kappa[i] USD to serve a token/s elsewhere for a window, reclaim[i,k] and cold[i,j,k] USD
+           of GPU time lost in booting, tauW[i,k] and tauC[i,j] the first window in which a start counts
+Decisions  aW, aC, d[i,j,k] integer >= 0: reclaimed, started cold, donated; x = n + aW + aC - d
+           e[i,j,w] >= 0: tokens/s of the region's demand that other regions serve
+           z, v, y[i,j,w] >= 0, q[i,j] >= 0: unserved, too far from home, buffer given up, below the minimum
+
+min  sum alpha x + (1 - pi) alpha (s + d - aW)                          (hold: a donated instance earns pi)
+   + sum reclaim aW + cold aC + eta alpha d                             (start, give up)
+   + sum kappa e                                                        (latency)
+   + penalty(z >> v > q > y)                                            (short)
+ (home)      C[i,j,w] + e + z + y >= rho + b                                                    for i,j,w
+ (pool)      sum_j C[i,j,w] + z + y >= sum_j rho + b                                            for i,w
+             with C[i,j,w] = sum_k theta (n - d + aW[w >= tauW] + aC[w >= tauC])
+ (locality)  e <= (1 - epsilon) rho + v                                                         for i,j,w
+ (buffer)    y <= b                                                                             for i,j,w
+ (cap)       sum_i gpus x <= cap                                                                for j,k
+ (least)     sum_k x + q >= min                                                                 for i,j
+ (most)      sum_k x <= max                                                                     for i,j
+ (spot)      aW <= s                                                                            for i,j,k
+ (own)       d <= n                                                                             for i,j,k
+
+(pool) says that what is exported is imported somewhere: it is the condition under which imports m >= 0 with
+C + e + z + y - m >= rho + b and sum_j m = sum_j e exist, so that m need not be asked for. There is always a
+plan: what cannot be served is reported, with who is short and when. Once the integers are known, e, m, z, v
+and y follow from them (models/plan/flows.py): that is how they are told, whatever the solver's arithmetic.
+"""
+
+from itertools import product
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from models.plan.contradictions import require_sound
+from models.plan.flows import planned
+from models.plan.problem import BELOW_MINIMUM, BUFFER, REMOTE, UNSERVED, Floats, Plan, Problem
+from models.plan.programme import Cells, Programme, cells, counts, weighted
+from models.plan.solver import DEFAULTS, Options, optimise
+
+
+def solve(problem: Problem, options: Options = DEFAULTS) -> Plan:
+    """Find the cheapest plan of the hour; PlanError names every contradiction in the problem."""
+    require_sound(problem)
+    started = perf_counter()
+    found = optimise(build(problem), options)
+    integers = (counts(problem.instances_now.shape, found.values[name]) for name in ("aW", "aC", "d"))
+    return found.stamp(planned(problem, *integers), perf_counter() - started)
+
+
+def build(p: Problem) -> Programme:
+    """The programme of this file's docstring, line by line."""
+    import pulp
+
+    lp = pulp.LpProblem("hour", pulp.LpMinimize)
+    llms, regions, gpus, windows = (range(size) for size in (*p.instances_now.shape, p.windows))
+    on = [[k for k in gpus if p.runs[i, k]] for i in llms]  # the GPU types that llm i runs on
+    ij, ijw = list(product(llms, regions)), list(product(llms, regions, windows))
+    ijk = [(i, j, k) for i, j in ij for k in on[i]]
+    need, far = p.need_tokens_per_s, (1 - p.epsilon) * p.demand_tokens_per_s
+
+    a_w = cells(lp, "aW", ijk, upper=p.spot, integer=True)  # (spot)
+    a_c = cells(lp, "aC", ijk, integer=True)
+    d = cells(lp, "d", ijk, upper=p.instances_now, integer=True)  # (own)
+    e, z, v = (cells(lp, name, ijw) for name in "ezv")
+    y = cells(lp, "y", ijw, upper=np.broadcast_to(p.buffer_tokens_per_s[:, :, None], need.shape))  # (buffer)
+    q = cells(lp, "q", ij)
+
+    hold, change = holding(p, a_w, a_c, d), starting(p, a_w, a_c, d)
+    latency = weighted((e[key], p.export_usd[key[0]]) for key in e)
+    lp += hold + change + latency + shortage(p, z, v, y, q)
+
+    held, more = serving_now(p), capacity_added(p, on, a_w, a_c, d)
+    for key in ijw:
+        i, j, w = key
+        more[key] += [(z[key], 1.0), (y[key], 1.0)]
+        lp += weighted([*more[key], (e[key], 1.0)]) >= need[key] - held[i, j], f"home_{i}_{j}_{w}"
+        lp += weighted([(e[key], 1.0), (v[key], -1.0)]) <= far[key], f"locality_{i}_{j}_{w}"
+    for i, w in product(llms, windows):
+        everywhere = weighted(term for j in regions for term in more[i, j, w])
+        lp += everywhere >= need[i, :, w].sum() - held[i].sum(), f"pool_{i}_{w}"
+
+    delta = {key: [(a_w[key], 1), (a_c[key], 1), (d[key], -1)] for key in ijk}
+    for j, k in product(regions, gpus):
+        here = [(i, int(p.gpus_per_instance[i, k])) for i in llms if k in on[i]]
+        used = weighted((x, size * sign) for i, size in here for x, sign in delta[i, j, k])
+        now = sum(size * p.instances_now[i, j, k] for i, size in here)
+        lp += used <= p.cap_gpus[j, k] - now, f"cap_{j}_{k}"
+    for i, j in ij:
+        change_ij, now = [term for k in on[i] for term in delta[i, j, k]], p.instances_now[i, j].sum()
+        lp += weighted([*change_ij, (q[i, j], 1)]) >= p.min_instances[i, j] - now, f"least_{i}_{j}"
+        lp += weighted(change_ij) <= p.max_instances[i, j] - now, f"most_{i}_{j}"
+    return Programme(lp, hold + change + latency, {"aW": a_w, "aC": a_c, "d": d})
+
+
+def holding(p: Problem, a_w: Cells, a_c: Cells, d: Cells) -> Any:
+    """(hold) alpha x + (1 - pi) alpha (s + d - aW): who reclaims forgoes pi, who donates earns it."""
+    alpha, pi = p.usd_per_hour, p.spot_earning_share
+    now = p.instances_now + (1 - pi) * p.spot
+    fixed = float((np.where(p.runs, alpha, 0.0)[:, None, :] * now).sum())
+    reclaimed = [(a_w[i, j, k], alpha[i, k] * pi) for i, j, k in a_w]
+    cold = [(a_c[i, j, k], alpha[i, k]) for i, j, k in a_c]
+    return weighted([*reclaimed, *cold, *((d[i, j, k], -alpha[i, k] * pi) for i, j, k in d)]) + fixed
+
+
+def starting(p: Problem, a_w: Cells, a_c: Cells, d: Cells) -> Any:
+    """(start, give up) reclaim aW + cold aC + eta alpha d."""
+    reclaim, cold = p.reclaim_usd, p.cold_usd
+    given_up = p.hysteresis_share * p.usd_per_hour
+    return weighted(
+        [
+            *((a_w[i, j, k], reclaim[i, k]) for i, j, k in a_w),
+            *((a_c[key], cold[key]) for key in a_c),
+            *((d[i, j, k], given_up[i, k]) for i, j, k in d),
+        ]
+    )
+
+
+def shortage(p: Problem, z: Cells, v: Cells, y: Cells, q: Cells) -> Any:
+    """(short) What is missing, each at its penalty."""
+    per_token, per_instance = p.penalty_usd
+    rated = ((z, UNSERVED * per_token), (v, REMOTE * per_token), (y, BUFFER * per_token))
+    below = (q, BELOW_MINIMUM * per_instance)
+    return weighted((x, usd[key[0]]) for missing, usd in (*rated, below) for key, x in missing.items())
+
+
+def serving_now(p: Problem) -> Floats:
+    """Tokens/s of the instances that serve when the hour begins, shape (i, j)."""
+    return np.einsum("ijk,ik->ij", p.instances_now, np.where(p.runs, p.tokens_per_s, 0.0))
+
+
+def capacity_added(
+    p: Problem, on: list[list[int]], a_w: Cells, a_c: Cells, d: Cells
+) -> dict[tuple[int, ...], list[tuple[Any, float]]]:
+    """C[i,j,w] less what serves now, as terms: a start counts from its window on, a donation at once."""
+    theta, tau_w, tau_c = p.tokens_per_s, p.reclaim_window, p.cold_window
+    terms: dict[tuple[int, ...], list[tuple[Any, float]]] = {}
+    for i, j, w in np.ndindex(*p.demand_tokens_per_s.shape):
+        up = terms[i, j, w] = [(d[i, j, k], -theta[i, k]) for k in on[i]]
+        up += [(a_w[i, j, k], theta[i, k]) for k in on[i] if w >= tau_w[i, k]]
+        up += [(a_c[i, j, k], theta[i, k]) for k in on[i] if w >= tau_c[i, j]]
+    return terms

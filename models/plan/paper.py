@@ -1,0 +1,122 @@
+"""The hourly programme of SageServe section 5, as the paper writes it, and what its text asks for in words.
+
+Sets       i llms, j regions, k GPU types on which llm i runs, w windows of the hour
+Data       n[i,j,k] instances, theta[i,k] tokens/s of one, alpha[i,k] USD per instance-hour, sigma[i,k] USD to
+           start one, need[i,j,w] tokens/s (forecast rho + buffer, section 6.3), epsilon
+Decisions  delta[i,j,k] integer, up[i,j,k] >= 0
+
+min  sum alpha delta  +  sum sigma up
+ (start)   up >= delta, which makes it max(0, delta)                             for i,j,k
+ (remove)  delta >= -n                                                           for i,j,k
+ (local)   sum_k theta (n + delta) >= epsilon max_w need                         for i,j
+ (global)  sum_jk theta (n + delta) >= sum_j need                                for i,w
+
+So far the formulas. The text adds limits without writing them: "within the available VM capacities" (5), and
+a minimum and a maximum of instances (7.1). With them a fleet can be too small, and lines short, at a price.
+ (cap)     sum_i gpus (n + delta) <= cap                                         for j,k
+ (least)   sum_k (n + delta) + q >= min, q >= 0 below the minimum                for i,j
+ (most)    sum_k (n + delta) <= max                                              for i,j
+ and + v, v >= 0 in (local), + z, z >= 0 in (global), penalty(z >> v > q) in the objective.
+Where nothing limits the fleet these are idle and the programme is the paper's to the letter (a test says so).
+
+It differs from models/plan/corrected.py in what it does not know: a start counts at once, routing is only
+implied by epsilon, there is no spot, and what is kept costs nothing. (Since alpha delta pays back for what
+is removed, that has the same best plans as paying for what is held; a Plan tells the latter.)
+"""
+
+from itertools import product
+from time import perf_counter
+
+import numpy as np
+
+from models.plan.contradictions import require_sound
+from models.plan.problem import BELOW_MINIMUM, REMOTE, TOLERANCE, UNSERVED, Floats, Ints, Plan, Problem
+from models.plan.programme import Programme, cells, counts, weighted
+from models.plan.solver import DEFAULTS, Options, optimise
+
+
+def solve(problem: Problem, options: Options = DEFAULTS) -> Plan:
+    """Find the paper's plan of the hour; PlanError names every contradiction in the problem."""
+    require_sound(problem)
+    started = perf_counter()
+    found = optimise(build(problem), options)
+    delta = counts(problem.instances_now.shape, found.values["delta"])
+    return found.stamp(answer(problem, problem.instances_now + delta), perf_counter() - started)
+
+
+def build(p: Problem) -> Programme:
+    """The programme of this file's docstring, line by line."""
+    import pulp
+
+    lp = pulp.LpProblem("hour", pulp.LpMinimize)
+    llms, regions, gpus, windows = (range(size) for size in (*p.instances_now.shape, p.windows))
+    on = [[k for k in gpus if p.runs[i, k]] for i in llms]  # the GPU types that llm i runs on
+    ij = list(product(llms, regions))
+    ijk = [(i, j, k) for i, j in ij for k in on[i]]
+    n, theta, need = p.instances_now, p.tokens_per_s, p.need_tokens_per_s
+    alpha, sigma = p.usd_per_hour, p.reclaim_usd
+    per_token, per_instance = p.penalty_usd
+
+    delta = cells(lp, "delta", ijk, lower=-n, integer=True)  # (remove)
+    up = cells(lp, "up", ijk)
+    v, q = (cells(lp, name, ij) for name in "vq")
+    z = cells(lp, "z", [(i,) for i in llms])
+
+    gamma = weighted((delta[i, j, k], alpha[i, k]) for i, j, k in ijk)
+    mu = weighted((up[i, j, k], sigma[i, k]) for i, j, k in ijk)
+    unserved = [(x, UNSERVED * per_token[i]) for (i,), x in z.items()]
+    remote = [(x, REMOTE * per_token[i]) for (i, _), x in v.items()]
+    below = [(x, BELOW_MINIMUM * per_instance[i]) for (i, _), x in q.items()]
+    held_usd = float((n * np.where(p.runs, alpha, 0.0)[:, None, :]).sum())
+    lp += gamma + mu + weighted([*unserved, *remote, *below]) + held_usd
+
+    for key in ijk:
+        lp += weighted([(up[key], 1.0), (delta[key], -1.0)]) >= 0, "start_{}_{}_{}".format(*key)
+    more = {(i, j): [(delta[i, j, k], theta[i, k]) for k in on[i]] for i, j in ij}
+    serves = np.einsum("ijk,ik->ij", n, np.where(p.runs, theta, 0.0))
+    for i, j in ij:
+        least = p.epsilon * need[i, j].max() - serves[i, j]
+        lp += weighted([*more[i, j], (v[i, j], 1.0)]) >= least, f"local_{i}_{j}"
+    for i, w in product(llms, windows):
+        everywhere = [*(term for j in regions for term in more[i, j]), (z[i,], 1.0)]
+        lp += weighted(everywhere) >= need[i, :, w].sum() - serves[i].sum(), f"global_{i}_{w}"
+    for j, k in product(regions, gpus):
+        here = [(i, int(p.gpus_per_instance[i, k])) for i in llms if k in on[i]]
+        room = p.cap_gpus[j, k] - sum(size * n[i, j, k] for i, size in here)
+        lp += weighted((delta[i, j, k], size) for i, size in here) <= room, f"cap_{j}_{k}"
+    for i, j in ij:
+        change, now = [(delta[i, j, k], 1.0) for k in on[i]], n[i, j].sum()
+        lp += weighted([*change, (q[i, j], 1.0)]) >= p.min_instances[i, j] - now, f"least_{i}_{j}"
+        lp += weighted(change) <= p.max_instances[i, j] - now, f"most_{i}_{j}"
+    return Programme(lp, gamma + mu + held_usd, {"delta": delta})
+
+
+def answer(problem: Problem, instances: Ints) -> Plan:
+    """Turn given instances, shape (i, j, k), into a Plan: what they cost, and what they leave short."""
+    delta, need = instances - problem.instances_now, problem.need_tokens_per_s
+    up, nothing = np.maximum(delta, 0), np.zeros_like(delta)
+    serves = np.einsum("ijk,ik->ij", instances, np.where(problem.runs, problem.tokens_per_s, 0.0))
+    v = _missing(problem.epsilon * need.max(axis=2), serves)
+    z = _missing(need.sum(axis=1).max(axis=1), serves.sum(axis=1))
+    q = np.maximum(problem.min_instances - instances.sum(axis=2), 0)
+    alpha = np.where(problem.runs, problem.usd_per_hour, 0.0)[:, None, :]
+    usd = float((alpha * instances + problem.reclaim_usd[:, None, :] * up).sum())
+    per_token, per_instance = problem.penalty_usd
+    unserved, remote = UNSERVED * per_token @ z, REMOTE * per_token @ v.sum(axis=1)
+    return Plan(
+        programme="paper",
+        instances=instances,
+        reclaimed=nothing,
+        started=up,
+        donated=up - delta,
+        windows=None,
+        short_tokens_per_s=v,
+        short_llm_tokens_per_s=z,
+        missing_instances=q,
+        objective_usd=usd,
+        full_usd=usd + float(unserved + remote + BELOW_MINIMUM * per_instance @ q.sum(axis=1)),
+    )
+
+
+def _missing(wanted: Floats, served: Floats) -> Floats:
+    return np.where(wanted - served > TOLERANCE * wanted, wanted - served, 0.0)

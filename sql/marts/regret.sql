@@ -1,0 +1,61 @@
+-- regret: what each policy spent above the least that any fleet must spend on the day's true demand, in parts that add up.
+-- grain: trace, day, policy
+-- reads: fleet_by_hour, plans, plan_bounds
+-- units: *_usd US dollars, regret_share 0 upwards
+-- usd = serving, booting and draining, as in scoreboard
+-- fluid_usd = the least: instances divided at will, moved at once between windows and regions (models/plan/bounds.py)
+-- rounding_usd = instances are whole
+-- hour_usd = and are held for the whole hour
+-- routing_usd = and each region serves most of its own; with its minimum, its buffer and boot times: the clairvoyant plan
+-- forecast_usd = the policy's plan, made from a forecast, above the clairvoyant one; 0 where nothing is planned
+-- boot_usd = booting: paid for and serving nobody
+-- scaling_usd = what the policy held beyond its plan (or, unplanned, the clairvoyant one): late to give up, draining; below 0 it held less
+-- regret_share = regret_usd in fluid_usd
+with spent as (
+    select
+        trace, day, policy,
+        sum(usd) as usd,
+        sum(usd * wasted_gpu_hours / nullif(paid_gpu_hours, 0)) as boot_usd
+    from fleet_by_hour
+    group by trace, day, policy
+),
+
+planned as (
+    select trace, day, policy, sum(usd) as plan_usd
+    from plans
+    group by trace, day, policy
+),
+
+least as (
+    select trace, day, sum(fluid_usd) as fluid_usd, sum(whole_usd) as whole_usd, sum(hour_usd) as held_usd
+    from plan_bounds
+    group by trace, day
+),
+
+joined as (
+    select
+        trace, day, spent.policy, usd, fluid_usd, whole_usd, held_usd,
+        coalesce(boot_usd, 0) as boot_usd,
+        clairvoyant.plan_usd as clairvoyant_usd,
+        coalesce(own.plan_usd, clairvoyant.plan_usd) as plan_usd
+    from spent
+    inner join least using (trace, day)
+    inner join (select * from planned where policy = 'clairvoyant') as clairvoyant using (trace, day)
+    left join planned as own on own.trace = spent.trace and own.day = spent.day and own.policy = spent.policy
+),
+
+parted as (
+    select
+        trace, day, policy, usd, fluid_usd,
+        usd - fluid_usd as regret_usd,
+        whole_usd - fluid_usd as rounding_usd,
+        held_usd - whole_usd as hour_usd,
+        clairvoyant_usd - held_usd as routing_usd,
+        plan_usd - clairvoyant_usd as forecast_usd,
+        boot_usd,
+        usd - plan_usd - boot_usd as scaling_usd,
+        (usd - fluid_usd) / nullif(fluid_usd, 0) as regret_share
+    from joined
+)
+
+select * from parted
