@@ -8,11 +8,16 @@ from datetime import date
 import numpy as np
 import pyarrow as pa
 
-from assets.demand import demand_matrix
 from assets.history import require_history
 from assets.settings import HOURS, Progress, Settings
-from models.forecast.backtest import walk
+from assets.walks import pieces_of, read_panel, walk_all
+from models.forecast.backtest import Clock, actuals
+from models.forecast.conformal import LEVELS
+from models.forecast.method import Floats
+from models.forecast.predict import Prediction, predictions, walked
 
+QUANTILES = tuple(f"p{round(100 * level)}_tokens_per_s" for level in LEVELS)
+_RATE = pa.float64()
 SCHEMA = pa.schema(
     [
         ("llm", pa.string()),
@@ -21,9 +26,14 @@ SCHEMA = pa.schema(
         ("cutoff", pa.timestamp("us", "UTC")),
         ("bucket_start", pa.timestamp("us", "UTC")),
         ("bucket_minutes", pa.int32()),
-        ("input_tokens_per_s", pa.float64()),
-        ("actual_input_tokens_per_s", pa.float64()),
+        ("input_tokens_per_s", _RATE),  # the mean that is expected
+        ("actual_input_tokens_per_s", _RATE),
+        *((name, _RATE) for name in QUANTILES),  # of the bucket
+        *(
+            (f"peak_{name}", _RATE) for name in QUANTILES
+        ),  # of the largest bucket of the hour, on each of its rows
         ("fallback", pa.string()),  # what forecast instead and why, null where the method itself did
+        ("reason", pa.string()),  # whom an ensemble listened to, null for a single method
     ]
 )
 
@@ -32,72 +42,46 @@ def forecast_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
     """Forecast the interactive input tokens/s of each hour of `day` from what was known when it began."""
     config = settings.config.forecast
     require_history(settings, day)
-    history = settings.history(day)
-    _, interactive, _ = demand_matrix(
-        settings.lake, settings.trace, history[0], day, config.bucket_minutes, settings.catalogue
+    per_hour = 60 // config.bucket_minutes
+    panel = read_panel(settings, settings.history(day)[0], day, per_hour)
+    per_day = HOURS * per_hour
+    clock = Clock(panel.demand.shape[1] - per_day, per_hour, per_hour, per_day)
+    pieces = pieces_of(walked(config.methods), len(panel.demand))
+    with progress.bar(f"forecast {day}", len(pieces)) as done:
+        walks = walk_all(panel, clock, pieces, done)
+    found = predictions(panel.demand, walks, clock, config.methods)
+    actual = actuals(panel.demand, clock)
+    table = pa.concat_tables(
+        rows(settings, day, clock, method, found[method], actual) for method in config.methods
     )
-    series = interactive.reshape(-1, interactive.shape[-1])
-    per_hour, per_day = 60 // config.bucket_minutes, HOURS * 60 // config.bucket_minutes
-    first_cutoff = series.shape[1] - per_day
-    tables, steps = [], 0
-    with progress.bar(f"forecast {day}", len(config.methods) * len(series)) as done:
-        for method in config.methods:
-            walks = []
-            for one in series:
-                walks.append(walk(one[None], method, first_cutoff, per_hour, per_hour, per_day))
-                done(steps := steps + 1)
-            predicted = np.concatenate([each.predicted for each in walks])
-            fallbacks = np.concatenate([each.fallbacks for each in walks])
-            tables.append(_rows(settings, day, method, predicted, fallbacks, series[:, first_cutoff:]))
-    table = pa.concat_tables(tables)
     settings.lake.write("forecasts", table, trace=settings.trace, day=day)
     return table
 
 
-def predicted_peaks(settings: Settings, day: date) -> np.ndarray:
-    """The plan's forecast: the largest bucket of each hour, tokens/s, shape (hours, llms, regions)."""
-    rows = settings.lake.sql(
-        "select hour(bucket_start) as hour, llm, region, max(input_tokens_per_s) as peak from forecasts "
-        "where trace = $trace and day = $day and method = $method group by hour, llm, region",
-        trace=settings.trace,
-        day=day,
-        method=settings.config.forecast.method,
-    ).to_pandas()
-    llms, regions = list(settings.catalogue.llms), list(settings.catalogue.regions)
-    peaks = np.zeros((HOURS, len(llms), len(regions)))
-    for hour, llm, region, peak in rows.itertuples(index=False):
-        peaks[hour, llms.index(llm), regions.index(region)] = peak
-    return peaks
-
-
-def _rows(
-    settings: Settings,
-    day: date,
-    method: str,
-    predicted: np.ndarray,
-    fallbacks: np.ndarray,
-    actual: np.ndarray,
+def rows(
+    settings: Settings, first: date, clock: Clock, method: str, found: Prediction, actual: Floats
 ) -> pa.Table:
-    """Long rows of one method.
-
-    Shapes: `predicted` (series, cutoffs, horizon), `fallbacks` (series, cutoffs), `actual` (series, buckets).
-    """
-    llms, regions = list(settings.catalogue.llms), list(settings.catalogue.regions)
+    """Long rows of one method; `first` is the day of the first cutoff, `actual` has the shape of the mean."""
+    llms, regions = np.array(list(settings.catalogue.llms)), np.array(list(settings.catalogue.regions))
     minutes = settings.config.forecast.bucket_minutes
-    of_series, of_cutoff, ahead = (axis.ravel() for axis in np.indices(predicted.shape))
-    start, step = np.datetime64(day, "us"), np.timedelta64(minutes, "m")
-    cutoff = start + of_cutoff * predicted.shape[2] * step
-    reasons = [reason or None for reason in fallbacks[of_series, of_cutoff].tolist()]
+    series, at, ahead = (axis.ravel() for axis in np.indices(found.mean.shape))
+    start, step = np.datetime64(first, "us"), np.timedelta64(minutes, "m")
+    cutoff = start + at * clock.every * step
     columns = [
-        np.array(llms)[of_series // len(regions)],
-        np.array(regions)[of_series % len(regions)],
-        np.full(predicted.size, method),
+        llms[series // len(regions)],
+        regions[series % len(regions)],
+        np.full(series.size, method),
         cutoff,
         cutoff + ahead * step,
-        np.full(predicted.size, minutes, np.int32),
-        predicted.ravel(),
+        np.full(series.size, minutes, np.int32),
+        found.mean.ravel(),
         actual.ravel(),
-        reasons,
+        *found.quantiles.reshape(series.size, -1).T,
+        *found.peak_quantiles[series, at].T,
+        *(
+            [text or None for text in texts[series, at].tolist()]
+            for texts in (found.fallbacks, found.reasons)
+        ),
     ]
     arrays = [pa.array(column, from_pandas=True) for column in columns]
     return pa.Table.from_arrays(arrays, names=SCHEMA.names).cast(SCHEMA)

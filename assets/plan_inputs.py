@@ -44,7 +44,8 @@ def day_loads(settings: Settings, day: date) -> dict[str, Load]:
     buffer = _by_hour(niw, config.bucket_minutes).mean(axis=-1) * config.niw_buffer_share
     past = ~np.isnan(windows[:-HOURS]).any(axis=(1, 2, 3))
     last_hour = np.nan_to_num(buffer[-HOURS - 1 : -1])
-    mean, quantile = forecast_windows(settings, day)
+    mean, _ = forecast_windows(settings, day, config.paper_method)
+    _, quantile = forecast_windows(settings, day, config.method)
     return {
         "forecast": Load(mean.max(axis=-1, keepdims=True), last_hour),
         "corrected": Load(quantile, last_hour),
@@ -53,18 +54,18 @@ def day_loads(settings: Settings, day: date) -> dict[str, Load]:
     }
 
 
-def forecast_windows(settings: Settings, day: date) -> tuple[Floats, Floats]:
-    """The forecast of [forecast] method, tokens/s, shape (hours, llms, regions, windows): mean and quantile.
+def forecast_windows(settings: Settings, day: date, method: str) -> tuple[Floats, Floats]:
+    """Read a method's forecast, tokens/s, shape (hours, llms, regions, windows): mean and quantile.
 
-    The quantile path is the mean's, scaled so that its maximum is the [plan] quantile of the hour's maximum;
-    where the forecasts carry no quantiles, it is the mean itself. ValueError names a bucket without forecast.
+    The quantile path is the mean's, scaled so that its maximum is the [plan] quantile of the hour's maximum.
+    ValueError names a bucket without forecast.
     """
     config, catalogue = settings.config, settings.catalogue
     rows = settings.lake.sql(
         "select * from forecasts where trace = $trace and day = $day and method = $method",
         trace=settings.trace,
         day=day,
-        method=config.forecast.method,
+        method=method,
     )
     per_hour = 60 // config.forecast.bucket_minutes
     minutes = (rows["bucket_start"].to_numpy() - np.datetime64(day, "us")) // np.timedelta64(1, "m")
@@ -77,22 +78,20 @@ def forecast_windows(settings: Settings, day: date) -> tuple[Floats, Floats]:
     peak_column = f"peak_p{round(100 * config.plan.quantile)}_tokens_per_s"
     mean, peak = np.full((2, HOURS, len(catalogue.llms), len(catalogue.regions), per_hour), np.nan)
     mean[where] = rows["input_tokens_per_s"].to_numpy()
-    _require_all(settings, day, mean)
-    if peak_column not in rows.column_names:
-        return mean, mean
+    _require_all(settings, day, method, mean)
     peak[where] = rows[peak_column].to_numpy()
     largest = mean.max(axis=-1, keepdims=True)
     scale = np.divide(peak, largest, out=np.zeros_like(peak), where=largest > 0)
     return mean, np.where(largest > 0, mean * scale, peak)
 
 
-def _require_all(settings: Settings, day: date, mean: Floats) -> None:
+def _require_all(settings: Settings, day: date, method: str, mean: Floats) -> None:
     lacking = np.argwhere(np.isnan(mean))
     if len(lacking):
         hour, llm, region, window = (int(n) for n in lacking[0])
         at = midnight(day) + timedelta(hours=hour, minutes=window * settings.config.forecast.bucket_minutes)
         raise ValueError(
-            f"The forecasts of {settings.trace} by {settings.config.forecast.method} lack "
+            f"The forecasts of {settings.trace} by {method} lack "
             f"{list(settings.catalogue.llms)[llm]} in {list(settings.catalogue.regions)[region]} at "
             f"{at:%Y-%m-%d %H:%M} and {len(lacking) - 1} more. "
             f"Forecast the day again: fleetcast nightly --date {day}."

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assets.demand import require_day
-from assets.forecasts import predicted_peaks
 from assets.settings import HOURS, Progress, Settings, Step, midnight
 from models.catalogue import TIERS
 from models.policies import POLICIES
@@ -81,23 +80,24 @@ def read_workload(settings: Settings, day: date) -> Workload:
 def drive(settings: Settings, day: date, policy: str) -> Drive:
     """What the policy is given: its plan's targets, and the start that all policies share."""
     rows = settings.lake.sql(
-        "select policy, hour(hour_start) as hour, llm, region, instances "
+        "select policy, hour(hour_start) as hour, llm, region, instances, demand_tokens_per_s "
         "from plans where trace = $trace and day = $day",
         trace=settings.trace,
         day=day,
     ).to_pandas()
     llms, regions = list(settings.catalogue.llms), list(settings.catalogue.regions)
-    targets = {name: np.zeros((HOURS, len(llms), len(regions)), np.int64) for name in POLICIES}
-    for name, hour, llm, region, instances in rows.itertuples(index=False):
+    targets, demand = np.zeros((2, len(POLICIES), HOURS, len(llms), len(regions)))
+    for name, hour, llm, region, instances, asked in rows.itertuples(index=False):
         require_known(llm, llms, "llm", f"the plan {name} of {day}")
         require_known(region, regions, "region", f"the plan {name} of {day}")
-        targets[name][hour, llms.index(llm), regions.index(region)] = instances
-    rule = POLICIES[policy]
-    start = targets["lt_i"][0]  # hour 0 of the forecast plan, for every policy: none is given a better fleet
-    if rule.plan is None:
+        where = list(POLICIES).index(name), hour, llms.index(llm), regions.index(region)
+        targets[where] += instances
+        demand[where] = asked
+    own, first = list(POLICIES).index(policy), list(POLICIES).index("lt_i")
+    start = targets[first, 0]  # hour 0 of the forecast plan, for every policy: none is given a better fleet
+    if POLICIES[policy].plan is None:
         return Drive(start=start, hour_s=HOUR_S)
-    forecast = predicted_peaks(settings, day) if rule.scaling == "lt_ua" else None
-    return Drive(targets[policy], forecast, start, HOUR_S)
+    return Drive(targets[own], demand[own], start, HOUR_S)
 
 
 def play(settings: Settings, workload: Workload, policy: str, given: Drive, step: Step) -> Outcome:

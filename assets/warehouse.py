@@ -215,10 +215,9 @@ class Lake:
 def _scan(table: str, pattern: Path) -> str:
     """Every row of the files; a column that an older file does not have yet is null."""
     types = ", ".join(f"'{key}': {'date' if key == 'day' else 'varchar'}" for key in PARTITIONS[table])
-    files = f"'{_quoted(pattern)}', hive_partitioning = true, hive_types = {{{types}}}"
-    if table not in OPTIONAL:
-        return f"select * from read_parquet({files})"
-    return f"{_no_rows(table)} union all by name select * from read_parquet({files}, union_by_name = true)"
+    files = f"'{_quoted(pattern)}', union_by_name = true, hive_partitioning = true, hive_types = {{{types}}}"
+    rows = f"select * from read_parquet({files})"
+    return f"{_no_rows(table)} union all by name {rows}" if table in OPTIONAL else rows
 
 
 def _no_rows(table: str) -> str:

@@ -6,18 +6,20 @@ value of the wrong type is refused with the file, the key and the remedy.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
 from models.arrivals import OfficeTraffic, TiledTraffic
+from models.calendar import Calendar
 from models.reading import ConfigError, build, read_toml, require_known
 
 ROOT = Path(__file__).resolve().parent.parent
 CATALOGUE_DIR = ROOT / "data" / "catalogue"
 CONFIG_DIR = ROOT / "data" / "config"
 QUANTILES = (0.5, 0.9, 0.95)  # of the forecasts
+CALENDAR_DIR = ROOT / "data" / "calendar"
 TIERS = ("iw_fast", "iw_normal", "niw")  # tier codes: positions here; the replay knows niw by its code
 
 
@@ -215,13 +217,15 @@ class FleetConfig:
 
 @dataclass(frozen=True)
 class ForecastConfig:
-    """What is forecast, how often, and by which methods; the plan reads `method`."""
+    """What is forecast, how often, and by which methods."""
 
-    method: str
-    methods: tuple[str, ...]
+    method: str  # plans by quantiles read it
+    paper_method: str  # the paper's policies plan from its means
+    methods: tuple[str, ...]  # all that are made, both of these among them
     bucket_minutes: int
     history_days: int
     niw_buffer_share: float  # of the last hour's niw load, added to the forecast (SageServe 6.3)
+    calendar: str | None = None  # a file of data/calendar: time zone, holidays, known events
 
 
 @dataclass(frozen=True)
@@ -278,6 +282,7 @@ class Config:
     forecast: ForecastConfig
     plan: PlanConfig
     replay: ReplayConfig
+    calendar: Calendar = field(default_factory=Calendar)  # the file that [forecast] calendar names
 
 
 def load_config(name: str, catalogue: Catalogue, folder: Path = CONFIG_DIR) -> Config:
@@ -285,12 +290,21 @@ def load_config(name: str, catalogue: Catalogue, folder: Path = CONFIG_DIR) -> C
     path = Path(name) if name.endswith(".toml") else folder / f"{name}.toml"
     config: Config = build(Config, {"name": path.name, **read_toml(path)}, path.name)
     check_ranges(config, catalogue, path.name)
+    if config.forecast.calendar is not None:
+        config = replace(config, calendar=load_calendar(config.forecast.calendar))
     for llm, deployment in config.fleet.deployments.items():
         require_known(llm, catalogue.llms, "llm", f"{path.name} [fleet.deployments]")
         catalogue.profile(llm, deployment.gpu, deployment.tensor_parallel)
     for tier in catalogue.tiers:
         require_known(tier, TIERS, "tier", "tiers.toml")
     return config
+
+
+def load_calendar(name: str, folder: Path = CALENDAR_DIR) -> Calendar:
+    """Read a calendar by name; ConfigError names what is wrong with it."""
+    calendar: Calendar = build(Calendar, read_toml(folder / f"{name}.toml"), f"{name}.toml")
+    calendar.check(f"{name}.toml")
+    return calendar
 
 
 def check_ranges(config: Config, catalogue: Catalogue, where: str) -> None:
@@ -316,6 +330,10 @@ def check_ranges(config: Config, catalogue: Catalogue, where: str) -> None:
         (0 <= plan.spot_earning_share <= 1, "[plan] spot_earning_share must be 0 to 1"),
         (0 <= plan.hysteresis_share <= 1, "[plan] hysteresis_share must be 0 to 1"),
         (0 <= plan.export_share <= 1, "[plan] export_share must be 0 to 1"),
+        (
+            {config.forecast.method, config.forecast.paper_method} <= set(config.forecast.methods),
+            "[forecast] methods must have method and paper_method among them",
+        ),
         (config.trace.days >= 2, "[trace] days must be at least 2: history and the day that is replayed"),
     )
     for holds, rule in rules:

@@ -1,7 +1,9 @@
-"""Session-wide: keep the last line of a test run pytest's own."""
+"""Session-wide: one thread per library, as in a run; keep the last line of a test run pytest's own."""
 
 import atexit
 import os
+
+import pipelines  # noqa: F401  it speaks to libraries before they load
 
 
 def pytest_unconfigure() -> None:

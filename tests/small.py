@@ -14,6 +14,7 @@ def small_config(folder: Path, **changes: str) -> str:
         "days": "3",
         "requests_per_day": "3000.0",
         "method": '"last_value"',
+        "paper_method": '"last_value"',
         "methods": '["last_value"]',
     }
     for key, value in (values | changes).items():

@@ -1,36 +1,39 @@
 """Forecasts: made from the past alone, equal to their naive twins, and never an error on an odd series."""
 
-import importlib
 import logging
 from pathlib import Path
 
 import numpy as np
 import pytest
+from demand_series import HOPELESS, ODD, SEASON, office
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.forecast import METHODS
-from models.forecast.arima import ORDERS, arima
-from models.forecast.backtest import actuals, walk, walk_forward
-from models.forecast.losses import under_forecast_share, wape
-from models.forecast.method import Floats, Forecast
-from models.forecast.seasonal import PULL_WEEKS, profile, seasonal_naive
+from models.forecast import ENSEMBLES, MEMBERS, METHODS, SLOW, statespace
+from models.forecast.backtest import Clock, actuals, walk
+from models.forecast.losses import wape
+from models.forecast.method import Floats, Forecast, Past, floor_of
+from models.forecast.predict import predictions, walked, warm
+from models.forecast.regression import HOURS_BACK, RIDGE, regression
+from models.forecast.seasonal import PULL_WEEKS, profile, seasonal_level, seasonal_naive
+from models.forecast.statespace import ERROR_ORDERS, PLAIN_ORDERS, adjusted_arima, arima
 
-SEASON = 24  # hourly buckets keep the tests short
 AZURE_HOURS = Path(__file__).parents[2] / "shared/data/demand/azure2024_code_hourly.csv"
 values = st.lists(st.one_of(st.just(float("nan")), st.integers(0, 64).map(float)), max_size=40)
 
 
-def office(days: int = 10, seed: int = 0) -> Floats:
-    """Hourly demand with a day, a weekend and noise that remembers, shape (days * 24,)."""
-    noise = np.random.default_rng(seed)
-    hours = np.arange(days * SEASON)
-    day = 2.0 + np.sin(2 * np.pi * hours / SEASON)
-    week = np.where((hours // SEASON) % 7 < 5, 1.0, 0.5)
-    drift = np.zeros(hours.size)
-    for t in range(1, hours.size):
-        drift[t] = 0.8 * drift[t - 1] + noise.normal(0.0, 0.05)
-    return 1000.0 * day * week * np.exp(drift)
+def past_of(history: Floats, horizon: int, season: int = SEASON) -> Past:
+    """A panel of one series whose weeks go round from its first bucket."""
+    phase = np.arange(history.size + horizon) % (7 * season)
+    return Past(history[None].copy(), phase[None], horizon, season)
+
+
+def one_of(history: Floats, horizon: int) -> Past:
+    """The same for methods of single series."""
+    return past_of(history, horizon).row(0)
+
+
+# --- the walk ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -38,72 +41,72 @@ def test_what_comes_after_a_cutoff_changes_nothing_before_it(method: str) -> Non
     demand = office(16)[None]
     changed = demand.copy()
     changed[:, 200:] = 1e6 * np.random.default_rng(1).random(changed[:, 200:].shape)
-    before, after = (walk_forward(d, method, 140, 60, 3, SEASON) for d in (demand, changed))
-    assert before[:, :2].tobytes() == after[:, :2].tobytes()  # the cutoffs 140 and 200
+    before, after = (walk(d, method, Clock(26, 174, 3, SEASON)).mean for d in (demand, changed))
+    assert before[:, :2].tobytes() == after[:, :2].tobytes()  # the cutoffs 26 and 200 of three
     assert before[:, 2:].tobytes() != after[:, 2:].tobytes()
 
 
 def test_a_method_is_handed_the_past_and_its_own_last_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[int, float, int | None]] = []
+    seen: list[tuple[int, list[float], int, int | None]] = []
 
-    def spy(history: Floats, horizon: int, season: int, state: int | None = None) -> Forecast:
-        seen.append((history.size, history[-1], state))
-        history[:] = -1.0  # a method that scribbles on its past harms nobody
-        return Forecast(np.full(horizon, -5.0), history.size)
+    def spy(past: Past, state: int | None) -> Forecast:
+        buckets = past.demand.shape[1]
+        seen.append((buckets, past.demand[:, -1].tolist(), past.phase.shape[1], state))
+        past.demand[:] = -1.0  # a method that scribbles on its past harms nobody
+        past.phase[:] = -1
+        return Forecast(np.full((2, 2), -5.0), buckets)
 
     monkeypatch.setitem(METHODS, "spy", spy)
     demand = np.arange(24.0).reshape(2, 12)
-    predicted = walk_forward(demand, "spy", 5, 3, 2, 4)
+    result = walk(demand, "spy", Clock(5, 3, 2, 4))
     assert seen == [
-        (5, 4.0, None), (8, 7.0, 5), (11, 10.0, 8),
-        (5, 16.0, None), (8, 19.0, 5), (11, 22.0, 8),
+        (5, [4.0, 16.0], 7, None), (8, [7.0, 19.0], 10, 5), (11, [10.0, 22.0], 13, 8),
     ]  # fmt: skip
     assert demand.tobytes() == np.arange(24.0).tobytes()
-    assert predicted.tobytes() == np.zeros((2, 3, 2)).tobytes()  # demand is never negative
+    assert result.mean.tobytes() == np.zeros((2, 3, 2)).tobytes()  # demand is never negative
 
 
 @pytest.mark.parametrize("wrong", [1e9, np.inf, np.nan])
-def test_a_forecast_that_diverges_is_replaced_and_named(
+def test_a_forecast_that_diverges_is_replaced_and_named_for_that_series_alone(
     wrong: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(METHODS, "rocket", lambda history, horizon, *_: Forecast(np.full(horizon, wrong)))
-    predicted, fallbacks = walk(np.arange(8.0)[None], "rocket", 6, 1, 2, 4)
-    assert predicted.tolist() == [[[5.0, 5.0], [6.0, 6.0]]]
-    assert fallbacks.tolist() == [["last_value: the forecast diverged"] * 2]
+    monkeypatch.setitem(METHODS, "rocket", lambda past, _: Forecast(np.array([[wrong] * 2, [1.0] * 2])))
+    mean, fallbacks = walk(np.tile(np.arange(8.0), (2, 1)), "rocket", Clock(6, 1, 2, 4))
+    assert mean.tolist() == [[[5.0, 5.0], [6.0, 6.0]], [[1.0, 1.0]] * 2]
+    assert fallbacks.tolist() == [["last_value: the forecast diverged"] * 2, [""] * 2]
 
 
-def test_arima_read_on_equals_the_same_model_filtered_over_the_whole_past() -> None:
-    from statsmodels.tsa.arima.model import ARIMA
-
-    demand = office()
-    first = arima(demand[:216], 4, SEASON)
-    state = arima(demand[:220], 4, SEASON, first.state).state
-    forecast_, state, fallback = arima(demand[:222], 4, SEASON, state)
-    assert fallback == ""
-    assert state.fitted_at == 216
-    logs = np.log(demand[:222] + state.floor)
-    week = np.tile(profile(np.log(demand[:216] + state.floor), SEASON), 2)
-    order = (state.model.model.k_ar, 0, state.model.model.k_ma)
-    assert order in ORDERS
-    twin = ARIMA(logs - week[:222], order=order, trend="c").filter(first.state.model.params).forecast(4)
-    assert forecast_ == pytest.approx(np.exp(twin + week[222:226]) - state.floor)
-    assert arima(demand[:240], 4, SEASON, state).state.fitted_at == 240  # a day later it is fitted anew
+def test_actuals_lie_beside_their_forecasts_and_end_in_nan() -> None:
+    demand, clock = np.arange(6.0)[None], Clock(2, 3, 2, 2)
+    assert actuals(demand, clock)[:, :, 0].tolist() == [[2.0, 5.0]]
+    assert np.isnan(actuals(demand, clock)[0, 1, 1])
+    assert walk(demand, "last_value", clock).mean[0, :, 0].tolist() == [1.0, 4.0]
 
 
-def test_arima_takes_the_order_of_the_lowest_aic_and_finds_the_memory() -> None:
-    from statsmodels.tsa.arima.model import ARIMA
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "arma"}, r"Unknown forecast method 'arma'\. Did you mean 'arima'\?"),
+        ({"method": "zzz"}, "Known: last_value, seasonal_naive, seasonal_naive_day"),
+        ({"horizon": 0}, "horizon: got 0, needed at least 1 bucket"),
+        ({"first_cutoff": 9}, r"first_cutoff: got 9, needed 0 \.\. 6"),
+        ({"demand": np.zeros(6)}, r"demand has the shape \(6,\), needed \(series, buckets\)"),
+        ({"demand": np.array([[1.0, -2.0]] * 2)}, "demand of series 0, bucket 1: got -2.0"),
+    ],
+)
+def test_what_cannot_be_walked_is_refused(changes: dict[str, object], message: str) -> None:
+    demand, method = changes.pop("demand", np.zeros((1, 6))), changes.pop("method", "last_value")
+    clock = Clock(**{**{"first_cutoff": 2, "every": 1, "horizon": 1, "season": 2}, **changes})  # type: ignore
+    with pytest.raises(ValueError, match=message):
+        walk(demand, method, clock)  # type: ignore[arg-type]
 
-    demand = office(28)
-    state = arima(demand, 1, SEASON).state
-    adjusted = np.log(demand + state.floor) - state.season_at(0, demand.size)
-    fits = [ARIMA(adjusted, order=order, trend="c").fit(method="innovations_mle") for order in ORDERS]
-    assert state.model.aic == min(fit.aic for fit in fits)
-    assert state.model.arparams[0] == pytest.approx(0.8, abs=0.15)  # as office() was made
+
+# --- methods and their twins ---------------------------------------------------------------------------
 
 
 @given(values, st.integers(1, 9), st.sampled_from([1, 2, 3]))
 def test_seasonal_naive_equals_a_search_backwards(past: list[float], horizon: int, season: int) -> None:
-    predicted = seasonal_naive(np.array(past), horizon, season).mean
+    predicted = seasonal_naive(past_of(np.array(past), horizon, season)).mean[0]
     known = [v for v in past if v == v]
     for step in range(horizon):
         target, want = len(past) + step, None
@@ -118,9 +121,20 @@ def test_seasonal_naive_equals_a_search_backwards(past: list[float], horizon: in
         assert predicted[step] == want
 
 
+def test_the_level_is_that_of_the_last_hour_over_the_same_hour_a_week_ago() -> None:
+    rising = np.concatenate([office(7), 2.0 * office(7)])[:200]
+    assert seasonal_level(past_of(rising, 3)).mean[0] == pytest.approx(2.0 * rising[200 - 168 : 203 - 168])
+    steep = np.concatenate([office(7), 100.0 * office(7)])[:200]
+    assert seasonal_level(past_of(steep, 1)).mean[0, 0] == pytest.approx(5.0 * steep[200 - 168])  # no further
+    for bucket, value in ((199, np.nan), (31, 0.0)):
+        unknown = np.where(np.arange(200) == bucket, value, rising)
+        assert seasonal_level(past_of(unknown, 1)).mean[0, 0] == rising[200 - 168]  # no level to compare
+
+
 @given(values, st.sampled_from([1, 2, 3]))
 def test_the_profile_is_each_bucket_s_mean_pulled_to_the_day_s(past: list[float], season: int) -> None:
-    week = profile(np.array(past), season)
+    one = past_of(np.array(past), 1, season)
+    week = profile(one.demand, one.behind, season)[0]
     assert week.shape == (7 * season,)
     known = [v for v in past if v == v]
     for bucket in range(7 * season):
@@ -131,104 +145,133 @@ def test_the_profile_is_each_bucket_s_mean_pulled_to_the_day_s(past: list[float]
 
 
 def test_the_profile_is_smoothed_over_an_hour() -> None:
-    quarters = np.zeros(7 * 96)
-    quarters[0] = 1.0
-    week = profile(quarters, 96)
+    quarters = past_of(np.where(np.arange(7 * 96) == 0, 1.0, 0.0), 1, 96)
+    week = profile(quarters.demand, quarters.behind, 96)[0]
     assert np.flatnonzero(week > 0.05).tolist() == [0, 1, 2, 670, 671]
 
 
-ODD = {
-    "three points": np.array([3.0, 1.0, 2.0]),
-    "nothing known": np.full(80, np.nan),
-    "all zero": np.zeros(80),
-    "constant": np.full(80, 7.0),
-    "one huge spike": np.where(np.arange(80) == 60, 1e12, 1.0 + np.arange(80) % 3),
-    "a day missing": np.where(np.arange(240) // 24 == 8, np.nan, office()),
-    "a level five times as high": office() * np.where(np.arange(240) < 220, 1.0, 5.0),
-    "mostly empty": np.where(np.arange(240) % 37 == 0, 1e5, 0.0),
-    "almost constant": 1.0 + 1e-12 * (np.arange(240) % 2),
-}
+def known_mean(values: Floats) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else float("nan")
 
 
-@pytest.mark.parametrize("name", ODD)
-@pytest.mark.parametrize("method", METHODS)
-def test_odd_series_never_raise(method: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    series = ODD[name]
-    predicted, fallbacks = walk(series[None], method, max(series.size - 2, 0), 1, 3, SEASON)
-    highest = np.max(series, initial=0.0, where=~np.isnan(series))
-    assert np.isfinite(predicted).all()
-    assert ((predicted >= 0) & (predicted <= 3 * highest)).all()
-    assert predicted.shape == (1, 2, 3)
-    assert caplog.messages == []  # Prophet and its engine chatter
-    if method == "arima":
-        hopeless = ("three points", "nothing known", "all zero", "constant")
-        assert [bool(why) for why in fallbacks[0]] == [name in hopeless] * 2
+def test_regression_equals_ridge_solved_one_series_and_one_step_at_a_time() -> None:
+    panel = np.stack([office(12, seed)[:270] for seed in range(3)])
+    panel[1, 100:110] = np.nan
+    phase = np.tile(np.arange(273) % 168, (3, 1))
+    mean = regression(Past(panel, phase, 3, SEASON)).mean
+    for row, series in enumerate(panel):
+        floor = 0.01 * np.nanmean(series)
+        week = profile(np.log(series + floor)[None], phase[:1, :270], SEASON)[0]
+        left = np.log(series + floor) - week[phase[0, :270]]
+        seen = [[left[t - 1], *(known_mean(left[max(t - h, 0) : t]) for h in HOURS_BACK), 1.0]
+                for t in range(1, 271)]  # fmt: skip
+        for step in range(3):
+            use = [t for t in range(1, 270 - step) if not np.isnan([*seen[t - 1], left[t + step]]).any()]
+            x, y = np.array([seen[t - 1] for t in use]), np.array([left[t + step] for t in use])
+            spread = np.sqrt((x**2).mean(axis=0))
+            beta = np.linalg.solve((x / spread).T @ (x / spread) + RIDGE * np.eye(5), (x / spread).T @ y)
+            expected = np.exp(np.array(seen[269]) @ (beta / spread) + week[(270 + step) % 168]) - floor
+            assert mean[row, step] == pytest.approx(expected)
 
 
-def test_arima_that_does_not_converge_says_so_and_is_not_tried_again_that_day(
+def test_adjusted_arima_read_on_equals_the_same_model_filtered_over_the_whole_past() -> None:
+    from statsmodels.tsa.arima.model import ARIMA
+
+    demand = office()
+    first = adjusted_arima(one_of(demand[:216], 4))
+    state = adjusted_arima(one_of(demand[:220], 4), first.state).state
+    mean, state, reason = adjusted_arima(one_of(demand[:222], 4), state)
+    assert reason == ""
+    assert state.fitted_at == 216
+    assert state.floor == floor_of(demand[:216]).item()
+    fitted = past_of(np.log(demand[:216] + state.floor), 1)
+    week = np.tile(profile(fitted.demand, fitted.behind, SEASON)[0], 2)
+    order = (state.model.model.k_ar, 0, state.model.model.k_ma)
+    assert order in ERROR_ORDERS
+    logs = np.log(demand[:222] + state.floor) - week[:222]
+    twin = ARIMA(logs, order=order, trend="c").filter(first.state.model.params).forecast(4)
+    assert mean == pytest.approx(np.exp(twin + week[222:226]) - state.floor)
+    assert adjusted_arima(one_of(demand[:240], 4), state).state.fitted_at == 240  # fitted anew after a day
+
+
+@pytest.mark.filterwarnings("ignore:Provided `endog`")
+def test_arima_is_the_series_itself_at_the_order_of_the_lowest_aic() -> None:
+    from statsmodels.tsa.arima.model import ARIMA
+
+    demand = office(14)
+    mean, state, _ = arima(one_of(demand, 3))
+    fits = [ARIMA(demand, order=order, trend="n").fit(method="innovations_mle") for order in PLAIN_ORDERS]
+    best = min(fits, key=lambda fit: fit.aic)
+    assert state.model.aic == best.aic
+    assert mean == pytest.approx(best.forecast(3))
+
+
+def test_a_method_that_does_not_converge_says_so_and_is_not_tried_again_that_day(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tried: list[object] = []
-    module = importlib.import_module("models.forecast.arima")
-    monkeypatch.setattr(module, "_fit_order", lambda adjusted, order: tried.append(order))
-    _, fallbacks = walk(office()[None], "arima", 200, 6, 1, SEASON)
+    monkeypatch.setattr(statespace, "_fit_order", lambda adjusted, order: tried.append(order))
+    _, fallbacks = walk(office()[None], "arima", Clock(200, 6, 1, SEASON))
     assert set(fallbacks.ravel()) == {"last_value: arima did not converge"}
-    assert tried == [*ORDERS, *ORDERS]  # at the cutoffs 200 and 224 of seven
+    assert tried == [*PLAIN_ORDERS, *PLAIN_ORDERS]  # at the cutoffs 200 and 224 of seven
 
 
-def test_fallbacks_are_logged_once_with_their_reason(caplog: pytest.LogCaptureFixture) -> None:
-    walk_forward(np.full((2, 60), 7.0), "arima", 56, 1, 2, SEASON)
-    assert caplog.messages == ["arima: 8 of 8 forecasts by last_value: the series is constant"]
+# --- laws of all methods -------------------------------------------------------------------------------
 
 
-def test_twice_the_demand_is_twice_the_forecast() -> None:
-    for method, tolerance in (("last_value", 0.0), ("seasonal_naive", 0.0), ("arima", 1e-3)):
-        one, four = (walk_forward(k * office()[None], method, 216, 6, 4, SEASON) for k in (1.0, 4.0))
-        assert four == pytest.approx(4.0 * one, rel=tolerance)
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("method", [*METHODS, *ENSEMBLES])
+def test_odd_series_never_raise(method: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    series = ODD[name]
+    clock = Clock(max(series.size - 2, 0), 1, 3, SEASON)
+    walks = {m: walk(series[None], m, clock if m in SLOW else warm(clock, m)) for m in walked([method])}
+    if method in SLOW:
+        mean, fallbacks = walks[method]
+    else:
+        found = predictions(series[None], walks, clock, [method])[method]
+        mean, fallbacks = found.mean, found.fallbacks
+        assert np.isfinite(found.quantiles).all()
+        assert (np.diff(found.quantiles, axis=-1) >= 0).all()
+        assert (found.peak_quantiles >= 0).all()
+    highest = np.max(series, initial=0.0, where=~np.isnan(series))
+    assert np.isfinite(mean).all()
+    assert ((mean >= 0) & (mean <= 3 * highest)).all()
+    assert mean.shape == (1, 2, 3)
+    assert caplog.messages == []  # Prophet and its engine chatter
+    if method in ("arima", "adjusted_arima"):
+        assert [bool(why) for why in fallbacks[0]] == [name in HOPELESS] * 2
+
+
+@pytest.mark.parametrize("method", [*MEMBERS, "adjusted_arima"])
+def test_four_times_the_demand_is_four_times_the_forecast(method: str) -> None:
+    one, four = (walk(k * office()[None], method, Clock(216, 6, 4, SEASON)).mean for k in (1.0, 4.0))
+    assert four == pytest.approx(4.0 * one, rel=2e-3)
 
 
 @pytest.mark.skipif(not AZURE_HOURS.exists(), reason="the Azure 2024 hours are not here")
-def test_arima_beats_the_naive_methods_on_the_azure_hours() -> None:
-    """72 held-out hours of AzurePublicDataset 2024 (code), one hour ahead, from at least four days."""
+def test_methods_that_know_the_season_beat_those_that_do_not_on_the_azure_hours() -> None:
+    """Every third of 72 held-out hours of AzurePublicDataset 2024 (code), from at least four days."""
     tokens = np.loadtxt(AZURE_HOURS, delimiter=",", skiprows=1, usecols=3)[None] / 3600
-    actual = actuals(tokens, 96, 1, 1)
-    error = {m: wape(actual, walk_forward(tokens, m, 96, 1, 1, SEASON)) for m in list(METHODS)[:3]}
-    assert error["arima"] < error["seasonal_naive"] < error["last_value"]
-    assert error["arima"] < 0.08
+    clock = Clock(96, 3, 1, SEASON)
+    names = ("last_value", "arima", "seasonal_naive", "seasonal_level", "regression", "harmonic")
+    error = {name: wape(actuals(tokens, clock), walk(tokens, name, clock).mean) for name in names}
+    for name in names[2:]:
+        assert error[name] < 0.8 * error["arima"] < 0.8 * error["last_value"]
 
 
-def test_losses_by_hand_ignore_what_is_unknown() -> None:
-    actual = np.array([[10.0, 20.0], [30.0, np.nan], [np.nan, np.nan]])
-    predicted = np.array([[12.0, 19.0], [30.0, 99.0], [1.0, 1.0]])
-    assert wape(actual, predicted) == 3.0 / 60.0
-    assert under_forecast_share(actual, predicted) == 0.5
-    assert np.isnan(wape(np.zeros(2), np.ones(2)))
-    assert np.isnan(under_forecast_share(actual[2:], predicted[2:]))
+@pytest.mark.filterwarnings("ignore:Provided `endog`")
+def test_the_in_sample_errors_of_the_published_artefact_flatter_it() -> None:
+    """SageServe's released simulator predicts one step in-sample by an ARIMA(3,1,2) of the whole week.
 
+    Nobody has such a forecast when the hour begins: what was knowable then is off by half as much again.
+    """
+    from statsmodels.tsa.arima.model import ARIMA
 
-def test_actuals_lie_beside_their_forecasts_and_end_in_nan() -> None:
-    demand = np.arange(6.0)[None]
-    assert actuals(demand, 2, 3, 2)[:, :, 0].tolist() == [[2.0, 5.0]]
-    assert np.isnan(actuals(demand, 2, 3, 2)[0, 1, 1])
-    assert walk_forward(demand, "last_value", 2, 3, 2, 2)[0, :, 0].tolist() == [1.0, 4.0]
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"method": "arma"}, r"Unknown forecast method 'arma'\. Did you mean 'arima'\?"),
-        ({"method": "zzz"}, "Known: last_value, seasonal_naive, arima, prophet"),
-        ({"horizon": 0}, "horizon: got 0, needed at least 1 bucket"),
-        ({"first_cutoff": 9}, r"first_cutoff: got 9, needed 0 \.\. 6"),
-        ({"demand": np.zeros(6)}, r"demand has the shape \(6,\), needed \(series, buckets\)"),
-        ({"demand": np.array([[1.0, -2.0]] * 2)}, "demand of series 0, bucket 1: got -2.0"),
-    ],
-)
-def test_what_cannot_be_walked_is_refused(changes: dict[str, object], message: str) -> None:
-    arguments = {
-        **{"demand": np.zeros((1, 6)), "method": "last_value", "first_cutoff": 2},
-        **{"cutoffs_every": 1, "horizon": 1, "season": 2},
-    }
-    with pytest.raises(ValueError, match=message):
-        walk(**{**arguments, **changes})  # type: ignore[arg-type]
+    week = office(10)
+    in_sample = ARIMA(week, order=(3, 1, 2), trend="n").fit(method="innovations_mle").fittedvalues
+    clock = Clock(7 * SEASON, 12, 4, SEASON)
+    honest = walk(week[None], "arima", clock).mean
+    flattering = wape(week[7 * SEASON :], in_sample[7 * SEASON :])
+    assert wape(actuals(week[None], clock), honest) > 1.5 * flattering

@@ -1,24 +1,46 @@
-"""Demand in the next hours from demand so far. METHODS names every way of doing it."""
+"""Demand in the next hours from demand so far.
+
+METHODS names every way of forecasting a series by itself, ENSEMBLES (in ensemble.py) what combines them.
+"""
 
 import difflib
+from collections.abc import Iterable
 
-from models.forecast.arima import arima
-from models.forecast.method import Method
+from models.forecast.method import Method, last_value, per_series
 from models.forecast.prophet_ import prophet
-from models.forecast.seasonal import last_value, seasonal_naive
+from models.forecast.regression import autoregression, regression
+from models.forecast.seasonal import seasonal_level, seasonal_naive, seasonal_naive_day
+from models.forecast.statespace import adjusted_arima, arima, harmonic, stl_ets
 
 METHODS: dict[str, Method] = {
     "last_value": last_value,
     "seasonal_naive": seasonal_naive,
-    "arima": arima,
-    "prophet": prophet,
+    "seasonal_naive_day": seasonal_naive_day,
+    "seasonal_level": seasonal_level,
+    "regression": regression,
+    "autoregression": autoregression,
+    "arima": per_series(arima),
+    "adjusted_arima": per_series(adjusted_arima),
+    "harmonic": per_series(harmonic),
+    "stl_ets": per_series(stl_ets),
+    "prophet": per_series(prophet),
 }
+# Each series of these costs a fit of up to a second a day; the others do all series at once in milliseconds.
+SLOW = frozenset(("arima", "adjusted_arima", "harmonic", "stl_ets", "prophet"))
+MEMBERS = ("last_value", "seasonal_naive", "seasonal_level", "regression", "autoregression")
+ENSEMBLES = ("weighted", "choice")
+
+
+def require_known(name: str, known: Iterable[str]) -> None:
+    """Refuse a name that is no forecast method; ValueError with the nearest one."""
+    names = list(known)
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(names)}."
+        raise ValueError(f"Unknown forecast method {name!r}. {hint}")
 
 
 def method_named(name: str) -> Method:
     """The method of that name; ValueError with the nearest one where there is none."""
-    if name not in METHODS:
-        near = difflib.get_close_matches(name, METHODS, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(METHODS)}."
-        raise ValueError(f"Unknown forecast method {name!r}. {hint}")
+    require_known(name, METHODS)
     return METHODS[name]

@@ -4,107 +4,135 @@ This is the only place that cuts a series, so that no method can see past its cu
 ends there, and a state that its own earlier cutoffs made.
 """
 
-import logging
-from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from models.forecast import method_named
-from models.forecast.method import Floats, Method
-from models.forecast.seasonal import last_value
+from models.forecast.method import DAYS, Floats, Forecast, Ints, Method, Past, last_value
 
 CEILING = 3.0  # a forecast above this multiple of all that was ever seen has diverged
-log = logging.getLogger(__name__)
+
+
+class Clock(NamedTuple):
+    """When a walk forecasts, in buckets; at cutoff c the buckets 0 .. c - 1 are known."""
+
+    first_cutoff: int
+    every: int  # from one cutoff to the next
+    horizon: int  # the buckets c .. c + horizon - 1 are forecast
+    season: int  # buckets of a day
+
+    def cutoffs(self, buckets: int) -> range:
+        """The cutoffs of a walk over so many buckets."""
+        return range(self.first_cutoff, buckets, self.every)
+
+    @property
+    def lag(self) -> int:
+        """How many cutoffs later all that a cutoff forecasts is known."""
+        return -(-self.horizon // self.every)
+
+    @property
+    def hour(self) -> int:
+        """Forecast buckets whose maximum a plan is sized for: those of the hour ahead."""
+        return min(self.horizon, max(self.season // 24, 1))
+
+    def earlier(self, cutoffs: int) -> "Clock":
+        """The clock that starts so many cutoffs before this one, or as many as leave a day to learn from."""
+        room = max(self.first_cutoff - self.season, 0) // self.every
+        return self._replace(first_cutoff=self.first_cutoff - min(cutoffs, room) * self.every)
 
 
 class Walk(NamedTuple):
     """The forecasts of all series at all cutoffs."""
 
-    predicted: Floats  # tokens/s, shape (series, cutoffs, horizon)
+    mean: Floats  # rate, shape (series, cutoffs, horizon)
     fallbacks: NDArray[np.str_]  # which method answered instead and why, shape (series, cutoffs); "" if none
 
 
-def cutoffs(buckets: int, first_cutoff: int, cutoffs_every: int) -> range:
-    """The cutoffs of a walk over so many buckets; at cutoff c the buckets 0 .. c - 1 are known."""
-    return range(first_cutoff, buckets, cutoffs_every)
-
-
 def walk(
-    demand: Floats, method: str, first_cutoff: int, cutoffs_every: int, horizon: int, season: int
+    demand: Floats, method: str, clock: Clock, phase: Ints | None = None, factor: Floats | None = None
 ) -> Walk:
     """Forecast every series at every cutoff, from its past only.
 
     Parameters
     ----------
     demand
-        Tokens/s per bucket, shape (series, buckets); nan is a missing bucket, not an empty one. To forecast
+        Rate per bucket, shape (series, buckets); nan is a missing bucket, not an empty one. To forecast
         beyond the record, append nan.
     method
         A name in METHODS.
-    first_cutoff, cutoffs_every
-        The cutoffs are first_cutoff, first_cutoff + cutoffs_every, ... below the number of buckets.
-    horizon
-        Buckets to forecast: c .. c + horizon - 1.
-    season
-        Buckets of a day. The first bucket may be any time of any weekday.
+    phase
+        Bucket of the week that each bucket behaves as, 0 .. 7 * season - 1, shape (series, buckets + horizon)
+        (calendar.py); without it the weeks go round from the first bucket, whatever weekday that is.
+    factor
+        What known events multiply the demand of each bucket by, of the same shape: methods see the demand
+        without them, the forecasts have them.
     """
     forecast = method_named(method)
-    _check(demand, first_cutoff, {"cutoffs_every": cutoffs_every, "horizon": horizon, "season": season})
-    ends = cutoffs(demand.shape[1], first_cutoff, cutoffs_every)
-    rows = [_walk_series(series, forecast, ends, horizon, season) for series in demand]
-    predicted = np.array([row[0] for row in rows]).reshape(len(rows), len(ends), horizon)
-    return Walk(predicted, np.array([row[1] for row in rows], dtype=np.str_).reshape(len(rows), len(ends)))
-
-
-def walk_forward(
-    demand: Floats, method: str, first_cutoff: int, cutoffs_every: int, horizon: int, season: int
-) -> Floats:
-    """The forecasts of `walk`, shape (series, cutoffs, horizon); fallbacks are logged."""
-    result = walk(demand, method, first_cutoff, cutoffs_every, horizon, season)
-    for reason, count in Counter(result.fallbacks[result.fallbacks != ""].tolist()).items():
-        log.warning("%s: %d of %d forecasts by %s", method, count, result.fallbacks.size, reason)
-    return result.predicted
-
-
-def actuals(demand: Floats, first_cutoff: int, cutoffs_every: int, horizon: int) -> Floats:
-    """What came after each cutoff, shaped like the forecasts; nan beyond the record."""
-    ends = np.array(cutoffs(demand.shape[1], first_cutoff, cutoffs_every))
-    longer = np.pad(demand, ((0, 0), (0, horizon)), constant_values=np.nan)
-    return longer[:, ends[:, None] + np.arange(horizon)]
-
-
-def _walk_series(
-    series: Floats, forecast: Method, ends: range, horizon: int, season: int
-) -> tuple[list[Floats], list[str]]:
-    """One series through all its cutoffs: the state goes from one to the next, never back."""
+    _check(demand, clock)
+    series, buckets = demand.shape
+    if phase is None:
+        phase = np.tile(np.arange(buckets + clock.horizon) % (DAYS * clock.season), (series, 1))
+    if factor is None:
+        factor = np.ones(phase.shape)
     state, means, fallbacks = None, [], []
-    for end in ends:
-        history = series[:end].copy()
-        mean, state, fallback = forecast(history, horizon, season, state)
-        if not np.all(mean <= CEILING * np.max(history, initial=0.0, where=~np.isnan(history))):
-            mean, _, _ = last_value(history, horizon, season)
-            fallback = "last_value: the forecast diverged"
-        means.append(np.maximum(mean, 0.0))
-        fallbacks.append(fallback)
-    return means, fallbacks
+    for end in clock.cutoffs(buckets):
+        until = slice(0, end + clock.horizon)
+        history = demand[:, :end] / factor[:, :end]
+        past = Past(history, phase[:, until].copy(), clock.horizon, clock.season)
+        said = _bounded(forecast, past, state)
+        state = said.state
+        means.append(said.mean * factor[:, end : end + clock.horizon])
+        fallbacks.append(said.fallbacks)
+    shape = (len(means), series)
+    return Walk(
+        np.array(means).reshape(*shape, clock.horizon).transpose(1, 0, 2),
+        np.array(fallbacks, dtype=np.str_).reshape(shape).T,
+    )
 
 
-def _check(demand: Floats, first_cutoff: int, counts: dict[str, int]) -> None:
+def joined(parts: Sequence[Walk]) -> Walk:
+    """The walk of all series from walks of some of them, in their order."""
+    means, fallbacks = zip(*parts, strict=True)
+    return Walk(np.concatenate(means), np.concatenate(fallbacks))
+
+
+def actuals(demand: Floats, clock: Clock) -> Floats:
+    """What came after each cutoff, shaped like the forecasts; nan beyond the record."""
+    ends = np.array(clock.cutoffs(demand.shape[1]), dtype=np.int64)
+    longer = np.pad(demand, ((0, 0), (0, clock.horizon)), constant_values=np.nan)
+    return longer[:, ends[:, None] + np.arange(clock.horizon)]
+
+
+def _bounded(forecast: Method, past: Past, state: object) -> Forecast:
+    """The forecast, never negative; the last value for the series of which it diverged."""
+    highest = np.max(past.demand, axis=1, initial=0.0, where=~np.isnan(past.demand))
+    naive = last_value(past).mean
+    mean, state, told = forecast(past, state)
+    is_sound = np.all(mean <= CEILING * highest[:, None], axis=1)  # nan is not
+    fallbacks = [
+        why if sound else "last_value: the forecast diverged"
+        for why, sound in zip(told or [""] * len(mean), is_sound, strict=True)
+    ]
+    return Forecast(np.maximum(np.where(is_sound[:, None], mean, naive), 0.0), state, fallbacks)
+
+
+def _check(demand: Floats, clock: Clock) -> None:
     if demand.ndim != 2:
         raise ValueError(f"demand has the shape {demand.shape}, needed (series, buckets).")
-    for name, value in counts.items():
-        if value < 1:
-            raise ValueError(f"{name}: got {value}, needed at least 1 bucket.")
-    if not 0 <= first_cutoff <= demand.shape[1]:
+    for name in ("every", "horizon", "season"):
+        if getattr(clock, name) < 1:
+            raise ValueError(f"{name}: got {getattr(clock, name)}, needed at least 1 bucket.")
+    if not 0 <= clock.first_cutoff <= demand.shape[1]:
         raise ValueError(
-            f"first_cutoff: got {first_cutoff}, needed 0 .. {demand.shape[1]}, the buckets of demand."
+            f"first_cutoff: got {clock.first_cutoff}, needed 0 .. {demand.shape[1]}, the buckets of demand."
         )
     wrong = np.argwhere((demand < 0) | np.isinf(demand))
     if wrong.size:
         series, bucket = wrong[0]
         raise ValueError(
             f"demand of series {series}, bucket {bucket}: got {demand[series, bucket]}, "
-            "needed tokens/s >= 0, or nan where the bucket is missing."
+            "needed a rate >= 0, or nan where the bucket is missing."
         )

@@ -1,37 +1,107 @@
-"""What a forecasting method is: a plain function of the known past."""
+"""What a forecasting method is: a plain function of the known past of a panel of series."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+DAYS = 7  # of the longest season
+FLOOR_SHARE = 0.01  # of the mean
+
+
+class Past(NamedTuple):
+    """All that is known at a cutoff. One series of it (`row`) has the same fields without the first axis."""
+
+    demand: Floats  # rate per bucket up to the cutoff, nan where a bucket is missing, shape (series, buckets)
+    phase: Ints  # bucket of the week that each bucket behaves as, shape (series, buckets + horizon)
+    horizon: int  # buckets to forecast
+    season: int  # buckets of a day
+
+    @property
+    def ahead(self) -> Ints:
+        """Phases of the buckets to forecast."""
+        return self.phase[..., -self.horizon :]
+
+    @property
+    def behind(self) -> Ints:
+        """Phases of the known buckets."""
+        return self.phase[..., : self.demand.shape[-1]]
+
+    @property
+    def hour(self) -> int:
+        """Buckets of an hour, at least one."""
+        return max(self.season // 24, 1)
+
+    def row(self, series: int) -> "Past":
+        """One series of the panel."""
+        return self._replace(demand=self.demand[series], phase=self.phase[series])
 
 
 class Forecast(NamedTuple):
     """What a method says at one cutoff."""
 
-    mean: Floats  # expected tokens/s per bucket, shape (horizon,)
-    state: Any = None  # what the next cutoff of the same series may reuse
-    fallback: str = ""  # which method answered instead, and why
+    mean: Floats  # expected rate per bucket, shape (series, horizon)
+    state: Any = None  # what the next cutoff of the same panel may reuse
+    fallbacks: Sequence[
+        str
+    ] = ()  # per series: which method answered instead and why, "" if none; () if none at all
 
 
-# (history, horizon, season, state) -> Forecast. `history` is tokens/s per bucket from the first of the series
-# to the cutoff, nan where a bucket is missing; `season` is the buckets of a day; `state` is what the same
-# series' previous cutoff returned (None at first), so that a method can refit rarely and update often.
-Method = Callable[[Floats, int, int, Any], Forecast]
-
-FLOOR_SHARE = 0.01  # of the mean
+# `state` is what the previous cutoff of the same panel returned (None at first), so that a method can refit
+# rarely and update often.
+Method = Callable[[Past, Any], Forecast]
 
 
-def to_logs(history: Floats) -> tuple[Floats, float]:
-    """Logarithms of a series, and the floor added before: an empty bucket is low, not minus infinity."""
-    floor = FLOOR_SHARE * float(np.nanmean(history))
-    return np.log(history + floor), floor
+class OneForecast(NamedTuple):
+    """What a method of single series says; `mean` is None where it has to fall back on the last value."""
+
+    mean: Floats | None
+    state: Any
+    reason: str = ""  # why there is no mean
 
 
-def from_logs(logs: Floats, floor: float) -> Floats:
-    """The way back from `to_logs`, never negative."""
+def per_series(method: Callable[[Past, Any], OneForecast]) -> Method:
+    """Lift a method of single series to panels; where it has no answer the last value stands in."""
+
+    def lifted(past: Past, state: Any) -> Forecast:
+        series = len(past.demand)
+        each = [method(past.row(i), state[i] if state else None) for i in range(series)]
+        naive = last_value(past).mean
+        means = [naive[i] if one.mean is None else one.mean for i, one in enumerate(each)]
+        fallbacks = [f"last_value: {one.reason}" if one.mean is None else "" for one in each]
+        return Forecast(np.array(means).reshape(naive.shape), [one.state for one in each], fallbacks)
+
+    return lifted
+
+
+def last_value(past: Past, state: Any = None) -> Forecast:
+    """Hold the last known value; zero where nothing is known."""
+    return Forecast(np.repeat(latest(past.demand)[:, None], past.horizon, axis=1))
+
+
+def latest(demand: Floats) -> Floats:
+    """The last known value of each series, 0 where none is, shape (series,)."""
+    buckets = demand.shape[1]
+    if buckets == 0:
+        return np.zeros(len(demand))
+    known = ~np.isnan(demand)
+    back = np.argmax(known[:, ::-1], axis=1)
+    return np.where(known.any(axis=1), demand[np.arange(len(demand)), buckets - 1 - back], 0.0)
+
+
+def floor_of(demand: Floats) -> Floats:
+    """What is added before taking logarithms: an empty bucket is low, not minus infinity; shape (..., 1)."""
+    known = ~np.isnan(demand)
+    total = np.where(known, demand, 0.0).sum(axis=-1, keepdims=True)
+    mean = total / np.maximum(known.sum(axis=-1, keepdims=True), 1)
+    return np.where(mean > 0, FLOOR_SHARE * mean, 1.0)
+
+
+def from_logs(logs: Floats, floor: Floats) -> Floats:
+    """The way back from log(demand + floor), never negative."""
     with np.errstate(over="ignore"):  # what diverges becomes inf, and the walk forward sees that
         return np.maximum(np.exp(logs) - floor, 0.0)

@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from models.forecast.method import Floats, Forecast, from_logs, to_logs
-from models.forecast.seasonal import last_value
+from models.forecast.method import Floats, OneForecast, Past, floor_of, from_logs
 
 
 class State(NamedTuple):
@@ -16,16 +15,15 @@ class State(NamedTuple):
     ahead: Floats
 
 
-def prophet(history: Floats, horizon: int, season: int, state: State | None = None) -> Forecast:
-    """Read the forecast from today's fit; last value, with the reason, where there is none."""
-    known = history[~np.isnan(history)]
+def prophet(past: Past, state: State | None = None) -> OneForecast:
+    """Read the forecast from today's fit; Prophet knows days and weeks, not the phases of the calendar."""
+    buckets, known = past.demand.size, past.demand[~np.isnan(past.demand)]
     if known.size < 2 or known.min() == known.max():
-        reason = "prophet needs two values that differ"
-        return last_value(history, horizon, season)._replace(fallback=f"last_value: {reason}")
-    if state is None or history.size - state.fitted_at >= season:
-        state = State(history.size, _fit_and_predict(history, season + horizon, season))
-    first = history.size - state.fitted_at
-    return Forecast(state.ahead[first : first + horizon], state)
+        return OneForecast(None, state, "prophet needs two values that differ")
+    if state is None or buckets - state.fitted_at >= past.season:
+        state = State(buckets, _fit_and_predict(past.demand, past.season + past.horizon, past.season))
+    first = buckets - state.fitted_at
+    return OneForecast(state.ahead[first : first + past.horizon], state)
 
 
 def _fit_and_predict(history: Floats, buckets: int, season: int) -> Floats:
@@ -36,11 +34,11 @@ def _fit_and_predict(history: Floats, buckets: int, season: int) -> Floats:
     from prophet import Prophet
 
     logging.getLogger("prophet").setLevel(logging.ERROR)  # its import has just set it to INFO
-    logs, floor = to_logs(history)
+    floor = floor_of(history)
     days = np.arange(history.size + buckets) / season
     times = pd.Timestamp("2024-01-01") + pd.to_timedelta(days, unit="D")
     model: Any = Prophet(uncertainty_samples=0)
     with disable_logging():
-        model.fit(pd.DataFrame({"ds": times[: history.size], "y": logs}))
+        model.fit(pd.DataFrame({"ds": times[: history.size], "y": np.log(history + floor)}))
     ahead = model.predict(pd.DataFrame({"ds": times[history.size :]}))["yhat"].to_numpy()
     return from_logs(ahead, floor)

@@ -4,49 +4,74 @@ from typing import Any
 
 import numpy as np
 
-from models.forecast.method import Floats, Forecast
+from models.forecast.method import DAYS, Floats, Forecast, Ints, Past, last_value
 
-DAYS = 7  # of the longest season
 PULL_WEEKS = 2.0  # weight of the day's shape against one value of the same bucket of the week
+MOST_LEVEL_RATIO = 5.0  # a level is not adjusted by more than this factor
 
 
-def last_value(history: Floats, horizon: int, season: int, state: Any = None) -> Forecast:
-    """Hold the last known value; zero where nothing is known."""
-    known = history[~np.isnan(history)]
-    return Forecast(np.full(horizon, known[-1] if known.size else 0.0))
+def seasonal_naive(past: Past, state: Any = None) -> Forecast:
+    """Repeat the latest known bucket of the same time of the week, else of the day, else the last value."""
+    return Forecast(_repeated(past, (DAYS * past.season, past.season))[0])
 
 
-def seasonal_naive(history: Floats, horizon: int, season: int, state: Any = None) -> Forecast:
-    """Repeat the same bucket of the latest known week, else of the latest known day, else the last value."""
-    mean = last_value(history, horizon, season).mean
-    for step in range(horizon):
-        target = history.size + step
-        for period in (DAYS * season, season):
-            past = history[target % period :: period]
-            known = past[~np.isnan(past)]
-            if known.size:
-                mean[step] = known[-1]
-                break
-    return Forecast(mean)
+def seasonal_naive_day(past: Past, state: Any = None) -> Forecast:
+    """Repeat the latest known bucket of the same time of the day, else the last value."""
+    return Forecast(_repeated(past, (past.season,))[0])
 
 
-def profile(history: Floats, season: int) -> Floats:
-    """The mean week of a series, shape (7 * season,), starting at the weekday on which `history` starts.
+def seasonal_level(past: Past, state: Any = None) -> Forecast:
+    """The seasonal naive forecast times the level: the last hour over the same hour a season ago."""
+    mean, source = _repeated(past, (DAYS * past.season, past.season))
+    buckets = past.demand.shape[1]
+    then = np.where(source[:, 0] >= 0, source[:, 0], buckets)  # without a season: no adjustment
+    back = then[:, None] - np.arange(1, past.hour + 1)
+    before = np.take_along_axis(past.demand, np.maximum(back, 0), axis=1) if buckets else np.zeros(back.shape)
+    now = past.demand[:, buckets - past.hour :]
+    is_known = ~np.isnan(before).any(axis=1) & ~np.isnan(now).any(axis=1) & (back[:, -1] >= 0)
+    earlier, later = before.sum(axis=1), now.sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(is_known & (earlier > 0), later / earlier, 1.0)
+    return Forecast(mean * np.clip(ratio, 1 / MOST_LEVEL_RATIO, MOST_LEVEL_RATIO)[:, None])
+
+
+def _repeated(past: Past, periods: tuple[int, ...]) -> tuple[Floats, Ints]:
+    """The latest known buckets of the same phase, by the first period that has one, and where they lie.
+
+    Both of shape (series, horizon); the place is -1 where there is none.
+    """
+    mean = last_value(past).mean
+    source = np.full(mean.shape, -1)
+    known, buckets = ~np.isnan(past.demand), past.demand.shape[1]
+    if buckets == 0:
+        return mean, source
+    rows = np.arange(len(mean))
+    for step in range(past.horizon):
+        for period in periods:
+            is_same = known & (past.behind % period == past.ahead[:, step : step + 1] % period)
+            at = buckets - 1 - np.argmax(is_same[:, ::-1], axis=1)
+            found = is_same.any(axis=1) & (source[:, step] < 0)
+            mean[:, step] = np.where(found, past.demand[rows, at], mean[:, step])
+            source[:, step] = np.where(found, at, source[:, step])
+    return mean, source
+
+
+def profile(values: Floats, phase: Ints, season: int) -> Floats:
+    """The mean week of each series, shape (series, 7 * season), of `values` and `phase` (series, buckets).
 
     A bucket of the week is the mean of its own values and, with the weight of PULL_WEEKS more weeks, of the
     same time on all days, so that two noisy weeks do not pass for a season; then a moving mean over an hour.
     """
-    weeks = -(-history.size // (DAYS * season))
-    padded = np.full(weeks * DAYS * season, np.nan)
-    padded[: history.size] = history
-    table = padded.reshape(weeks, DAYS, season)
-    known = ~np.isnan(table)
-    filled = np.where(known, table, 0.0)
-    overall = filled.sum() / max(known.sum(), 1)
-    in_day = known.sum(axis=(0, 1))
-    day = np.where(in_day > 0, filled.sum(axis=(0, 1)) / np.maximum(in_day, 1), overall)
-    week = (filled.sum(axis=0) + PULL_WEEKS * day) / (known.sum(axis=0) + PULL_WEEKS)
+    series, week = len(values), DAYS * season
+    known = ~np.isnan(values)
+    cell = (np.arange(series)[:, None] * week + phase)[known]
+    count = np.bincount(cell, minlength=series * week).reshape(series, DAYS, season)
+    total = np.bincount(cell, weights=values[known], minlength=series * week).reshape(series, DAYS, season)
+    in_day = count.sum(axis=1)
+    overall = (total.sum(axis=(1, 2)) / np.maximum(count.sum(axis=(1, 2)), 1))[:, None]
+    day = np.where(in_day > 0, total.sum(axis=1) / np.maximum(in_day, 1), overall)
+    mean = (total + PULL_WEEKS * day[:, None]) / (count + PULL_WEEKS)
     half_hour = season // 48
-    around = np.pad(week.ravel(), half_hour, mode="wrap")
+    around = np.pad(mean.reshape(series, week), ((0, 0), (half_hour, half_hour)), mode="wrap")
     width = 2 * half_hour + 1
-    return np.convolve(around, np.full(width, 1 / width), mode="valid")
+    return np.lib.stride_tricks.sliding_window_view(around, width, axis=1).mean(axis=-1)

@@ -1,44 +1,171 @@
-"""Forecasts: the default method over a day of hourly cutoffs."""
+"""Forecasts: what the default method costs, how far it is ahead of others, whether its quantiles hold."""
 
+import csv
+import io
+import tarfile
 from datetime import timedelta
 
 import numpy as np
-from measure import Figures, Target, cpu_seconds
+from measure import SHARED, Figures, Skipped, Target, cpu_seconds
 from workloads import setting
 
-from models.arrivals import office_rate
-from models.forecast.backtest import walk
-from models.replay.state import NIW, Floats
+from models.arrivals import office_day
+from models.forecast.backtest import Clock, actuals, walk
+from models.forecast.losses import covered_share, wape
+from models.forecast.method import Floats
+from models.forecast.predict import Prediction, predictions, walked, warm
+from models.replay.state import NIW
 from models.traffic import MINUTES, Names
 
-DAYS, BUCKET_MINUTES = 15, 15
+DEFAULT, NAIVE = "weighted", ("last_value", "seasonal_naive")
+BUCKET_MINUTES = 15
+OFFICE = "office trace, 12 series of quarter hours, an hour ahead every hour"
 TARGETS = {
-    "forecast_arima_day_seconds": Target(
-        "s", "12 series x 24 hourly cutoffs, 14 days of quarter hours before them; CPU"
-    )
-}
+    "forecast_arima_day_seconds": Target("s", f"{OFFICE}, 24 cutoffs after 14 days; one fit; CPU"),
+    "forecast_400_series_seconds": Target(
+        "s", "400 such series, one hour by the default method, its week of errors included; CPU", at_most=60
+    ),
+    "forecast_wape_ratio_to_arima": Target(
+        "", "WAPE of the default over that of plain ARIMA by AIC: the larger of office (Friday to Sunday "
+        "after 17 days) and the Azure code week (72 h after 96 h)", at_most=0.8,
+    ),
+    "forecast_wape_ratio_to_last_value": Target("", "the same over that of the last value", at_most=0.8),
+    "forecast_p90_coverage": Target(
+        "", "share of the buckets of seven office days after 14 that came out at or below P90",
+        at_least=0.87, at_most=0.93,
+    ),
+    "forecast_peak_p90_coverage": Target(
+        "", "the same of the largest bucket of each hour", at_least=0.87, at_most=0.93
+    ),
+    "forecast_wape_ratio_to_naive": Target(
+        "", "WAPE of the default over the better of last value and seasonal naive: the larger of ServeGen "
+        "m-small (sum of its clients, after 7 days) and BurstGPT api (by the hour, after 14 days)",
+        at_most=1.02,
+    ),
+}  # fmt: skip
 
 
 def arima_day() -> Figures:
     """Walk ARIMA through a day: 12 series, 24 cutoffs."""
-    demand = office_demand()
-    per_day, per_hour = MINUTES // BUCKET_MINUTES, 60 // BUCKET_MINUTES
-    walk(demand[:1, : 2 * per_day], "arima", 2 * per_day - per_hour, per_hour, per_hour, per_day)  # imports
-    spent = cpu_seconds(lambda: walk(demand, "arima", 14 * per_day, per_hour, per_hour, per_day))
-    return {"forecast_arima_day_seconds": spent}
+    demand, clock = office_tokens(15), office_clock(14)
+    walk(demand[:1, :192], "arima", Clock(188, 4, 4, 96))  # imports
+    return {"forecast_arima_day_seconds": cpu_seconds(lambda: walk(demand, "arima", clock))}
 
 
-def office_demand() -> Floats:
-    """Expected interactive requests per bucket of each llm and region, shape (series, buckets)."""
+def four_hundred_series() -> Figures:
+    """Forecast the next hour of 400 series from nothing but their past."""
+    fortnight = office_tokens(14)
+    scale = np.random.default_rng(0).uniform(0.2, 5.0, (400, 1))
+    demand = scale * fortnight[np.arange(400) % len(fortnight)]
+    demand = np.pad(demand, ((0, 0), (0, 4)), constant_values=np.nan)  # the hour that nobody knows yet
+    clock = Clock(demand.shape[1] - 4, 4, 4, 96)
+    return {"forecast_400_series_seconds": cpu_seconds(lambda: predicted(demand, clock, (DEFAULT,)))}
+
+
+def against_arima() -> Figures:
+    """The default beside plain ARIMA and the last value, on three office days and the Azure code week."""
+    names = (DEFAULT, "arima", "last_value")
+    office = errors(office_tokens(20), office_clock(17), names)
+    azure = errors(azure_hours(), Clock(96, 1, 1, 24), names)
+    return {
+        f"forecast_wape_ratio_to_{other}": max(found[DEFAULT] / found[other] for found in (office, azure))
+        for other in names[1:]
+    }
+
+
+def coverage() -> Figures:
+    """How often what came was at or below the P90, over a whole week."""
+    demand, clock = office_tokens(21), office_clock(14)
+    found, actual = predicted(demand, clock, (DEFAULT,))[DEFAULT], actuals(demand, clock)
+    return {
+        "forecast_p90_coverage": covered_share(actual, found.quantiles[..., 1]),
+        "forecast_peak_p90_coverage": covered_share(actual.max(axis=-1), found.peak_quantiles[..., 1]),
+    }
+
+
+def without_a_season() -> Figures:
+    """The default beside the naive methods where there is little to forecast."""
+    names = (DEFAULT, *NAIVE)
+    found = (
+        errors(servegen_sum(), Clock(7 * 144, 6, 6, 144), names),
+        errors(burstgpt_api(), Clock(14 * 24, 1, 1, 24), names),
+    )
+    ratio = max(error[DEFAULT] / min(error[name] for name in NAIVE) for error in found)
+    return {"forecast_wape_ratio_to_naive": ratio}
+
+
+FUNCTIONS = (arima_day, four_hundred_series, against_arima, coverage, without_a_season)
+
+
+# --- series --------------------------------------------------------------------------------------------
+
+
+def office_clock(days: int) -> Clock:
+    """Every hour after so many days of quarter hours."""
+    return Clock(days * 96, 4, 4, 96)
+
+
+def office_tokens(days: int) -> Floats:
+    """Interactive input tokens/s per quarter hour of each llm and region, shape (series, buckets)."""
     catalogue, config = setting()
     office = config.trace.office
     if office is None:
         raise ValueError("data/config/office.toml has no [trace.office]; put it back.")
     names = Names(tuple(catalogue.llms), tuple(catalogue.regions), tuple(catalogue.tiers))
-    dates = [config.trace.first_day + timedelta(days=n) for n in range(DAYS)]
-    rates = [office_rate(office, day, config.trace.seed, names)[:NIW].sum(axis=0) for day in dates]
-    minutes = np.concatenate(rates, axis=-1).reshape(len(names.llms) * len(names.regions), -1)
-    return minutes.reshape(len(minutes), -1, BUCKET_MINUTES).sum(axis=-1)
+    series, buckets = len(names.llms) * len(names.regions), MINUTES // BUCKET_MINUTES
+    tokens = []
+    for day in (config.trace.first_day + timedelta(days=n) for n in range(days)):
+        drawn = office_day(office, day, config.trace.seed, names)
+        asked = drawn.tier < NIW
+        bucket = drawn.arrived_us[asked] // (BUCKET_MINUTES * 60_000_000)
+        cell = (
+            drawn.llm[asked].astype(np.int64) * len(names.regions) + drawn.region[asked]
+        ) * buckets + bucket
+        tokens.append(np.bincount(cell, drawn.input_tokens[asked], series * buckets).reshape(series, buckets))
+    return np.concatenate(tokens, axis=1) / (60 * BUCKET_MINUTES)
 
 
-FUNCTIONS = (arima_day,)
+def azure_hours() -> Floats:
+    """Input tokens/s of the Azure 2024 code week by the hour, shape (1, 168)."""
+    return hourly("azure2024_code_hourly.csv", "processed_context_tokens")
+
+
+def burstgpt_api() -> Floats:
+    """Requests/s of BurstGPT's api log by the hour, shape (1, 1464)."""
+    return hourly("burstgpt1_hourly.csv", "api")
+
+
+def hourly(file: str, column: str) -> Floats:
+    """One column of an hourly table, per second."""
+    path = SHARED / "demand" / file
+    if not path.exists():
+        raise Skipped(f"{path.name} is not in {path.parent}")
+    with path.open(newline="") as rows:
+        return np.array([[float(row[column]) for row in csv.DictReader(rows)]]) / 3600
+
+
+def servegen_sum() -> Floats:
+    """Requests/s of all ServeGen m-small clients by ten minutes, shape (1, 2016); all-zero slots are gaps."""
+    path = SHARED / "demand" / "servegen_m-small.traces.tar.gz"
+    if not path.exists():
+        raise Skipped(f"{path.name} is not in {path.parent}")
+    with tarfile.open(path) as archive:
+        files = [archive.extractfile(member) for member in archive if member.name.endswith(".csv")]
+        texts = [io.TextIOWrapper(file) for file in files if file is not None]
+        total = np.sum([[float(row[1] or 0) for row in csv.reader(text)] for text in texts], axis=0)
+    return np.where(total > 0, total, np.nan)[None]
+
+
+# --- forecasts -----------------------------------------------------------------------------------------
+
+
+def predicted(demand: Floats, clock: Clock, names: tuple[str, ...]) -> dict[str, Prediction]:
+    """Walk what the names need, then calibrate and combine."""
+    walks = {name: walk(demand, name, warm(clock, name)) for name in walked(names)}
+    return predictions(demand, walks, clock, names)
+
+
+def errors(demand: Floats, clock: Clock, names: tuple[str, ...]) -> dict[str, float]:
+    """WAPE of each method over all cutoffs."""
+    found = predicted(demand, clock, names)
+    return {name: wape(actuals(demand, clock), found[name].mean) for name in names}

@@ -1,0 +1,68 @@
+"""Quantiles that hold: from how wrong the latest forecasts of the same series were, whatever the method.
+
+A residual is log(actual / forecast), taken only once all its hour is known. At each cutoff a quantile is read
+from the last WINDOW of them (split conformal prediction), at a level that moves after every miss and hit
+(adaptive conformal inference, Gibbs and Candes, 2021, equation 2), so that it holds while a series changes.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from models.forecast.method import Floats
+
+LEVELS = (0.50, 0.90, 0.95)
+WINDOW = 168  # cutoffs: a week of hours
+STEP = 0.02  # by how much the level moves
+HIGHEST_LEVEL = 0.995
+
+
+class Quantiles(NamedTuple):
+    """Quantiles at LEVELS, in the unit of the forecast."""
+
+    of_buckets: Floats  # shape (series, cutoffs, horizon, levels)
+    of_peak: Floats  # of the maximum over the hour ahead, shape (series, cutoffs, levels)
+
+
+def quantiles(mean: Floats, actual: Floats, floor: Floats, lag: int, hour: int) -> Quantiles:
+    """Calibrated quantiles at every cutoff, from the cutoffs before it.
+
+    Parameters
+    ----------
+    mean, actual
+        Forecasts and what came, shape (series, cutoffs, horizon); actual is nan where it is not known.
+    floor
+        Added before logarithms are taken, shape (series, 1); from what was known before the first cutoff.
+    lag
+        How many cutoffs later a forecast can be judged.
+    hour
+        The first buckets of the horizon, over which the maximum counts. It has residuals of its own: the
+        largest bucket of a mean forecast lies below the largest that comes more often than not.
+    """
+    values = np.concatenate([mean, mean[..., :hour].max(axis=-1, keepdims=True)], axis=-1)
+    came = np.concatenate([actual, actual[..., :hour].max(axis=-1, keepdims=True)], axis=-1)
+    base = floor[:, :, None]
+    spread = _rolling(np.log((came + base) / (values + base)), lag)
+    found = np.maximum((values + base)[..., None] * np.exp(spread) - base[..., None], 0.0)
+    found = np.maximum.accumulate(found, axis=-1)  # levels that adapt by themselves must not cross
+    return Quantiles(found[:, :, :-1], found[:, :, -1])
+
+
+def _rolling(residuals: Floats, lag: int) -> Floats:
+    """Residual quantiles at each cutoff, shape (series, cutoffs, steps, levels); 0 while none is known."""
+    series, cutoffs, steps = residuals.shape
+    spread = np.zeros((series, cutoffs, steps, len(LEVELS)))
+    wanted = np.array(LEVELS)
+    level = np.broadcast_to(wanted, (series, steps, len(LEVELS))).copy()
+    for now in range(lag, cutoffs):
+        judged = now - lag
+        came = residuals[:, judged, :, None]
+        if judged > lag:  # before that there was nothing to judge by
+            is_below = np.where(np.isnan(came), wanted, came <= spread[:, judged])
+            level = np.clip(level + STEP * (wanted - is_below), 1 - HIGHEST_LEVEL, HIGHEST_LEVEL)
+        window = np.sort(residuals[:, max(judged + 1 - WINDOW, 0) : judged + 1], axis=1)  # nan come last
+        known = (~np.isnan(window)).sum(axis=1)[..., None]
+        rank = np.clip(np.ceil((known + 1) * level).astype(np.int64), 1, np.maximum(known, 1)) - 1
+        picked = np.take_along_axis(window, rank.transpose(0, 2, 1), axis=1).transpose(0, 2, 1)
+        spread[:, now] = np.where(known > 0, picked, 0.0)
+    return spread

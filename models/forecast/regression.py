@@ -1,0 +1,117 @@
+"""Ridge regression of a series on its own recent means, in closed form for all series at once.
+
+On logarithms. `regression` takes the mean week out first (the calendar's part), `autoregression` does not: it
+is for series without a season. Each bucket ahead has its own coefficients: no forecast feeds on another.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from models.forecast.method import DAYS, Floats, Forecast, Ints, Past, floor_of, from_logs, last_value
+from models.forecast.seasonal import profile
+
+HOURS_BACK = (1, 3, 12)  # besides the last bucket: the level over these hours
+RIDGE = 1.0  # weight of the prior, in buckets: coefficients of 0, the mean week as it is
+LEAST_DAYS = 2.0  # of known buckets before a week is taken out: one day would explain itself perfectly
+LEAST_BUCKETS = 12  # known, before anything is fitted
+
+
+class State(NamedTuple):
+    """The coefficients, and how to reach their scale and to come back."""
+
+    fitted_at: int  # buckets known when they were fitted
+    floor: Floats  # (series, 1)
+    week: Floats  # logarithms, shape (series, 7 * season)
+    beta: Floats  # (series, horizon, features)
+    lowest: Floats  # of the adjusted series, (series, 1)
+    highest: Floats
+    reasons: tuple[str, ...]  # per series: why it cannot be forecast, "" where it can
+
+
+def regression(past: Past, state: State | None = None) -> Forecast:
+    """Forecast the deviation from the mean week from recent deviations; refitted once a day."""
+    return _forecast(past, state, is_seasonal=True)
+
+
+def autoregression(past: Past, state: State | None = None) -> Forecast:
+    """Forecast the series from its recent means alone; refitted once a day."""
+    return _forecast(past, state, is_seasonal=False)
+
+
+def _forecast(past: Past, state: State | None, is_seasonal: bool) -> Forecast:
+    buckets = past.demand.shape[1]
+    if state is None or buckets - state.fitted_at >= past.season:
+        state = _fit(past, is_seasonal)
+    first = max(buckets - HOURS_BACK[-1] * past.hour, 0)
+    recent = _adjusted(past.demand[:, first:], past.behind[:, first:], state.floor, state.week)
+    features = np.nan_to_num(_features(recent, past.hour)[:, -1])
+    deviation = np.einsum("sf,shf->sh", features, state.beta)
+    has_recent = ~np.isnan(recent).all(axis=1, keepdims=True)
+    latest_seen = np.where(np.isnan(recent), 0.0, recent)
+    lowest = np.minimum(state.lowest, latest_seen.min(axis=1, keepdims=True, initial=0.0))
+    highest = np.maximum(state.highest, latest_seen.max(axis=1, keepdims=True, initial=0.0))
+    deviation = np.where(has_recent, np.clip(deviation, lowest, highest), 0.0)
+    mean = from_logs(deviation + np.take_along_axis(state.week, past.ahead, axis=1), state.floor)
+    is_hopeless = np.array([reason != "" for reason in state.reasons])[:, None]
+    fallbacks = [reason and f"last_value: {reason}" for reason in state.reasons]
+    return Forecast(np.where(is_hopeless, last_value(past).mean, mean), state, fallbacks)
+
+
+def _fit(past: Past, is_seasonal: bool) -> State:
+    """Least squares with a small ridge, one set of coefficients per bucket ahead."""
+    demand, floor = past.demand, floor_of(past.demand)
+    known = (~np.isnan(demand)).sum(axis=1)
+    logs = np.log(demand + floor)
+    level = np.where(known > 0, np.nansum(logs, axis=1) / np.maximum(known, 1), 0.0)
+    week = np.repeat(level[:, None], DAYS * past.season, axis=1)
+    if is_seasonal:
+        enough = known >= LEAST_DAYS * past.season
+        week = np.where(enough[:, None], profile(logs, past.behind, past.season), week)
+    adjusted = logs - np.take_along_axis(week, past.behind, axis=1)
+    features = _features(adjusted, past.hour)
+    steps = range(past.horizon)
+    beta = np.stack([_solve(features[:, : demand.shape[1] - h], adjusted[:, h:]) for h in steps], axis=1)
+    seen = np.where(np.isnan(adjusted), 0.0, adjusted)
+    lowest = seen.min(axis=1, keepdims=True, initial=0.0)
+    highest = seen.max(axis=1, keepdims=True, initial=0.0)
+    reason = f"needs {LEAST_BUCKETS} known buckets"
+    reasons = tuple("" if count >= LEAST_BUCKETS else reason for count in known)
+    return State(demand.shape[1], floor, week, beta, lowest, highest, reasons)
+
+
+def _adjusted(demand: Floats, phase: Ints, floor: Floats, week: Floats) -> Floats:
+    return np.log(demand + floor) - np.take_along_axis(week, phase, axis=1)
+
+
+def _features(adjusted: Floats, hour: int) -> Floats:
+    """What is known before each bucket and after the last one, shape (series, buckets + 1, features).
+
+    The last bucket, the mean of the known over each of HOURS_BACK, and 1; nan where none is known.
+    """
+    known = ~np.isnan(adjusted)
+    edge = ((0, 0), (1, 0))
+    total = np.pad(np.cumsum(np.where(known, adjusted, 0.0), axis=1), edge)
+    count = np.pad(np.cumsum(known, axis=1), edge)
+    end = np.arange(adjusted.shape[1] + 1)
+    means = []
+    for width in (1, *(hours * hour for hours in HOURS_BACK)):
+        begin = np.maximum(end - width, 0)
+        inside = count - count[:, begin]
+        with np.errstate(invalid="ignore"):
+            means.append(np.where(inside > 0, (total - total[:, begin]) / inside, np.nan))
+    return np.stack([*means, np.ones_like(total)], axis=-1)
+
+
+def _solve(features: Floats, target: Floats) -> Floats:
+    """Ridge coefficients of each series, shape (series, features); rows with a nan do not count."""
+    features = features[:, : target.shape[1]]
+    use = ~np.isnan(target) & ~np.isnan(features).any(axis=-1)
+    x, y = np.where(use[..., None], features, 0.0), np.where(use, target, 0.0)
+    gram = x.transpose(0, 2, 1) @ x
+    moment = (x.transpose(0, 2, 1) @ y[..., None])[..., 0]
+    spread = np.sqrt(np.einsum("sii->si", gram) / np.maximum(use.sum(axis=1), 1)[:, None])
+    spread = np.where(spread > 1e-9, spread, 1.0)
+    scaled = gram / (spread[:, :, None] * spread[:, None, :]) + RIDGE * np.eye(gram.shape[1])
+    solved: Any = np.linalg.solve(scaled, (moment / spread)[..., None])[..., 0]
+    return solved / spread

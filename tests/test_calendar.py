@@ -1,0 +1,96 @@
+"""The calendar: whose clock, which holidays, what is known beforehand; and that forecasts listen to it."""
+
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pytest
+
+from models.calendar import Calendar, Event, Holiday, factors, phases
+from models.catalogue import load_calendar, load_catalogue, load_config
+from models.forecast.backtest import Clock, walk
+from models.reading import ConfigError
+
+PLAIN = Calendar()
+YORK = Calendar("America/New_York", (Holiday(date(2025, 3, 10), "a day off", regions=("east",)),))
+
+
+@pytest.mark.parametrize("calendar", [PLAIN, YORK])
+@pytest.mark.parametrize("region", ["east", "west"])
+def test_phases_equal_a_look_at_the_local_clock(calendar: Calendar, region: str) -> None:
+    first = date(2025, 3, 6)  # the clocks of New York go forward on the 9th
+    found = phases(calendar, first, 15, 8 * 96, region)
+    for bucket in range(8 * 96):
+        local = datetime(2025, 3, 6, tzinfo=UTC) + timedelta(minutes=15 * bucket)
+        local = local.astimezone(ZoneInfo(calendar.timezone))
+        is_off = calendar is YORK and region == "east" and local.date() == date(2025, 3, 10)
+        weekday = 6 if is_off else local.weekday()
+        assert found[bucket] == weekday * 96 + local.hour * 4 + local.minute // 15
+
+
+def test_a_forecast_after_a_clock_change_and_on_a_holiday_looks_at_the_right_hour() -> None:
+    hours = 24 * 21
+    phase = phases(YORK, date(2025, 2, 20), 60, hours + 1, "east")
+    demand = 100.0 + phase[:hours]  # every hour of the local week has its own demand
+    cutoffs = Clock(24 * 14, 1, 1, 24)
+    found = walk(demand[None], "seasonal_naive", cutoffs, phase[None]).mean[0, :, 0]
+    assert found.tolist() == demand[24 * 14 :].tolist()
+    blind = walk(demand[None], "seasonal_naive", cutoffs).mean[0, :, 0]
+    assert (blind != demand[24 * 14 :]).mean() > 0.5
+
+
+def test_a_known_event_is_taken_out_of_the_past_and_put_into_the_forecast() -> None:
+    start = datetime(2025, 3, 4, 10, 30)
+    launch = Event(start, 90, 3.0, "launch", llms=("a",))
+    calendar = Calendar(
+        event=(launch, replace(launch, start=datetime(2025, 3, 12, 0, tzinfo=UTC), minutes=60))
+    )
+    factor = factors(calendar, date(2025, 3, 3), 60, 24 * 10, "a", "east")
+    assert np.flatnonzero(factor != 1.0).tolist() == [34, 35, 24 * 9]
+    assert factor[[34, 35, 24 * 9]].tolist() == [2.0, 3.0, 3.0]  # half an hour of the first bucket
+    assert (factors(calendar, date(2025, 3, 3), 60, 24 * 10, "b", "east") == 1.0).all()
+    demand = 10.0 * factor[None, :-1]
+    phase = np.tile(np.arange(24 * 10) % 168, (1, 1))
+    for method in ("last_value", "seasonal_naive", "regression"):
+        mean = walk(demand, method, Clock(24 * 8, 1, 1, 24), phase, factor[None]).mean[0, :, 0]
+        assert mean == pytest.approx(demand[0, 24 * 8 :])
+
+
+def test_the_shipped_calendar_reads_and_a_config_can_name_it(tmp_path) -> None:
+    shipped = load_calendar("us_office")
+    assert {holiday.day for holiday in shipped.holiday} >= {date(2025, 7, 4), date(2026, 11, 26)}
+    text = (tmp_path / "x").parent / "named.toml"
+    office = load_config("office", load_catalogue())
+    assert office.calendar == Calendar()
+    from models.catalogue import CONFIG_DIR
+
+    named = (
+        (CONFIG_DIR / "office.toml")
+        .read_text()
+        .replace("[forecast]\n", '[forecast]\ncalendar = "us_office"\n')
+    )
+    text.write_text(named)
+    assert load_config(str(text), load_catalogue()).calendar == shipped
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('timezone = "Mars/Olympus"', "odd.toml: unknown timezone 'Mars/Olympus'. Take one like"),
+        (
+            '[[holiday]]\nday = 2025-01-01\nname = "x"\nbehaves_as = "funday"',
+            "x: behaves_as is 'funday', needed",
+        ),
+        (
+            '[[event]]\nname = "x"\nstart = 2025-01-01T00:00:00Z\nminutes = 5\nfactor = 0.0',
+            "factor 0 for 5 min",
+        ),
+        ('[[holiday]]\nname = "x"', "the key 'day' is missing"),
+        ("tz = 1", "unknown key 'tz'"),
+    ],
+)
+def test_a_calendar_that_makes_no_sense_is_refused(text: str, message: str, tmp_path) -> None:
+    (tmp_path / "odd.toml").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        load_calendar("odd", tmp_path)

@@ -1,0 +1,190 @@
+"""Quantiles and ensembles: equal to naive twins, made from the past alone, holding on held-out days."""
+
+import math
+
+import numpy as np
+import pytest
+from demand_series import SEASON, office
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.forecast import ENSEMBLES, MEMBERS
+from models.forecast.backtest import Clock, actuals, walk
+from models.forecast.conformal import HIGHEST_LEVEL, LEVELS, STEP, WINDOW, quantiles
+from models.forecast.ensemble import HALF_LIFE, HYSTERESIS, SHARPNESS, choice, recent_loss, told, weighted
+from models.forecast.losses import covered_share, paired_bootstrap, pinball, under_forecast_share, wape
+from models.forecast.method import Floats
+from models.forecast.predict import Prediction, predictions, walked, warm
+
+FAST = (*MEMBERS, *ENSEMBLES)
+
+
+def predicted(demand: Floats, clock: Clock) -> dict[str, Prediction]:
+    walks = {name: walk(demand, name, warm(clock, name)) for name in walked(FAST)}
+    return predictions(demand, walks, clock, FAST)
+
+
+# --- made from the past alone --------------------------------------------------------------------------
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.integers(94, 116),
+    st.sampled_from(["shifted", "wiped out", "scaled"]),
+    st.integers(1, 30),
+)
+def test_no_future_changes_a_prediction(cut: int, how: str, amount: int) -> None:
+    demand, clock = np.stack([office(5), office(5, 1)]), Clock(90, 4, 6, SEASON)
+    changed = demand.copy()
+    after = changed[:, cut:]
+    changed[:, cut:] = {
+        "shifted": np.roll(after, amount, axis=1),
+        "wiped out": np.where(np.arange(after.shape[1]) < amount, np.nan, after),
+        "scaled": amount * after,
+    }[how]
+    same = [end <= cut for end in clock.cutoffs(demand.shape[1])]
+    before, now = predicted(demand, clock), predicted(changed, clock)
+    for name in FAST:
+        for one, other in zip(before[name], now[name], strict=True):
+            assert np.array_equal(one[:, same], other[:, same]), name
+
+
+# --- quantiles -----------------------------------------------------------------------------------------
+
+
+def naive_quantiles(mean: Floats, actual: Floats, floor: float, lag: int) -> Floats:
+    """One series and one step: shape (cutoffs, levels), by lists."""
+    residuals = [math.log((a + floor) / (m + floor)) for m, a in zip(mean, actual, strict=True)]
+    found, spreads = [], []
+    levels = list(LEVELS)
+    for now in range(len(mean)):
+        judged = now - lag
+        spread = [0.0] * len(LEVELS)
+        if judged > lag and residuals[judged] == residuals[judged]:
+            for i, level in enumerate(LEVELS):
+                is_below = residuals[judged] <= spreads[judged][i]
+                moved = levels[i] + STEP * (level - is_below)
+                levels[i] = min(max(moved, 1 - HIGHEST_LEVEL), HIGHEST_LEVEL)
+        window = [r for r in residuals[max(judged + 1 - WINDOW, 0) : max(judged + 1, 0)] if r == r]
+        if window:
+            ranks = [min(max(math.ceil((len(window) + 1) * level), 1), len(window)) for level in levels]
+            spread = [sorted(window)[rank - 1] for rank in ranks]
+        spreads.append(spread)
+        row = [max((mean[now] + floor) * math.exp(s) - floor, 0.0) for s in spread]
+        found.append([max(row[: i + 1]) for i in range(len(row))])
+    return np.array(found)
+
+
+@pytest.mark.parametrize("lag", [1, 2, 3])
+def test_quantiles_equal_a_twin_of_lists(lag: int) -> None:
+    rng = np.random.default_rng(lag)
+    mean, actual = rng.uniform(1, 9, (2, 2, 230, 3))
+    actual[0, 5:9] = np.nan
+    actual[1, :, 2] *= 0.0
+    of_buckets, of_peak = quantiles(mean, actual, np.array([[0.5], [0.1]]), lag, 2)
+    for series, floor in enumerate((0.5, 0.1)):
+        for step in range(3):
+            twin = naive_quantiles(mean[series, :, step], actual[series, :, step], floor, lag)
+            assert of_buckets[series, :, step] == pytest.approx(twin)
+        peaks = (part[series, :, :2].max(axis=-1) for part in (mean, actual))  # of the first two buckets
+        assert of_peak[series] == pytest.approx(naive_quantiles(*peaks, floor, lag))
+
+
+def test_quantiles_hold_on_held_out_days_with_a_weekend() -> None:
+    demand = np.stack([office(28, seed) for seed in range(12)])
+    clock = Clock(14 * SEASON, 1, 1, SEASON)
+    found, actual = predicted(demand, clock), actuals(demand, clock)
+    for name in FAST:
+        shares = [covered_share(actual, found[name].quantiles[..., i]) for i in range(len(LEVELS))]
+        assert shares == pytest.approx(LEVELS, abs=0.03), name
+    errors = {name: wape(actual, found[name].mean) for name in FAST}
+    assert errors["weighted"] < 1.03 * min(errors.values())
+    assert errors["choice"] < 1.05 * min(errors.values())
+
+
+def test_the_peak_has_a_quantile_of_its_own() -> None:
+    rng = np.random.default_rng(0)
+    demand = np.exp(rng.normal(0.0, 0.3, (6, 60 * 12)))
+    clock = Clock(30 * 12, 4, 4, 12 * 8)  # hours of four buckets
+    found = predicted(demand, clock)["weighted"]
+    peak = actuals(demand, clock).max(axis=-1)
+    assert under_forecast_share(actuals(demand, clock), found.mean) > 0.8
+    assert covered_share(peak, found.peak_quantiles[..., 1]) == pytest.approx(0.90, abs=0.04)
+    assert covered_share(peak, found.quantiles[..., 1].max(axis=-1)) < 0.85  # of single buckets: too low
+
+
+# --- ensembles -----------------------------------------------------------------------------------------
+
+
+def test_recent_loss_is_the_discounted_mean_of_what_is_known_by_then() -> None:
+    rng = np.random.default_rng(1)
+    mean, actual = rng.uniform(1, 9, (2, 1, 40, 2))
+    actual[0, 10], actual[0, 11, 0] = np.nan, np.nan
+    floor = np.array([[0.1]])
+    loss = pinball(actual, quantiles(mean, actual, floor, 2, 2).of_buckets, LEVELS)[0]
+    recent = recent_loss(mean, actual, floor, 2, 2)[0]
+    assert np.isnan(recent[:2]).all()
+    for now in range(2, 40):
+        known = [float(np.nanmean(loss[k])) for k in range(now - 1) if not np.isnan(loss[k]).all()]
+        shares = [0.5 ** (age / HALF_LIFE) for age in range(len(known))][::-1]
+        assert recent[now] == pytest.approx(np.average(known, weights=shares))
+
+
+def test_weights_follow_the_losses_and_the_choice_stays_until_it_is_clear() -> None:
+    close, clear = 1.0 - HYSTERESIS / 2, 1.0 - 2 * HYSTERESIS
+    losses = np.array([[np.nan, 1.0, 1.0, 1.0, 0.0], [np.nan, close, clear, 1.0 / clear, 0.0]])[:, None]
+    weights = weighted(losses)[:, 0]
+    assert weights[:, 0].tolist() == [1.0, 0.0]  # nothing known: the last value
+    assert weights.sum(axis=0) == pytest.approx(1.0)
+    assert weights[1, 2] / weights[0, 2] == pytest.approx(clear**-SHARPNESS)
+    assert weights[:, 4].tolist() == [0.5, 0.5]
+    assert choice(losses)[1, 0].tolist() == [0.0, 0.0, 1.0, 0.0, 0.0]
+    words = told(weighted(losses), ("one", "other"))[0].tolist()
+    assert words[0] == "one 100%"
+    assert words[2].startswith("other 7")
+
+
+def test_an_aperiodic_series_ends_up_with_methods_that_know_no_season() -> None:
+    steps = np.random.default_rng(2).normal(0.0, 0.1, (4, 480))
+    clock = Clock(14 * SEASON, 1, 1, SEASON)
+    demand = np.exp(np.cumsum(steps, axis=1))
+    found, actual = predicted(demand, clock), actuals(demand, clock)
+    robust = min(wape(actual, found[m].mean) for m in ("last_value", "seasonal_naive"))
+    for name in ENSEMBLES:
+        assert wape(actual, found[name].mean) < 1.02 * robust
+    assert {text.split(" ")[0] for text in found["choice"].reasons.ravel()} <= {
+        "last_value",
+        "autoregression",
+    }
+
+
+def test_an_unknown_method_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ValueError, match=r"Unknown forecast method 'weigthed'\. Did you mean 'weighted'\?"):
+        walked(["weigthed"])
+
+
+# --- losses --------------------------------------------------------------------------------------------
+
+
+def test_losses_by_hand_ignore_what_is_unknown() -> None:
+    actual = np.array([[10.0, 20.0], [30.0, np.nan], [np.nan, np.nan]])
+    mean = np.array([[12.0, 19.0], [30.0, 99.0], [1.0, 1.0]])
+    assert wape(actual, mean) == 3.0 / 60.0
+    assert under_forecast_share(actual, mean) == 0.5
+    assert covered_share(actual, mean) == 2 / 3
+    assert np.isnan(wape(np.zeros(2), np.ones(2)))
+    assert np.isnan(under_forecast_share(actual[2:], mean[2:]))
+    assert np.isnan(covered_share(actual[2:], mean[2:]))
+    assert pinball(np.array([10.0]), np.array([[8.0, 14.0]]), (0.5, 0.9))[0] == pytest.approx([1.0, 0.4])
+
+
+def test_the_bootstrap_tells_a_real_difference_from_none() -> None:
+    rng = np.random.default_rng(3)
+    errors = rng.uniform(0.5, 1.5, 240)
+    better = paired_bootstrap(0.8 * errors, errors, 24)
+    assert (better.saved_share, better.low, better.high) == pytest.approx(
+        (0.2, 0.2, 0.2)
+    )  # paired: no spread
+    other = paired_bootstrap(errors, rng.permutation(errors), 24)
+    assert other.low < 0 < other.high
+    assert other.saved_share == pytest.approx(0.0)
