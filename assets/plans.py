@@ -5,7 +5,7 @@ hour before it planned. `forecast` and `peak` are planned by the paper's program
 corrected one.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from functools import partial
 from typing import Any
@@ -80,10 +80,9 @@ def plan_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
     loads = day_loads(settings, day)
     with progress.bar(f"plan {day}", len(loads) * HOURS) as done:
         days = chained_plans(settings, sustained, loads, done)
-    followed = {name: rule.plan for name, rule in POLICIES.items() if rule.plan is not None}
-    rows = [row for name, kind in followed.items() for row in _rows(day, name, days[kind])]
-    table = pa.Table.from_pylist(rows, schema=SCHEMA)
-    windows = [row for name, kind in followed.items() for row in _window_rows(day, name, days[kind])]
+    followed = {name: days[rule.plan] for name, rule in POLICIES.items() if rule.plan in days}
+    table = plan_table(day, followed)
+    windows = [row for name, hours in followed.items() for row in _window_rows(day, name, hours)]
     flows = pa.Table.from_pylist(windows, schema=WINDOWS_SCHEMA)
     settings.lake.write("plan_windows", flows, trace=settings.trace, day=day)
     least = pa.Table.from_pylist(_bound_rows(settings, day, sustained, loads["truth"]), schema=BOUNDS_SCHEMA)
@@ -112,7 +111,7 @@ def chained_plans(
     So the policies differ in what they do, not in what they are given; the replay starts there as well, and
     there too the rest of the fleet is donated.
     """
-    solves = {kind: _checked(settings, kind, done) for kind in loads}
+    solves = {kind: checked_solver(settings, kind, done) for kind in loads}
     hours = {
         kind: hour_problems(problem_template(settings, sustained, kind), load) for kind, load in loads.items()
     }
@@ -128,7 +127,7 @@ def chained_plans(
     return days
 
 
-def _checked(settings: Settings, kind: str, done: Step) -> Solve:
+def checked_solver(settings: Settings, kind: str, done: Step) -> Solve:
     """The programme of a kind of plan with the config's options; each answer is re-checked and counted."""
     config, solved = settings.config.plan, 0
     solve = partial(PROGRAMMES[kind], options=Options(config.solver, config.gap_share, config.time_limit_s))
@@ -165,6 +164,12 @@ def _held(history: list[Problem], peak: Plan) -> Day:
 
 
 # --- as tables -----------------------------------------------------------------------------------------
+
+
+def plan_table(day: date, followed: Mapping[str, Day]) -> pa.Table:
+    """The plans that policies follow, by policy, as rows of the lake's table `plans`."""
+    rows = [row for policy, hours in followed.items() for row in _rows(day, policy, hours)]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
 def _rows(day: date, policy: str, hours: Day) -> Iterator[dict[str, Any]]:

@@ -10,18 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from assets.closed_loop import play_closed
 from assets.demand import require_day
-from assets.settings import HOURS, Progress, Settings, Step, midnight
+from assets.drives import DAY_S, HOUR_S, day_drives, setting
+from assets.settings import Progress, Settings, midnight
 from models.catalogue import TIERS
 from models.policies import POLICIES
 from models.reading import ConfigError, require_known
-from models.replay.fleet import make_fleet, make_rules, with_failures
-from models.replay.run import STATUSES, TAIL_PERIODS, Drive, Outcome, replay
+from models.replay.run import STATUSES, TAIL_PERIODS, Outcome, replay
 from models.replay.state import STATES, Trace
 
 THREADS = 2
-HOUR_S = 3600.0
-DAY_S = HOURS * HOUR_S
 ENDED_S = DAY_S + TAIL_PERIODS * HOUR_S  # when a replay stops watching, on the day's clock
 
 
@@ -38,7 +37,7 @@ def replay_day(settings: Settings, day: date, policies: Sequence[str], progress:
         require_known(policy, POLICIES, "policy", "replay")
     require_day(settings.lake, "plans", settings.trace, day)
     workload = read_workload(settings, day)
-    drives = {policy: drive(settings, day, policy) for policy in policies}
+    drives = day_drives(settings, day)
     total = len(policies) * workload.requests.num_rows
     ended, lock = dict.fromkeys(policies, 0), Lock()
     with progress.bar(f"replay {day}", total) as done, ThreadPoolExecutor(THREADS) as threads:
@@ -49,7 +48,11 @@ def replay_day(settings: Settings, day: date, policies: Sequence[str], progress:
                     ended[policy] = requests
                     done(sum(ended.values()))
 
-            outcome = play(settings, workload, policy, drives[policy], step)
+            if POLICIES[policy].is_closed:
+                outcome = play_closed(settings, day, policy, workload.trace, step)
+            else:
+                fleet, rules = setting(settings, policy)
+                outcome = replay(workload.trace, fleet, drives[policy], rules, DAY_S, step)
             write_outcome(settings, day, policy, workload, outcome)
             step(workload.requests.num_rows)
 
@@ -75,39 +78,6 @@ def read_workload(settings: Settings, day: date) -> Workload:
         output_tokens=table["output_tokens"].to_numpy(),
     )
     return Workload(table, trace)
-
-
-def drive(settings: Settings, day: date, policy: str) -> Drive:
-    """What the policy is given: its plan's targets, and the start that all policies share."""
-    rows = settings.lake.sql(
-        "select policy, hour(hour_start) as hour, llm, region, instances, demand_tokens_per_s "
-        "from plans where trace = $trace and day = $day",
-        trace=settings.trace,
-        day=day,
-    ).to_pandas()
-    llms, regions = list(settings.catalogue.llms), list(settings.catalogue.regions)
-    targets, demand = np.zeros((2, len(POLICIES), HOURS, len(llms), len(regions)))
-    for name, hour, llm, region, instances, asked in rows.itertuples(index=False):
-        require_known(llm, llms, "llm", f"the plan {name} of {day}")
-        require_known(region, regions, "region", f"the plan {name} of {day}")
-        where = list(POLICIES).index(name), hour, llms.index(llm), regions.index(region)
-        targets[where] += instances
-        demand[where] = asked
-    own, first = list(POLICIES).index(policy), list(POLICIES).index("lt_i")
-    start = targets[first, 0]  # hour 0 of the forecast plan, for every policy: none is given a better fleet
-    if POLICIES[policy].plan is None:
-        return Drive(start=start, hour_s=HOUR_S)
-    return Drive(targets[own], demand[own], start, HOUR_S)
-
-
-def play(settings: Settings, workload: Workload, policy: str, given: Drive, step: Step) -> Outcome:
-    """Replay one policy."""
-    config = settings.config
-    rule = POLICIES[policy]
-    fleet = make_fleet(settings.catalogue, config.fleet, config.replay, config.trace.seed, rule.pooling)
-    rules = make_rules(settings.catalogue, config.replay, rule.scaling)
-    rules = with_failures(rules, fleet, config.replay.failures_per_instance_day, DAY_S, config.trace.seed)
-    return replay(workload.trace, fleet, given, rules, DAY_S, step)
 
 
 def write_outcome(settings: Settings, day: date, policy: str, workload: Workload, outcome: Outcome) -> None:

@@ -16,6 +16,7 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "plans": ("trace", "day"),
     "plan_windows": ("trace", "day"),
     "plan_bounds": ("trace", "day"),
+    "closed_plans": ("trace", "day", "policy"),
     "outcomes": ("trace", "day", "policy"),
     "fleet_hours": ("trace", "day", "policy"),
     "scorecard": ("trace", "day"),

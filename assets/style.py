@@ -18,10 +18,12 @@ COLOURS = {
     "reactive": "#D55E00",
     "hpa": "#8C6D31",
     "chiron": "#B5A800",
+    "dynamo": "#76B900",
     "lt_i": "#56B4E9",
     "lt_u": "#0072B2",
     "lt_ua": "#009E73",
     "corrected_ua": "#CC79A7",
+    "corrected_closed": "#882255",
     "clairvoyant": "#222222",
 }
 STYLE: dict[Any, Any] = {

@@ -6,10 +6,13 @@ from typing import NamedTuple
 class Policy(NamedTuple):
     """A row of the scoreboard: a plan (or none), the scaling rule, and how the instances are pooled."""
 
-    plan: str | None  # "peak", "forecast", "corrected", "truth" (assets/plan_inputs.py), or None: no plan
+    # "peak", "forecast", "corrected", "truth": a plan of each hour (assets/plan_inputs.py); "recent": targets
+    # every few minutes from those before (assets/drives.py); None: no plan
+    plan: str | None
     scaling: str  # one of models.replay.scale.SCALINGS
     what: str
     pooling: str = "unified"  # one of models.replay.pools.POOLINGS
+    is_closed: bool = False  # each hour is planned when it begins, from the fleet that the replay has then
 
 
 POLICIES = {
@@ -24,6 +27,7 @@ POLICIES = {
     "chiron": Policy(
         None, "chiron", "Chiron (arXiv 2501.08090; SageServe 7.1): back-pressure, theta 0.6", "chiron"
     ),
+    "dynamo": Policy("recent", "follow", "NVIDIA Dynamo's planner: every 3 minutes what the last 3 needed"),
     "lt_i": Policy("forecast", "follow", "LT-I (SageServe 6.4): the hourly plan, at once"),
     "lt_u": Policy("forecast", "lt_u", "LT-U (SageServe 6.4): towards the plan when memory says so"),
     "lt_ua": Policy(
@@ -31,6 +35,9 @@ POLICIES = {
     ),
     "corrected_ua": Policy(
         "corrected", "lt_ua", "the corrected programme on a quantile of the forecast, followed like LT-UA"
+    ),
+    "corrected_closed": Policy(
+        "corrected", "lt_ua", "the same, each hour planned from the fleet that there is", is_closed=True
     ),
     "clairvoyant": Policy("truth", "follow", "the corrected programme on the true demand, at once"),
 }

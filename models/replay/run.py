@@ -130,6 +130,11 @@ class Session:
             kv_share = used.reshape(shape).sum(axis=1) / room.reshape(shape).sum(axis=1)
         return instance_s.reshape(*shape, len(STATES)).sum(axis=1), kv_share
 
+    def instances(self) -> Ints:
+        """How many instances there are now, by llm, region and state: shape (L, G, 4) in STATES."""
+        shape = (self.fleet.pools.size, self.fleet.gpus.size, self.fleet.network_s.shape[0], -1)
+        return self.state.instances.reshape(shape).sum(axis=0)[..., 1:]
+
     def finish(self, until_s: float) -> None:
         """Let the requests that are left end, without accounting for the fleet any more."""
         advance(self.trace, self.fleet, self.rules, self.state, until_s, True)

@@ -1,0 +1,59 @@
+"""The closed loop: each hour is planned when it begins, from the fleet that the replay has then.
+
+The plans of the lineage are open loop: every hour starts from what the hour before it planned. Where
+instances die, boot late or follow a rule of their own, the fleet is another one.
+"""
+
+from datetime import date
+
+import numpy as np
+
+from assets.drives import DAY_S, HOUR_S, hourly_table, plan_rows, setting
+from assets.plan_inputs import day_loads, hour_problems, problem_template
+from assets.plans import Day, checked_solver, plan_table
+from assets.settings import Settings, Step
+from models.plan.problem import Ints, Problem
+from models.policies import POLICIES
+from models.replay.run import TAIL_PERIODS, Drive, Outcome, Session
+from models.replay.state import STATES, Trace
+
+SERVING, BOOTING, DONATED = (STATES.index(name) for name in ("serving", "booting", "donated"))
+
+
+def play_closed(settings: Settings, day: date, policy: str, trace: Trace, step: Step) -> Outcome:
+    """Replay a policy's day, planning as it goes; what it planned is written to `closed_plans`."""
+    rows = plan_rows(settings, day)
+    session = Session(*setting(settings, policy), hourly_table(settings, rows, "lt_i", "instances")[0])
+    session.feed(trace)
+    solve = checked_solver(settings, str(POLICIES[policy].plan), lambda solved: None)
+    hours: Day = []
+    spent = []
+    for hour, problem in enumerate(asked_hours(settings, day, policy)):
+        held, donated = fleet_now(session, problem)
+        asked = problem._replace(instances_now=held, spot=donated)
+        hours.append((asked, solve(asked)))
+        targets = hours[-1][1].instances.sum(axis=2)[None]
+        forecast = asked.demand_tokens_per_s.max(axis=2)[None]
+        drive = Drive(targets, forecast, hour_s=HOUR_S)
+        spent.append(session.play(drive, (hour + 1) * HOUR_S, step))
+    session.finish(DAY_S + TAIL_PERIODS * HOUR_S)
+    planned = plan_table(day, {policy: hours}).drop_columns("policy")
+    settings.lake.write("closed_plans", planned, trace=settings.trace, day=day, policy=policy)
+    return session.outcome(*(np.concatenate(columns) for columns in zip(*spent, strict=True)))
+
+
+def asked_hours(settings: Settings, day: date, policy: str) -> list[Problem]:
+    """The hours of the policy's kind of plan, on the capacities that its open-loop plan counted on."""
+    kind, rows = str(POLICIES[policy].plan), plan_rows(settings, day)
+    counted = hourly_table(settings, rows, policy, "capacity_tokens_per_s")[0, :, 0]
+    template = problem_template(settings, counted.tolist(), kind)
+    deployed = np.where(template.runs, counted[:, None], np.nan)
+    return hour_problems(template._replace(tokens_per_s=deployed), day_loads(settings, day)[kind])
+
+
+def fleet_now(session: Session, problem: Problem) -> tuple[Ints, Ints]:
+    """What a plan starts from: instances that serve or boot, and donated ones, each of shape (i, j, k)."""
+    there = session.instances()
+    on = problem.runs[:, None, :]  # the one GPU type that the llm is deployed on
+    held = there[..., SERVING] + there[..., BOOTING]
+    return held[:, :, None] * on, there[..., DONATED][:, :, None] * on
