@@ -81,7 +81,7 @@ def plan_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
     with progress.bar(f"plan {day}", len(loads) * HOURS) as done:
         days = chained_plans(settings, sustained, loads, done)
     followed = {name: rule.plan for name, rule in POLICIES.items() if rule.plan is not None}
-    rows = [row for name, kind in followed.items() for row in _rows(day, name, days[kind])]
+    rows = [row for name, kind in followed.items() for row in plan_rows(day, name, days[kind])]
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
     windows = [row for name, kind in followed.items() for row in _window_rows(day, name, days[kind])]
     flows = pa.Table.from_pylist(windows, schema=WINDOWS_SCHEMA)
@@ -112,23 +112,23 @@ def chained_plans(
     So the policies differ in what they do, not in what they are given; the replay starts there as well, and
     there too the rest of the fleet is donated.
     """
-    solves = {kind: _checked(settings, kind, done) for kind in loads}
+    solves = {kind: checked_solve(settings, kind, done) for kind in loads}
     hours = {
         kind: hour_problems(problem_template(settings, sustained, kind), load) for kind, load in loads.items()
     }
     whole = hours["forecast"][0].instances_now
-    days = {"forecast": _day(hours["forecast"], whole, np.zeros_like(whole), solves["forecast"])}
+    days = {"forecast": open_loop(hours["forecast"], whole, np.zeros_like(whole), solves["forecast"])}
     start = days["forecast"][0][1].instances
     spot = np.maximum(whole - start, 0)
     for kind in loads.keys() - {"forecast", "peak"}:
-        days[kind] = _day(hours[kind], start, spot, solves[kind])
+        days[kind] = open_loop(hours[kind], start, spot, solves[kind])
     if "peak" in loads:
         at_start = [problem._replace(instances_now=start, spot=spot) for problem in hours["peak"]]
         days["peak"] = _held(at_start, peak_plan(at_start, solves["peak"]))
     return days
 
 
-def _checked(settings: Settings, kind: str, done: Step) -> Solve:
+def checked_solve(settings: Settings, kind: str, done: Step) -> Solve:
     """The programme of a kind of plan with the config's options; each answer is re-checked and counted."""
     config, solved = settings.config.plan, 0
     solve = partial(PROGRAMMES[kind], options=Options(config.solver, config.gap_share, config.time_limit_s))
@@ -145,7 +145,8 @@ def _checked(settings: Settings, kind: str, done: Step) -> Solve:
     return one_hour
 
 
-def _day(hours: list[Problem], start: np.ndarray, spot: np.ndarray, solve: Solve) -> Day:
+def open_loop(hours: list[Problem], start: np.ndarray, spot: np.ndarray, solve: Solve) -> Day:
+    """Plan the hours one after the other, and keep with each answer what was asked."""
     plans = hourly_plans(hours, start, spot, solve)
     return [
         (problem._replace(instances_now=plan.instances - plan.delta), plan)
@@ -167,7 +168,7 @@ def _held(history: list[Problem], peak: Plan) -> Day:
 # --- as tables -----------------------------------------------------------------------------------------
 
 
-def _rows(day: date, policy: str, hours: Day) -> Iterator[dict[str, Any]]:
+def plan_rows(day: date, policy: str, hours: Day) -> Iterator[dict[str, Any]]:
     """Long rows of one policy's plan: every hour, llm and region, on each GPU type that the llm runs on."""
     for hour, (problem, plan) in enumerate(hours):
         why = reasons(problem, plan, hour)
