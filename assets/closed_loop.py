@@ -10,7 +10,7 @@ import numpy as np
 
 from assets.drives import DAY_S, HOUR_S, hourly_table, plan_rows, setting
 from assets.plan_inputs import day_loads, hour_problems, problem_template
-from assets.plans import Day, checked_solver, plan_table
+from assets.plans import Day, checked_solve, plan_table
 from assets.settings import Settings, Step
 from models.plan.problem import Ints, Problem
 from models.policies import POLICIES
@@ -25,7 +25,7 @@ def play_closed(settings: Settings, day: date, policy: str, trace: Trace, step: 
     rows = plan_rows(settings, day)
     session = Session(*setting(settings, policy), hourly_table(settings, rows, "lt_i", "instances")[0])
     session.feed(trace)
-    solve = checked_solver(settings, str(POLICIES[policy].plan), lambda solved: None)
+    solve = checked_solve(settings, str(POLICIES[policy].plan), lambda solved: None)
     hours: Day = []
     spent = []
     for hour, problem in enumerate(asked_hours(settings, day, policy)):

@@ -7,6 +7,7 @@ marts, draws all four and saves them under data/figures/TRACE/DAY.
 import io
 from collections.abc import Callable
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,21 +27,24 @@ NINES = 3.5  # how far the latency axis goes: 99.97 %
 
 def draw_day(settings: Settings, day: date) -> dict[str, Path]:
     """Draw the day's four figures and save them as PNG; name -> file."""
+    return {name: save(settings, day, name, partial(draw, settings, day)) for name, draw in DRAWINGS.items()}
+
+
+def save(settings: Settings, day: date, name: str, draw: Callable[[], "Figure"]) -> Path:
+    """Draw one figure in the house style and save it as PNG under data/figures/TRACE/DAY."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
+    path = settings.figures(day) / f"{name}.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
     with plt.rc_context(STYLE):
-        figures = {name: draw(settings, day) for name, draw in DRAWINGS.items()}
-        where = settings.figures(day)
-        where.mkdir(parents=True, exist_ok=True)
-        paths = {name: where / f"{name}.png" for name in figures}
-        for name, figure in figures.items():
-            figure.suptitle(f"{settings.trace}, {day}", x=0.995, ha="right", fontsize=10, color=MUTED)
-            figure.savefig(paths[name])
-            plt.close(figure)
-    return paths
+        figure = draw()
+        figure.suptitle(f"{settings.trace}, {day}", x=0.995, ha="right", fontsize=10, color=MUTED)
+        figure.savefig(path)
+        plt.close(figure)
+    return path
 
 
 def thumbnail(path: Path, width_pixels: int = 900) -> bytes:

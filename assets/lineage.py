@@ -16,7 +16,7 @@ import pyarrow as pa
 from assets import demand as demands
 from assets import figures as drawings
 from assets import forecasts as predictions
-from assets import plans, quality, replays, scorecards, traces
+from assets import plan_page, plans, quality, replays, scorecards, traces
 from assets.landing import COLUMNS, land_all, texts, traces_of
 from assets.partitions import DAYS, WITH_HISTORY
 from assets.settings import Progress, Settings, load_settings
@@ -110,8 +110,18 @@ def plans_(
 ) -> dg.MaterializeResult:
     """Instances per llm, region and hour: from the forecast, the true demand, and the peak of the history."""
     with plainly():
-        table = plans.plan_day(settings.load(), day_of(context), progress)
-    return dg.MaterializeResult(metadata=told(table))
+        chosen, day = settings.load(), day_of(context)
+        table = plans.plan_day(chosen, day, progress)
+        drawn, changes = plan_page.draw_plan_page(chosen, day), plan_page.changes(chosen, day)
+    columns = dg.TableSchema([dg.TableColumn(name) for name in plan_page.CHANGES])
+    records = [dg.TableRecord({k: str(v) for k, v in row.items()}) for row in changes.to_pylist()]
+    return dg.MaterializeResult(
+        metadata={
+            **told(table),
+            "plan": picture(drawn),
+            "changes": dg.MetadataValue.table(records, columns),
+        }
+    )
 
 
 @dg.asset(partitions_def=DAYS, deps=[requests, plans_], **described("replays"))

@@ -141,6 +141,7 @@ def problem_template(settings: Settings, sustained_tokens_per_s: Sequence[float]
         cap_gpus=np.array([[site.cap_gpus.get(gpu, 0) for gpu in gpus] for site in sites]),
         min_instances=limits * config.fleet.min_instances,
         max_instances=limits * config.fleet.max_instances,
+        budget_usd=np.inf,
         epsilon=options.epsilon,
         window_s=60.0 * config.forecast.bucket_minutes,
         boot_spot_s=np.full(usd.shape, config.replay.boot_spot_s),

@@ -111,23 +111,23 @@ def chained_plans(
     So the policies differ in what they do, not in what they are given; the replay starts there as well, and
     there too the rest of the fleet is donated.
     """
-    solves = {kind: checked_solver(settings, kind, done) for kind in loads}
+    solves = {kind: checked_solve(settings, kind, done) for kind in loads}
     hours = {
         kind: hour_problems(problem_template(settings, sustained, kind), load) for kind, load in loads.items()
     }
     whole = hours["forecast"][0].instances_now
-    days = {"forecast": _day(hours["forecast"], whole, np.zeros_like(whole), solves["forecast"])}
+    days = {"forecast": open_loop(hours["forecast"], whole, np.zeros_like(whole), solves["forecast"])}
     start = days["forecast"][0][1].instances
     spot = np.maximum(whole - start, 0)
     for kind in loads.keys() - {"forecast", "peak"}:
-        days[kind] = _day(hours[kind], start, spot, solves[kind])
+        days[kind] = open_loop(hours[kind], start, spot, solves[kind])
     if "peak" in loads:
         at_start = [problem._replace(instances_now=start, spot=spot) for problem in hours["peak"]]
         days["peak"] = _held(at_start, peak_plan(at_start, solves["peak"]))
     return days
 
 
-def checked_solver(settings: Settings, kind: str, done: Step) -> Solve:
+def checked_solve(settings: Settings, kind: str, done: Step) -> Solve:
     """The programme of a kind of plan with the config's options; each answer is re-checked and counted."""
     config, solved = settings.config.plan, 0
     solve = partial(PROGRAMMES[kind], options=Options(config.solver, config.gap_share, config.time_limit_s))
@@ -144,7 +144,8 @@ def checked_solver(settings: Settings, kind: str, done: Step) -> Solve:
     return one_hour
 
 
-def _day(hours: list[Problem], start: np.ndarray, spot: np.ndarray, solve: Solve) -> Day:
+def open_loop(hours: list[Problem], start: np.ndarray, spot: np.ndarray, solve: Solve) -> Day:
+    """Plan the hours one after the other, and keep with each answer what was asked."""
     plans = hourly_plans(hours, start, spot, solve)
     return [
         (problem._replace(instances_now=plan.instances - plan.delta), plan)

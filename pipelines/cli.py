@@ -3,18 +3,16 @@
 import os
 import socket
 import sys
-from datetime import date, datetime
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from assets.settings import Progress
 from models.policies import POLICIES
+from pipelines import plan_cli
 from pipelines.calibrate import calibrate
+from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
 from pipelines.terminal import (
     OUT,
-    Bars,
     near,
     refuse,
     show_checks,
@@ -35,14 +33,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-Config = Annotated[str, typer.Option(help="A file of data/config by name, or a TOML file by path.")]
-Day = Annotated[
-    datetime | None,
-    typer.Option(
-        "--date", formats=["%Y-%m-%d"], help="The day, UTC; without it the last day of the config's trace."
-    ),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No bars, only the result.")]
+app.add_typer(plan_cli.app, name="plan")
+app.command()(plan_cli.whatif)
 HOST = "127.0.0.1"
 EMPTY = "data/landing has no trace file. Copy one there; data/landing/README.md names the formats."
 
@@ -83,7 +75,7 @@ def nightly(date_: Day = None, config: Config = "office", quiet: Quiet = False) 
         from assets.lineage import SettingsResource
         from pipelines.night import run_night
 
-        night = run_night(SettingsResource(config=_config(config)), _day(date_), _progress(quiet))
+        night = run_night(SettingsResource(config=config_of(config)), day_of(date_), progress_of(quiet))
         if night.board is not None:
             show_scoreboard(night.board, night.trace, night.day)
             OUT.print(f"figures  {near(night.figures)}/*.png")
@@ -111,7 +103,7 @@ def ingest(quiet: Quiet = False) -> None:
 
         if not landed_files():
             refuse(EMPTY)
-        landed = land(SettingsResource(), _progress(quiet))
+        landed = land(SettingsResource(), progress_of(quiet))
         show_landed(landed.files)
         show_findings(landed.findings)
         show_refused(landed.refused)
@@ -134,8 +126,8 @@ def replay(
         from assets.lineage import SettingsResource
         from pipelines.night import replay_policy
 
-        resource = SettingsResource(config=_config(config))
-        board, trace, day = replay_policy(resource, _day(date_), policy, _progress(quiet))
+        resource = SettingsResource(config=config_of(config))
+        board, trace, day = replay_policy(resource, day_of(date_), policy, progress_of(quiet))
         show_scoreboard(board, trace, day)
 
 
@@ -158,8 +150,8 @@ def sql(
     with spoken():
         from assets.settings import load_settings
 
-        settings = load_settings(_config(config))
-        day = _day(date_) or settings.config.trace.replay_day
+        settings = load_settings(config_of(config))
+        day = day_of(date_) or settings.config.trace.replay_day
         show_table(settings.lake.sql(query, trace=settings.trace, day=day))
 
 
@@ -178,8 +170,8 @@ def explain(
     with spoken():
         from assets.settings import load_settings
 
-        settings = load_settings(_config(config))
-        day = _day(date_) or settings.config.trace.replay_day
+        settings = load_settings(config_of(config))
+        day = day_of(date_) or settings.config.trace.replay_day
         told = settings.lake.sql("queries/why_late.sql", trace=settings.trace, day=day, request=request)
         if not told.num_rows:
             refuse(
@@ -206,8 +198,8 @@ def timeline(
         from assets.settings import load_settings
         from assets.timeline import write_timeline
 
-        settings = load_settings(_config(config))
-        day = _day(date_) or settings.config.trace.replay_day
+        settings = load_settings(config_of(config))
+        day = day_of(date_) or settings.config.trace.replay_day
         path = write_timeline(settings, day, policy, llm, region, hour)
         OUT.print(f"{near(path)}   (open it in ui.perfetto.dev or chrome://tracing)")
 
@@ -242,18 +234,6 @@ def ui(
 
 
 app.command()(calibrate)
-
-
-def _config(name: str) -> str:
-    return str(Path(name).resolve()) if name.endswith(".toml") else name
-
-
-def _day(moment: datetime | None) -> date | None:
-    return moment.date() if moment else None
-
-
-def _progress(quiet: bool) -> Progress:
-    return Progress() if quiet else Bars()
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import typer
@@ -14,6 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from assets.settings import Progress, Step
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 OUT, ERR = Console(highlight=False), Console(stderr=True, highlight=False)
 HERE = Path.cwd()  # before anything changes it
@@ -75,6 +78,25 @@ def show_scoreboard(board: pa.Table, trace: str, day: date) -> None:
             *(_figure(row[name], ",.0f") for name in ("gpu_hours", "wasted_gpu_hours", "usd")),
             _percent(row["over_clairvoyant_share"], "+.1f"),
         )
+    OUT.print(table)
+
+
+def show_whatifs(cases: "pd.DataFrame", trace: str, day: date) -> None:
+    """What each case of a what-if costs and attains."""
+    title = f"what if, {trace}, {day}   (attainment in %)"
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False
+    )
+    table.add_column("case", no_wrap=True)
+    for head in ("USD", "GPU-hours", "iw_fast", "iw_normal", "niw", "short hours"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("what")
+    for row in cases.to_dict("records"):
+        shares = (
+            _percent(row[f"{tier}_attainment_share"], ".2f") for tier in ("iw_fast", "iw_normal", "niw")
+        )
+        figures = (_figure(row[name], ",.0f") for name in ("usd", "gpu_hours"))
+        table.add_row(row["case"], *figures, *shares, str(row["short_hours"]), row["what"])
     OUT.print(table)
 
 

@@ -30,6 +30,7 @@ def a_problem(l: int = 2, r: int = 2, g: int = 1, w: int = 2, **changes: object)
         cap_gpus=np.full((r, g), 12),
         min_instances=np.zeros((l, r), dtype=np.int64),
         max_instances=np.full((l, r), 4),
+        budget_usd=np.inf,
         epsilon=0.8,
         window_s=WINDOW_S,
         boot_spot_s=np.full((l, g), 600.0),
@@ -59,6 +60,7 @@ def problems(draw: st.DrawFn) -> Problem:
         gpus_per_instance=grid((l, g), 1, 2).astype(np.int64),
         cap_gpus=grid((r, g), 2, draw(st.sampled_from([4, 12]))).astype(np.int64),
         max_instances=grid((l, r), 2, 4).astype(np.int64),
+        budget_usd=draw(st.sampled_from([np.inf, np.inf, 2.0, 4.0])),
         epsilon=draw(st.sampled_from([0.5, 0.75, 1.0])),
         spot_earning_share=draw(st.sampled_from([0.25, 1.0])),
         hysteresis_share=draw(st.sampled_from([0.0, 0.5])),
@@ -72,7 +74,7 @@ def _grid(draw: st.DrawFn, shape: tuple[int, ...], least: int, most: int) -> np.
 
 def roomy(p: Problem) -> Problem:
     """The same hour in a fleet that nothing limits."""
-    return p._replace(cap_gpus=p.cap_gpus * 20, max_instances=p.max_instances * 20)
+    return p._replace(cap_gpus=p.cap_gpus * 20, max_instances=p.max_instances * 20, budget_usd=np.inf)
 
 
 def prices(p: Problem) -> tuple[list[float], list[float]]:
@@ -124,6 +126,8 @@ def naive_corrected_usd(p: Problem) -> float:
 
     best = np.inf
     for x in allocations(p, int(p.max_instances.max())):
+        if (x * p.usd_per_hour[:, None, :]).sum() > p.budget_usd:
+            continue
         options = [list(_ways(p, (i, j, k), int(x[i, j, k]))) for i, j, k in np.ndindex(x.shape)]
         for ways in product(*options):
             way = np.array(ways).reshape(*x.shape, 3)

@@ -104,7 +104,7 @@ def test_a_night_makes_what_is_missing_and_only_that(small):
     assert first.broken == []
     assert first.board["policy"].to_pylist() == ["reactive"]
     assert first.warehouse.is_file()
-    assert len(list(first.figures.glob("*.png"))) == 4
+    assert len(list(first.figures.glob("*.png"))) == 5
     second = night.run_night(small, None, Progress())
     assert first.checks - second.checks == 2 * 3  # two days of history with three checks each
     assert second.board.equals(first.board)  # the same config gives the same figures

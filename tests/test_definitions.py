@@ -107,7 +107,7 @@ def test_a_small_day_runs_through_and_every_check_holds(ran):
     assert sorted(board["policy"]) == sorted(settings.config.replay.policies)
     assert board["requests"].nunique() == 1
     assert sorted(p.stem for p in settings.figures(DAY).glob("*.png")) == [
-        "cost_against_misses", "demand_and_forecast", "instances_against_demand", "ttft_cdf",
+        "cost_against_misses", "demand_and_forecast", "instances_against_demand", "plan", "ttft_cdf",
     ]  # fmt: skip
 
 
@@ -122,6 +122,8 @@ def test_what_an_asset_says_about_itself(ran):
     assert columns["llm"]
     assert "data:image/png;base64," in said["figures"]["ttft_cdf"].value
     assert "clairvoyant" in said["scorecard"]["scoreboard"].value
+    assert "data:image/png;base64," in said["plans"]["plan"].value
+    assert all(record.data["why"] for record in said["plans"]["changes"].records)
 
 
 def test_all_policies_start_from_the_first_hour_of_the_forecast_plan(ran):

@@ -86,6 +86,7 @@ def test_what_makes_a_plan_dearer_and_what_cheaper(programme, problem: Problem, 
             problem._replace(export_share=0.0),
             problem._replace(spot_earning_share=1.0),
             problem._replace(hysteresis_share=0.0),
+            problem._replace(budget_usd=problem.budget_usd + more),
         ]
     for other in (one for one in dearer if contradictions(one) == []):  # a minimum may not fit
         assert exactly[programme](other).full_usd >= usd - 1e-6 * max(usd, 1)
@@ -248,6 +249,20 @@ def test_donated_instances_come_back_before_cold_ones_and_count_sooner() -> None
     assert plan.short_llm_tokens_per_s == pytest.approx([100.0])  # in the first window nobody can help
     too_late = problem._replace(boot_cold_s=np.array([[7200.0]]))
     assert exactly[corrected](too_late).started.sum() == 0
+
+
+def test_a_budget_leaves_requests_unserved_and_says_how_many() -> None:
+    """Four instances of 2 USD serve 400 of the 600 tokens/s when 8 USD an hour are all there is."""
+    problem = a_problem(l=1, demand_tokens_per_s=np.full((1, 2, 2), 300.0), boot_cold_s=np.zeros((1, 2)))
+    assert exactly[corrected](problem).instances.sum() == 6
+    poor = problem._replace(budget_usd=8.0)
+    plan = exactly[corrected](poor)
+    assert plan.instances.sum() == 4
+    assert plan.short_llm_tokens_per_s == pytest.approx([200.0])
+    assert violations(poor, plan) == []
+    assert violations(poor._replace(budget_usd=7.0), plan) == [
+        "budget: the instances cost 8 USD, the budget is 7"
+    ]
 
 
 def test_hysteresis_keeps_what_hardly_saves() -> None:

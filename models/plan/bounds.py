@@ -58,6 +58,7 @@ def pooled(problem: Problem) -> Problem:
         cap_gpus=cap_gpus,
         min_instances=0 * one,
         max_instances=int(cap_gpus.sum()) * one,
+        budget_usd=np.inf,
         epsilon=1.0,
         boot_spot_s=np.zeros_like(problem.boot_spot_s),
         boot_cold_s=np.zeros((llms, 1)),

@@ -62,6 +62,8 @@ def _bad_shares(p: Problem) -> Iterator[str]:
     for name in ("spot_earning_share", "hysteresis_share", "export_share"):
         if not 0 <= getattr(p, name) <= 1:
             yield f"{name}: got {getattr(p, name)}, needed 0 to 1. Mend [plan] {name}."
+    if not p.budget_usd >= 0:
+        yield f"budget_usd: got {p.budget_usd}, needed USD >= 0, or inf for none."
     if not p.window_s > 0:
         yield f"window_s: got {p.window_s}, needed seconds > 0."
 

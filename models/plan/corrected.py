@@ -4,6 +4,7 @@ Sets       i llms, j regions, k GPU types on which llm i runs, w windows of the 
 Data       n[i,j,k] instances serving, s[i,j,k] donated ones of the same llm, theta[i,k] tokens/s and
            gpus[i,k] of one instance, alpha[i,k] USD per instance-hour, rho[i,j,w] tokens/s that are forecast
            (a quantile), b[i,j] tokens/s of buffer for niw, cap[j,k] GPUs, min[i,j], max[i,j], epsilon,
+           budget USD of the hour,
            pi what a donated instance earns and eta what giving one up is expected to cost later, as shares
            of alpha, kappa[i] USD to serve a token/s elsewhere for a window, reclaim[i,k] and cold[i,j,k] USD
            of GPU time lost in booting, tauW[i,k] and tauC[i,j] the first window in which a start counts
@@ -23,6 +24,7 @@ min  sum alpha x + (1 - pi) alpha (s + d - aW)                          (hold: a
  (cap)       sum_i gpus x <= cap                                                                for j,k
  (least)     sum_k x + q >= min                                                                 for i,j
  (most)      sum_k x <= max                                                                     for i,j
+ (budget)    sum alpha x <= budget
  (spot)      aW <= s                                                                            for i,j,k
  (own)       d <= n                                                                             for i,j,k
 
@@ -96,6 +98,10 @@ def build(p: Problem) -> Programme:
         change_ij, now = [term for k in on[i] for term in delta[i, j, k]], p.instances_now[i, j].sum()
         lp += weighted([*change_ij, (q[i, j], 1)]) >= p.min_instances[i, j] - now, f"least_{i}_{j}"
         lp += weighted(change_ij) <= p.max_instances[i, j] - now, f"most_{i}_{j}"
+    if np.isfinite(p.budget_usd):
+        now_usd = float((p.instances_now * np.where(p.runs, p.usd_per_hour, 0.0)[:, None, :]).sum())
+        spent = weighted((x, p.usd_per_hour[i, k] * sign) for i, j, k in ijk for x, sign in delta[i, j, k])
+        lp += spent <= p.budget_usd - now_usd, "budget"
     return Programme(lp, hold + change + latency, {"aW": a_w, "aC": a_c, "d": d})
 
 

@@ -39,6 +39,7 @@ class Problem(NamedTuple):
     cap_gpus: Ints  # (j, k) GPUs that the region has
     min_instances: Ints  # (i, j) over all GPU types
     max_instances: Ints  # (i, j)
+    budget_usd: float  # the most that the instances of the hour may cost; inf: any
     epsilon: float  # share of its own peak that a region must be able to serve
     window_s: float  # length of a window
     boot_spot_s: Floats  # (i, k) seconds to reclaim a donated instance of the same llm

@@ -48,6 +48,13 @@ def _broken_limits(p: Problem, plan: Plan) -> Iterator[str]:
                 yield f"most: {llm} in {region} holds {held}, maximum {p.max_instances[i, j]}"
 
 
+def _broken_budget(p: Problem, plan: Plan) -> Iterator[str]:
+    held = ((i, j, k) for i, j, k in product(*map(range, plan.instances.shape)) if p.runs[i, k])
+    usd = sum(float(p.usd_per_hour[i, k]) * int(plan.instances[i, j, k]) for i, j, k in held)
+    if usd > p.budget_usd * (1 + TOLERANCE):
+        yield f"budget: the instances cost {usd:.6g} USD, the budget is {p.budget_usd:.6g}"
+
+
 def _broken_cost(p: Problem, plan: Plan) -> Iterator[str]:
     usd = 0.0
     for i, j, k in product(range(len(p.llms)), range(len(p.regions)), range(len(p.gpus))):
@@ -94,6 +101,7 @@ def _broken_paper(p: Problem, plan: Plan) -> Iterator[str]:
 
 
 def _broken_corrected(p: Problem, plan: Plan, flows: Windows) -> Iterator[str]:
+    yield from _broken_budget(p, plan)
     for i, w in product(range(len(p.llms)), range(p.windows)):
         dust = 2 * TOLERANCE * max(float(p.need_tokens_per_s[i, :, w].sum()), 1.0)
         out, into = float(flows.exports[i, :, w].sum()), float(flows.imports[i, :, w].sum())

@@ -122,6 +122,7 @@ def running_hour(llms: int, regions: int, gpus: int, room: float) -> Problem:
         cap_gpus=np.repeat(np.ceil(room * needed).astype(np.int64)[:, None], gpus, axis=1),
         min_instances=limits,
         max_instances=400 * limits,
+        budget_usd=np.inf,
         epsilon=0.8,
         window_s=900.0,
         boot_spot_s=np.full((llms, gpus), 60.0),

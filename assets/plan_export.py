@@ -1,0 +1,114 @@
+"""A plan for whoever carries it out: as JSON with its reasons, or as KEDA objects with replica targets.
+
+A cron trigger of KEDA holds a number of replicas between two instants: one per stretch of hours in which the
+plan does not change, each bound to the planned day. An endpoint is the deployment LLM-GPU in its region's
+cluster;
+`kubectl --context REGION apply` takes the export of one region.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import date, datetime, timedelta
+from itertools import groupby
+from typing import Any
+
+from assets.settings import Settings
+from models.policies import POLICIES
+from models.reading import require_known
+
+Row = Mapping[str, Any]
+HOUR = timedelta(hours=1)
+CHANGE = ("instances_before", "instances", "reclaimed", "started", "donated", "why")
+
+
+def plan_of(settings: Settings, day: date, policy: str, region: str | None = None) -> list[Row]:
+    """The plan of a policy, in order of region, llm, GPU type and hour; ValueError where there is none."""
+    planned = [name for name, rule in POLICIES.items() if rule.plan is not None]
+    require_known(policy, planned, "policy with a plan", "plan")
+    if region is not None:
+        require_known(region, settings.catalogue.regions, "region", "plan")
+    rows = settings.lake.sql(
+        "select * from plans where trace = $trace and day = $day and policy = $policy "
+        "and region = coalesce($region, region) order by region, llm, gpu, hour_start",
+        trace=settings.trace, day=day, policy=policy, region=region,
+    ).to_pylist()  # fmt: skip
+    if not rows:
+        raise ValueError(
+            f"The trace {settings.trace!r} has no plan of {policy} on {day}. "
+            f"Make it: fleetcast nightly --date {day}."
+        )
+    return rows
+
+
+def as_json(rows: Iterable[Row]) -> str:
+    """Hour by hour what each endpoint holds, what changes, and why."""
+    ordered = sorted(rows, key=lambda row: row["hour_start"])
+    hours = [
+        {"hour_start": start.isoformat(), "endpoints": [_endpoint(row) for row in of_hour]}
+        for start, of_hour in groupby(ordered, key=lambda row: row["hour_start"])
+    ]
+    first = ordered[0]
+    plan = {name: first[name] for name in ("trace", "policy", "programme")}
+    return json.dumps({**plan, "day": first["day"].isoformat(), "hours": hours}, indent=2)
+
+
+def as_k8s(rows: Iterable[Row]) -> str:
+    """One KEDA ScaledObject per region, llm and GPU type, as YAML documents."""
+    by_endpoint = groupby(rows, key=lambda row: (row["region"], row["llm"], row["gpu"]))
+    return "---\n".join("".join(f"{line}\n" for line in _scaled_object(list(of))) for _, of in by_endpoint)
+
+
+def _endpoint(row: Row) -> dict[str, Any]:
+    named = {name: row[name] for name in ("region", "llm", "gpu", *CHANGE)}
+    return {**named, "gpus": row["instances"] * row["gpus_per_instance"]}
+
+
+def _scaled_object(rows: list[Row]) -> Iterator[str]:
+    first = rows[0]
+    name = dns_label(f"{first['llm']}-{first['gpu']}")
+    counts = [row["instances"] for row in rows]
+    yield from (
+        "apiVersion: keda.sh/v1alpha1",
+        "kind: ScaledObject",
+        "metadata:",
+        f"  name: {name}",
+        "  labels:",
+        f"    fleetcast/region: {dns_label(first['region'])}",
+        f"    fleetcast/policy: {dns_label(first['policy'])}",
+        f'    fleetcast/day: "{first["day"]}"',
+        "spec:",
+        "  scaleTargetRef:",
+        f"    name: {name}",
+        f"  minReplicaCount: {min(counts)}",
+        f"  maxReplicaCount: {max(max(counts), 1)}",
+        "  triggers:",
+    )
+    for count, start, end in _stretches(rows):
+        yield from (
+            "    - type: cron",
+            "      metadata:",
+            "        timezone: Etc/UTC",
+            f'        start: "{_cron(start)}"',
+            f'        end: "{_cron(end)}"',
+            f'        desiredReplicas: "{count}"',
+        )
+
+
+def _stretches(rows: list[Row]) -> Iterator[tuple[int, datetime, datetime]]:
+    """Consecutive hours with the same count: the count, their beginning, their end."""
+    for count, hours in groupby(rows, key=lambda row: row["instances"]):
+        starts = [row["hour_start"] for row in hours]
+        yield count, starts[0], starts[-1] + HOUR
+
+
+def _cron(moment: datetime) -> str:
+    return f"{moment.minute} {moment.hour} {moment.day} {moment.month} *"
+
+
+def dns_label(name: str) -> str:
+    """A name as Kubernetes takes it: lower case letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+FORMATS = {"json": as_json, "k8s": as_k8s}

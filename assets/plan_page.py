@@ -1,0 +1,61 @@
+"""The page of a day's plan: its changes with their reasons, and what it plans against what came."""
+
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import pyarrow as pa
+
+from assets.figures import save
+from assets.settings import Settings
+from assets.style import BLUE, FAINT, INK, area, ground, legend, panels, stairs
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PLANNED = "corrected_ua"  # whose plan the page shows
+CHANGES = ("hour_start", "llm", "region", "gpu", "instances_before", "instances", "why")
+CAPACITIES = """
+select
+    llm, window_start,
+    sum(capacity_tokens_per_s) filter (policy = $policy) as planned_tokens_per_s,
+    sum(demand_tokens_per_s + buffer_tokens_per_s) filter (policy = $policy) as expected_tokens_per_s,
+    sum(demand_tokens_per_s + buffer_tokens_per_s) filter (policy = 'clairvoyant') as came_tokens_per_s
+from plan_windows
+where trace = $trace and day = $day
+group by llm, window_start
+order by llm, window_start
+"""
+
+
+def changes(settings: Settings, day: date) -> pa.Table:
+    """Every change of the day's plan, hour by hour, with its reason."""
+    found = settings.lake.sql("queries/plan_changes.sql", trace=settings.trace, day=day, policy=PLANNED)
+    return found.select(list(CHANGES))
+
+
+def draw_plan_page(settings: Settings, day: date) -> Path:
+    """Draw the plan of each llm over all regions and save it as plan.png."""
+    frame = settings.lake.sql(CAPACITIES, trace=settings.trace, day=day, policy=PLANNED).to_pandas()
+    return save(settings, day, "plan", lambda: draw_plan(frame))
+
+
+def draw_plan(frame: pd.DataFrame) -> "Figure":
+    """Thousand input tokens/s of each llm: what came, what the plan expected, what it can serve.
+
+    `frame`: llm, window_start, planned_, expected_ and came_tokens_per_s; in order of time.
+    """
+    llms = list(dict.fromkeys(frame["llm"]))
+    figure, multiples = panels(len(llms), columns=2)
+    for panel, llm in zip(multiples, llms, strict=True):
+        rows = frame[frame["llm"] == llm]
+        area(panel, rows["window_start"], rows["came_tokens_per_s"] / 1e3)
+        stairs(panel, rows["window_start"], rows["expected_tokens_per_s"] / 1e3, BLUE)
+        stairs(panel, rows["window_start"], rows["planned_tokens_per_s"] / 1e3, INK)
+        idle = 1 - rows["came_tokens_per_s"].sum() / rows["planned_tokens_per_s"].sum()
+        panel.set_title(f"{llm}   {idle:.0%} to spare")
+    ground(multiples)
+    legend(figure, [("came", FAINT), ("expected, with buffer", BLUE), ("planned to serve", INK)])
+    figure.supylabel("input, thousand tokens/s", fontsize=12)
+    return figure

@@ -1,0 +1,91 @@
+"""`fleetcast plan` and `fleetcast whatif`: a plan with its reasons, handed on, or under other conditions."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
+from pipelines.terminal import OUT, near, show_table, show_whatifs, spoken
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+Policy = Annotated[str, typer.Option(help="Whose plan: corrected_ua, lt_i, clairvoyant or static.")]
+
+
+class Format(StrEnum):
+    """How a plan is written."""
+
+    JSON = "json"
+    K8S = "k8s"
+
+
+@app.callback()
+def plan() -> None:
+    """Show the plan of a day with its reasons, or hand it to whoever carries it out."""
+
+
+@app.command()
+def show(policy: Policy = "corrected_ua", date_: Day = None, config: Config = "office") -> None:
+    """Print every change of a day's plan with its reason; in a pipe as CSV.
+
+    fleetcast plan show --policy corrected_ua
+    """
+    with spoken():
+        from assets.plan_export import plan_of
+        from assets.settings import load_settings
+
+        settings = load_settings(config_of(config))
+        day = day_of(date_) or settings.config.trace.replay_day
+        plan_of(settings, day, policy)  # refuses what is not there
+        changes = settings.lake.sql("queries/plan_changes.sql", trace=settings.trace, day=day, policy=policy)
+        show_table(changes.drop_columns(["trace", "day", "policy"]))
+
+
+@app.command()
+def export(
+    format_: Annotated[Format, typer.Option("--format", help="json, or k8s: KEDA ScaledObjects as YAML.")],
+    policy: Policy = "corrected_ua",
+    region: Annotated[str | None, typer.Option(help="Only this region: one cluster.")] = None,
+    date_: Day = None,
+    config: Config = "office",
+) -> None:
+    """Write a day's plan to stdout: JSON with the reasons, or replica targets for Kubernetes.
+
+    fleetcast plan export --format json > plan.json
+
+    fleetcast plan export --format k8s --region east | kubectl --context east apply -f -
+    """
+    with spoken():
+        from assets.plan_export import FORMATS, plan_of
+        from assets.settings import load_settings
+
+        settings = load_settings(config_of(config))
+        day = day_of(date_) or settings.config.trace.replay_day
+        typer.echo(FORMATS[format_.value](plan_of(settings, day, policy, region)).rstrip("\n"))
+
+
+def whatif(
+    cases: Annotated[
+        list[str] | None, typer.Argument(help="Cases of data/whatif.toml; without any all.", metavar="CASE")
+    ] = None,
+    date_: Day = None,
+    config: Config = "office",
+    quiet: Quiet = False,
+) -> None:
+    """Plan and replay a day under other prices, GPUs, regions, budgets: a table of cost against attainment.
+
+        fleetcast whatif
+
+        fleetcast whatif as_is a100 east_down
+
+    The day must have forecasts (`fleetcast nightly`). A case takes some ten seconds.
+    """
+    with spoken():
+        from assets.settings import load_settings
+        from assets.whatif import draw, what_if
+
+        settings = load_settings(config_of(config))
+        day = day_of(date_) or settings.config.trace.replay_day
+        table = what_if(settings, day, cases or [], progress_of(quiet))
+        show_whatifs(table, settings.trace, day)
+        OUT.print(f"figure   {near(draw(settings, day, table))}")
