@@ -1,12 +1,16 @@
 """Which trace format a landed file has, by its content, and the query that reads it row by row.
 
-Every file of sql/sources declares a container (csv, jsonl, parquet; any of the first two may be packed with
-gzip or zstd) and the columns that it is recognised by, so a new format is one SQL file and nothing else.
+Every file of sql/sources declares a container (csv and jsonl, which may be packed with gzip or zstd, parquet,
+tar) and the columns that it is recognised by, so a new format is one SQL file and nothing else. The columns
+of an archive are the names of its members, with # for a number.
 """
 
 import gzip
 import io
 import json
+import lzma
+import re
+import tarfile
 import zlib
 from pathlib import Path
 from typing import IO, NamedTuple, cast
@@ -87,12 +91,15 @@ def look_into(path: Path) -> Content:
             magic = opened.read(4)
         if magic == b"PAR1":
             return Content("parquet", tuple(pq.read_schema(path).names), 0, "none")
+        if tarfile.is_tarfile(path):
+            with tarfile.open(path) as archive:
+                return Content("tar", tuple(sorted({_kind(name) for name in archive.getnames()})), 0, "none")
         packing = next((name for start, name in MAGIC.items() if magic.startswith(start)), "none")
         if packing == "zstd":
             _require_whole(path)
         with _unpacked(path, packing) as opened:
             before, first = _first_line(opened)
-    except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, pa.ArrowException) as error:
         said = (getattr(error, "strerror", None) or str(error)).rstrip(".")
         raise IngestError(f"{path.name} cannot be read: {said}. {COPY_AGAIN}") from error
     if not first:
@@ -110,6 +117,10 @@ def look_into(path: Path) -> Content:
             f"{path.name} begins like JSON, but its first line is no whole object: {error}. "
             "Write one object a line."
         ) from error
+
+
+def _kind(member: str) -> str:
+    return re.sub(r"\d+", "#", Path(member).name)
 
 
 def _unpacked(path: Path, packing: str) -> IO[bytes]:
@@ -137,15 +148,18 @@ def _require_whole(path: Path) -> None:
             pass
 
 
-def rows_query(landed: LandedFile) -> str:
+def rows_query(landed: LandedFile, folder: Path) -> str:
     """The SELECT over the file: row, raw text, complaint, dice, and the columns that the format reads.
 
     `row` counts from 1 after the header; `dice` is a stable 64-bit number of file and row, from which ids and
     shares are drawn; `complaint` is set where a row is not even of the shape of its container. A column that
-    the format may have and the file lacks is null; a nested JSON value is its text.
+    the format may have and the file lacks is null; a nested JSON value is its text. An archive is unpacked
+    into `folder`; its rows are its members, with name and content, whatever the archive is called.
     """
     wanted, optional = landed.source.listed("recognised by"), landed.source.listed("may have")
     container = landed.source.fields["format"]
+    if container == "tar":
+        return _members_query(landed, folder)
     path = str(landed.path.resolve()).replace("'", "''")
     dice = "md5_number_lower(getvariable('file') || ':' || row) as dice"
     there = [c for c in (*wanted, *optional) if container == "jsonl" or c in landed.columns]
@@ -181,4 +195,20 @@ def _lines_query(path: str, landed: LandedFile) -> str:
         f"read_csv('{path}', columns = {{'line': 'varchar'}}, auto_detect = false, header = false, "
         f"delim = '\x1f', quote = '', escape = '', skip = {landed.header_lines}, encoding = 'latin-1', "
         f"strict_mode = false, compression = '{landed.packing}', max_line_size = {MAX_LINE_BYTES}))"
+    )
+
+
+def _members_query(landed: LandedFile, folder: Path) -> str:
+    wanted = landed.source.listed("recognised by")
+    with tarfile.open(landed.path) as archive:
+        members = (member for member in archive if member.isfile() and _kind(member.name) in wanted)
+        try:
+            archive.extractall(folder, members, filter="data")
+        except tarfile.TarError as error:  # a member that would lie outside of the folder
+            raise IngestError(f"{landed.path.name} cannot be unpacked: {error}. Pack it anew.") from error
+    there = str(folder).replace("'", "''")
+    return (
+        "select *, md5_number_lower(name) as dice, null::varchar as complaint, name as raw from (select "
+        f"row_number() over (order by filename) as row, substr(filename, {len(str(folder)) + 2}) as name, "
+        f"content from read_text('{there}/**'))"
     )

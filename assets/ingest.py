@@ -20,7 +20,7 @@ from assets.warehouse import ROOT, Connection, Lake, one_line_errors
 from models.catalogue import Catalogue
 
 LANDING = ROOT / "data" / "landing"
-STAGING = ("mapping", "tiers", "staged", "patterns", "duplicates")
+STAGING = ("mapping", "chances", "tiers", "staged", "patterns", "duplicates")
 NO_TRACES = {".toml", ".md", ".part", ".tmp"}  # mapping files, notes, files that are still being copied
 
 
@@ -67,6 +67,7 @@ def ingest(path: Path, lake: Lake, catalogue: Catalogue) -> IngestReport:
         "file": path.name,
         "format": landed.format,
         "clock": landed.source.fields.get("clock"),
+        "is_archive": landed.source.fields["format"] == "tar",
         "sha256": fingerprint(landed, mapping, catalogue),
         "regions": list(catalogue.regions),
         "llms": list(catalogue.llms),
@@ -80,7 +81,7 @@ def ingest(path: Path, lake: Lake, catalogue: Catalogue) -> IngestReport:
         lake.scratch() as folder,
         lake.connect(folder / "stage.duckdb") as con,
     ):
-        stage(con, landed, variables)
+        stage(con, landed, variables, folder / "members")
         keep(con, lake, mapping.trace)
         quarantine = read_sql("staging/quarantine.sql").text
         lake.copy(con, quarantine, "quarantine", file=path.name, trace=mapping.trace)
@@ -112,16 +113,20 @@ def fingerprint(landed: LandedFile, mapping: TraceMapping, catalogue: Catalogue)
     return digest.hexdigest()
 
 
-def stage(con: Connection, landed: LandedFile, variables: Mapping[str, Any]) -> None:
-    """Read the file once, into the table `staged`: canonical rows, each with what speaks against it."""
+def stage(con: Connection, landed: LandedFile, variables: Mapping[str, Any], folder: Path) -> None:
+    """Read the file once, into the table `staged`: canonical rows, each with what speaks against it.
+
+    An archive is unpacked into `folder`.
+    """
     for name, value in variables.items():
         con.execute(f"set variable {name} = $value", {"value": value})
-    for macros in ("staging/mapping.sql", "staging/tiers.sql"):
-        con.execute(read_sql(macros).text)
-    con.execute(f"create temp view source as {rows_query(landed)}")
+    for macros in ("mapping", "chances", "tiers"):
+        con.execute(read_sql(f"staging/{macros}.sql").text)
+    con.execute(f"create temp view source as {rows_query(landed, folder)}")
     with one_line_errors(f"Preparing sql/sources/{landed.source.name}", "Mend that file.", IngestError):
         con.execute(f"create temp view parsed as {landed.source.text}")
-    with one_line_errors(f"Reading {landed.path.name} as {landed.format}", COPY_AGAIN, IngestError):
+    remedy = "" if variables["is_archive"] else COPY_AGAIN  # an archive was read whole to be unpacked
+    with one_line_errors(f"Reading {landed.path.name} as {landed.format}", remedy, IngestError):
         con.execute(f"create table staged as {read_sql('staging/staged.sql').text}")
     for update in ("staging/patterns.sql", "staging/duplicates.sql"):
         con.execute(read_sql(update).text)

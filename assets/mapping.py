@@ -28,6 +28,7 @@ class MappingFile:
     app: Any
     start: datetime  # instant of time 0 where timestamps are relative
     llm_names: Mapping[str, str]  # what the source calls an llm -> the catalogue's name for it
+    rate_scale: float  # of the rates of a format that gives rates, not requests
     trace: str | None = None
 
 
@@ -39,6 +40,7 @@ class TraceMapping:
     start: datetime
     shares: Mapping[str, Mapping[str, float]]  # key -> name -> share
     llm_names: Mapping[str, str]
+    rate_scale: float
     is_tier_mapped: bool  # False: the rules of sql/staging/tiers.sql speak before the shares
 
     def variables(self) -> dict[str, Any]:
@@ -48,6 +50,7 @@ class TraceMapping:
             "start": self.start,
             "llms_there": list(self.llm_names),
             "llms_here": list(self.llm_names.values()),
+            "rate_scale": self.rate_scale,
             "is_tier_mapped": self.is_tier_mapped,
         }
         for n, (key, shares) in enumerate(self.shares.items()):
@@ -77,8 +80,12 @@ def read_mapping(path: Path, default_trace: str, catalogue: Catalogue) -> TraceM
     shares = {key: _shares(getattr(mapping, key), known[key], key, where) for key in KEYS}
     for name in mapping.llm_names.values():
         require_known(name, catalogue.llms, "llm", f"{where} llm_names")
+    if not 0 < mapping.rate_scale <= 1000:
+        raise ConfigError(
+            f"{where} rate_scale: got {mapping.rate_scale:g}, needed a number above 0, to 1000."
+        )
     start = mapping.start if mapping.start.tzinfo else mapping.start.replace(tzinfo=UTC)
-    return TraceMapping(trace, start, shares, mapping.llm_names, is_tier_mapped)
+    return TraceMapping(trace, start, shares, mapping.llm_names, mapping.rate_scale, is_tier_mapped)
 
 
 def _shares(value: Any, known: Iterable[str] | None, key: str, where: str) -> dict[str, float]:

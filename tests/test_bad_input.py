@@ -3,18 +3,19 @@
 import gzip
 import json
 import re
+import tarfile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_sources import CATALOGUE, FORMATS, fixture, landed
+from test_sources import CATALOGUE, FORMATS, TRACES, fixture, landed
 
 from assets.formats import recognise
 from assets.ingest import IngestError, ingest
 from assets.sql_files import read_sql
 from assets.warehouse import Lake
 
-TEXTS = [name for name in FORMATS if fixture(name).suffix != ".parquet"]
+TEXTS = [name for name in FORMATS if fixture(name).suffix in (".csv", ".jsonl")]
 GARBAGE = b"caf\xe9,\xff\x00"  # neither UTF-8 nor a row of any format
 
 
@@ -48,7 +49,7 @@ def test_a_spoilt_file_gives_the_same_requests(name, tmp_path):
     path = tmp_path / clean.name  # recognised by content: the name says nothing of the packing
     path.write_bytes((gzip.compress, zstd)[TEXTS.index(name) % 2](spoilt))
     report = ingest(path, lake, CATALOGUE)
-    expected = json.loads(clean.with_suffix(".expected.json").read_text())
+    expected = json.loads((TRACES / f"{name}.expected.json").read_text())
     found = json.loads(json.dumps(landed(lake), default=str))
     assert found["kept"] == expected["kept"]
     assert found["quarantined"][:-1] == expected["quarantined"]
@@ -64,7 +65,11 @@ def test_the_same_requests_in_two_files_count_once(name, tmp_path):
     clean, lake = fixture(name), Lake(tmp_path / "lake")
     first = ingest(clean, lake, CATALOGUE)
     again = tmp_path / f"again{clean.suffix}"
-    if clean.suffix == ".parquet":
+    if clean.suffix == ".gz":  # an archive
+        with tarfile.open(clean) as packed, tarfile.open(again, "w") as unpacked:
+            for member in packed.getmembers():
+                unpacked.addfile(member, packed.extractfile(member))
+    elif clean.suffix == ".parquet":
         table = pq.read_table(clean)
         pq.write_table(table.take(list(range(table.num_rows))[::-1]), again)
     else:
@@ -139,6 +144,6 @@ def test_an_instant_without_zone_is_utc(name, tmp_path):
     path = tmp_path / clean.name
     path.write_text(re.sub(r"(?<=\d)(Z|\+00:00)", "", text))
     report = ingest(path, lake, CATALOGUE)
-    expected = json.loads(clean.with_suffix(".expected.json").read_text())
+    expected = json.loads((TRACES / f"{name}.expected.json").read_text())
     assert json.loads(json.dumps(landed(lake), default=str))["kept"] == expected["kept"]
     assert "UTC where the text has no zone" in report.clock

@@ -35,7 +35,7 @@ def test_a_reader_gives_the_rows_written_beside_its_fixture(name: str, tmp_path:
     path, lake = fixture(name), Lake(tmp_path / "lake")
     report = ingest(path, lake, CATALOGUE)
     found = json.loads(json.dumps(landed(lake), default=str))
-    expected = json.loads(path.with_suffix(".expected.json").read_text())
+    expected = json.loads((TRACES / f"{name}.expected.json").read_text())
     assert report.format == name
     assert found == expected
     assert report.rows_in == len(found["kept"]) + len(found["quarantined"])

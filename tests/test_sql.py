@@ -16,7 +16,7 @@ from models.traffic import Names
 
 FILES = sorted(str(path.relative_to(SQL)) for path in SQL.rglob("*.sql"))
 GRAINLESS = {"macros/slo.sql"} | {  # macros and updates
-    f"staging/{name}.sql" for name in ("mapping", "tiers", "patterns", "duplicates")
+    f"staging/{name}.sql" for name in ("mapping", "chances", "tiers", "patterns", "duplicates")
 }
 
 

@@ -2,7 +2,7 @@
 -- A format without ids draws them from file and row, so the same requests in two files (one packed, or two
 -- exports that overlap) are found by instant, tokens and the source's llm: where, in the time that both files
 -- cover, at least half of the rows are in the other file too, they are the same requests, each as often as there.
--- A place is the row, then the part of it, in one number: 2^20 parts to a row.
+-- A place is the row, then the part of it, in one number: 2^32 parts to a row.
 -- reads: staged, requests
 update staged
 set reason = 'its request_id is already in the trace, from ' || other.source
@@ -18,7 +18,7 @@ set reason = 'its request_id is used by an earlier row'
 from (
     select
         request_id,
-        min((row << 20) + part) as first_place
+        min((row << 32) + part) as first_place
     from staged
     where reason is null
     group by request_id
@@ -26,7 +26,7 @@ from (
 ) as repeated
 where
     staged.request_id = repeated.request_id
-    and (staged.row << 20) + staged.part > repeated.first_place
+    and (staged.row << 32) + staged.part > repeated.first_place
     and staged.reason is null;
 
 update staged

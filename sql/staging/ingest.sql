@@ -1,12 +1,14 @@
 -- What became of the landed file.
 -- grain: file
 -- reads: staged
--- units: rows; rows_out_of_order are kept rows earlier than the kept row before them, by up to
--- largest_step_back_s seconds
+-- units: rows; rows_out_of_order are kept rows earlier than the kept row before them (in the same member of
+-- an archive), by up to largest_step_back_s seconds
 with ordered as (
     select
         *,
-        lag(arrived_at) over (partition by reason is null order by row, part) as before
+        lag(arrived_at) over (
+            partition by reason is null, if(getvariable('is_archive'), row, 0) order by row, part
+        ) as before
     from staged
 ),
 

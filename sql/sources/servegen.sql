@@ -1,0 +1,218 @@
+-- ServeGen client rates and token distributions (alibaba/ServeGen, data/CATEGORY/NAME packed as tar) as requests.
+-- A client has a rate and a pattern of gaps for each slot of 600 s and token distributions for each window of 6 h.
+-- A slot gets rate x 600 x rate_scale requests, rounded by chance; the gaps between them are drawn from its Gamma or
+-- Weibull shape and stretched to fill the slot, so that the counts are the measured ones and the bursts inside the
+-- slot are kept (as in ServeGen section 3, where pooled arrivals hide the bursts of clients). Input and output
+-- tokens are drawn independently from the client's last window with data. A client without token file takes the
+-- distributions of all others together, and its app says so: client-5-pooled-tokens.
+-- grain: row, part
+-- reads: source
+-- units: tokens, seconds; a row is a member of the archive
+-- format: tar
+-- recognised by: chunk-#-trace.csv, chunk-#-dataset.json
+-- clock: relative, seconds from the start that the mapping names
+with members as (
+    select *, regexp_extract("name", 'chunk-(\d+)-', 1) as client
+    from source
+),
+
+lines as (
+    select row, dice, client, "name", unnest(string_split(trim("content", chr(10) || chr(13)), chr(10))) as line
+    from members
+    where ends_with("name", '-trace.csv')
+),
+
+slots as (
+    select
+        row,
+        dice,
+        client,
+        string_split("name", '/')[-2] as source_llm,
+        string_split(trim(line, chr(13)), ',') as said,
+        try_cast(said[1] as bigint) as slot_s,
+        try_cast(said[2] as double) as rate_per_s,
+        said[4] as pattern,
+        greatest(try_cast(said[5] as double), 0.01) as shape
+    from lines
+),
+
+sized as (
+    select
+        *,
+        case
+            when len(said) <> 6 or slot_s is null or not coalesce(rate_per_s between 0 and 1e6, false)
+                then 'not a slot: ' || array_to_string(said, ',')
+        end as complaint,
+        floor(rate_per_s * 600 * getvariable('rate_scale') + chance(dice, slot_s)) as requests
+    from slots
+),
+
+bounded as (
+    select
+        *,
+        case
+            when sum(requests) over () > 2e8
+                then error(
+                    'it stands for ' || (sum(requests) over ())::bigint || ' requests: give it a rate_scale in '
+                    || 'its mapping file'
+                )
+            when complaint is not null then 0
+            else requests::integer
+        end as drawn
+    from sized
+),
+
+-- The gap before each request, and one more before the end of the slot; a line that is no slot gives one row.
+gaps as (
+    select * exclude (said, requests), unnest(range(1, drawn + 2)) as nth_of_slot
+    from bounded
+    where drawn > 0 or complaint is not null
+),
+
+timed as (
+    select
+        *,
+        case
+            when pattern = 'Gamma' then gamma_gap(shape, dice, slot_s, nth_of_slot)
+            when pattern = 'Weibull' then weibull_gap(shape, dice, slot_s, nth_of_slot)
+            else weibull_gap(1, dice, slot_s, nth_of_slot)
+        end as gap,
+        sum(gap) over (partition by row, slot_s order by nth_of_slot)
+            / sum(gap) over (partition by row, slot_s) as share_of_slot
+    from gaps
+),
+
+arrivals as (
+    select
+        * exclude (gap),
+        row_number() over (partition by row order by slot_s, nth_of_slot)::integer as part,
+        slot_s + 600 * share_of_slot as arrival_s
+    from timed
+    where nth_of_slot <= drawn or complaint is not null
+),
+
+windows as (
+    select
+        client,
+        unnest(map_entries(from_json("content", '"MAP(VARCHAR, MAP(VARCHAR, VARCHAR))"'))) as entry
+    from members
+    where ends_with("name", '-dataset.json') and json_valid("content")
+),
+
+kinds as (
+    select client, entry.key::bigint as window_s, unnest(map_entries(entry.value)) as kind
+    from windows
+),
+
+pairs as (
+    select
+        client, window_s, kind.key as kind, unnest(string_split(trim(kind.value, '{}'), ', ')) as pair
+    from kinds
+    where kind.key in ('input_tokens', 'output_tokens') and kind.value <> '{}'
+),
+
+masses as (
+    select
+        client, window_s, kind, split_part(pair, ': ', 1)::bigint as tokens, split_part(pair, ': ', 2)::double as mass
+    from pairs
+    union all
+    select
+        '' as client, window_s, kind, split_part(pair, ': ', 1)::bigint as tokens,
+        sum(split_part(pair, ': ', 2)::double) as mass
+    from pairs
+    group by window_s, kind, split_part(pair, ': ', 1)
+),
+
+cumulated as (
+    select
+        *,
+        (sum(mass) over (partition by client, window_s, kind order by tokens) - mass)
+            / sum(mass) over (partition by client, window_s, kind) as below
+    from masses
+),
+
+known as (
+    select client, window_s
+    from cumulated
+    group by client, window_s
+    having count(distinct kind) = 2
+),
+
+spans as (
+    select client, min(window_s) as first_window_s
+    from known
+    group by client
+),
+
+placed as (
+    select
+        arrivals.*,
+        if(spans.client is null, '', arrivals.client) as tokens_of,
+        greatest(slot_s, coalesce(first_window_s, (select first_window_s from spans where client = ''))) as looked_up_s
+    from arrivals
+    left join spans on arrivals.client = spans.client
+),
+
+windowed as (
+    select placed.*, known.window_s
+    from placed
+    asof left join known on placed.tokens_of = known.client and placed.looked_up_s >= known.window_s
+),
+
+-- Each request asks at a level between 0 and 1: its tokens are those of the last entry that begins below it.
+asked as (
+    select
+        row,
+        part,
+        tokens_of as client,
+        window_s,
+        unnest(['input_tokens', 'output_tokens']) as kind,
+        chance(dice, part || kind) as level
+    from windowed
+),
+
+ladder as (
+    select client, window_s, kind, below as level, tokens, null::bigint as row, null::integer as part
+    from cumulated
+    union all by name
+    select * from asked
+),
+
+climbed as (
+    select
+        row,
+        part,
+        kind,
+        last_value(tokens ignore nulls) over (
+            partition by client, window_s, kind order by level rows unbounded preceding
+        ) as found
+    from ladder
+),
+
+answered as (
+    select
+        row,
+        part,
+        max(found) filter (where kind = 'input_tokens') as input_tokens,
+        max(found) filter (where kind = 'output_tokens') as output_tokens
+    from climbed
+    where row is not null
+    group by row, part
+),
+
+told as (
+    select
+        row,
+        part,
+        complaint,
+        nth(dice, part) as request_id,
+        at_start(arrival_s) as arrived_at,
+        source_llm,
+        'client-' || client || if(tokens_of = '', '-pooled-tokens', '') as app,
+        input_tokens,
+        output_tokens
+    from windowed
+    inner join answered using (row, part)
+)
+
+select * from told

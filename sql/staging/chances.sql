@@ -1,0 +1,37 @@
+-- Macros for sources that give rates instead of requests: chances and gaps, all drawn from the row's dice.
+-- reads: none
+-- chance(dice, n) = the n-th uniform number of a row, above 0 and below 1
+-- weibull_gap(shape, dice, slot, n) = a Weibull gap of scale 1 by the inverse of its distribution; shape 1 is exponential
+-- gamma_candidate(shape, number) = a draw by Marsaglia and Tsang (2000) from a random number of 96 bits, null where it is rejected
+-- gamma_gap(shape, dice, slot, n) = a Gamma gap of scale 1: the first of four candidates of shape + 1 that is accepted (all
+-- four are rejected less than once in 100,000 draws), times chance^(1 / shape)
+create or replace temp macro chance(dice, n) as
+    (md5_number_lower(dice || ':' || n) % 4294967296 + 0.5) / 4294967296;
+
+create or replace temp macro weibull_gap(shape, dice, slot, n) as
+    pow(-ln(chance(dice, slot || '/' || n)), 1 / shape);
+
+create or replace temp macro uniform(number, divisor) as
+    ((number // divisor::uhugeint % 4294967296::uhugeint)::double + 0.5) / 4294967296;
+
+create or replace temp macro gamma_candidate(shape, number) as (
+    list_transform(
+        [sqrt(-2 * ln(uniform(number, 1))) * cos(2 * pi() * uniform(number, 4294967296))],
+        lambda z: case
+            when
+                1 + z / sqrt(9 * shape - 3) > 0
+                and ln(uniform(number, 18446744073709551616)) < z * z / 2 + (shape - 1.0 / 3)
+                * (1 - pow(1 + z / sqrt(9 * shape - 3), 3) + 3 * ln(1 + z / sqrt(9 * shape - 3)))
+                then (shape - 1.0 / 3) * pow(1 + z / sqrt(9 * shape - 3), 3)
+        end
+    )[1]
+);
+
+create or replace temp macro gamma_gap(shape, dice, slot, n) as
+    pow(chance(dice, slot || '/' || n), 1 / shape) * coalesce(
+        gamma_candidate(shape + 1, md5_number(dice || 'a' || slot || '/' || n)),
+        gamma_candidate(shape + 1, md5_number(dice || 'b' || slot || '/' || n)),
+        gamma_candidate(shape + 1, md5_number(dice || 'c' || slot || '/' || n)),
+        gamma_candidate(shape + 1, md5_number(dice || 'd' || slot || '/' || n)),
+        shape + 2.0 / 3
+    );

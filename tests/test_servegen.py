@@ -1,0 +1,96 @@
+"""Requests from ServeGen's rates: the counts that were measured, the gaps of the pattern, the tokens."""
+
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from assets.ingest import IngestError, ingest
+from assets.quality import assess
+from assets.warehouse import Lake
+from models.catalogue import load_catalogue
+
+CATALOGUE = load_catalogue()
+DEMAND = Path(__file__).resolve().parents[2] / "shared" / "data" / "demand"
+
+
+def land(folder: Path, members: dict[str, bytes], rate_scale: float = 1.0) -> Lake:
+    archive, files = folder / "sg.tar.gz", folder / "members"
+    files.mkdir()
+    with tarfile.open(archive, "w:gz") as packed:
+        for name, content in members.items():
+            (files / name).write_bytes(content)
+            packed.add(files / name, f"data/language/m/{name}")
+    (folder / "sg.toml").write_text(
+        f'trace = "sg"\nstart = 2024-01-01T00:00:00Z\nrate_scale = {rate_scale}\n'
+    )
+    lake = Lake(folder / "lake")
+    ingest(archive, lake, CATALOGUE)
+    return lake
+
+
+@pytest.mark.parametrize(
+    ("pattern", "gap"),
+    [
+        ("Gamma,0.3", stats.gamma(0.3)),
+        ("Gamma,2.5", stats.gamma(2.5)),
+        ("Weibull,0.6", stats.weibull_min(0.6)),
+    ],
+)
+def test_gaps_have_the_distribution_of_their_pattern(tmp_path, pattern, gap):
+    rates = f"0,5,1,{pattern},1\n600,0,0,,0,0\n1200,2.5,1,{pattern},1\n".encode()
+    tokens = b'{"0": {"input_tokens": "{10: 0.25, 90: 0.75}", "output_tokens": "{3: 1.0}"}}'
+    lake = land(tmp_path, {"chunk-7-trace.csv": rates, "chunk-7-dataset.json": tokens})
+    seconds = lake.sql("select epoch_us(arrived_at) / 1e6 - 1704067200 as s from requests order by s")[
+        "s"
+    ].to_numpy()
+    assert [np.sum((seconds >= t) & (seconds < t + 600)) for t in (0, 600, 1200)] == [3000, 0, 1500]
+    gaps = np.diff(seconds[:3000])
+    assert stats.kstest(gaps / gaps.mean(), lambda x: gap.cdf(x * gap.mean())).pvalue > 0.01
+    shares = lake.sql("select avg((input_tokens = 90)::integer) as share from requests")["share"][0].as_py()
+    assert shares == pytest.approx(0.75, abs=0.03)
+
+
+def test_real_clients_keep_their_rates_their_tokens_and_their_silences(tmp_path):
+    if not DEMAND.exists():
+        pytest.skip("ServeGen's m-small is not beside the repository (../shared/data/demand)")
+    wanted = {"chunk-36-trace.csv", "chunk-5-trace.csv", "chunk-36-dataset.json"}
+    members = {}
+    for name in ("traces.tar.gz", "datasets.tar.xz"):
+        with tarfile.open(DEMAND / f"servegen_m-small.{name}") as packed:
+            for member in packed:
+                if Path(member.name).name in wanted:
+                    members[Path(member.name).name] = packed.extractfile(member).read()
+    scale = 2e-4
+    lake = land(tmp_path, members, scale)
+    counts = dict(
+        lake.sql("select app, count(*) as n from requests group by app").to_pandas().itertuples(index=False)
+    )
+    silent = True
+    for client, app in (("36", "client-36"), ("5", "client-5-pooled-tokens")):
+        rates = np.loadtxt(
+            members[f"chunk-{client}-trace.csv"].decode().splitlines(), delimiter=",", usecols=1
+        )
+        expected = rates.sum() * 600 * scale
+        assert counts[app] == pytest.approx(expected, abs=4 * np.sqrt(rates.size) / 2)
+        silent &= rates == 0
+    assess(lake, "sg")
+    found = lake.sql("select epoch(silence_start) as start, slots from silences").to_pylist()
+    slots = {int(f["start"] - 1_704_067_200) // 600 + n for f in found for n in range(f["slots"])}
+    assert silent.sum() == 37  # the collection gaps that the file is known for
+    assert len(slots) >= 15  # those of the hours that bring 20 requests a slot at this scale
+    assert slots <= set(np.flatnonzero(silent))
+
+
+def test_more_requests_than_anybody_wants_are_refused(tmp_path):
+    with pytest.raises(
+        IngestError, match=r"it stands for 6\d+ requests: give it a rate_scale in its mapping file\.$"
+    ):
+        land(tmp_path, {"chunk-0-trace.csv": b"0,1000000,1,Gamma,1,1", "chunk-0-dataset.json": b"{}"})
+
+
+def test_an_archive_without_token_files_is_refused(tmp_path):
+    with pytest.raises(IngestError, match=r"looks like servegen but lacks the columns chunk-#-dataset.json"):
+        land(tmp_path, {"chunk-0-trace.csv": b"0,1,1,Gamma,1,1"})
