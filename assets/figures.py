@@ -5,7 +5,7 @@ marts, draws all four and saves them under data/figures/TRACE/DAY.
 """
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,19 +20,20 @@ from models.forecast.losses import wape
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Draw = Callable[[Settings, date], "Figure"]
 TTFT_TICKS_S = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
 NINES = 3.5  # how far the latency axis goes: 99.97 %
 
 
-def draw_day(settings: Settings, day: date) -> dict[str, Path]:
-    """Draw the day's four figures and save them as PNG; name -> file."""
+def draw_day(settings: Settings, day: date, drawings: Mapping[str, Draw] | None = None) -> dict[str, Path]:
+    """Draw the day's four figures, or those given, and save them as PNG; name -> file."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     with plt.rc_context(STYLE):
-        figures = {name: draw(settings, day) for name, draw in DRAWINGS.items()}
+        figures = {name: draw(settings, day) for name, draw in (drawings or DRAWINGS).items()}
         where = settings.figures(day)
         where.mkdir(parents=True, exist_ok=True)
         paths = {name: where / f"{name}.png" for name in figures}
@@ -174,7 +175,7 @@ def _cost_against_misses(settings: Settings, day: date) -> "Figure":
     return draw_cost_against_misses(_in_order(_mart(settings, day, "scoreboard"), settings))
 
 
-DRAWINGS: dict[str, Callable[[Settings, date], "Figure"]] = {
+DRAWINGS: dict[str, Draw] = {
     "demand_and_forecast": _demand_and_forecast,
     "instances_against_demand": _instances_against_demand,
     "ttft_cdf": _ttft_cdf,

@@ -11,6 +11,8 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "ingests": ("trace",),
     "demand": ("trace", "day"),
     "forecasts": ("trace", "day"),
+    "backtests": ("trace", "day"),
+    "backtest_intervals": ("trace",),
     "plans": ("trace", "day"),
     "outcomes": ("trace", "day", "policy"),
     "fleet_hours": ("trace", "day", "policy"),
@@ -18,6 +20,7 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
 }
 TIMESTAMP = pa.timestamp("us", "UTC")
 _TEXT, _COUNT = pa.string(), pa.int64()
+_RATE = pa.float64()
 _KEYS = {"region": _TEXT, "llm": _TEXT, "tier": _TEXT, "app": _TEXT}
 REQUEST_SCHEMA = pa.schema(
     {
@@ -45,6 +48,20 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             **_KEYS,
             "bucket_start": TIMESTAMP,
             **dict.fromkeys(("requests", "input_tokens", "output_tokens"), _COUNT),
+        }
+    ),
+    "forecasts": pa.schema(
+        {
+            **dict.fromkeys(("llm", "region", "method"), _TEXT),
+            **dict.fromkeys(("cutoff", "bucket_start"), TIMESTAMP),
+            "bucket_minutes": pa.int32(),
+            "input_tokens_per_s": _RATE,  # the mean that is expected
+            "actual_input_tokens_per_s": _RATE,
+            **{f"p{level}_tokens_per_s": _RATE for level in (50, 90, 95)},
+            # of the largest bucket of the hour, on each of its rows
+            **{f"peak_p{level}_tokens_per_s": _RATE for level in (50, 90, 95)},
+            "fallback": _TEXT,  # what forecast instead and why, null where the method itself did
+            "reason": _TEXT,  # whom an ensemble listened to, null for a single method
         }
     ),
 }

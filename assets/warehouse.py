@@ -161,11 +161,10 @@ class Lake:
             filled = {table for table in PARTITIONS if next((self.root / table).rglob("*.parquet"), None)}
             known = filled | set(SCHEMAS)
             for table in sorted(known):
-                rows = (
-                    f"select * from {_scan(table, self.path(table, '*'))}"
-                    if table in filled
-                    else _no_rows(table)
-                )
+                parts = [_no_rows(table)] if table in SCHEMAS else []
+                if table in filled:
+                    parts.append(f"select * from {_scan(table, self.path(table, '*'))}")
+                rows = " union all by name ".join(parts)  # a column that older files lack is null in them
                 con.execute(f"create view {table} as {rows}")
             waiting = {p: read_sql(p) for p in sorted((*SQL.glob("macros/*.sql"), *SQL.glob("marts/*.sql")))}
             # A mart named like a table of the lake is the recipe of that table, the others are views.
@@ -218,7 +217,8 @@ class Lake:
 
 def _scan(table: str, pattern: Path) -> str:
     types = ", ".join(f"'{key}': {'date' if key == 'day' else 'varchar'}" for key in PARTITIONS[table])
-    return f"read_parquet('{_quoted(pattern)}', hive_partitioning = true, hive_types = {{{types}}})"
+    options = f"hive_partitioning = true, hive_types = {{{types}}}, union_by_name = true"
+    return f"read_parquet('{_quoted(pattern)}', {options})"
 
 
 def _no_rows(table: str) -> str:

@@ -18,6 +18,7 @@ from pipelines.terminal import (
     show_checks,
     show_explanation,
     show_landed,
+    show_leaderboard,
     show_refused,
     show_scoreboard,
     show_short,
@@ -88,7 +89,7 @@ def nightly(date_: Day = None, config: Config = "office", quiet: Quiet = False) 
             OUT.print("pages    fleetcast ui   (lineage, plots, checks)")
         show_short(night.short)
         show_refused(night.refused)
-        show_checks(night.checks, night.broken)
+        show_checks(night.checks, night.broken, night.alarms)
     raise typer.Exit(1 if night.broken else 0)
 
 
@@ -133,6 +134,30 @@ def replay(
         resource = SettingsResource(config=_config(config))
         board, trace, day = replay_policy(resource, _day(date_), policy, _progress(quiet))
         show_scoreboard(board, trace, day)
+
+
+@app.command()
+def backtest(
+    days: Annotated[int, typer.Option(help="How many days, up to --date.", min=1)] = 3,
+    date_: Day = None,
+    config: Config = "office",
+    quiet: Quiet = False,
+) -> None:
+    """Forecast past days by every method and print the leaderboard; a minute or two a day.
+
+    fleetcast backtest --days 7
+
+    fleetcast sql sql/queries/forecast_leaderboard.sql
+    """
+    with spoken():
+        from assets.lineage import SettingsResource
+        from pipelines.night import backtest_days
+
+        resource = SettingsResource(config=_config(config))
+        board, figures = backtest_days(resource, _day(date_), days, _progress(quiet))
+        show_leaderboard(board)
+        OUT.print(f"figure   {near(figures)}/forecast_leaderboard.png")
+        OUT.print('tables   fleetcast sql "from forecast_leaderboard", "from forecast_losses"')
 
 
 @app.command()
