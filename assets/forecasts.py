@@ -3,6 +3,7 @@
 Each row carries its cutoff: the instant from which on the demand was unknown to it.
 """
 
+from collections.abc import Sequence
 from datetime import date
 
 import numpy as np
@@ -16,25 +17,47 @@ from models.forecast.backtest import Clock, actuals
 from models.forecast.method import Floats
 from models.forecast.predict import Prediction, predictions, walked
 
+OTHER_MEASURES = ("output_tokens", "requests")
+
 
 def forecast_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
-    """Forecast the interactive input tokens/s of each hour of `day` from what was known when it began."""
+    """Forecast each hour of `day` from what was known when it began.
+
+    The interactive input tokens by every configured method, into the table forecasts, which is returned; the
+    output tokens and requests by the one that plans read, into traffic_forecasts.
+    """
     config = settings.config.forecast
     require_history(settings, day)
-    per_hour = 60 // config.bucket_minutes
-    panel = read_panel(settings, settings.history(day)[0], day, config.bucket_minutes, per_hour)
-    per_day = HOURS * per_hour
-    clock = Clock(panel.demand.shape[1] - per_day, per_hour, per_hour, per_day)
-    pieces = pieces_of(walked(config.methods), len(panel.demand))
-    with progress.bar(f"forecast {day}", len(pieces)) as done:
-        walks, _ = walk_all(panel, clock, pieces, done)
-    found = predictions(panel.demand, walks, clock, config.methods)
-    actual = actuals(panel.demand, clock)
-    table = pa.concat_tables(
-        rows(settings, day, config.bucket_minutes, method, found[method], actual) for method in config.methods
-    )
+    table = predicted(settings, day, "input_tokens", config.methods, progress)
     settings.lake.write("forecasts", table, trace=settings.trace, day=day)
+    others = [
+        _as_traffic(predicted(settings, day, measure, (config.method,), progress), measure)
+        for measure in OTHER_MEASURES
+    ]
+    settings.lake.write("traffic_forecasts", pa.concat_tables(others), trace=settings.trace, day=day)
     return table
+
+
+def predicted(
+    settings: Settings, day: date, measure: str, methods: Sequence[str], progress: Progress
+) -> pa.Table:
+    """The forecasts of one measure, in the columns of the table forecasts."""
+    minutes = settings.config.forecast.bucket_minutes
+    per_hour, per_day = 60 // minutes, HOURS * 60 // minutes
+    panel = read_panel(settings, settings.history(day)[0], day, minutes, per_hour, measure)
+    clock = Clock(panel.demand.shape[1] - per_day, per_hour, per_hour, per_day)
+    pieces = pieces_of(walked(methods), len(panel.demand))
+    with progress.bar(f"forecast {measure.replace('_', ' ')} of {day}", len(pieces)) as done:
+        walks, _ = walk_all(panel, clock, pieces, done)
+    found, actual = predictions(panel.demand, walks, clock, methods), actuals(panel.demand, clock)
+    return pa.concat_tables(rows(settings, day, minutes, name, found[name], actual) for name in methods)
+
+
+def _as_traffic(table: pa.Table, measure: str) -> pa.Table:
+    """The same rows under the names of traffic_forecasts."""
+    names = [name.replace("input_tokens_", "").replace("tokens_", "") for name in table.column_names]
+    named = table.rename_columns(names)
+    return named.append_column("measure", pa.array([measure] * named.num_rows))
 
 
 def errors(settings: Settings, day: date) -> pa.Table:

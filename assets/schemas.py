@@ -11,6 +11,7 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "ingests": ("trace",),
     "demand": ("trace", "day"),
     "forecasts": ("trace", "day"),
+    "traffic_forecasts": ("trace", "day"),
     "backtests": ("trace", "day"),
     "backtest_intervals": ("trace",),
     "plans": ("trace", "day"),
@@ -22,6 +23,15 @@ TIMESTAMP = pa.timestamp("us", "UTC")
 _TEXT, _COUNT = pa.string(), pa.int64()
 _RATE = pa.float64()
 _KEYS = {"region": _TEXT, "llm": _TEXT, "tier": _TEXT, "app": _TEXT}
+_FORECAST_KEYS = {
+    **dict.fromkeys(("llm", "region", "method"), _TEXT),
+    **dict.fromkeys(("cutoff", "bucket_start"), TIMESTAMP),
+    "bucket_minutes": pa.int32(),
+}
+_FORECAST_MAKERS = {
+    "fallback": _TEXT,  # what forecast instead and why, null where the method itself did
+    "reason": _TEXT,  # whom an ensemble listened to, null for a single method
+}
 REQUEST_SCHEMA = pa.schema(
     {
         "request_id": pa.uint64(),
@@ -52,16 +62,22 @@ SCHEMAS: Mapping[str, pa.Schema] = {
     ),
     "forecasts": pa.schema(
         {
-            **dict.fromkeys(("llm", "region", "method"), _TEXT),
-            **dict.fromkeys(("cutoff", "bucket_start"), TIMESTAMP),
-            "bucket_minutes": pa.int32(),
-            "input_tokens_per_s": _RATE,  # the mean that is expected
+            **_FORECAST_KEYS,
+            "input_tokens_per_s": _RATE,  # the middle of what is expected
             "actual_input_tokens_per_s": _RATE,
             **{f"p{level}_tokens_per_s": _RATE for level in (50, 90, 95)},
             # of the largest bucket of the hour, on each of its rows
             **{f"peak_p{level}_tokens_per_s": _RATE for level in (50, 90, 95)},
-            "fallback": _TEXT,  # what forecast instead and why, null where the method itself did
-            "reason": _TEXT,  # whom an ensemble listened to, null for a single method
+            **_FORECAST_MAKERS,
+        }
+    ),
+    "traffic_forecasts": pa.schema(
+        {
+            "measure": _TEXT,  # output_tokens or requests, per second
+            **_FORECAST_KEYS,
+            **dict.fromkeys(("per_s", "actual_per_s"), _RATE),
+            **{f"{of}p{level}_per_s": _RATE for of in ("", "peak_") for level in (50, 90, 95)},
+            **_FORECAST_MAKERS,
         }
     ),
 }

@@ -25,7 +25,7 @@ SERIES_AT_ONCE = 2  # of a slow method: pieces small enough for both processes t
 class Panel(NamedTuple):
     """The series of a trace, llm by llm and region by region, from the first day of a history."""
 
-    demand: Floats  # interactive input tokens/s, shape (series, buckets)
+    demand: Floats  # interactive input tokens/s, or another measure, shape (series, buckets)
     phase: Ints  # (series, buckets + horizon)
     factor: Floats  # (series, buckets + horizon)
 
@@ -38,10 +38,12 @@ class Piece(NamedTuple):
     end_series: int
 
 
-def read_panel(settings: Settings, first: date, last: date, minutes: int, horizon: int) -> Panel:
+def read_panel(
+    settings: Settings, first: date, last: date, minutes: int, horizon: int, measure: str = "input_tokens"
+) -> Panel:
     """The interactive demand of whole days in buckets of `minutes`, the last included, with its calendar."""
-    calendar = settings.config.calendar
-    _, interactive, _ = demand_matrix(settings.lake, settings.trace, first, last, minutes, settings.catalogue)
+    calendar, lake = settings.config.calendar, settings.lake
+    _, interactive, _ = demand_matrix(lake, settings.trace, first, last, minutes, settings.catalogue, measure)
     demand = interactive.reshape(-1, interactive.shape[-1])
     buckets = demand.shape[1] + horizon
     names = [(llm, region) for llm in settings.catalogue.llms for region in settings.catalogue.regions]

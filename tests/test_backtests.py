@@ -110,6 +110,23 @@ def test_a_forecast_worse_than_the_last_value_is_flagged_and_rings(ran: Settings
     assert rang["seasonal_naive"] > rang["weighted"]
 
 
+def test_output_tokens_and_requests_are_forecast_as_well(ran: Settings) -> None:
+    rows = ran.lake.read("traffic_forecasts", trace="small", day=DAY).to_pandas()
+    assert sorted(rows["measure"].unique()) == ["output_tokens", "requests"]
+    assert set(rows["method"]) == {"weighted"}
+    came = ran.lake.sql(
+        "select sum(output_tokens)::double as output_tokens, sum(requests)::double as requests from demand "
+        "where trace = 'small' and day = $day and tier <> 'niw'", day=DAY,
+    ).to_pylist()[0]  # fmt: skip
+    for measure, part in rows.groupby("measure"):
+        assert len(part) == 12 * 96
+        assert (part["actual_per_s"] * 900).sum() == pytest.approx(came[measure])
+        assert (
+            0.5 < part["per_s"].sum() / part["actual_per_s"].sum() < 1.5
+        )  # few requests: the middle lies below the mean
+        assert (part["p90_per_s"] >= part["p50_per_s"]).all()
+
+
 def test_a_change_of_demand_rings(ran: Settings) -> None:
     table = ran.lake.read("forecasts", trace="small", day=DAY).drop_columns(["trace", "day"])
     ask = {"trace": "changed", "day": DAY, "method": "weighted"}
