@@ -22,14 +22,17 @@ CHECKS: Mapping[str, Sequence[str]] = {
     "replays": ("replays_end_every_request_once", "replays_account_for_every_hour"),
     "scorecard": ("scorecard_conserves_requests",),
 }
+# Files of sql/alarms: they warn, in the UI and at the end of a night, and stop nothing.
+ALARMS: Mapping[str, Sequence[str]] = {"forecasts": ("forecasts_beat_last_value", "demand_behaves_as_before")}
 SHOWN_ROWS = 5
 
 
-def sql_check(asset: str, name: str) -> dg.AssetChecksDefinition:
-    """The asset check of one file of sql/checks."""
-    file = f"checks/{name}.sql"
+def sql_check(asset: str, name: str, folder: str = "checks") -> dg.AssetChecksDefinition:
+    """The asset check of one file of sql/checks, which stops what lies behind it, or of sql/alarms."""
+    file, is_blocking = f"{folder}/{name}.sql", folder == "checks"
+    severity = dg.AssetCheckSeverity.ERROR if is_blocking else dg.AssetCheckSeverity.WARN
 
-    @dg.asset_check(asset=asset, name=name, description=read_sql(file).sentence, blocking=True)
+    @dg.asset_check(asset=asset, name=name, description=read_sql(file).sentence, blocking=is_blocking)
     def check(context: dg.AssetCheckExecutionContext, settings: SettingsResource) -> dg.AssetCheckResult:
         with plainly():
             return judge(settings.load(), context)
@@ -37,10 +40,11 @@ def sql_check(asset: str, name: str) -> dg.AssetChecksDefinition:
     def judge(chosen: Settings, context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         day = date.fromisoformat(context.partition_key) if context.has_partition_key else None
         trace = chosen.trace if day else None  # asked for no day: the whole lake
-        broken = chosen.lake.sql(file, trace=trace, day=day)
+        broken = chosen.lake.sql(file, trace=trace, day=day, method=chosen.config.forecast.method)
         shown = dg.MetadataValue.md(markdown(broken.slice(0, SHOWN_ROWS)))
         return dg.AssetCheckResult(
             passed=broken.num_rows == 0,
+            severity=severity,
             metadata={"offending_rows": broken.num_rows, **({"first": shown} if broken.num_rows else {})},
         )
 
@@ -74,4 +78,5 @@ ASSET_CHECKS = [
     every_file_is_read,
     landed_traces_are_sound,
     *(sql_check(asset, name) for asset, names in CHECKS.items() for name in names),
+    *(sql_check(asset, name, "alarms") for asset, names in ALARMS.items() for name in names),
 ]

@@ -15,7 +15,7 @@ MINUTES_PER_DAY = 1440
 
 
 class DemandMatrix(NamedTuple):
-    """Input tokens/s per endpoint; nan, never 0, where nobody collected: a missing day, a silence."""
+    """Tokens (or requests) per second and endpoint; nan, never 0, where nobody collected."""
 
     bucket_start: NDArray[np.datetime64]  # (buckets,) UTC, first instant of each bucket
     interactive_tokens_per_s: NDArray[np.float64]  # (llms, regions, buckets)
@@ -35,7 +35,13 @@ def build_demand(lake: Lake, trace: str, day: date) -> pa.Table:
 
 
 def demand_matrix(
-    lake: Lake, trace: str, first_day: date, last_day: date, bucket_minutes: int, catalogue: Catalogue
+    lake: Lake,
+    trace: str,
+    first_day: date,
+    last_day: date,
+    bucket_minutes: int,
+    catalogue: Catalogue,
+    measure: str = "input_tokens",
 ) -> DemandMatrix:
     """Read the demand of whole days, both ends included, as regular series.
 
@@ -43,6 +49,8 @@ def demand_matrix(
     ----------
     bucket_minutes : int
         Length of a bucket; a day must be a whole number of them.
+    measure : str
+        input_tokens, output_tokens or requests.
 
     Returns
     -------
@@ -70,7 +78,7 @@ def demand_matrix(
         positions(rows, "region", catalogue.regions),
         (bucket_starts - start[0]) // bucket,
     )
-    for rate, column in zip(rates, ("interactive_input_tokens", "niw_input_tokens"), strict=True):
+    for rate, column in zip(rates, (f"interactive_{measure}", f"niw_{measure}"), strict=True):
         rate[where] = rows[column].to_numpy() / (60.0 * bucket_minutes)
     for silence in lake.sql("from silences where trace = $trace", trace=trace).to_pylist():
         first, end = (

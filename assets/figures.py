@@ -5,7 +5,7 @@ marts, draws all four and saves them under data/figures/TRACE/DAY.
 """
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -21,13 +21,15 @@ from models.forecast.losses import wape
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Draw = Callable[[Settings, date], "Figure"]
 TTFT_TICKS_S = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
 NINES = 3.5  # how far the latency axis goes: 99.97 %
 
 
-def draw_day(settings: Settings, day: date) -> dict[str, Path]:
-    """Draw the day's four figures and save them as PNG; name -> file."""
-    return {name: save(settings, day, name, partial(draw, settings, day)) for name, draw in DRAWINGS.items()}
+def draw_day(settings: Settings, day: date, drawings: Mapping[str, Draw] | None = None) -> dict[str, Path]:
+    """Draw the day's four figures, or those given, and save them as PNG; name -> file."""
+    chosen = drawings or DRAWINGS
+    return {name: save(settings, day, name, partial(draw, settings, day)) for name, draw in chosen.items()}
 
 
 def save(settings: Settings, day: date, name: str, draw: Callable[[], "Figure"]) -> Path:
@@ -178,7 +180,7 @@ def _cost_against_misses(settings: Settings, day: date) -> "Figure":
     return draw_cost_against_misses(_in_order(_mart(settings, day, "scoreboard"), settings))
 
 
-DRAWINGS: dict[str, Callable[[Settings, date], "Figure"]] = {
+DRAWINGS: dict[str, Draw] = {
     "demand_and_forecast": _demand_and_forecast,
     "instances_against_demand": _instances_against_demand,
     "ttft_cdf": _ttft_cdf,

@@ -3,70 +3,77 @@
 Each row carries its cutoff: the instant from which on the demand was unknown to it.
 """
 
+from collections.abc import Sequence
 from datetime import date
 
 import numpy as np
 import pyarrow as pa
 
 from assets.history import require_history
+from assets.schemas import SCHEMAS
 from assets.settings import HOURS, Progress, Settings
 from assets.walks import pieces_of, read_panel, walk_all
 from models.forecast.backtest import Clock, actuals
-from models.forecast.conformal import LEVELS
 from models.forecast.method import Floats
 from models.forecast.predict import Prediction, predictions, walked
 
-QUANTILES = tuple(f"p{round(100 * level)}_tokens_per_s" for level in LEVELS)
-_RATE = pa.float64()
-SCHEMA = pa.schema(
-    [
-        ("llm", pa.string()),
-        ("region", pa.string()),
-        ("method", pa.string()),
-        ("cutoff", pa.timestamp("us", "UTC")),
-        ("bucket_start", pa.timestamp("us", "UTC")),
-        ("bucket_minutes", pa.int32()),
-        ("input_tokens_per_s", _RATE),  # the mean that is expected
-        ("actual_input_tokens_per_s", _RATE),
-        *((name, _RATE) for name in QUANTILES),  # of the bucket
-        *(
-            (f"peak_{name}", _RATE) for name in QUANTILES
-        ),  # of the largest bucket of the hour, on each of its rows
-        ("fallback", pa.string()),  # what forecast instead and why, null where the method itself did
-        ("reason", pa.string()),  # whom an ensemble listened to, null for a single method
-    ]
-)
+OTHER_MEASURES = ("output_tokens", "requests")
 
 
 def forecast_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
-    """Forecast the interactive input tokens/s of each hour of `day` from what was known when it began."""
+    """Forecast each hour of `day` from what was known when it began.
+
+    The interactive input tokens by every configured method, into the table forecasts, which is returned; the
+    output tokens and requests by the one that plans read, into traffic_forecasts.
+    """
     config = settings.config.forecast
     require_history(settings, day)
-    per_hour = 60 // config.bucket_minutes
-    panel = read_panel(settings, settings.history(day)[0], day, per_hour)
-    per_day = HOURS * per_hour
-    clock = Clock(panel.demand.shape[1] - per_day, per_hour, per_hour, per_day)
-    pieces = pieces_of(walked(config.methods), len(panel.demand))
-    with progress.bar(f"forecast {day}", len(pieces)) as done:
-        walks = walk_all(panel, clock, pieces, done)
-    found = predictions(panel.demand, walks, clock, config.methods)
-    actual = actuals(panel.demand, clock)
-    table = pa.concat_tables(
-        rows(settings, day, clock, method, found[method], actual) for method in config.methods
-    )
+    table = predicted(settings, day, "input_tokens", config.methods, progress)
     settings.lake.write("forecasts", table, trace=settings.trace, day=day)
+    others = [
+        _as_traffic(predicted(settings, day, measure, (config.method,), progress), measure)
+        for measure in OTHER_MEASURES
+    ]
+    settings.lake.write("traffic_forecasts", pa.concat_tables(others), trace=settings.trace, day=day)
     return table
 
 
-def rows(
-    settings: Settings, first: date, clock: Clock, method: str, found: Prediction, actual: Floats
+def predicted(
+    settings: Settings, day: date, measure: str, methods: Sequence[str], progress: Progress
 ) -> pa.Table:
-    """Long rows of one method; `first` is the day of the first cutoff, `actual` has the shape of the mean."""
-    llms, regions = np.array(list(settings.catalogue.llms)), np.array(list(settings.catalogue.regions))
+    """The forecasts of one measure, in the columns of the table forecasts."""
     minutes = settings.config.forecast.bucket_minutes
+    per_hour, per_day = 60 // minutes, HOURS * 60 // minutes
+    panel = read_panel(settings, settings.history(day)[0], day, minutes, per_hour, measure)
+    clock = Clock(panel.demand.shape[1] - per_day, per_hour, per_hour, per_day)
+    pieces = pieces_of(walked(methods), len(panel.demand))
+    with progress.bar(f"forecast {measure.replace('_', ' ')} of {day}", len(pieces)) as done:
+        walks, _ = walk_all(panel, clock, pieces, done)
+    found, actual = predictions(panel.demand, walks, clock, methods), actuals(panel.demand, clock)
+    return pa.concat_tables(rows(settings, day, minutes, name, found[name], actual) for name in methods)
+
+
+def _as_traffic(table: pa.Table, measure: str) -> pa.Table:
+    """The same rows under the names of traffic_forecasts."""
+    names = [name.replace("input_tokens_", "").replace("tokens_", "") for name in table.column_names]
+    named = table.rename_columns(names)
+    return named.append_column("measure", pa.array([measure] * named.num_rows))
+
+
+def errors(settings: Settings, day: date) -> pa.Table:
+    """How good each method's forecasts of the day were, per llm (the mart forecast_errors)."""
+    query = "select * from forecast_errors where trace = $trace and day = $day order by llm, wape_share"
+    return settings.lake.sql(query, trace=settings.trace, day=day)
+
+
+def rows(
+    settings: Settings, first: date, minutes: int, method: str, found: Prediction, actual: Floats
+) -> pa.Table:
+    """Long rows of one method, a cutoff an hour from `first` on; `actual` has the shape of the mean."""
+    llms, regions = np.array(list(settings.catalogue.llms)), np.array(list(settings.catalogue.regions))
     series, at, ahead = (axis.ravel() for axis in np.indices(found.mean.shape))
     start, step = np.datetime64(first, "us"), np.timedelta64(minutes, "m")
-    cutoff = start + at * clock.every * step
+    cutoff = start + at * np.timedelta64(1, "h")
     columns = [
         llms[series // len(regions)],
         regions[series % len(regions)],
@@ -84,4 +91,4 @@ def rows(
         ),
     ]
     arrays = [pa.array(column, from_pandas=True) for column in columns]
-    return pa.Table.from_arrays(arrays, names=SCHEMA.names).cast(SCHEMA)
+    return pa.Table.from_arrays(arrays, names=SCHEMAS["forecasts"].names).cast(SCHEMAS["forecasts"])

@@ -13,11 +13,13 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
+from assets import backtests as trials
 from assets import demand as demands
 from assets import figures as drawings
 from assets import forecasts as predictions
 from assets import plan_page, plans, quality, replays, scorecards, traces
 from assets.landing import COLUMNS, land_all, texts, traces_of
+from assets.leaderboard import forecast_leaderboard
 from assets.partitions import DAYS, WITH_HISTORY
 from assets.settings import Progress, Settings, load_settings
 from assets.sql_files import read_sql
@@ -46,6 +48,7 @@ def described(name: str) -> dict[str, Any]:
         "requests": ("traces", {"numpy", "parquet"}),
         "demand": ("demand", {"duckdb", "parquet"}),
         "forecasts": ("forecast", {"python", "parquet"}),
+        "backtests": ("forecast", {"python", "parquet"}),
         "plans": ("plan", {"python", "parquet"}),
         "replays": ("replay", {"python", "parquet"}),
         "scorecard": ("score", {"duckdb", "parquet"}),
@@ -100,8 +103,30 @@ def forecasts(
 ) -> dg.MaterializeResult:
     """Interactive input tokens/s of the next hour, made every hour from what was known when it began."""
     with plainly():
-        table = predictions.forecast_day(settings.load(), day_of(context), progress)
-    return dg.MaterializeResult(metadata=told(table))
+        chosen, day = settings.load(), day_of(context)
+        table = predictions.forecast_day(chosen, day, progress)
+        errors = predictions.errors(chosen, day)
+    return dg.MaterializeResult(metadata={**told(table), "errors": dg.MetadataValue.md(markdown(errors))})
+
+
+@dg.asset(
+    partitions_def=DAYS,
+    deps=[dg.AssetDep("demand", partition_mapping=WITH_HISTORY)],
+    **described("backtests"),
+)
+def backtests(
+    context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
+) -> dg.MaterializeResult:
+    """Every forecast method on a past day, ten minutes to two hours ahead; never a part of the night."""
+    with plainly():
+        chosen, day = settings.load(), day_of(context)
+        table = trials.backtest_days(chosen, day, day, progress)
+        board = trials.leaderboard(chosen)
+        figure = drawings.draw_day(chosen, day, {"forecast_leaderboard": forecast_leaderboard})
+        chosen.lake.publish()
+    said: dict[str, Any] = {name: picture(path) for name, path in figure.items()}
+    said["leaderboard"] = dg.MetadataValue.md(markdown(board))
+    return dg.MaterializeResult(metadata={**told(table), **said})
 
 
 @dg.asset(partitions_def=DAYS, deps=[forecasts], **described("plans"))
@@ -156,7 +181,7 @@ def figures(context: dg.AssetExecutionContext, settings: SettingsResource) -> dg
     return dg.MaterializeResult(metadata={name: picture(path) for name, path in paths.items()})
 
 
-ASSETS = [landing, requests, demand, forecasts, plans_, replays_, scorecard, figures]
+ASSETS = [landing, requests, demand, forecasts, backtests, plans_, replays_, scorecard, figures]
 
 
 # --- what a run says -----------------------------------------------------------------------------------

@@ -13,6 +13,9 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "quality": ("trace",),
     "demand": ("trace", "day"),
     "forecasts": ("trace", "day"),
+    "traffic_forecasts": ("trace", "day"),
+    "backtests": ("trace", "day"),
+    "backtest_intervals": ("trace",),
     "plans": ("trace", "day"),
     "plan_windows": ("trace", "day"),
     "plan_bounds": ("trace", "day"),
@@ -23,6 +26,7 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
 }
 TIMESTAMP = pa.timestamp("us", "UTC")
 _TEXT, _COUNT = pa.string(), pa.int64()
+_RATE = pa.float64()
 _KEYS = {"region": _TEXT, "llm": _TEXT, "tier": _TEXT, "app": _TEXT}
 _OPTIONAL = {  # null where the source does not say
     "session_id": _TEXT,
@@ -34,6 +38,15 @@ _OPTIONAL = {  # null where the source does not say
     "source_e2e_s": pa.float64(),
     "tier_source": _TEXT,  # given, mapping, dealt, or the rule of sql/staging/tiers.sql
     "tier_confidence": pa.float64(),  # 1 = given by the source or the mapping, 0 = dealt out
+}
+_FORECAST_KEYS = {
+    **dict.fromkeys(("llm", "region", "method"), _TEXT),
+    **dict.fromkeys(("cutoff", "bucket_start"), TIMESTAMP),
+    "bucket_minutes": pa.int32(),
+}
+_FORECAST_MAKERS = {
+    "fallback": _TEXT,  # what forecast instead and why, null where the method itself did
+    "reason": _TEXT,  # whom an ensemble listened to, null for a single method
 }
 REQUEST_SCHEMA = pa.schema(
     {
@@ -83,6 +96,26 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             **_KEYS,
             "bucket_start": TIMESTAMP,
             **dict.fromkeys(("requests", "input_tokens", "output_tokens"), _COUNT),
+        }
+    ),
+    "forecasts": pa.schema(
+        {
+            **_FORECAST_KEYS,
+            "input_tokens_per_s": _RATE,  # the middle of what is expected
+            "actual_input_tokens_per_s": _RATE,
+            **{f"p{level}_tokens_per_s": _RATE for level in (50, 90, 95)},
+            # of the largest bucket of the hour, on each of its rows
+            **{f"peak_p{level}_tokens_per_s": _RATE for level in (50, 90, 95)},
+            **_FORECAST_MAKERS,
+        }
+    ),
+    "traffic_forecasts": pa.schema(
+        {
+            "measure": _TEXT,  # output_tokens or requests, per second
+            **_FORECAST_KEYS,
+            **dict.fromkeys(("per_s", "actual_per_s"), _RATE),
+            **{f"{of}p{level}_per_s": _RATE for of in ("", "peak_") for level in (50, 90, 95)},
+            **_FORECAST_MAKERS,
         }
     ),
 }

@@ -1,6 +1,7 @@
 """Walks over the series of a trace, read with their calendar; the slow methods in two processes."""
 
 import signal
+import time
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from datetime import date
@@ -24,7 +25,7 @@ SERIES_AT_ONCE = 2  # of a slow method: pieces small enough for both processes t
 class Panel(NamedTuple):
     """The series of a trace, llm by llm and region by region, from the first day of a history."""
 
-    demand: Floats  # interactive input tokens/s, shape (series, buckets)
+    demand: Floats  # interactive input tokens/s, or another measure, shape (series, buckets)
     phase: Ints  # (series, buckets + horizon)
     factor: Floats  # (series, buckets + horizon)
 
@@ -37,10 +38,12 @@ class Piece(NamedTuple):
     end_series: int
 
 
-def read_panel(settings: Settings, first: date, last: date, horizon: int) -> Panel:
-    """The interactive demand of whole days, both ends included, and what the calendar says of them."""
-    minutes, calendar = settings.config.forecast.bucket_minutes, settings.config.calendar
-    _, interactive, _ = demand_matrix(settings.lake, settings.trace, first, last, minutes, settings.catalogue)
+def read_panel(
+    settings: Settings, first: date, last: date, minutes: int, horizon: int, measure: str = "input_tokens"
+) -> Panel:
+    """The interactive demand of whole days in buckets of `minutes`, the last included, with its calendar."""
+    calendar, lake = settings.config.calendar, settings.lake
+    _, interactive, _ = demand_matrix(lake, settings.trace, first, last, minutes, settings.catalogue, measure)
     demand = interactive.reshape(-1, interactive.shape[-1])
     buckets = demand.shape[1] + horizon
     names = [(llm, region) for llm in settings.catalogue.llms for region in settings.catalogue.regions]
@@ -56,9 +59,11 @@ def pieces_of(methods: Iterable[str], series: int) -> list[Piece]:
     return [Piece(m, at, at + width[m]) for m in width for at in range(0, series, width[m])]
 
 
-def walk_all(panel: Panel, clock: Clock, pieces: Iterable[Piece], done: Step) -> dict[str, Walk]:
-    """Walk all pieces and join those of a method; `clock` is the one that predictions are asked for."""
-    walks: dict[Piece, Walk] = {}
+def walk_all(
+    panel: Panel, clock: Clock, pieces: Iterable[Piece], done: Step
+) -> tuple[dict[str, Walk], dict[str, float]]:
+    """Walk all pieces: each method's walk and CPU seconds; `clock` has the cutoffs to be predicted."""
+    walks: dict[Piece, tuple[Walk, float]] = {}
     with ProcessPoolExecutor(PROCESSES, get_context("spawn"), _leave_interrupts) as workers:
         waiting = {workers.submit(walk_piece, panel, clock, p): p for p in pieces if p.method in SLOW}
         try:
@@ -72,17 +77,21 @@ def walk_all(panel: Panel, clock: Clock, pieces: Iterable[Piece], done: Step) ->
         except BaseException:  # Ctrl-C: what has not begun never will
             workers.shutdown(wait=False, cancel_futures=True)
             raise
-    by_method: dict[str, list[Walk]] = {}
+    parts: dict[str, list[Walk]] = {}
+    cpu_s: dict[str, float] = {}
     for piece in sorted(walks, key=lambda piece: piece.first_series):
-        by_method.setdefault(piece.method, []).append(walks[piece])
-    return {method: joined(parts) for method, parts in by_method.items()}
+        part, spent_s = walks[piece]
+        parts.setdefault(piece.method, []).append(part)
+        cpu_s[piece.method] = cpu_s.get(piece.method, 0.0) + spent_s
+    return {method: joined(some) for method, some in parts.items()}, cpu_s
 
 
-def walk_piece(panel: Panel, clock: Clock, piece: Piece) -> Walk:
-    """Walk one method over some series."""
-    some = slice(piece.first_series, piece.end_series)
+def walk_piece(panel: Panel, clock: Clock, piece: Piece) -> tuple[Walk, float]:
+    """Walk one method over some series; the walk and its CPU seconds."""
+    some, begun_s = slice(piece.first_series, piece.end_series), time.process_time()
     clock = warm(clock, piece.method)
-    return walk(panel.demand[some], piece.method, clock, panel.phase[some], panel.factor[some])
+    found = walk(panel.demand[some], piece.method, clock, panel.phase[some], panel.factor[some])
+    return found, time.process_time() - begun_s
 
 
 def _leave_interrupts() -> None:

@@ -161,7 +161,10 @@ class Lake:
             filled = {table for table in PARTITIONS if next((self.root / table).rglob("*.parquet"), None)}
             known = filled | set(SCHEMAS)
             for table in sorted(known):
-                rows = _scan(table, self.path(table, "*")) if table in filled else _no_rows(table)
+                parts = [_no_rows(table)] if table in SCHEMAS else []
+                if table in filled:
+                    parts.append(f"select * from {_scan(table, self.path(table, '*'))}")
+                rows = " union all by name ".join(parts)  # a column that older files lack is null in them
                 con.execute(f"create view {table} as {rows}")
             waiting = {p: read_sql(p) for p in sorted((*SQL.glob("macros/*.sql"), *SQL.glob("marts/*.sql")))}
             # A mart named like a table of the lake is the recipe of that table, the others are views.
@@ -215,9 +218,8 @@ class Lake:
 def _scan(table: str, pattern: Path) -> str:
     """Every row of the files; a column that an older file does not have yet is null."""
     types = ", ".join(f"'{key}': {'date' if key == 'day' else 'varchar'}" for key in PARTITIONS[table])
-    files = f"'{_quoted(pattern)}', union_by_name = true, hive_partitioning = true, hive_types = {{{types}}}"
-    rows = f"select * from read_parquet({files})"
-    return f"{_no_rows(table)} union all by name {rows}" if table in OPTIONAL else rows
+    options = f"hive_partitioning = true, hive_types = {{{types}}}, union_by_name = true"
+    return f"read_parquet('{_quoted(pattern)}', {options})"
 
 
 def _no_rows(table: str) -> str:

@@ -19,6 +19,7 @@ from pipelines.terminal import (
     show_explanation,
     show_findings,
     show_landed,
+    show_leaderboard,
     show_refused,
     show_scoreboard,
     show_short,
@@ -83,7 +84,7 @@ def nightly(date_: Day = None, config: Config = "office", quiet: Quiet = False) 
             OUT.print("pages    fleetcast ui   (lineage, plots, checks)")
         show_short(night.short)
         show_refused(night.refused)
-        show_checks(night.checks, night.broken)
+        show_checks(night.checks, night.broken, night.alarms)
     raise typer.Exit(1 if night.broken else 0)
 
 
@@ -129,6 +130,30 @@ def replay(
         resource = SettingsResource(config=config_of(config))
         board, trace, day = replay_policy(resource, day_of(date_), policy, progress_of(quiet))
         show_scoreboard(board, trace, day)
+
+
+@app.command()
+def backtest(
+    days: Annotated[int, typer.Option(help="How many days, up to --date.", min=1)] = 3,
+    date_: Day = None,
+    config: Config = "office",
+    quiet: Quiet = False,
+) -> None:
+    """Forecast past days by every method and print the leaderboard; a minute or two a day.
+
+    fleetcast backtest --days 7
+
+    fleetcast sql sql/queries/forecast_leaderboard.sql
+    """
+    with spoken():
+        from assets.lineage import SettingsResource
+        from pipelines.night import backtest_days
+
+        resource = SettingsResource(config=config_of(config))
+        board, figures = backtest_days(resource, day_of(date_), days, progress_of(quiet))
+        show_leaderboard(board)
+        OUT.print(f"figure   {near(figures)}/forecast_leaderboard.png")
+        OUT.print('tables   fleetcast sql "from forecast_leaderboard", "from forecast_losses"')
 
 
 @app.command()

@@ -21,9 +21,16 @@ HISTORY = dg.define_asset_job(
 )
 NIGHTLY = dg.define_asset_job(
     "nightly",
-    selection=dg.AssetSelection.assets("requests").downstream(),
+    selection=dg.AssetSelection.assets("requests").downstream() - dg.AssetSelection.assets("backtests"),
     partitions_def=DAYS,
     executor_def=IN_ONE_PROCESS,
     description="A day from its requests to the scoreboard and the figures.",
 )
-JOBS = [LAND, HISTORY, NIGHTLY]
+BACKTEST = dg.define_asset_job(
+    "backtest",
+    selection=dg.AssetSelection.assets("backtests"),
+    partitions_def=DAYS,
+    executor_def=IN_ONE_PROCESS,
+    description="Every forecast method on a past day: minutes of fits, so never at night.",
+)
+JOBS = [LAND, HISTORY, NIGHTLY, BACKTEST]

@@ -1,7 +1,7 @@
 """The order of a night's work: land what was dropped, make the history that is missing, then run the day."""
 
 from collections.abc import Mapping, Sequence
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -9,8 +9,10 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets import history, replays, scorecards
+from assets import backtests, history, replays, scorecards
+from assets.figures import draw_day
 from assets.ingest import landed_files
+from assets.leaderboard import forecast_leaderboard
 from assets.lineage import SettingsResource
 from assets.partitions import require_in_calendar
 from assets.settings import Progress
@@ -29,6 +31,7 @@ class Night(NamedTuple):
     warehouse: Path
     checks: int
     broken: Sequence[str]
+    alarms: Sequence[str]  # checks that warned
     refused: Sequence[str]  # why files in data/landing were not taken
     short: Sequence[
         Mapping[str, Any]
@@ -54,7 +57,7 @@ def run_night(resource: SettingsResource, day: date | None, progress: Progress) 
     history.require_history(settings, day)
     embedded_home()
     landed = land(resource, progress) if landed_files() else Landed([], [], [], 0, [])
-    checks, broken = landed.checks, list(landed.broken)
+    checks, broken, alarms = landed.checks, list(landed.broken), list[str]()
     history.forget_changed(settings)
     missing = history.missing_days(settings, day)
     with progress.bar(f"history of {day}", len(missing)) as done:
@@ -64,13 +67,14 @@ def run_night(resource: SettingsResource, day: date | None, progress: Progress) 
             done(count)
     if set(broken) <= {UNREAD}:  # a bad file must not keep the night from its work
         ran = run_job("nightly", resource, day, progress)
+        alarms = ran.alarms
         checks, broken = checks + ran.checks, broken + ran.broken
     board = scorecards.scoreboard(settings, day) if set(broken) <= {UNREAD} else None
     warehouse = settings.lake.root / "warehouse.duckdb"
     short = [row for row in settings.lake.sql("queries/short_plans.sql").to_pylist()
              if (row["trace"], row["day"]) == (trace, day)]  # fmt: skip
     figures = settings.figures(day)
-    return Night(trace, day, board, figures, warehouse, checks, broken, landed.refused, short)
+    return Night(trace, day, board, figures, warehouse, checks, broken, alarms, landed.refused, short)
 
 
 def land(resource: SettingsResource, progress: Progress) -> Landed:
@@ -84,6 +88,30 @@ def land(resource: SettingsResource, progress: Progress) -> Landed:
     )
     refused = cast(Sequence[str], cast(dg.JsonMetadataValue, told["refused"]).value)
     return Landed(files, findings, refused, ran.checks, ran.broken)
+
+
+def backtest_days(
+    resource: SettingsResource, last: date | None, days: int, progress: Progress
+) -> tuple[pa.Table, Path]:
+    """Backtest the days up to `last`, their history first; the leaderboard, and the folder of its figure."""
+    settings = resource.load()
+    last = last or settings.config.trace.replay_day
+    first = last - timedelta(days=days - 1)
+    require_in_calendar(last)
+    history.require_own_name(settings)
+    history.require_history(settings, first)
+    embedded_home()
+    history.forget_changed(settings)
+    after = last + timedelta(days=1)
+    missing = sorted({*history.missing_days(settings, first), *history.missing_days(settings, after)})
+    with progress.bar(f"history of {last}", len(missing)) as done:
+        for count, past in enumerate(missing, start=1):
+            run_job("history", resource, past, Progress())
+            done(count)
+    backtests.backtest_days(settings, first, last, progress)
+    draw_day(settings, last, {"forecast_leaderboard": forecast_leaderboard})
+    settings.lake.publish()
+    return backtests.leaderboard(settings), settings.figures(last)
 
 
 def replay_policy(

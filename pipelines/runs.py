@@ -30,6 +30,7 @@ class Ran(NamedTuple):
     result: dg.ExecuteInProcessResult
     checks: int
     broken: list[str]
+    alarms: list[str]  # checks that only warn
 
 
 def embedded_home() -> None:
@@ -50,15 +51,13 @@ def run_job(name: str, settings: SettingsResource, day: date | None, progress: P
             raise_on_error=False,
         )
     checks = result.get_asset_check_evaluations()
-    broken = [
-        f"{check.asset_key.to_user_string()}: {check.check_name}"
-        for check in checks
-        if not check.passed and check.severity is dg.AssetCheckSeverity.ERROR
-    ]
+    failed = [(f"{c.asset_key.to_user_string()}: {c.check_name}", c.severity) for c in checks if not c.passed]
+    broken = [name for name, severity in failed if severity is dg.AssetCheckSeverity.ERROR]
+    alarms = [name for name, severity in failed if severity is dg.AssetCheckSeverity.WARN]
     why = "" if result.success or broken else _why(result)
     if why:
         raise RunFailed(why)
-    return Ran(result, len(checks), broken)
+    return Ran(result, len(checks), broken, alarms)
 
 
 @contextmanager

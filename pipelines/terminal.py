@@ -100,6 +100,30 @@ def show_whatifs(cases: "pd.DataFrame", trace: str, day: date) -> None:
     OUT.print(table)
 
 
+def show_leaderboard(board: pa.Table) -> None:
+    """The methods side by side an hour ahead, the best first."""
+    title = "an hour ahead, over all days backtested   (shares in %)"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
+    table.add_column("\n\nmethod", no_wrap=True)
+    heads = ("\n\nWAPE", "\n\nsMAPE", "\n\nMASE", "\npinball\nloss", "at or\nbelow\nP90",
+             "hour's\npeak\nunder", "peak\nabove\nits P90", "saved by the\nplanned one\n(95 % interval)",
+             "CPU ms\nper\nforecast")  # fmt: skip
+    for head in heads:
+        table.add_column(head, justify="right", no_wrap=True)
+    shares = ("pinball_share", "below_p90_share", "under_share", "above_peak_p90_share")
+    for row in (row for row in board.to_pylist() if row["horizon_minutes"] == 60):
+        saved, low, high = (_percent(row[f"saved{name}_share"], ".1f") for name in ("", "_low", "_high"))
+        table.add_row(
+            row["method"],
+            *(_percent(row[name], ".1f") for name in ("wape_share", "smape_share")),
+            _figure(row["mase"], ".2f"),
+            *(_percent(row[name], ".1f") for name in shares),
+            f"{saved} ({low} to {high})" if row["saved_share"] is not None else "",
+            _figure(row["cpu_ms"], ",.1f"),
+        )
+    OUT.print(table)
+
+
 def show_explanation(told: pa.Table) -> None:
     """One request under each policy: what the time to its first token was made of."""
     rows = told.to_pylist()
@@ -167,11 +191,13 @@ def show_refused(reasons: Sequence[str]) -> None:
         ERR.print(f"Not landed: {reason}", style="yellow", markup=False, soft_wrap=True)
 
 
-def show_checks(checks: int, broken: Sequence[str]) -> None:
-    """How many checks hold, and which do not."""
+def show_checks(checks: int, broken: Sequence[str], alarms: Sequence[str] = ()) -> None:
+    """How many checks hold, which do not, and which only warn."""
+    for alarm in alarms:
+        OUT.print(f"alarm    {alarm}   (rows and meaning: its page in the UI)", style="yellow")
     for check in broken:
         OUT.print(f"check failed  {check}", style="red")
-    OUT.print(f"checks   {checks - len(broken)} of {checks} hold")
+    OUT.print(f"checks   {checks - len(broken) - len(alarms)} of {checks} hold")
 
 
 def show_table(table: pa.Table) -> None:

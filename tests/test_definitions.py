@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 from small import small_config
 
-from assets.checks import CHECKS
+from assets.checks import ALARMS, CHECKS
 from assets.lineage import SettingsResource
 from assets.replays import drive
 from assets.settings import Progress
@@ -27,6 +27,7 @@ def test_the_assets_and_what_they_are_made_from():
         "requests": ("traces", ["landing"]),
         "demand": ("demand", ["requests"]),
         "forecasts": ("forecast", ["demand"]),
+        "backtests": ("forecast", ["demand"]),
         "plans": ("plan", ["forecasts"]),
         "replays": ("replay", ["plans", "requests"]),
         "scorecard": ("score", ["replays"]),
@@ -43,10 +44,11 @@ def test_jobs_schedules_and_sensors():
         name: sorted(
             key.to_user_string() for key in defs.resolve_job_def(name).asset_layer.executable_asset_keys
         )
-        for name in ("land", "history", "nightly")
+        for name in ("land", "history", "nightly", "backtest")
     }
     chain = ["demand", "figures", "forecasts", "plans", "replays", "requests", "scorecard"]
-    assert jobs == {"land": ["landing"], "history": ["demand", "requests"], "nightly": chain}
+    assert jobs == {"land": ["landing"], "history": ["demand", "requests"], "nightly": chain,
+                    "backtest": ["backtests"]}  # fmt: skip
     schedules = {s.name: s.cron_schedule for s in defs.schedules or []}
     assert schedules == {"nightly_schedule": "0 2 * * *"}
     assert [s.name for s in defs.sensors or []] == ["landing_sensor"]
@@ -56,7 +58,14 @@ def test_every_sql_check_guards_an_asset_and_stops_what_lies_behind_it():
     guarded = [name for names in CHECKS.values() for name in names]
     assert sorted(guarded) == sorted(path.stem for path in (SQL / "checks").glob("*.sql"))
     specs = [spec for check in defs.asset_checks or [] for spec in check.check_specs]
-    assert {spec.name for spec in specs} == {*guarded, "every_file_is_read", "landed_traces_are_sound"}
+    alarms = [name for names in ALARMS.values() for name in names]
+    assert sorted(alarms) == sorted(path.stem for path in (SQL / "alarms").glob("*.sql"))
+    assert {spec.name for spec in specs} == {
+        *guarded,
+        *alarms,
+        "every_file_is_read",
+        "landed_traces_are_sound",
+    }
     assert all(spec.description for spec in specs)
     assert {spec.name for spec in specs if spec.blocking} == set(guarded)
 
@@ -99,9 +108,9 @@ def test_a_small_day_runs_through_and_every_check_holds(ran):
     assert result.success
     checks = result.get_asset_check_evaluations()
     assert {check.check_name for check in checks} == {
-        n for a, ns in CHECKS.items() if a != "landing" for n in ns
+        n for names in (CHECKS, ALARMS) for a, ns in names.items() if a != "landing" for n in ns
     }
-    assert all(check.passed for check in checks)
+    assert all(check.passed for check in checks if check.severity is dg.AssetCheckSeverity.ERROR)
     settings = resource.load()
     board = settings.lake.sql("select * from scoreboard").to_pandas()
     assert sorted(board["policy"]) == sorted(settings.config.replay.policies)

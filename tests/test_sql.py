@@ -15,7 +15,7 @@ from models.catalogue import load_catalogue, load_config
 from models.traffic import Names
 
 FILES = sorted(str(path.relative_to(SQL)) for path in SQL.rglob("*.sql"))
-GRAINLESS = {"macros/slo.sql"} | {  # macros and updates
+GRAINLESS = {"macros/slo.sql", "macros/forecast_losses.sql"} | {  # macros and updates
     f"staging/{name}.sql" for name in ("mapping", "chances", "tiers", "patterns", "duplicates")
 }
 

@@ -17,7 +17,7 @@ create or replace macro demand_by(minutes) as table
     from demand
     group by trace, day, region, llm, tier, app, time_bucket(to_minutes(minutes), bucket_start);
 
--- Input tokens per endpoint (llm and region): interactive ones are forecast, niw ones fill what is left.
+-- Demand per endpoint (llm and region): interactive input tokens are planned for, niw ones fill what is left.
 create or replace macro demand_series(minutes) as table
     select
         trace,
@@ -26,6 +26,10 @@ create or replace macro demand_series(minutes) as table
         region,
         bucket_start,
         coalesce(sum(input_tokens) filter (where tier <> 'niw'), 0)::bigint as interactive_input_tokens,
-        coalesce(sum(input_tokens) filter (where tier = 'niw'), 0)::bigint  as niw_input_tokens
+        coalesce(sum(input_tokens) filter (where tier = 'niw'), 0)::bigint as niw_input_tokens,
+        coalesce(sum(output_tokens) filter (where tier <> 'niw'), 0)::bigint as interactive_output_tokens,
+        coalesce(sum(output_tokens) filter (where tier = 'niw'), 0)::bigint as niw_output_tokens,
+        coalesce(sum(requests) filter (where tier <> 'niw'), 0)::bigint as interactive_requests,
+        coalesce(sum(requests) filter (where tier = 'niw'), 0)::bigint as niw_requests
     from demand_by(minutes)
     group by trace, day, llm, region, bucket_start;

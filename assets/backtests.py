@@ -1,0 +1,89 @@
+"""Backtests: every method on past days, ten minutes to two hours ahead, from what was known at each cutoff.
+
+One walk over all the days asked for, written day by day; the marts forecast_losses and forecast_leaderboard
+judge them. Not a part of the nightly run: fitting every method takes minutes.
+"""
+
+from datetime import date, timedelta
+
+import numpy as np
+import pyarrow as pa
+
+from assets.forecasts import rows
+from assets.history import require_history
+from assets.settings import HOURS, Progress, Settings
+from assets.walks import pieces_of, read_panel, walk_all
+from models.forecast import ENSEMBLES, METHODS
+from models.forecast.backtest import Clock, actuals
+from models.forecast.losses import paired_bootstrap
+from models.forecast.method import Floats
+from models.forecast.predict import predictions, walked
+
+BUCKET_MINUTES = 10
+HORIZON_MINUTES = 120  # judged at 10 (weights in the region), 60 (the hourly plan), 120 (weights elsewhere)
+JUDGED = (*METHODS, *ENSEMBLES)
+INTERVALS = pa.schema(
+    [
+        ("method", pa.string()),
+        ("against", pa.string()),
+        ("horizon_minutes", pa.int32()),
+        ("cutoffs", pa.int64()),
+        ("saved_share", pa.float64()),  # how much lower the method's WAPE is than that of `against`
+        ("low_share", pa.float64()),  # its 95 % interval
+        ("high_share", pa.float64()),
+    ]
+)
+
+
+def backtest_days(settings: Settings, first: date, last: date, progress: Progress) -> pa.Table:
+    """Forecast every hour of these days by every method; write the forecasts and by what they differ."""
+    require_history(settings, first)
+    per_hour, per_day = 60 // BUCKET_MINUTES, HOURS * 60 // BUCKET_MINUTES
+    days, horizon = (last - first).days + 1, HORIZON_MINUTES // BUCKET_MINUTES
+    panel = read_panel(settings, settings.history(first)[0], last, BUCKET_MINUTES, horizon)
+    clock = Clock(panel.demand.shape[1] - days * per_day, per_hour, horizon, per_day)
+    pieces = pieces_of(walked(JUDGED), len(panel.demand))
+    with progress.bar(f"backtest {first} to {last}", len(pieces)) as done:
+        walks, cpu_s = walk_all(panel, clock, pieces, done)
+    found, actual = predictions(panel.demand, walks, clock, JUDGED), actuals(panel.demand, clock)
+    step = np.nanmean(np.abs(np.diff(panel.demand[:, : clock.first_cutoff])), axis=1)
+    tables = []
+    for method in JUDGED:
+        table = rows(settings, first, BUCKET_MINUTES, method, found[method], actual)
+        spent_s = sum(cpu_s[single] for single in walked([method])) / found[method].fallbacks.size
+        extra = {
+            "cpu_s": np.full(table.num_rows, spent_s),
+            "naive_step_tokens_per_s": np.repeat(step, table.num_rows // len(step)),
+        }
+        tables.append(pa.table({**dict(zip(table.column_names, table.columns, strict=True)), **extra}))
+    table = pa.concat_tables(tables)
+    number = (table["cutoff"].to_numpy().astype("datetime64[D]") - np.datetime64(first)).astype(np.int64)
+    for n in range(days):
+        part = table.filter(pa.array(number == n))
+        settings.lake.write("backtests", part, trace=settings.trace, day=first + timedelta(days=n))
+    settings.lake.write("backtest_intervals", intervals(settings), trace=settings.trace)
+    return table
+
+
+def intervals(settings: Settings) -> pa.Table:
+    """How much the planned method saves against every other one, over all days backtested."""
+    sums = settings.lake.sql("staging/errors_by_cutoff.sql", trace=settings.trace).to_pandas()
+    own = settings.config.forecast.method
+    found = []
+    for minutes, group in sums.groupby("horizon_minutes"):
+        errors: dict[str, Floats] = {
+            str(method): part.sort_values("cutoff")["error"].to_numpy()
+            for method, part in group.groupby("method")
+        }
+        for other in errors:
+            if other != own and errors[other].size == errors[own].size:
+                difference = paired_bootstrap(errors[own], errors[other], HOURS)
+                found.append((own, other, minutes, errors[own].size, *difference))
+    columns = list(zip(*found, strict=True)) or [()] * len(INTERVALS)
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, INTERVALS, strict=True)], schema=INTERVALS)
+
+
+def leaderboard(settings: Settings) -> pa.Table:
+    """The mart forecast_leaderboard of the config's trace, the best first."""
+    query = "select * from forecast_leaderboard where trace = $trace order by horizon_minutes, wape_share"
+    return settings.lake.sql(query, trace=settings.trace)

@@ -1,0 +1,41 @@
+-- forecast_leaderboard: the methods side by side over all endpoints, per horizon.
+-- grain: trace, method, horizon_minutes
+-- reads: forecast_losses, backtest_intervals
+-- units: *_share 0 to 1, cpu_ms milliseconds of CPU per forecast of one series
+-- wape_share = absolute error in what came, over all endpoints
+-- pinball_share = pinball loss of P50, P90 and P95 in their mean, in what came
+-- others as in forecast_losses, in the mean of the endpoints
+-- saved_share = how much lower the WAPE of the planned method is than this one's; null for itself
+-- saved_low_share, saved_high_share = its 95 % interval by a paired bootstrap of days
+with combined as (
+    select
+        trace, method, horizon_minutes,
+        wape_share(sum(error), sum(came)) as wape_share,
+        avg(smape_share) as smape_share,
+        avg(mase) as mase,
+        sum(pinball_p50 + pinball_p90 + pinball_p95) / 3 / nullif(sum(came), 0) as pinball_share,
+        avg(below_p50_share) as below_p50_share,
+        avg(below_p90_share) as below_p90_share,
+        avg(below_p95_share) as below_p95_share,
+        avg(under_share) as under_share,
+        avg(above_peak_p90_share) as above_peak_p90_share,
+        avg(fallback_share) as fallback_share,
+        1000 * avg(cpu_s) as cpu_ms
+    from forecast_losses
+    group by trace, method, horizon_minutes
+),
+
+joined as (
+    select
+        combined.*,
+        saved_share,
+        low_share as saved_low_share,
+        high_share as saved_high_share
+    from combined
+    left join backtest_intervals
+        on combined.trace = backtest_intervals.trace
+        and combined.method = backtest_intervals.against
+        and combined.horizon_minutes = backtest_intervals.horizon_minutes
+)
+
+select * from joined

@@ -1,0 +1,70 @@
+-- forecast_losses: how wrong each method was on the days backtested, per endpoint and horizon.
+-- grain: trace, method, llm, region, horizon_minutes
+-- reads: backtests
+-- units: *_share 0 to 1; error, came, pinball_* input tokens/s summed over buckets; cpu_s seconds per forecast
+-- horizon_minutes = all buckets that end so soon after the cutoff count
+-- smape_share = mean over the buckets, 0 to 2
+-- mase = mean absolute error in the mean step from one bucket of the history to the next (Hyndman and Koehler, 2006)
+-- below_p50_share = buckets that came out at or below the P50; likewise p90, p95
+-- under_share = hours whose largest bucket lay above the largest of the mean forecast
+-- above_peak_p90_share = hours whose largest bucket lay above the P90 of it
+-- fallback_share = forecasts that another method had to make
+-- cpu_s = CPU seconds of one forecast of one series, its share of the fits included
+with horizons as (
+    select unnest([10, 60, 120]) as horizon_minutes
+),
+
+judged as (
+    select *
+    from backtests
+    inner join horizons
+        on bucket_start + to_minutes(bucket_minutes) <= cutoff + to_minutes(horizon_minutes)
+    where actual_input_tokens_per_s is not null
+),
+
+hours as (
+    select
+        trace, method, llm, region, cutoff,
+        max(actual_input_tokens_per_s) > max(input_tokens_per_s) as is_under,
+        max(actual_input_tokens_per_s) > any_value(peak_p90_tokens_per_s) as is_above_peak_p90
+    from judged
+    where horizon_minutes = 60
+    group by trace, method, llm, region, cutoff
+),
+
+peaks as (
+    select
+        trace, method, llm, region,
+        count_if(is_under) / count(*) as under_share,
+        count_if(is_above_peak_p90) / count(*) as above_peak_p90_share
+    from hours
+    group by trace, method, llm, region
+),
+
+summed as (
+    select
+        trace, method, llm, region, horizon_minutes,
+        count(*) as buckets,
+        sum(abs(input_tokens_per_s - actual_input_tokens_per_s)) as error,
+        sum(actual_input_tokens_per_s) as came,
+        avg(smape_term(actual_input_tokens_per_s, input_tokens_per_s)) as smape_share,
+        avg(abs(input_tokens_per_s - actual_input_tokens_per_s) / nullif(naive_step_tokens_per_s, 0)) as mase,
+        sum(pinball_loss(actual_input_tokens_per_s, p50_tokens_per_s, 0.50)) as pinball_p50,
+        sum(pinball_loss(actual_input_tokens_per_s, p90_tokens_per_s, 0.90)) as pinball_p90,
+        sum(pinball_loss(actual_input_tokens_per_s, p95_tokens_per_s, 0.95)) as pinball_p95,
+        count_if(actual_input_tokens_per_s <= p50_tokens_per_s) / count(*) as below_p50_share,
+        count_if(actual_input_tokens_per_s <= p90_tokens_per_s) / count(*) as below_p90_share,
+        count_if(actual_input_tokens_per_s <= p95_tokens_per_s) / count(*) as below_p95_share,
+        count_if(fallback is not null) / count(*) as fallback_share,
+        avg(cpu_s) as cpu_s
+    from judged
+    group by trace, method, llm, region, horizon_minutes
+),
+
+joined as (
+    select *, wape_share(error, came) as wape_share
+    from summed
+    inner join peaks using (trace, method, llm, region)
+)
+
+select * from joined
