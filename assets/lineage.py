@@ -17,6 +17,8 @@ from assets import demand as demands
 from assets import figures as drawings
 from assets import forecasts as predictions
 from assets import plans, replays, scorecards, traces
+from assets.character_figures import draw_character
+from assets.characterise import characterise
 from assets.landing import COLUMNS, land_all, texts
 from assets.partitions import DAYS, WITH_HISTORY
 from assets.settings import Progress, Settings, load_settings
@@ -45,6 +47,7 @@ def described(name: str) -> dict[str, Any]:
         "landing": ("traces", {"duckdb", "parquet"}),
         "requests": ("traces", {"numpy", "parquet"}),
         "demand": ("demand", {"duckdb", "parquet"}),
+        "characterisation": ("demand", {"duckdb", "python", "parquet"}),
         "forecasts": ("forecast", {"python", "parquet"}),
         "plans": ("plan", {"python", "parquet"}),
         "replays": ("replay", {"python", "parquet"}),
@@ -87,6 +90,22 @@ def demand(context: dg.AssetExecutionContext, settings: SettingsResource) -> dg.
         chosen, day = settings.load(), day_of(context)
         table = demands.build_demand(chosen.lake, chosen.trace, day)
     return dg.MaterializeResult(metadata=told(table, "marts/demand.sql"))
+
+
+@dg.asset(
+    deps=[dg.AssetDep("demand", partition_mapping=dg.AllPartitionMapping())], **described("characterisation")
+)
+def characterisation(
+    settings: SettingsResource, progress: dg.ResourceParam[Progress]
+) -> dg.MaterializeResult:
+    """How bursty, how seasonal and how foreseeable the trace and its parts are, over all its days."""
+    with plainly():
+        chosen = settings.load()
+        table = characterise(chosen.lake, chosen.trace, progress)
+        chosen.lake.publish()
+        paths = draw_character(chosen.lake, chosen.trace)
+    pictures = {name: picture(path) for name, path in paths.items()}
+    return dg.MaterializeResult(metadata={**told(table, "tables/characterisation.sql"), **pictures})
 
 
 @dg.asset(
@@ -145,7 +164,7 @@ def figures(context: dg.AssetExecutionContext, settings: SettingsResource) -> dg
     return dg.MaterializeResult(metadata={name: picture(path) for name, path in paths.items()})
 
 
-ASSETS = [landing, requests, demand, forecasts, plans_, replays_, scorecard, figures]
+ASSETS = [landing, requests, demand, characterisation, forecasts, plans_, replays_, scorecard, figures]
 
 
 # --- what a run says -----------------------------------------------------------------------------------

@@ -15,6 +15,10 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "outcomes": ("trace", "day", "policy"),
     "fleet_hours": ("trace", "day", "policy"),
     "scorecard": ("trace", "day"),
+    "token_histogram": ("trace", "day"),
+    "arrival_windows": ("trace", "day"),
+    "characterisation": ("trace",),
+    "episodes": ("trace",),
 }
 TIMESTAMP = pa.timestamp("us", "UTC")
 _TEXT, _COUNT = pa.string(), pa.int64()

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from assets.settings import Progress
+from pipelines import trace_commands
 from pipelines.terminal import (
     OUT,
     Bars,
@@ -60,8 +61,13 @@ def fleetcast() -> None:
 
         fleetcast nightly --config azure
 
+        fleetcast characterise office
+
         fleetcast sql "from scoreboard"
     """
+
+
+app.command()(trace_commands.characterise)
 
 
 @app.command()

@@ -26,6 +26,7 @@ def test_the_assets_and_what_they_are_made_from():
         "landing": ("traces", []),
         "requests": ("traces", ["landing"]),
         "demand": ("demand", ["requests"]),
+        "characterisation": ("demand", ["demand"]),
         "forecasts": ("forecast", ["demand"]),
         "plans": ("plan", ["forecasts"]),
         "replays": ("replay", ["plans", "requests"]),
@@ -43,10 +44,15 @@ def test_jobs_schedules_and_sensors():
         name: sorted(
             key.to_user_string() for key in defs.resolve_job_def(name).asset_layer.executable_asset_keys
         )
-        for name in ("land", "history", "nightly")
+        for name in ("land", "history", "characterise", "nightly")
     }
     chain = ["demand", "figures", "forecasts", "plans", "replays", "requests", "scorecard"]
-    assert jobs == {"land": ["landing"], "history": ["demand", "requests"], "nightly": chain}
+    assert jobs == {
+        "land": ["landing"],
+        "history": ["demand", "requests"],
+        "characterise": ["characterisation"],
+        "nightly": chain,
+    }
     schedules = {s.name: s.cron_schedule for s in defs.schedules or []}
     assert schedules == {"nightly_schedule": "0 2 * * *"}
     assert [s.name for s in defs.sensors or []] == ["landing_sensor"]
