@@ -97,8 +97,8 @@ def bursts(per_minute: Floats) -> list[Burst]:
 def season_strengths(hourly: Floats) -> tuple[float, float]:
     """Strength of the daily and of the weekly season, 0 to 1: 1 - Var(remainder) / Var(season + remainder).
 
-    The definition of Wang, Smith and Hyndman (2006) on a decomposition by STL, the week's on what the day's
-    leaves; nan where fewer than two whole days or weeks were recorded.
+    The definition of Wang, Smith and Hyndman (2006) on a decomposition by STL with a periodic season, the week's
+    on what the day's leaves. Noise has about 1 / k over k periods; nan where fewer than two were recorded.
     """
     known = ~np.isnan(hourly)
     hours = int(known.sum())
@@ -112,7 +112,7 @@ def season_strengths(hourly: Floats) -> tuple[float, float]:
         if hours < 2 * period:
             strengths.append(float("nan"))
             continue
-        parts = STL(rest, period=period).fit()
+        parts = STL(rest, period=period, seasonal=2 * rest.size + 1, seasonal_deg=0).fit()
         remainder, season = np.asarray(parts.resid), np.asarray(parts.seasonal)
         strengths.append(max(0.0, 1 - float(remainder.var() / (season + remainder).var())))
         rest = rest - season

@@ -20,7 +20,7 @@ with client as (
         if(grouping(region) = 1, 'all', region) as region,
         if(grouping(llm) = 1, 'all', llm) as llm,
         if(grouping(app) = 1, 'all', app) as app,
-        sum(cv * gaps) / sum(gaps) as client_gap_cv
+        sum((cv * gaps)::decimal(28, 9)) / sum(gaps) as client_gap_cv
     from arrival_windows
     where level = 'client'
     group by grouping sets (
@@ -31,7 +31,7 @@ with client as (
 pooled as (
     select
         trace, tier, region, llm, app,
-        sum(cv * gaps) / sum(gaps) as gap_cv,
+        sum((cv * gaps)::decimal(28, 9)) / sum(gaps) as gap_cv,
         avg((exponential_p >= 0.05)::integer) as poisson_share,
         avg((gamma_p >= 0.05)::integer) as gamma_share,
         avg((weibull_p >= 0.05)::integer) as weibull_share
