@@ -65,6 +65,20 @@ def read_day(lake: Lake, trace: str, day: date) -> None:
         write_windows(lake, trace, day)
 
 
+def recorded_minutes(lake: Lake, trace: str) -> tuple[np.datetime64, np.ndarray]:
+    """First minute of a trace, UTC, and 0 for each one from it to the last; nan on a day without demand."""
+    ends = lake.sql(
+        "select min(bucket_start)::timestamp as first, max(bucket_start)::timestamp as last "
+        "from demand where trace = $trace",
+        trace=trace,
+    )
+    first, last = (ends[name].to_numpy()[0] for name in ("first", "last"))
+    recorded = np.full((last - first) // MINUTE + 1, np.nan)
+    of_day = (first + np.arange(recorded.size) * MINUTE).astype("datetime64[D]")
+    recorded[np.isin(of_day, np.array(lake.days("demand", trace), "datetime64[D]"))] = 0.0
+    return first, recorded
+
+
 EPISODES = pa.schema(
     {
         **dict.fromkeys(KEYS, pa.string()),
@@ -100,10 +114,7 @@ def _streams(lake: Lake, trace: str) -> dict[tuple[str, ...], Stream]:
         trace=trace,
         top=top.to_pylist(),
     ).to_pandas()
-    first, last = rows["minute"].min().to_datetime64(), rows["minute"].max().to_datetime64()
-    recorded = np.full((last - first) // MINUTE + 1, np.nan)
-    of_day = (first + np.arange(recorded.size) * MINUTE).astype("datetime64[D]")
-    recorded[np.isin(of_day, np.array(lake.days("demand", trace), "datetime64[D]"))] = 0.0
+    first, recorded = recorded_minutes(lake, trace)
     return {keys: Stream(part, recorded, first) for keys, part in rows.groupby(KEYS)}
 
 

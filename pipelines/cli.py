@@ -61,13 +61,14 @@ def fleetcast() -> None:
 
         fleetcast nightly --config azure
 
-        fleetcast characterise office
+        fleetcast characterise office && fleetcast generate --like office --scale 5
 
         fleetcast sql "from scoreboard"
     """
 
 
 app.command()(trace_commands.characterise)
+app.command()(trace_commands.generate)
 
 
 @app.command()

@@ -16,6 +16,7 @@ Floats = NDArray[np.float64]
 HOUR, DAY, WEEK = 1, 24, 168  # in buckets of an hour
 BURST_RATIO = 2.0  # a burst has at least this multiple of the load around it
 BURST_SIGMAS = 6.0  # and lies this many Poisson standard deviations above it
+AROUND_STEP = 10  # minutes
 AROUND_MINUTES = 121  # the load around a minute is the median of an hour on either side
 CHANGE_PENALTY = 3.0  # on the logarithm of the number of hours, in long-run variances
 LEAST_CHANGE = 1.1  # levels nearer to each other than this ratio are not told apart
@@ -73,15 +74,7 @@ def dispersion(per_minute: Floats) -> float:
 
 def bursts(per_minute: Floats) -> list[Burst]:
     """The burst episodes of a load, in order of time."""
-    half = AROUND_MINUTES // 2
-    padded = np.pad(per_minute, half, constant_values=np.nan)
-    seen = ~np.isnan(padded)
-    if not seen.any():
-        return []
-    windows = np.lib.stride_tricks.sliding_window_view(padded, AROUND_MINUTES)
-    around = np.full(per_minute.size, np.nan)
-    known = ~np.isnan(per_minute)
-    around[known] = np.nanmedian(windows[known], axis=1)
+    around = _median_around(per_minute)
     floor = np.maximum(BURST_RATIO * around, around + BURST_SIGMAS * np.sqrt(np.maximum(around, 1.0)))
     above = np.concatenate([[False], per_minute > floor, [False]])
     starts, ends = (np.flatnonzero(np.diff(above.astype(int)) == step) for step in (1, -1))
@@ -97,8 +90,8 @@ def bursts(per_minute: Floats) -> list[Burst]:
 def season_strengths(hourly: Floats) -> tuple[float, float]:
     """Strength of the daily and of the weekly season, 0 to 1: 1 - Var(remainder) / Var(season + remainder).
 
-    The definition of Wang, Smith and Hyndman (2006) on a decomposition by STL with a periodic season, the week's
-    on what the day's leaves. Noise has about 1 / k over k periods; nan where fewer than two were recorded.
+    The definition of Wang, Smith and Hyndman (2006) on a decomposition by STL with a periodic season, that of
+    the week on what the day leaves. Noise has about 1 / k over k periods; nan where there are not two.
     """
     known = ~np.isnan(hourly)
     hours = int(known.sum())
@@ -205,6 +198,18 @@ def _cuts(rest: Floats, first: int, last: int) -> list[int]:
     if gain[best] <= CHANGE_PENALTY * np.log(rest.size) * noise or step < np.log(LEAST_CHANGE):
         return []
     return [first + cut, *_cuts(rest, first, first + cut), *_cuts(rest, first + cut, last)]
+
+
+def _median_around(per_minute: Floats) -> Floats:
+    """Median of an hour on either side, at every AROUND_STEP minutes; nan where nothing is known."""
+    half = AROUND_MINUTES // 2
+    padded = np.pad(per_minute, (half, half + AROUND_STEP), constant_values=np.nan)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, AROUND_MINUTES)
+    windows = windows[AROUND_STEP // 2 :: AROUND_STEP]
+    medians = np.full(len(windows), np.nan)
+    known = ~np.isnan(windows).all(axis=1)
+    medians[known] = np.nanmedian(windows[known], axis=1)
+    return np.repeat(medians, AROUND_STEP)[: per_minute.size]
 
 
 def _mean(errors: Floats) -> float:
