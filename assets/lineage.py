@@ -27,6 +27,12 @@ from assets.warehouse import LAKE, LakeError
 
 OWNERS = ["team:capacity"]
 INTERRUPTED = "Interrupted by Ctrl-C or from the UI."
+ASSET_OF = {  # tables whose asset has another name
+    "outcomes": "replays",
+    "fleet_hours": "replays",
+    "token_histogram": "characterisation",
+    "arrival_windows": "characterisation",
+}
 RETRY = dg.RetryPolicy(max_retries=2, delay=1, backoff=dg.Backoff.EXPONENTIAL)
 
 
@@ -80,7 +86,8 @@ def requests(context: dg.AssetExecutionContext, settings: SettingsResource) -> d
     with plainly():
         chosen, day = settings.load(), day_of(context)
         rows = traces.make_day(chosen.lake, chosen.config.trace, chosen.catalogue, day)
-    return dg.MaterializeResult(metadata={"dagster/row_count": rows, "trace": chosen.trace})
+        columns = told(chosen.lake.sql("select * from requests limit 0"), "tables/requests.sql")
+    return dg.MaterializeResult(metadata={**columns, "dagster/row_count": rows, "trace": chosen.trace})
 
 
 @dg.asset(partitions_def=DAYS, deps=[requests], **described("demand"))
@@ -119,7 +126,7 @@ def forecasts(
     """Interactive input tokens/s of the next hour, made every hour from what was known when it began."""
     with plainly():
         table = predictions.forecast_day(settings.load(), day_of(context), progress)
-    return dg.MaterializeResult(metadata=told(table))
+    return dg.MaterializeResult(metadata=told(table, "tables/forecasts.sql"))
 
 
 @dg.asset(partitions_def=DAYS, deps=[forecasts], **described("plans"))
@@ -129,7 +136,7 @@ def plans_(
     """Instances per llm, region and hour: from the forecast, the true demand, and the peak of the history."""
     with plainly():
         table = plans.plan_day(settings.load(), day_of(context), progress)
-    return dg.MaterializeResult(metadata=told(table))
+    return dg.MaterializeResult(metadata=told(table, "tables/plans.sql"))
 
 
 @dg.asset(partitions_def=DAYS, deps=[requests, plans_], **described("replays"))
@@ -140,7 +147,8 @@ def replays_(
     with plainly():
         chosen, day = settings.load(), day_of(context)
         rows = replays.replay_day(chosen, day, chosen.config.replay.policies, progress)
-    return dg.MaterializeResult(metadata={"dagster/row_count": rows})
+        columns = told(chosen.lake.sql("select * from outcomes limit 0"), "tables/outcomes.sql")
+    return dg.MaterializeResult(metadata={**columns, "dagster/row_count": rows})
 
 
 @dg.asset(partitions_def=DAYS, deps=[replays_], **described("scorecard"))
@@ -170,11 +178,20 @@ ASSETS = [landing, requests, demand, characterisation, forecasts, plans_, replay
 # --- what a run says -----------------------------------------------------------------------------------
 
 
-def told(table: pa.Table, mart: str | None = None) -> Mapping[str, Any]:
-    """Row count and column schema of a table; the meaning of a column comes from the mart's header."""
-    meaning = read_sql(mart).columns if mart else {}
-    columns = [dg.TableColumn(f.name, str(f.type), meaning.get(f.name)) for f in table.schema]
-    return {"dagster/row_count": table.num_rows, "dagster/column_schema": dg.TableSchema(columns)}
+def told(table: pa.Table, file: str) -> Mapping[str, Any]:
+    """Row count, columns with their meaning and what each is made from, as the header of the file says."""
+    sql = read_sql(file)
+    columns = [dg.TableColumn(f.name, str(f.type), sql.columns.get(f.name)) for f in table.schema]
+    origins = {
+        name: [dg.TableColumnDep(dg.AssetKey(ASSET_OF.get(other, other)), column) for other, column in pairs]
+        for name, pairs in sql.made_from.items()
+        if name in table.column_names
+    }
+    return {
+        "dagster/row_count": table.num_rows,
+        "dagster/column_schema": dg.TableSchema(columns),
+        "dagster/column_lineage": dg.TableColumnLineage(origins),
+    }
 
 
 def markdown(table: pa.Table) -> str:

@@ -77,9 +77,9 @@ def _fit_series(seen: Floats, expected: Floats) -> tuple[float, float, float]:
     usual = usual * level[day]
     rest = came - usual
     lags = np.arange(1, min(MOST_LAG_MINUTES, seen.size // 2) + 1)
-    together = np.array([[rest[lag:] @ rest[:-lag], usual[lag:] @ usual[:-lag]] for lag in lags]).reshape(
-        -1, 2
-    )
+    together = np.array(
+        [[(series[lag:] * series[:-lag]).sum() for series in (rest, usual)] for lag in lags]
+    ).reshape(-1, 2)
     shared = np.divide(together[:, 0], together[:, 1], out=np.zeros(len(lags)), where=together[:, 1] > 0)
     if not shared.size or shared[0] <= 0:
         return _daily_share(level, by_day, 0.0), 0.0, 1.0

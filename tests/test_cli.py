@@ -2,6 +2,9 @@
 
 import re
 import socket
+import subprocess
+import sys
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 
@@ -117,6 +120,31 @@ def test_a_night_makes_what_is_missing_and_only_that(small):
 
     row, trace, day = night.replay_policy(small, None, "static", Progress())
     assert (trace, day, row["policy"].to_pylist()) == ("small", date(2025, 7, 3), ["static"])
+
+
+class Analyst(Progress):
+    """Opens the published file read-only from a process of its own whenever a long step begins."""
+
+    def __init__(self, warehouse: Path) -> None:
+        self.warehouse, self.answers = warehouse, []
+
+    @contextmanager
+    def bar(self, label, total):
+        ask = "import duckdb, sys; lake = duckdb.connect(sys.argv[1], read_only=True); "
+        ask += "print(lake.sql('select count(*) from scoreboard').fetchone()[0])"
+        told = subprocess.run(
+            [sys.executable, "-c", ask, str(self.warehouse)], capture_output=True, text=True
+        )
+        self.answers.append(told.stdout.strip() or told.stderr)
+        yield lambda done: None
+
+
+def test_analysts_read_while_a_night_is_going_on(small):
+    first = night.run_night(small, None, Progress())
+    analyst = Analyst(first.warehouse)
+    night.run_night(small, None, analyst)
+    assert len(analyst.answers) >= 4  # history, forecast, plan, replay
+    assert set(analyst.answers) == {"1"}
 
 
 def test_a_night_that_fails_says_why_and_the_next_one_completes(small, monkeypatch):

@@ -10,7 +10,8 @@ from assets.checks import CHECKS
 from assets.lineage import SettingsResource
 from assets.replays import drive
 from assets.settings import Progress
-from assets.sql_files import SQL
+from assets.sql_files import SQL, read_sql
+from assets.warehouse import Lake
 from pipelines.definitions import defs
 
 DAY = date(2025, 7, 3)
@@ -126,8 +127,52 @@ def test_what_an_asset_says_about_itself(ran):
     assert said["demand"]["dagster/row_count"].value > 0
     columns = {c.name: c.description for c in said["demand"]["dagster/column_schema"].value.columns}
     assert columns["llm"]
+    lineage = said["demand"]["dagster/column_lineage"].value.deps_by_column
+    assert [(dep.asset_key.to_user_string(), dep.column_name) for dep in lineage["bucket_start"]] == [
+        ("requests", "arrived_at")
+    ]
+    assert lineage.keys() == columns.keys()
     assert "data:image/png;base64," in said["figures"]["ttft_cdf"].value
     assert "clairvoyant" in said["scorecard"]["scoreboard"].value
+
+
+@pytest.fixture(scope="module")
+def characterised(ran) -> Lake:
+    """The same lake, its three days characterised too, and a twin generated from them."""
+    lake = ran[1].load().lake
+    done = defs.resolve_job_def("characterise").execute_in_process(
+        resources={"settings": ran[1], "progress": Progress()}
+    )
+    said = done.get_asset_materialization_events()[0].materialization.metadata
+    assert "data:image/png;base64," in said["burstiness"].value
+    assert all(column.description for column in said["dagster/column_schema"].value.columns)
+    return lake
+
+
+@pytest.mark.parametrize("path", sorted((SQL / "queries").glob("*.sql")), ids=lambda path: path.stem)
+def test_every_recipe_answers_and_has_its_grain(characterised, path):
+    values = {"trace": "small", "day": DAY, "policy": "reactive", "hour": 12}
+    sql = read_sql(path)
+    for given in ({}, values):
+        rows = characterised.sql(f"queries/{path.name}", **given).to_pandas()
+        assert not rows.duplicated(list(sql.listed("grain"))).any()
+        assert set(sql.columns) <= set(rows.columns)
+    rare = {"timeline", "short_plans", "level_changes", "largest_bursts", "clumpiest_clients"}  # of a trickle
+    assert len(rows) > 0 or path.stem in rare
+
+
+@pytest.mark.parametrize("folder", ["tables", "marts"])
+def test_headers_tell_of_columns_that_there_are(characterised, folder):
+    with characterised.connect() as con:
+        views = con.execute(
+            "select table_name, list(column_name) from duckdb_columns() group by all"
+        ).fetchall()
+    there = dict(views)
+    for sql in (read_sql(path) for path in (SQL / folder).glob("*.sql")):
+        name = sql.name.removesuffix(".sql")
+        assert {*sql.columns, *sql.listed("grain")} <= set(there[name]), name
+        for table, column in (pair for pairs in sql.made_from.values() for pair in pairs):
+            assert column in there[table], f"{name}: {table}.{column}"
 
 
 def test_all_policies_start_from_the_first_hour_of_the_forecast_plan(ran):

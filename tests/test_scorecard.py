@@ -250,12 +250,6 @@ def sound_lake(root: Path) -> Lake:
     return lake
 
 
-def test_every_recipe_runs(lake):
-    for recipe in sorted((SQL / "queries").glob("*.sql")):
-        rows = lake.sql(str(recipe)).to_pandas()
-        assert not rows.duplicated(list(read_sql(recipe).listed("grain"))).any(), recipe.name
-
-
 def test_why_late_counts_those_ahead_on_the_same_instance(tmp_path: Path) -> None:
     """Request 2 joins instance 7 at minute 2: request 0 is ahead until minute 3, request 1 is elsewhere."""
     waits = {"waited_s": 50.0, "prefill_s": 10.0, "network_s": 0.0, "held_s": 0.0}
