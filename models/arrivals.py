@@ -9,6 +9,7 @@ stream of its own, so a day depends neither on which others are made nor on the 
 """
 
 import difflib
+from collections.abc import Mapping
 from datetime import date
 
 import numpy as np
@@ -61,6 +62,7 @@ def office_day(params: OfficeTraffic, day: date, seed: int, names: Names) -> Col
 
     factor = np.array([params.tiers[name].input_factor for name in names.tiers])
     inputs = np.outer(factor, [app.input_tokens for app in params.apps.values()])[tier, app]
+    inputs = inputs * _heavier(params, names)[tier, llm, region]
     outputs = np.array([app.output_tokens for app in params.apps.values()])[app]
     return Columns(
         arrived_us=arrived_us,
@@ -107,11 +109,26 @@ def weekly_shape(traffic: TierTraffic) -> Floats:
 
 def _mix(traffic: TierTraffic, names: Names, where: str) -> Floats:
     """Share of the tier's requests per llm and region, shape (llms, regions); 0 where the mix is silent."""
-    mix = np.zeros((len(names.llms), len(names.regions)))
-    for llm, regions in traffic.mix.items():
-        for region, share in regions.items():
-            mix[_code(llm, names.llms, where), _code(region, names.regions, where)] = share
-    return mix
+    return _by_cell(traffic.mix, 0.0, names, where)
+
+
+def _heavier(params: OfficeTraffic, names: Names) -> Floats:
+    """Factor on the input tokens of each cell, shape (tiers, llms, regions); 1 where nothing is said."""
+    return np.array(
+        [
+            _by_cell(params.tiers[tier].heavier, 1.0, names, f"[trace.office.tiers.{tier}.heavier]")
+            for tier in names.tiers
+        ]
+    )
+
+
+def _by_cell(said: Mapping[str, Mapping[str, float]], otherwise: float, names: Names, where: str) -> Floats:
+    """A table llm -> region -> figure as an array, shape (llms, regions)."""
+    cells = np.full((len(names.llms), len(names.regions)), otherwise)
+    for llm, regions in said.items():
+        for region, figure in regions.items():
+            cells[_code(llm, names.llms, where), _code(region, names.regions, where)] = figure
+    return cells
 
 
 def _noise(rng: np.random.Generator, traffic: TierTraffic, shape: tuple[int, ...]) -> Floats:

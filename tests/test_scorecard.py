@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from assets.schemas import PARTITIONS
-from assets.sql_files import SQL, read_sql
+from assets.sql_files import read_sql
 from assets.timeline import events
 from assets.warehouse import Lake
 
