@@ -112,6 +112,8 @@ def fit_clients(lake: Lake, trace: str, names: Names, progress: Progress) -> tup
     first_pair, pairs = _pairs(lake, trace, clients)
     apps = sorted(clients["app"].unique())
     family, gap_cv = _gaps(lake, trace, clients)
+    sent = counts.sum(axis=1)
+    chance = np.bincount(group, sent * gap_cv**2) / np.bincount(group, sent)
     table = pa.Table.from_pandas(clients, preserve_index=False)
     traffic = ClientTraffic(
         region=positions(table, "region", names.regions),
@@ -121,7 +123,7 @@ def fit_clients(lake: Lake, trace: str, names: Names, progress: Progress) -> tup
         requests_per_hour=rates,
         gap_cv=gap_cv,
         group=group,
-        noise=fit_noise(by_group, group_rates, first_hour),
+        noise=fit_noise(by_group, group_rates, first_hour, chance),
         family=family,
         first_pair=first_pair,
         pairs=pairs,

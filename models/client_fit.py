@@ -14,7 +14,8 @@ PRIOR_REQUESTS = (
     30.0  # a ratio counts as much as the requests that it is made from, beside so many of the prior
 )
 MOST_LAG_MINUTES = 120
-LEAST_AUTOCOVARIANCE = 0.1  # of that at one minute: the noise is forgotten from there on
+LEAST_AUTOCORRELATION = 0.1  # of the noise; it is forgotten from there on
+LEAST_MEMORY_MINUTES = 0.1
 
 
 def weekly_rates(counts: Floats, recorded: Floats, hour_of_week: Integers, prior: Floats) -> Floats:
@@ -47,11 +48,13 @@ def weekly_rates(counts: Floats, recorded: Floats, hour_of_week: Integers, prior
     return rates * np.divide(total, expected, out=np.zeros_like(total), where=expected > 0)[:, None]
 
 
-def fit_noise(per_minute: Floats, requests_per_hour: Floats, first_hour: float) -> Noise:
+def fit_noise(per_minute: Floats, requests_per_hour: Floats, first_hour: float, chance: Floats) -> Noise:
     """What the minutes of each series do beyond its expected rate.
 
-    Autocovariances from one minute on are free of the chance of single arrivals: that at lag 1 gives the size
-    of the noise, their sum how long it lasts. A day's level shows only beyond a week: weekdays are fitted.
+    The variance of the minutes beyond chance gives the size of the noise, their autocovariances how long it
+    lasts. A day's level shows only beyond a week: weekdays are fitted. What the sum of all series wanders more
+    than it would if each went its own way is common to them: its variance is s0^2 + sum of (w s)^2 over the
+    series, w their shares of the load and s their own noise.
 
     Parameters
     ----------
@@ -61,13 +64,33 @@ def fit_noise(per_minute: Floats, requests_per_hour: Floats, first_hour: float) 
         Expected, by hour of the week, shape (series, 168).
     first_hour : float
         Hour of the week at which the first minute begins.
+    chance : Floats
+        Variance in mean of a minute without noise, shape (series,): the squared CV of the gaps, 1 if Poisson.
+
+    Returns
+    -------
+    Noise
+        Of shape (series + 1,): the last one is common to all.
     """
+    shares = np.nansum(per_minute, axis=1) / max(np.nansum(per_minute), 1.0)
+    per_minute = np.vstack([per_minute, per_minute.sum(axis=0)])
+    requests_per_hour = np.vstack([requests_per_hour, requests_per_hour.sum(axis=0)])
     expected = minute_rates(requests_per_hour, first_hour, per_minute.shape[1])
-    fits = [_fit_series(seen, usual) for seen, usual in zip(per_minute, expected, strict=True)]
-    return Noise(*np.array(fits).reshape(-1, 3).T)
+    series = zip(per_minute, expected, [*chance, shares @ chance], strict=True)
+    daily, minute, memory = np.array([_fit_series(*one) for one in series]).T
+    return Noise(_apart(daily, shares), _apart(minute, shares), memory)
 
 
-def _fit_series(seen: Floats, expected: Floats) -> tuple[float, float, float]:
+def _apart(found: Floats, shares: Floats) -> Floats:
+    """The own noise of each series and that common to all, from that of each and of their sum."""
+    variance, squares = found**2, shares**2
+    if squares.sum() >= 1:
+        return np.append(found[:-1], 0.0)
+    common = max((variance[-1] - squares @ variance[:-1]) / (1 - squares.sum()), 0.0)
+    return np.sqrt(np.append(np.maximum(variance[:-1] - common, 0.0), common))
+
+
+def _fit_series(seen: Floats, expected: Floats, chance: float) -> tuple[float, float, float]:
     """Daily share, minute share and memory of one series."""
     known = ~np.isnan(seen)
     usual, came = np.where(known, expected, 0.0), np.where(known, seen, 0.0)
@@ -75,19 +98,18 @@ def _fit_series(seen: Floats, expected: Floats) -> tuple[float, float, float]:
     by_day, usual_by_day = (np.bincount(day, values).astype(float) for values in (came, usual))
     level = np.divide(by_day, usual_by_day, out=np.ones_like(by_day), where=usual_by_day > 0)
     usual = usual * level[day]
-    rest = came - usual
-    lags = np.arange(1, min(MOST_LAG_MINUTES, seen.size // 2) + 1)
-    together = np.array(
-        [[(series[lag:] * series[:-lag]).sum() for series in (rest, usual)] for lag in lags]
-    ).reshape(-1, 2)
-    shared = np.divide(together[:, 0], together[:, 1], out=np.zeros(len(lags)), where=together[:, 1] > 0)
-    if not shared.size or shared[0] <= 0:
+    rest, square = came - usual, float((usual**2).sum())
+    variance = float((rest**2).sum() - chance * usual.sum()) / max(square, 1e-300)
+    error = chance * np.sqrt(2 * square + usual.sum()) / max(square, 1e-300)
+    if variance < 2 * error:  # no more than chance
         return _daily_share(level, by_day, 0.0), 0.0, 1.0
-    forgotten = np.flatnonzero(shared < LEAST_AUTOCOVARIANCE * shared[0])
-    last = forgotten[0] if forgotten.size else shared.size
-    memory = max(float(shared[:last].sum() / shared[0]), 1.0)
-    variance = float(shared[0]) * np.exp(1 / memory)
-    return _daily_share(level, by_day, variance * 2 * memory / 1440), float(np.sqrt(variance)), memory
+    lags = range(1, min(MOST_LAG_MINUTES, seen.size // 2) + 1)
+    shared = np.array([(rest[lag:] * rest[:-lag]).sum() / square / variance for lag in lags])
+    forgotten = np.flatnonzero(shared < LEAST_AUTOCORRELATION)
+    lasting = float(shared[: forgotten[0] if forgotten.size else shared.size].sum())
+    memory = -1 / np.log(lasting / (1 + lasting)) if lasting > 0 else LEAST_MEMORY_MINUTES
+    of_minutes = variance * (1 + 2 * lasting) / 1440
+    return _daily_share(level, by_day, of_minutes), float(np.sqrt(variance)), float(memory)
 
 
 def _daily_share(level: Floats, requests: Floats, of_minutes: float) -> float:

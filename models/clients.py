@@ -2,7 +2,7 @@
 
 Each client is a renewal process in operational time: its gaps have a coefficient of variation of their own,
 and time runs with its expected rate. The rate is that of the hour of the week, times noise that the clients
-of an endpoint and tier share. A CV of 1 is that of a Poisson process, as the office traffic has.
+of an endpoint and tier share, and noise that all share. A CV of 1 is that of a Poisson process.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ WARM_UP_GAPS = 20.0  # before midnight, so that a day does not begin with an arr
 
 
 class Noise(NamedTuple):
-    """How the load of an endpoint and tier wanders; all of shape (groups,). See minute_noise."""
+    """How the load wanders (minute_noise), by endpoint and tier: shape (groups + 1,), the last is common."""
 
     daily_share: Floats
     minute_share: Floats
@@ -105,7 +105,8 @@ def client_day(
         Of the catalogue; the codes of the result are positions in them, `app` one in the trace's apps.
     """
     rate = expected_rate(traffic, what_if, day, first_day)
-    rate *= minute_noise(stream(seed, day, "noise"), *traffic.noise, traffic.noise[0].shape)[traffic.group]
+    noise = minute_noise(stream(seed, day, "noise"), *traffic.noise, traffic.noise[0].shape)
+    rate *= noise[traffic.group] * noise[-1]
     rng = stream(seed, day, "gaps")
     drawn = [_arrivals(rng, traffic.family, cv, row) for cv, row in zip(traffic.gap_cv, rate, strict=True)]
     client = np.repeat(np.arange(len(drawn)), [minutes.size for minutes in drawn])

@@ -42,7 +42,7 @@ def traffic(cv: float = 1.0, requests_per_hour: float = 1200.0, minute_share: fl
         requests_per_hour=np.full((clients, 168), requests_per_hour),
         gap_cv=np.full(clients, cv),
         group=np.arange(clients),
-        noise=Noise(np.zeros(clients), np.full(clients, minute_share), np.full(clients, 5.0)),
+        noise=Noise(np.zeros(clients + 1), np.full(clients + 1, minute_share), np.full(clients + 1, 5.0)),
         family="gamma",
         first_pair=np.arange(clients + 1) * 2,
         pairs=np.arange(16, dtype=np.int32).reshape(8, 2) + 1,
@@ -179,11 +179,18 @@ def test_noise_is_recovered():
     load = [100 * minute_noise(rng, np.array([0.1, 0.1, 0.0]), shares, memory, (3,)) for _ in range(days)]
     counts = rng.poisson(np.concatenate(load, axis=1)).astype(float)
     counts[:, 2000:2500] = np.nan
-    found = fit_noise(counts, rate, 0.0)
-    assert found.minute_share == pytest.approx(shares, rel=0.25)
-    assert found.memory_minutes == pytest.approx(memory, rel=0.4)
+    found = fit_noise(counts, rate, 0.0, np.ones(3))
+    assert found.minute_share == pytest.approx([*shares, 0.0], rel=0.25, abs=0.08)
+    assert found.memory_minutes[:3] == pytest.approx(memory, rel=0.4)
     assert found.daily_share[:2] == pytest.approx(0.1, abs=0.07)
-    calm = fit_noise(rng.poisson(np.full((1, 14 * 1440), 100.0)).astype(float), rate[:1], 0.0)
+    shared = [
+        minute_noise(rng, 0.0, 0.4, 5.0, (1,)) * minute_noise(rng, 0.0, 0.2, 5.0, (3,)) for _ in range(7)
+    ]
+    together = rng.poisson(100 * np.concatenate(shared, axis=1)).astype(float)
+    assert fit_noise(together, rate, 0.0, np.ones(3)).minute_share == pytest.approx(
+        [0.2] * 3 + [0.4], abs=0.08
+    )
+    calm = fit_noise(rng.poisson(np.full((1, 14 * 1440), 100.0)).astype(float), rate[:1], 0.0, np.ones(1))
     assert calm.minute_share[0] < 0.03
 
 
