@@ -52,9 +52,9 @@ def fit_noise(per_minute: Floats, requests_per_hour: Floats, first_hour: float, 
     """What the minutes of each series do beyond its expected rate.
 
     The variance of the minutes beyond chance gives the size of the noise, their autocovariances how long it
-    lasts. A day's level shows only beyond a week: weekdays are fitted. What the sum of all series wanders more
-    than it would if each went its own way is common to them: its variance is s0^2 + sum of (w s)^2 over the
-    series, w their shares of the load and s their own noise.
+    lasts. A day's level shows only beyond a week: weekdays are fitted. What the sum of all series wanders
+    more than it would if each went its own way is common to them: its variance is s0^2 + sum of (w s)^2 over
+    the series, w their shares of the load and s their own noise.
 
     Parameters
     ----------

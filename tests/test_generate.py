@@ -2,6 +2,7 @@
 
 import dataclasses
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,8 @@ from typer.testing import CliRunner
 
 from assets import generate as generator
 from assets.characterise import characterise
-from assets.generate import Order, generate
+from assets.generate import Order, fit_clients, generate
+from assets.ingest import ingest
 from assets.settings import Progress
 from assets.traces import make_day
 from assets.warehouse import Lake, LakeError
@@ -28,6 +30,7 @@ CATALOGUE = load_catalogue()
 NAMES = Names(tuple(CATALOGUE.llms), tuple(CATALOGUE.regions), tuple(CATALOGUE.tiers))
 FIRST = date(2025, 6, 30)  # a Monday
 APPS = ["chat", "rag"]
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "traces"
 PARTS = ["tier", "region", "llm", "app"]
 
 
@@ -187,9 +190,8 @@ def test_noise_is_recovered():
         minute_noise(rng, 0.0, 0.4, 5.0, (1,)) * minute_noise(rng, 0.0, 0.2, 5.0, (3,)) for _ in range(7)
     ]
     together = rng.poisson(100 * np.concatenate(shared, axis=1)).astype(float)
-    assert fit_noise(together, rate, 0.0, np.ones(3)).minute_share == pytest.approx(
-        [0.2] * 3 + [0.4], abs=0.08
-    )
+    found = fit_noise(together, rate, 0.0, np.ones(3))
+    assert found.minute_share == pytest.approx([0.2, 0.2, 0.2, 0.4], abs=0.08)
     calm = fit_noise(rng.poisson(np.full((1, 14 * 1440), 100.0)).astype(float), rate[:1], 0.0, np.ones(1))
     assert calm.minute_share[0] < 0.03
 
@@ -244,6 +246,23 @@ def test_original_and_generated_side_by_side(lake):
     assert np.abs(wide["twin"] - wide["small"]).max() < 0.02
     grown = lake.sql("select requests_ratio from growth where trace = 'twin' and tier = 'all'")
     assert grown["requests_ratio"][0].as_py() == pytest.approx(1.0, abs=0.03)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the real Azure trace is not beside this checkout")
+def test_an_hour_of_a_real_trace_is_as_bursty_when_generated(tmp_path):
+    """Azure 2023, whose minutes disperse eighty times as much as Poisson arrivals: within a third of that."""
+    lake = Lake(tmp_path / "lake")
+    for name in ("code", "conv"):
+        ingest(SHARED / f"AzureLLMInferenceTrace_{name}.csv.gz", lake, CATALOGUE)
+    whole = lake.read("requests", trace="azure_llm").to_pandas()
+    minute = (whole["arrived_at"] - whole["arrived_at"].min()) // pd.Timedelta(minutes=1)
+    before = np.bincount(minute)[:-1]
+    made = draw(fit_clients(lake, "azure_llm", NAMES, Progress())[0])
+    after = np.bincount(made.arrived_us // 60_000_000, minlength=1440)
+    assert after.mean() == pytest.approx(before.mean(), rel=0.1)
+    assert after.var() / after.mean() == pytest.approx(before.var() / before.mean(), rel=1 / 3)
+    assert made.input_tokens.mean() == pytest.approx(whole["input_tokens"].mean(), rel=0.05)
+    assert made.output_tokens.mean() == pytest.approx(whole["output_tokens"].mean(), rel=0.05)
 
 
 def test_an_order_goes_on_where_it_stopped_and_another_is_refused(lake, monkeypatch):
