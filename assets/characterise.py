@@ -13,8 +13,10 @@ import pyarrow as pa
 from assets.demand import build_demand
 from assets.gaps import write_windows
 from assets.lookups import days_there
+from assets.schemas import SCHEMAS
 from assets.settings import Progress
 from assets.warehouse import Lake, LakeError
+from models.characterise.load import HORIZONS_MINUTES
 from models.characterise.portrait import Portrait, portray
 
 KEYS = ["tier", "region", "llm", "app"]
@@ -48,9 +50,9 @@ def characterise(lake: Lake, trace: str, progress: Progress) -> pa.Table:
             done(count)
     gaps = lake.sql("select * from gap_variation where trace = $trace", trace=trace).to_pandas()
     table = pd.DataFrame(rows).merge(gaps[[*KEYS, *GAP_COLUMNS]], on=KEYS, how="left")
-    result = pa.Table.from_pandas(table, preserve_index=False)
-    lake.write("characterisation", result, trace=trace)
-    lake.write("episodes", pa.Table.from_pylist(episodes, EPISODES), trace=trace)
+    described = pa.Table.from_pandas(table[SCHEMAS["characterisation"].names], preserve_index=False)
+    lake.write("characterisation", described, trace=trace)
+    lake.write("episodes", pa.Table.from_pylist(episodes, SCHEMAS["episodes"]), trace=trace)
     return lake.sql("tables/characterisation.sql", trace=trace)
 
 
@@ -77,18 +79,6 @@ def recorded_minutes(lake: Lake, trace: str) -> tuple[np.datetime64, np.ndarray]
     of_day = (first + np.arange(recorded.size) * MINUTE).astype("datetime64[D]")
     recorded[np.isin(of_day, np.array(lake.days("demand", trace), "datetime64[D]"))] = 0.0
     return first, recorded
-
-
-EPISODES = pa.schema(
-    {
-        **dict.fromkeys(KEYS, pa.string()),
-        "kind": pa.string(),
-        "starts_at": pa.timestamp("us", "UTC"),
-        "minutes": pa.int64(),
-        "ratio": pa.float64(),
-        "extra_requests": pa.float64(),
-    }
-)
 
 
 class Stream:
@@ -135,7 +125,7 @@ def _describe(keys: dict[str, str], stream: Stream) -> tuple[dict[str, Any], lis
         "burst_share": sum(burst.extra_requests for burst in portrait.bursts) / requests,
         "changes": len(portrait.changes),
     }
-    for minutes in (10, 60, 120):
+    for minutes in HORIZONS_MINUTES:
         skill = portrait.skills.get(minutes)
         row[f"best_{minutes}min"] = skill.method if skill else None
         row[f"skill_{minutes}min"] = skill.share if skill else np.nan

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from assets.schemas import SCHEMAS
 from assets.warehouse import Lake
 from models.characterise.gaps import FAMILIES, LEAST_GAPS, WINDOW_US, Windows, first_gaps, fit, window_cvs
 
@@ -18,16 +19,7 @@ POOLS: tuple[tuple[str, ...], ...] = ((), ("tier",), ("region",), ("llm",), ("ap
 TESTED_POOLS = ((), ("tier",))
 TESTED_CLIENTS = 5  # the ones with the most requests on the day
 TESTED_WINDOWS = 6  # of a stream on a day, spread evenly
-SCHEMA = pa.schema(
-    {
-        "level": pa.string(),
-        **dict.fromkeys(KEYS, pa.string()),
-        "window_start": pa.timestamp("us", "UTC"),
-        "gaps": pa.int64(),
-        "cv": pa.float64(),
-        **{f"{family}_{what}": pa.float64() for family in FAMILIES for what in ("distance", "p")},
-    }
-)
+SCHEMA = SCHEMAS["arrival_windows"]
 
 
 def write_windows(lake: Lake, trace: str, day: date) -> None:
@@ -117,4 +109,4 @@ def _rows(
         "cv": windows.cv,
         **{name: pa.array(values, from_pandas=True) for name, values in tests.items()},
     }
-    return pa.table(columns).cast(SCHEMA)
+    return pa.table(columns).select(SCHEMA.names).cast(SCHEMA)

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from models.characterise.gaps import FAMILIES
+from models.characterise.load import HORIZONS_MINUTES
+
 LAKE_VERSION = 1  # raise it when a table changes in a way that older code cannot read
 PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "requests": ("trace", "day"),
@@ -21,7 +24,7 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "episodes": ("trace",),
 }
 TIMESTAMP = pa.timestamp("us", "UTC")
-_TEXT, _COUNT = pa.string(), pa.int64()
+_TEXT, _COUNT, _FIGURE = pa.string(), pa.int64(), pa.float64()
 _KEYS = {"region": _TEXT, "llm": _TEXT, "tier": _TEXT, "app": _TEXT}
 REQUEST_SCHEMA = pa.schema(
     {
@@ -51,6 +54,47 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             **dict.fromkeys(("requests", "input_tokens", "output_tokens"), _COUNT),
         }
     ),
+    "token_histogram": pa.schema(
+        {
+            **dict.fromkeys(("tier", "llm", "app", "kind"), _TEXT),
+            "tokens": _FIGURE,
+            "requests": _COUNT,
+        }
+    ),
+    "arrival_windows": pa.schema(
+        {
+            "level": _TEXT,
+            **_KEYS,
+            "window_start": TIMESTAMP,
+            "gaps": _COUNT,
+            "cv": _FIGURE,
+            **{f"{family}_{what}": _FIGURE for family in FAMILIES for what in ("distance", "p")},
+        }
+    ),
+    "characterisation": pa.schema(
+        {
+            **_KEYS,
+            "requests": _COUNT,
+            **dict.fromkeys(("requests_per_s", "tokens_per_s", "peak_requests_per_s", "dispersion"), _FIGURE),
+            **dict.fromkeys(("gap_cv", "client_gap_cv"), _FIGURE),
+            **dict.fromkeys(("poisson_share", "gamma_share", "weibull_share"), _FIGURE),
+            **dict.fromkeys(("daily_strength", "weekly_strength"), _FIGURE),
+            **dict.fromkeys(("acf_10min", "acf_1h", "acf_1d", "acf_1w"), _FIGURE),
+            **{"bursts": _COUNT, "burst_share": _FIGURE, "changes": _COUNT},
+            **{f"best_{minutes}min": _TEXT for minutes in HORIZONS_MINUTES},
+            **{f"skill_{minutes}min": _FIGURE for minutes in HORIZONS_MINUTES},
+        }
+    ),
+    "episodes": pa.schema(
+        {
+            **_KEYS,
+            "kind": _TEXT,
+            "starts_at": TIMESTAMP,
+            "minutes": _COUNT,
+            "ratio": _FIGURE,
+            "extra_requests": _FIGURE,
+        }
+    ),
 }
 
 
@@ -62,5 +106,5 @@ DUCKDB_TYPES = {
     pa.date32(): "date",
     pa.uint64(): "ubigint",
     pa.int32(): "integer",
-    pa.float64(): "double",
+    _FIGURE: "double",
 }
