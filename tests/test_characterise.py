@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -230,6 +231,29 @@ def test_pooling_hides_the_burstiness_of_clients(lake, monkeypatch):
 
     monkeypatch.setattr(characterised, "write_windows", lambda *given: pytest.fail("a day was read again"))
     assert characterise(lake, "clients", Progress()).equals(table)
+
+
+def test_what_only_some_sources_have(tmp_path):
+    """Hashes of prompts and times of the source, in columns that most traces lack."""
+    there = Lake(tmp_path / "lake")
+    write_clients(there, days=1, apps=1, cv=1.0)
+    for mart in ("prefix_reuse", "source_latency"):
+        assert there.sql(f"select * from {mart}").num_rows == 0
+    path = there.path("requests", trace="clients", day=MONDAY)
+    requests = pq.read_table(path, partitioning=None).slice(0, 4)
+    hashes = pa.array([[1, 2, 3], [1, 2, 4], None, [1]], pa.list_(pa.uint64()))
+    more = {"prefix_hashes": hashes, "source_ttft_s": pa.array([0.5, 1.5, None, None])}
+    more["source_e2e_s"] = pa.array([1.0, 3.0, 8.0, None])
+    for name, values in more.items():
+        if name in requests.column_names:
+            requests = requests.drop_columns([name])
+        requests = requests.append_column(name, values)
+    pq.write_table(requests, path)
+    (reuse,) = there.sql("select * exclude (trace, llm) from prefix_reuse").to_pylist()
+    assert reuse == {"requests": 3, "blocks": 7, "distinct_blocks": 4, "reuse_share": pytest.approx(3 / 7)}
+    (waited,) = there.sql("select * from source_latency").to_pylist()
+    assert (waited["requests"], waited["ttft_p50_s"], waited["e2e_mean_s"]) == (3, 1.0, 4.0)
+    assert there.sql("queries/prefix_caching.sql").num_rows == 1
 
 
 @pytest.mark.parametrize("name", ["arrival_windows", "characterisation", "episodes"])
