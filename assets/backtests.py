@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from assets.forecasts import rows
 from assets.history import require_history
+from assets.schemas import SCHEMAS
 from assets.settings import HOURS, Progress, Settings
 from assets.walks import pieces_of, read_panel, walk_all
 from models.forecast import ENSEMBLES, METHODS
@@ -22,17 +23,6 @@ from models.forecast.predict import predictions, walked
 BUCKET_MINUTES = 10
 HORIZON_MINUTES = 120  # judged at 10 (weights in the region), 60 (the hourly plan), 120 (weights elsewhere)
 JUDGED = (*METHODS, *ENSEMBLES)
-INTERVALS = pa.schema(
-    [
-        ("method", pa.string()),
-        ("against", pa.string()),
-        ("horizon_minutes", pa.int32()),
-        ("cutoffs", pa.int64()),
-        ("saved_share", pa.float64()),  # how much lower the method's WAPE is than that of `against`
-        ("low_share", pa.float64()),  # its 95 % interval
-        ("high_share", pa.float64()),
-    ]
-)
 
 
 def backtest_days(settings: Settings, first: date, last: date, progress: Progress) -> pa.Table:
@@ -79,8 +69,11 @@ def intervals(settings: Settings) -> pa.Table:
             if other != own and errors[other].size == errors[own].size:
                 difference = paired_bootstrap(errors[own], errors[other], HOURS)
                 found.append((own, other, minutes, errors[own].size, *difference))
-    columns = list(zip(*found, strict=True)) or [()] * len(INTERVALS)
-    return pa.table([pa.array(c, f.type) for c, f in zip(columns, INTERVALS, strict=True)], schema=INTERVALS)
+    columns = list(zip(*found, strict=True)) or [()] * len(SCHEMAS["backtest_intervals"])
+    return pa.table(
+        [pa.array(c, f.type) for c, f in zip(columns, SCHEMAS["backtest_intervals"], strict=True)],
+        schema=SCHEMAS["backtest_intervals"],
+    )
 
 
 def leaderboard(settings: Settings) -> pa.Table:

@@ -9,7 +9,7 @@ from datetime import date
 from pathlib import Path
 
 from assets.settings import Settings
-from models import arrivals, traffic
+from models import arrivals, drawing, traffic
 
 
 def is_made(settings: Settings) -> bool:
@@ -81,7 +81,7 @@ def _fingerprint(settings: Settings) -> str:
         deadlines,
     )
     digest = hashlib.sha256(repr(parameters).encode())
-    sources = [Path(str(module.__file__)) for module in (arrivals, traffic)]
+    sources = [Path(str(module.__file__)) for module in (arrivals, drawing, traffic)]
     if trace.tiled is not None:
         sources += sorted(
             (settings.lake.root / "ingests" / f"trace={trace.tiled.template}").glob("*.parquet")

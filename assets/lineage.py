@@ -18,6 +18,8 @@ from assets import demand as demands
 from assets import figures as drawings
 from assets import forecasts as predictions
 from assets import plan_page, plans, quality, replays, scorecards, traces
+from assets.character_figures import draw_character
+from assets.characterise import characterise
 from assets.landing import COLUMNS, land_all, texts, traces_of
 from assets.leaderboard import forecast_leaderboard
 from assets.partitions import DAYS, WITH_HISTORY
@@ -27,6 +29,12 @@ from assets.warehouse import LAKE, LakeError
 
 OWNERS = ["team:capacity"]
 INTERRUPTED = "Interrupted by Ctrl-C or from the UI."
+ASSET_OF = {  # tables whose asset has another name
+    "outcomes": "replays",
+    "fleet_hours": "replays",
+    "token_histogram": "characterisation",
+    "arrival_windows": "characterisation",
+}
 RETRY = dg.RetryPolicy(max_retries=2, delay=1, backoff=dg.Backoff.EXPONENTIAL)
 
 
@@ -47,6 +55,7 @@ def described(name: str) -> dict[str, Any]:
         "landing": ("traces", {"duckdb", "parquet"}),
         "requests": ("traces", {"numpy", "parquet"}),
         "demand": ("demand", {"duckdb", "parquet"}),
+        "characterisation": ("demand", {"duckdb", "python", "parquet"}),
         "forecasts": ("forecast", {"python", "parquet"}),
         "backtests": ("forecast", {"python", "parquet"}),
         "plans": ("plan", {"python", "parquet"}),
@@ -81,7 +90,8 @@ def requests(context: dg.AssetExecutionContext, settings: SettingsResource) -> d
     with plainly():
         chosen, day = settings.load(), day_of(context)
         rows = traces.make_day(chosen.lake, chosen.config.trace, chosen.catalogue, day)
-    return dg.MaterializeResult(metadata={"dagster/row_count": rows, "trace": chosen.trace})
+        columns = told(chosen.lake.sql("select * from requests limit 0"), "tables/requests.sql")
+    return dg.MaterializeResult(metadata={**columns, "dagster/row_count": rows, "trace": chosen.trace})
 
 
 @dg.asset(partitions_def=DAYS, deps=[requests], **described("demand"))
@@ -91,6 +101,22 @@ def demand(context: dg.AssetExecutionContext, settings: SettingsResource) -> dg.
         chosen, day = settings.load(), day_of(context)
         table = demands.build_demand(chosen.lake, chosen.trace, day)
     return dg.MaterializeResult(metadata=told(table, "marts/demand.sql"))
+
+
+@dg.asset(
+    deps=[dg.AssetDep("demand", partition_mapping=dg.AllPartitionMapping())], **described("characterisation")
+)
+def characterisation(
+    settings: SettingsResource, progress: dg.ResourceParam[Progress]
+) -> dg.MaterializeResult:
+    """How bursty, how seasonal and how foreseeable the trace and its parts are, over all its days."""
+    with plainly():
+        chosen = settings.load()
+        table = characterise(chosen.lake, chosen.trace, progress)
+        chosen.lake.publish()
+        paths = draw_character(chosen.lake, chosen.trace)
+    pictures = {name: picture(path) for name, path in paths.items()}
+    return dg.MaterializeResult(metadata={**told(table, "tables/characterisation.sql"), **pictures})
 
 
 @dg.asset(
@@ -106,7 +132,9 @@ def forecasts(
         chosen, day = settings.load(), day_of(context)
         table = predictions.forecast_day(chosen, day, progress)
         errors = predictions.errors(chosen, day)
-    return dg.MaterializeResult(metadata={**told(table), "errors": dg.MetadataValue.md(markdown(errors))})
+    return dg.MaterializeResult(
+        metadata={**told(table, "tables/forecasts.sql"), "errors": dg.MetadataValue.md(markdown(errors))}
+    )
 
 
 @dg.asset(
@@ -126,7 +154,7 @@ def backtests(
         chosen.lake.publish()
     said: dict[str, Any] = {name: picture(path) for name, path in figure.items()}
     said["leaderboard"] = dg.MetadataValue.md(markdown(board))
-    return dg.MaterializeResult(metadata={**told(table), **said})
+    return dg.MaterializeResult(metadata={**told(table, "tables/backtests.sql"), **said})
 
 
 @dg.asset(partitions_def=DAYS, deps=[forecasts], **described("plans"))
@@ -142,7 +170,7 @@ def plans_(
     records = [dg.TableRecord({k: str(v) for k, v in row.items()}) for row in changes.to_pylist()]
     return dg.MaterializeResult(
         metadata={
-            **told(table),
+            **told(table, "tables/plans.sql"),
             "plan": picture(drawn),
             "changes": dg.MetadataValue.table(records, columns),
         }
@@ -157,7 +185,8 @@ def replays_(
     with plainly():
         chosen, day = settings.load(), day_of(context)
         rows = replays.replay_day(chosen, day, chosen.config.replay.policies, progress)
-    return dg.MaterializeResult(metadata={"dagster/row_count": rows})
+        columns = told(chosen.lake.sql("select * from outcomes limit 0"), "tables/outcomes.sql")
+    return dg.MaterializeResult(metadata={**columns, "dagster/row_count": rows})
 
 
 @dg.asset(partitions_def=DAYS, deps=[replays_], **described("scorecard"))
@@ -181,17 +210,29 @@ def figures(context: dg.AssetExecutionContext, settings: SettingsResource) -> dg
     return dg.MaterializeResult(metadata={name: picture(path) for name, path in paths.items()})
 
 
-ASSETS = [landing, requests, demand, forecasts, backtests, plans_, replays_, scorecard, figures]
+ASSETS = [
+    *(landing, requests, demand, characterisation, forecasts, backtests),
+    *(plans_, replays_, scorecard, figures),
+]
 
 
 # --- what a run says -----------------------------------------------------------------------------------
 
 
-def told(table: pa.Table, mart: str | None = None) -> Mapping[str, Any]:
-    """Row count and column schema of a table; the meaning of a column comes from the mart's header."""
-    meaning = read_sql(mart).columns if mart else {}
-    columns = [dg.TableColumn(f.name, str(f.type), meaning.get(f.name)) for f in table.schema]
-    return {"dagster/row_count": table.num_rows, "dagster/column_schema": dg.TableSchema(columns)}
+def told(table: pa.Table, file: str) -> Mapping[str, Any]:
+    """Row count, columns with their meaning and what each is made from, as the header of the file says."""
+    sql = read_sql(file)
+    columns = [dg.TableColumn(f.name, str(f.type), sql.columns.get(f.name)) for f in table.schema]
+    origins = {
+        name: [dg.TableColumnDep(dg.AssetKey(ASSET_OF.get(other, other)), column) for other, column in pairs]
+        for name, pairs in sql.made_from.items()
+        if name in table.column_names
+    }
+    return {
+        "dagster/row_count": table.num_rows,
+        "dagster/column_schema": dg.TableSchema(columns),
+        "dagster/column_lineage": dg.TableColumnLineage(origins),
+    }
 
 
 def text_table(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> dg.TableMetadataValue:

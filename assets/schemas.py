@@ -4,6 +4,9 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from models.characterise.gaps import FAMILIES
+from models.characterise.load import HORIZONS_MINUTES
+
 LAKE_VERSION = 1  # raise it when a table changes in a way that older code cannot read
 PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "requests": ("trace", "day"),
@@ -23,10 +26,14 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "outcomes": ("trace", "day", "policy"),
     "fleet_hours": ("trace", "day", "policy"),
     "scorecard": ("trace", "day"),
+    "token_histogram": ("trace", "day"),
+    "arrival_windows": ("trace", "day"),
+    "characterisation": ("trace",),
+    "episodes": ("trace",),
 }
 TIMESTAMP = pa.timestamp("us", "UTC")
-_TEXT, _COUNT = pa.string(), pa.int64()
-_RATE = pa.float64()
+_TEXT, _COUNT, _FIGURE = pa.string(), pa.int64(), pa.float64()
+_RATE = _FIGURE
 _KEYS = {"region": _TEXT, "llm": _TEXT, "tier": _TEXT, "app": _TEXT}
 _OPTIONAL = {  # null where the source does not say
     "session_id": _TEXT,
@@ -47,6 +54,15 @@ _FORECAST_KEYS = {
 _FORECAST_MAKERS = {
     "fallback": _TEXT,  # what forecast instead and why, null where the method itself did
     "reason": _TEXT,  # whom an ensemble listened to, null for a single method
+}
+_FORECAST = {
+    **_FORECAST_KEYS,
+    "input_tokens_per_s": _RATE,  # the middle of what is expected
+    "actual_input_tokens_per_s": _RATE,
+    **{f"p{level}_tokens_per_s": _RATE for level in (50, 90, 95)},
+    # of the largest bucket of the hour, on each of its rows
+    **{f"peak_p{level}_tokens_per_s": _RATE for level in (50, 90, 95)},
+    **_FORECAST_MAKERS,
 }
 REQUEST_SCHEMA = pa.schema(
     {
@@ -98,15 +114,15 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             **dict.fromkeys(("requests", "input_tokens", "output_tokens"), _COUNT),
         }
     ),
-    "forecasts": pa.schema(
+    "forecasts": pa.schema(_FORECAST),
+    "backtests": pa.schema({**_FORECAST, "cpu_s": _FIGURE, "naive_step_tokens_per_s": _RATE}),
+    "backtest_intervals": pa.schema(
         {
-            **_FORECAST_KEYS,
-            "input_tokens_per_s": _RATE,  # the middle of what is expected
-            "actual_input_tokens_per_s": _RATE,
-            **{f"p{level}_tokens_per_s": _RATE for level in (50, 90, 95)},
-            # of the largest bucket of the hour, on each of its rows
-            **{f"peak_p{level}_tokens_per_s": _RATE for level in (50, 90, 95)},
-            **_FORECAST_MAKERS,
+            **dict.fromkeys(("method", "against"), _TEXT),
+            "horizon_minutes": pa.int32(),
+            "cutoffs": _COUNT,
+            "saved_share": _FIGURE,  # how much lower the method's WAPE is than that of `against`
+            **dict.fromkeys(("low_share", "high_share"), _FIGURE),  # its 95 % interval
         }
     ),
     "traffic_forecasts": pa.schema(
@@ -116,6 +132,47 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             **dict.fromkeys(("per_s", "actual_per_s"), _RATE),
             **{f"{of}p{level}_per_s": _RATE for of in ("", "peak_") for level in (50, 90, 95)},
             **_FORECAST_MAKERS,
+        }
+    ),
+    "token_histogram": pa.schema(
+        {
+            **dict.fromkeys(("tier", "llm", "app", "kind"), _TEXT),
+            "tokens": _FIGURE,
+            "requests": _COUNT,
+        }
+    ),
+    "arrival_windows": pa.schema(
+        {
+            "level": _TEXT,
+            **_KEYS,
+            "window_start": TIMESTAMP,
+            "gaps": _COUNT,
+            "cv": _FIGURE,
+            **{f"{family}_{what}": _FIGURE for family in FAMILIES for what in ("distance", "p")},
+        }
+    ),
+    "characterisation": pa.schema(
+        {
+            **_KEYS,
+            "requests": _COUNT,
+            **dict.fromkeys(("requests_per_s", "tokens_per_s", "peak_requests_per_s", "dispersion"), _FIGURE),
+            **dict.fromkeys(("gap_cv", "client_gap_cv"), _FIGURE),
+            **dict.fromkeys(("poisson_share", "gamma_share", "weibull_share"), _FIGURE),
+            **dict.fromkeys(("daily_strength", "weekly_strength"), _FIGURE),
+            **dict.fromkeys(("acf_10min", "acf_1h", "acf_1d", "acf_1w"), _FIGURE),
+            **{"bursts": _COUNT, "burst_share": _FIGURE, "changes": _COUNT},
+            **{f"best_{minutes}min": _TEXT for minutes in HORIZONS_MINUTES},
+            **{f"skill_{minutes}min": _FIGURE for minutes in HORIZONS_MINUTES},
+        }
+    ),
+    "episodes": pa.schema(
+        {
+            **_KEYS,
+            "kind": _TEXT,
+            "starts_at": TIMESTAMP,
+            "minutes": _COUNT,
+            "ratio": _FIGURE,
+            "extra_requests": _FIGURE,
         }
     ),
 }
@@ -129,6 +186,6 @@ DUCKDB_TYPES = {
     pa.date32(): "date",
     pa.uint64(): "ubigint",
     pa.int32(): "integer",
-    pa.float64(): "double",
+    _FIGURE: "double",
     pa.list_(pa.uint64()): "ubigint[]",
 }

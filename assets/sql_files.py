@@ -1,8 +1,9 @@
 """The files of sql/ and what their headers declare.
 
 A header is the run of comment lines that a file opens with: a sentence; `key: value` lines (grain, reads,
-units; for a source also format, recognised by, may have and clock); `column = meaning` lines. Checks, tests,
-Dagster's column schemas and the reading of trace files are fed from it, so it cannot drift from what runs.
+units; for a source also format, recognised by, may have and clock); `column = meaning <- table.column, ...`
+lines, where the arrow says what a column is made from. Checks, tests, Dagster's column schemas and lineage,
+sql/README.md and the reading of trace files are fed from it, so that it cannot drift from what runs.
 """
 
 import difflib
@@ -27,6 +28,7 @@ class SqlFile(NamedTuple):
     sentence: str
     fields: Mapping[str, str]  # grain, reads, units, ...
     columns: Mapping[str, str]  # column = meaning
+    made_from: Mapping[str, tuple[tuple[str, str], ...]]  # column -> (table, column) of what it is made from
 
     def listed(self, field: str) -> tuple[str, ...]:
         """The comma-separated entries of a header field; empty where it is absent or says none."""
@@ -48,5 +50,13 @@ def read_sql(name: str | Path) -> SqlFile:
             break
         header.append(line.removeprefix("--").strip())
     fields = {m[1]: m[2] for line in header if (m := re.match(rf"({FIELDS}): (.+)", line))}
-    columns = {m[1]: m[2] for line in header if (m := re.match(r"(\w+) = (.+)", line))}
-    return SqlFile(path.name, text, header[0] if header else "", fields, columns)
+    told = {m[1]: m[2].split(" <- ") for line in header if (m := re.match(r"(\w+) = (.+)", line))}
+    columns = {name: meaning[0] for name, meaning in told.items()}
+    made_from = {name: _origins(meaning[1]) for name, meaning in told.items() if len(meaning) > 1}
+    return SqlFile(path.name, text, header[0] if header else "", fields, columns, made_from)
+
+
+def _origins(names: str) -> tuple[tuple[str, str], ...]:
+    """The tables and columns of "requests.tier, requests.llm"."""
+    pairs = (name.strip().split(".") for name in names.split(","))
+    return tuple((table, column) for table, column in pairs)

@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from assets.schemas import DUCKDB_TYPES, LAKE_VERSION, OPTIONAL, PARTITIONS, REQUEST_SCHEMA, SCHEMAS
+from assets.sql_docs import comments
 from assets.sql_files import SQL, read_sql
 
 __all__ = ["LAKE", "REQUEST_SCHEMA", "Connection", "Lake", "LakeError", "LakeVersionError"]
@@ -161,10 +162,7 @@ class Lake:
             filled = {table for table in PARTITIONS if next((self.root / table).rglob("*.parquet"), None)}
             known = filled | set(SCHEMAS)
             for table in sorted(known):
-                parts = [_no_rows(table)] if table in SCHEMAS else []
-                if table in filled:
-                    parts.append(f"select * from {_scan(table, self.path(table, '*'))}")
-                rows = " union all by name ".join(parts)  # a column that older files lack is null in them
+                rows = _scan(table, self.path(table, "*")) if table in filled else _no_rows(table)
                 con.execute(f"create view {table} as {rows}")
             waiting = {p: read_sql(p) for p in sorted((*SQL.glob("macros/*.sql"), *SQL.glob("marts/*.sql")))}
             # A mart named like a table of the lake is the recipe of that table, the others are views.
@@ -190,9 +188,12 @@ class Lake:
         trace and no day covers the whole lake.
         """
         text = read_sql(query).text if query.endswith(".sql") else query
-        filled = sorted({path.name for path in self.root.glob("*") if path.name in PARTITIONS})
-        remedy = f"The lake has the tables {', '.join(filled) or '(none yet: run fleetcast nightly)'}."
-        with one_line_errors("The query", remedy), self.connect() as con:
+        filled = {path.name for path in self.root.glob("*") if path.name in PARTITIONS}
+        with (
+            one_line_errors("Opening the lake"),
+            self.connect() as con,
+            one_line_errors("The query", _what_there_is(con, filled)),
+        ):
             named = {
                 name for statement in con.extract_statements(text) for name in statement.named_parameters
             }
@@ -205,21 +206,37 @@ class Lake:
         for folder in (self.root / ".scratch").glob("*"):
             if time.time() - folder.stat().st_mtime > LEFTOVER_S:
                 shutil.rmtree(folder, ignore_errors=True)
+        shell = "v1.5.0"  # of the duckdb on PyPI
         with (
             self.replacing(target) as temporary,
-            self.connect(
-                temporary, storage_compatibility_version="v1.5.0"
-            ),  # the duckdb shell on PyPI is 1.5
+            self.connect(temporary, storage_compatibility_version=shell) as con,
         ):
-            pass
+            con.execute(";\n".join(["begin", *comments(_columns(con)), "commit"]))
         return target
+
+
+def _columns(con: Connection) -> dict[str, list[str]]:
+    """The columns of every view on a connection."""
+    rows = con.execute(
+        "select table_name, list(column_name) from duckdb_columns() where not internal group by all"
+    ).fetchall()
+    return dict(rows)
+
+
+def _what_there_is(con: Connection, filled: Iterable[str]) -> str:
+    """Which tables with rows and which marts a query may read, as a sentence."""
+    views = con.execute("select view_name from duckdb_views() where not internal").fetchall()
+    tables = ", ".join(sorted(filled)) or "(none yet: run fleetcast nightly)"
+    marts = ", ".join(sorted({name for (name,) in views} - set(PARTITIONS)))
+    return f"The lake has the tables {tables}" + (f" and the marts {marts}." if marts else ".")
 
 
 def _scan(table: str, pattern: Path) -> str:
     """Every row of the files; a column that an older file does not have yet is null."""
     types = ", ".join(f"'{key}': {'date' if key == 'day' else 'varchar'}" for key in PARTITIONS[table])
     options = f"hive_partitioning = true, hive_types = {{{types}}}, union_by_name = true"
-    return f"read_parquet('{_quoted(pattern)}', {options})"
+    rows = f"select * from read_parquet('{_quoted(pattern)}', {options})"
+    return f"{_no_rows(table)} union all by name {rows}" if table in SCHEMAS else rows
 
 
 def _no_rows(table: str) -> str:

@@ -9,23 +9,27 @@ stream of its own, so a day depends neither on which others are made nor on the 
 """
 
 import difflib
-import math
-from collections.abc import Iterable
-from datetime import UTC, date, datetime, time
+from collections.abc import Mapping
+from datetime import date
 
 import numpy as np
 from numpy.typing import NDArray
 
-from models.traffic import MINUTES, Burst, Columns, Names, OfficeTraffic, TierTraffic, TiledTraffic, require
+from models.drawing import (
+    HOUR_US,
+    MINUTE_US,
+    Floats,
+    burst_factor,
+    by_arrival,
+    draw_by_row,
+    minute_noise,
+    stream,
+)
+from models.traffic import MINUTES, Columns, Names, OfficeTraffic, TierTraffic, TiledTraffic, require
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
-MINUTE_US, HOUR_US = 60_000_000, 3_600_000_000
 # A day's level holds from its 180th minute to the 180th before its end, then turns into the next day's.
 NIGHTFALL = (-180, 180, MINUTES - 180, MINUTES + 180)
 JOB_SIGMA = 1.0  # of the logarithm of a bulk job's size: a few large ones carry most of the load
-SUBJECTS = ("noise", "jobs", "counts", "times", "apps", "input", "output", "tile")
 
 
 # --- office traffic ------------------------------------------------------------------------------------
@@ -47,17 +51,18 @@ def office_day(params: OfficeTraffic, day: date, seed: int, names: Names) -> Col
         Sorted by arrival; `app` is a position in `params.apps`.
     """
     rate = office_rate(params, day, seed, names)
-    counts = _stream(seed, day, "counts").poisson(rate.reshape(-1, MINUTES))
+    counts = stream(seed, day, "counts").poisson(rate.reshape(-1, MINUTES))
     cell, minute = (np.repeat(axis.ravel(), counts.ravel()) for axis in np.indices(counts.shape))
-    arrived_us = minute * MINUTE_US + _stream(seed, day, "times").integers(0, MINUTE_US, minute.size)
-    arrived_us, cell = _by_arrival(arrived_us, cell, counts.shape[0])
+    arrived_us = minute * MINUTE_US + stream(seed, day, "times").integers(0, MINUTE_US, minute.size)
+    arrived_us, cell = by_arrival(arrived_us, cell, counts.shape[0])
     tier, llm, region = np.unravel_index(cell, rate.shape[:-1])
 
     by_tier = np.array([[app.share.get(name, 0.0) for app in params.apps.values()] for name in names.tiers])
-    app = _draw_by_row(_stream(seed, day, "apps"), by_tier, tier)
+    app = draw_by_row(stream(seed, day, "apps"), by_tier, tier)
 
     factor = np.array([params.tiers[name].input_factor for name in names.tiers])
     inputs = np.outer(factor, [app.input_tokens for app in params.apps.values()])[tier, app]
+    inputs = inputs * _heavier(params, names)[tier, llm, region]
     outputs = np.array([app.output_tokens for app in params.apps.values()])[app]
     return Columns(
         arrived_us=arrived_us,
@@ -65,11 +70,9 @@ def office_day(params: OfficeTraffic, day: date, seed: int, names: Names) -> Col
         llm=llm.astype(np.int16),
         tier=tier.astype(np.int16),
         app=app.astype(np.int16),
-        input_tokens=_tokens(
-            _stream(seed, day, "input"), inputs, params.input_sigma, params.max_input_tokens
-        ),
+        input_tokens=_tokens(stream(seed, day, "input"), inputs, params.input_sigma, params.max_input_tokens),
         output_tokens=_tokens(
-            _stream(seed, day, "output"), outputs, params.output_sigma, params.max_output_tokens
+            stream(seed, day, "output"), outputs, params.output_sigma, params.max_output_tokens
         ),
     )
 
@@ -81,7 +84,7 @@ def office_rate(params: OfficeTraffic, day: date, seed: int, names: Names) -> Fl
     weekday_part = sum(params.tiers[tier].share * shape[:5].sum() for tier, shape in shapes.items())
     week = 5 * params.requests_per_day / weekday_part
     weeks = (day - params.first_week).days // 7
-    noise, jobs = _stream(seed, day, "noise"), _stream(seed, day, "jobs")
+    noise, jobs = stream(seed, day, "noise"), stream(seed, day, "jobs")
     rates = []
     for tier, shape in shapes.items():
         traffic = params.tiers[tier]
@@ -89,7 +92,7 @@ def office_rate(params: OfficeTraffic, day: date, seed: int, names: Names) -> Fl
         smooth = week * traffic.share * (1 + traffic.growth_per_week) ** weeks * shape[day.weekday()]
         steady = (1 - traffic.bulk_share) * mix[..., None] * smooth * _noise(noise, traffic, mix.shape)
         rates.append(steady + _bulk_jobs(jobs, traffic, traffic.bulk_share * smooth.sum(), mix))
-    return np.array(rates) * _burst_factor(params.bursts, day)
+    return np.array(rates) * burst_factor(params.bursts, day)
 
 
 def weekly_shape(traffic: TierTraffic) -> Floats:
@@ -106,46 +109,44 @@ def weekly_shape(traffic: TierTraffic) -> Floats:
 
 def _mix(traffic: TierTraffic, names: Names, where: str) -> Floats:
     """Share of the tier's requests per llm and region, shape (llms, regions); 0 where the mix is silent."""
-    mix = np.zeros((len(names.llms), len(names.regions)))
-    for llm, regions in traffic.mix.items():
-        for region, share in regions.items():
-            mix[_code(llm, names.llms, where), _code(region, names.regions, where)] = share
-    return mix
+    return _by_cell(traffic.mix, 0.0, names, where)
 
 
-def _noise(stream: np.random.Generator, traffic: TierTraffic, shape: tuple[int, ...]) -> Floats:
-    """Multipliers of mean 1, shape (*shape, 1440): lognormal, first-order autocorrelated over the minutes."""
-    memory = math.exp(-1 / traffic.minute_noise_minutes)
-    sigma = math.sqrt(math.log1p(traffic.minute_noise_share**2))
-    walk = stream.normal(0.0, sigma, (MINUTES, *shape))
-    for minute in range(1, MINUTES):
-        walk[minute] = memory * walk[minute - 1] + math.sqrt(1 - memory**2) * walk[minute]
-    daily_sigma = math.sqrt(math.log1p(traffic.daily_noise_share**2))
-    level = stream.normal(0.0, daily_sigma, shape) - daily_sigma**2 / 2
-    return np.exp(np.moveaxis(walk, 0, -1) - sigma**2 / 2 + level[..., None])
+def _heavier(params: OfficeTraffic, names: Names) -> Floats:
+    """Factor on the input tokens of each cell, shape (tiers, llms, regions); 1 where nothing is said."""
+    return np.array(
+        [
+            _by_cell(params.tiers[tier].heavier, 1.0, names, f"[trace.office.tiers.{tier}.heavier]")
+            for tier in names.tiers
+        ]
+    )
 
 
-def _bulk_jobs(stream: np.random.Generator, traffic: TierTraffic, requests: float, mix: Floats) -> Floats:
+def _by_cell(said: Mapping[str, Mapping[str, float]], otherwise: float, names: Names, where: str) -> Floats:
+    """A table llm -> region -> figure as an array, shape (llms, regions)."""
+    cells = np.full((len(names.llms), len(names.regions)), otherwise)
+    for llm, regions in said.items():
+        for region, figure in regions.items():
+            cells[_code(llm, names.llms, where), _code(region, names.regions, where)] = figure
+    return cells
+
+
+def _noise(rng: np.random.Generator, traffic: TierTraffic, shape: tuple[int, ...]) -> Floats:
+    shares = (traffic.daily_noise_share, traffic.minute_noise_share, traffic.minute_noise_minutes)
+    return minute_noise(rng, *shares, shape)
+
+
+def _bulk_jobs(rng: np.random.Generator, traffic: TierTraffic, requests: float, mix: Floats) -> Floats:
     """Rate of the bulk jobs: at any time of the day, of any size, evenly over their minutes."""
     rate = np.zeros((mix.size, MINUTES))
     if requests > 0:
-        jobs = stream.poisson(traffic.jobs_per_day)
-        sizes = stream.lognormal(-(JOB_SIGMA**2) / 2, JOB_SIGMA, jobs) * requests / traffic.jobs_per_day
-        cells = stream.choice(mix.size, jobs, p=mix.ravel() / mix.sum())
-        starts = stream.integers(0, MINUTES - traffic.job_minutes + 1, jobs)
+        jobs = rng.poisson(traffic.jobs_per_day)
+        sizes = rng.lognormal(-(JOB_SIGMA**2) / 2, JOB_SIGMA, jobs) * requests / traffic.jobs_per_day
+        cells = rng.choice(mix.size, jobs, p=mix.ravel() / mix.sum())
+        starts = rng.integers(0, MINUTES - traffic.job_minutes + 1, jobs)
         for cell, start, size in zip(cells, starts, sizes, strict=True):
             rate[cell, start : start + traffic.job_minutes] += size / traffic.job_minutes
     return rate.reshape(*mix.shape, MINUTES)
-
-
-def _burst_factor(bursts: Iterable[Burst], day: date) -> Floats:
-    """What the load of each minute of the day is multiplied by, shape (1440,)."""
-    factor = np.ones(MINUTES)
-    for burst in bursts:
-        start = burst.start if burst.start.tzinfo else burst.start.replace(tzinfo=UTC)
-        first = int((start - datetime.combine(day, time(), UTC)).total_seconds() // 60)
-        factor[max(first, 0) : max(first + burst.minutes, 0)] *= burst.factor
-    return factor
 
 
 # --- a real trace, tiled -------------------------------------------------------------------------------
@@ -167,44 +168,25 @@ def tile(template: Columns, params: TiledTraffic, day: date, seed: int) -> Colum
     """
     rows = template.arrived_us.size
     require(rows > 0, "the template has no request; land its file first")
-    stream = _stream(seed, day, "tile")
+    rng = stream(seed, day, "tile")
     elapsed = template.arrived_us - template.arrived_us.min()
     span = max(int(elapsed.max()), 1)
     folded = min(span, HOUR_US)
     weights = np.array(params.by_hour_of_week)[24 * day.weekday() :][:24] / np.mean(params.by_hour_of_week)
     counts = np.rint(params.requests_share * rows * folded / span * weights).astype(np.int64)
     hour = np.repeat(np.arange(24), counts)
-    drawn = stream.integers(0, rows, hour.size)
+    drawn = rng.integers(0, rows, hour.size)
     place = (elapsed * (HOUR_US / folded)).astype(np.int64)[drawn]
-    place = (place + stream.integers(0, 1_000_000, hour.size)) % HOUR_US
-    arrived_us, drawn = _by_arrival(hour * HOUR_US + place, drawn, rows)
+    place = (place + rng.integers(0, 1_000_000, hour.size)) % HOUR_US
+    arrived_us, drawn = by_arrival(hour * HOUR_US + place, drawn, rows)
     return Columns._make((arrived_us, *(column[drawn] for column in template[1:])))
 
 
 # --- drawing -------------------------------------------------------------------------------------------
 
 
-def _stream(seed: int, day: date, subject: str) -> np.random.Generator:
-    return np.random.default_rng([seed, day.toordinal(), SUBJECTS.index(subject)])
-
-
-def _by_arrival(arrived_us: Integers, code: Integers, codes: int) -> tuple[Integers, Integers]:
-    """Sort by time, then code: both in one integer, which sorts several times faster than argsort."""
-    bits = codes.bit_length()
-    packed = arrived_us << bits | code
-    packed.sort()
-    return packed >> bits, packed & ((1 << bits) - 1)
-
-
-def _draw_by_row(stream: np.random.Generator, shares: Floats, row: Integers) -> Integers:
-    """Draw a column for each entry of `row` by the shares of that row of `shares` (rows, columns)."""
-    below = np.cumsum(shares, axis=1) + np.arange(len(shares))[:, None]
-    below[:, -1] = np.arange(len(shares)) + 1  # against rounding: a draw never leaves its row
-    return np.searchsorted(below.ravel(), row + stream.random(row.size), side="right") - row * shares.shape[1]
-
-
-def _tokens(stream: np.random.Generator, median: Floats, sigma: float, most: int) -> NDArray[np.int32]:
-    drawn = median * np.exp(sigma * stream.standard_normal(median.size, dtype=np.float32))
+def _tokens(rng: np.random.Generator, median: Floats, sigma: float, most: int) -> NDArray[np.int32]:
+    drawn = median * np.exp(sigma * rng.standard_normal(median.size, dtype=np.float32))
     return np.clip(drawn, 1, most).astype(np.int32)
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import NamedTuple
 
@@ -40,6 +40,7 @@ class TierTraffic:
     job_minutes: int
     input_factor: float  # on the apps' input tokens
     mix: Mapping[str, Mapping[str, float]]  # llm -> region -> share of its requests
+    heavier: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # on input tokens
 
     def __post_init__(self) -> None:
         require(len(self.by_weekday) == 7, f"by_weekday has {len(self.by_weekday)} figures, needs 7")

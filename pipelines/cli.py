@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from models.policies import POLICIES
-from pipelines import plan_cli
+from pipelines import plan_cli, trace_commands
 from pipelines.calibrate import calibrate
 from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
 from pipelines.terminal import (
@@ -56,8 +56,14 @@ def fleetcast() -> None:
 
         fleetcast nightly --config azure
 
+        fleetcast characterise office && fleetcast generate --like office --scale 5
+
         fleetcast sql "from scoreboard"
     """
+
+
+app.command()(trace_commands.characterise)
+app.command()(trace_commands.generate)
 
 
 @app.command()

@@ -19,9 +19,16 @@ HISTORY = dg.define_asset_job(
     executor_def=IN_ONE_PROCESS,
     description="A day of requests and its demand: what later forecasts learn from.",
 )
+CHARACTERISE = dg.define_asset_job(
+    "characterise",
+    selection=dg.AssetSelection.assets("characterisation"),
+    executor_def=IN_ONE_PROCESS,
+    description="What the trace of the config is like, over all its days.",
+)
 NIGHTLY = dg.define_asset_job(
     "nightly",
-    selection=dg.AssetSelection.assets("requests").downstream() - dg.AssetSelection.assets("backtests"),
+    selection=dg.AssetSelection.assets("requests").downstream()
+    - dg.AssetSelection.assets("backtests", "characterisation"),
     partitions_def=DAYS,
     executor_def=IN_ONE_PROCESS,
     description="A day from its requests to the scoreboard and the figures.",
@@ -33,4 +40,4 @@ BACKTEST = dg.define_asset_job(
     executor_def=IN_ONE_PROCESS,
     description="Every forecast method on a past day: minutes of fits, so never at night.",
 )
-JOBS = [LAND, HISTORY, NIGHTLY, BACKTEST]
+JOBS = [LAND, HISTORY, CHARACTERISE, NIGHTLY, BACKTEST]

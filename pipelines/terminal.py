@@ -1,5 +1,6 @@
 """What a person sees in the terminal: bars, tables, one-line errors."""
 
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -150,6 +151,32 @@ def show_explanation(told: pa.Table) -> None:
             )
 
 
+def show_character(parts: pa.Table, trace: str) -> None:
+    """What a trace and its parts are like, one line each."""
+    table = Table(title=trace, title_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
+    table.add_column("\npart", no_wrap=True)
+    heads = ("requests\nper s", "tokens\nper s", "peak\nin mean", "dis-\npersion", "gap CV\npooled",
+             "\nclient", "Poisson\n%", "strength\nday", "\nweek", "bursts\n%", "level\nchanges",
+             "skill, %\n10 min", "\n60 min", "\n120 min")  # fmt: skip
+    for head in heads:
+        table.add_column(head, justify="right", no_wrap=True)
+    for row in parts.to_pylist():
+        part = " ".join(row[key] for key in ("tier", "region", "llm", "app") if row[key] != "all")
+        table.add_row(
+            part or "everything",
+            _figure(row["requests_per_s"], ",.2f"),
+            _figure(row["tokens_per_s"], ",.0f"),
+            _figure(row["peak_requests_per_s"] / row["requests_per_s"], ".1f"),
+            *(_figure(row[name], ".2f") for name in ("dispersion", "gap_cv", "client_gap_cv")),
+            _percent(row["poisson_share"], ".0f"),
+            *(_figure(row[f"{season}_strength"], ".2f") for season in ("daily", "weekly")),
+            _percent(row["burst_share"], ".1f"),
+            str(row["changes"]),
+            *(_percent(row[f"skill_{minutes}min"], ".0f") for minutes in (10, 60, 120)),
+        )
+    OUT.print(table)
+
+
 def show_landed(files: Sequence[Mapping[str, Any]]) -> None:
     """What became of each landed file, two lines each."""
     for file in files:
@@ -225,4 +252,4 @@ def _percent(share: float | None, spec: str) -> str:
 
 
 def _figure(value: float | None, spec: str) -> str:
-    return "–" if value is None else f"{value:{spec}}"
+    return "–" if value is None or math.isnan(value) else f"{value:{spec}}"

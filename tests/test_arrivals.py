@@ -56,6 +56,26 @@ def test_token_sizes_are_those_of_the_paper(week):
     assert week.output_tokens.max() <= OFFICE.max_output_tokens
 
 
+def test_niw_of_one_llm_is_heavier_in_one_region(week):
+    """SageServe section 3: model C in central, from an evaluation app."""
+    niw_c = (week.tier == NIW) & (week.llm == NAMES.llms.index("llama3.1-8b"))
+    heavy, light = (week.input_tokens[niw_c & (week.region == region)].mean() for region in (CENTRAL, EAST))
+    assert heavy / light == pytest.approx(2.5, rel=0.1)
+
+
+def test_november_2024_is_a_fifth_of_july_2025_and_has_no_normal_tier(week):
+    """SageServe section 3: about 5 times the requests and tokens in seven months."""
+    before = load_config("office_2024", CATALOGUE).trace.office
+    small = dataclasses.replace(before, requests_per_day=before.requests_per_day / 2)
+    days = [office_day(small, before.first_week + timedelta(days=k), 7, NAMES) for k in range(7)]
+    old = Columns._make(np.concatenate(columns) for columns in zip(*days, strict=True))
+    scale = 0.5 / (200_000 / OFFICE.requests_per_day)  # both were drawn thinned
+    tokens = [int(made.input_tokens.sum(dtype=np.int64) + made.output_tokens.sum()) for made in (week, old)]
+    assert scale * week.tier.size / old.tier.size == pytest.approx(5.0, rel=0.05)
+    assert scale * tokens[0] / tokens[1] == pytest.approx(5.0, rel=0.1)
+    assert set(old.tier) == {IW_FAST, NIW}
+
+
 def test_expected_requests_follow_the_weekly_shape():
     """Without noise and jobs the week has its 72 %, its weekdays requests_per_day, and iw_normal grows."""
     silent = {

@@ -2,6 +2,9 @@
 
 import re
 import socket
+import subprocess
+import sys
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 
@@ -99,13 +102,33 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SettingsResource:
     return SettingsResource(config=config, lake=str(tmp_path / "lake"))
 
 
+class Analyst(Progress):
+    """Opens the published file read-only from a process of its own whenever a long step begins."""
+
+    def __init__(self, warehouse: Path) -> None:
+        self.warehouse, self.answers = warehouse, []
+
+    @contextmanager
+    def bar(self, label, total):
+        ask = "import duckdb, sys; lake = duckdb.connect(sys.argv[1], read_only=True); "
+        ask += "print(lake.sql('select count(*) from scoreboard').fetchall()[0][0])"
+        told = subprocess.run(
+            [sys.executable, "-c", ask, str(self.warehouse)], capture_output=True, text=True
+        )
+        self.answers.append(told.stdout.strip() or told.stderr)
+        yield lambda done: None
+
+
 def test_a_night_makes_what_is_missing_and_only_that(small):
     first = night.run_night(small, None, Progress())
     assert first.broken == []
     assert first.board["policy"].to_pylist() == ["reactive"]
     assert first.warehouse.is_file()
     assert len(list(first.figures.glob("*.png"))) == 5
-    second = night.run_night(small, None, Progress())
+    analyst = Analyst(first.warehouse)
+    second = night.run_night(small, None, analyst)
+    assert len(analyst.answers) >= 3  # forecast, plan, replay
+    assert set(analyst.answers) == {"1"}
     assert first.checks - second.checks == 2 * 3  # two days of history with three checks each
     assert second.board.equals(first.board)  # the same config gives the same figures
 

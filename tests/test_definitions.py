@@ -7,10 +7,11 @@ import pytest
 from small import small_config
 
 from assets.checks import ALARMS, CHECKS
+from assets.drives import day_drives
 from assets.lineage import SettingsResource
-from assets.replays import drive
 from assets.settings import Progress
-from assets.sql_files import SQL
+from assets.sql_files import SQL, read_sql
+from assets.warehouse import Lake
 from pipelines.definitions import defs
 
 DAY = date(2025, 7, 3)
@@ -26,6 +27,7 @@ def test_the_assets_and_what_they_are_made_from():
         "landing": ("traces", []),
         "requests": ("traces", ["landing"]),
         "demand": ("demand", ["requests"]),
+        "characterisation": ("demand", ["demand"]),
         "forecasts": ("forecast", ["demand"]),
         "backtests": ("forecast", ["demand"]),
         "plans": ("plan", ["forecasts"]),
@@ -44,11 +46,16 @@ def test_jobs_schedules_and_sensors():
         name: sorted(
             key.to_user_string() for key in defs.resolve_job_def(name).asset_layer.executable_asset_keys
         )
-        for name in ("land", "history", "nightly", "backtest")
+        for name in ("land", "history", "characterise", "nightly", "backtest")
     }
     chain = ["demand", "figures", "forecasts", "plans", "replays", "requests", "scorecard"]
-    assert jobs == {"land": ["landing"], "history": ["demand", "requests"], "nightly": chain,
-                    "backtest": ["backtests"]}  # fmt: skip
+    assert jobs == {
+        "land": ["landing"],
+        "history": ["demand", "requests"],
+        "characterise": ["characterisation"],
+        "nightly": chain,
+        "backtest": ["backtests"],
+    }
     schedules = {s.name: s.cron_schedule for s in defs.schedules or []}
     assert schedules == {"nightly_schedule": "0 2 * * *"}
     assert [s.name for s in defs.sensors or []] == ["landing_sensor"]
@@ -129,10 +136,63 @@ def test_what_an_asset_says_about_itself(ran):
     assert said["demand"]["dagster/row_count"].value > 0
     columns = {c.name: c.description for c in said["demand"]["dagster/column_schema"].value.columns}
     assert columns["llm"]
+    lineage = said["demand"]["dagster/column_lineage"].value.deps_by_column
+    assert [(dep.asset_key.to_user_string(), dep.column_name) for dep in lineage["bucket_start"]] == [
+        ("requests", "arrived_at")
+    ]
+    assert lineage.keys() == columns.keys()
     assert "data:image/png;base64," in said["figures"]["ttft_cdf"].value
     assert "clairvoyant" in said["scorecard"]["scoreboard"].value
     assert "data:image/png;base64," in said["plans"]["plan"].value
     assert all(record.data["why"] for record in said["plans"]["changes"].records)
+
+
+@pytest.fixture(scope="module")
+def characterised(ran) -> Lake:
+    """The same lake, its three days characterised too, and a twin generated from them."""
+    lake = ran[1].load().lake
+    done = defs.resolve_job_def("characterise").execute_in_process(
+        resources={"settings": ran[1], "progress": Progress()}
+    )
+    said = done.get_asset_materialization_events()[0].materialization.metadata
+    assert "data:image/png;base64," in said["burstiness"].value
+    assert all(column.description for column in said["dagster/column_schema"].value.columns)
+    return lake
+
+
+@pytest.mark.parametrize("path", sorted((SQL / "queries").glob("*.sql")), ids=lambda path: path.stem)
+def test_every_recipe_answers_and_has_its_grain(characterised, path):
+    values = {"trace": "small", "day": DAY, "policy": "reactive", "hour": 12}
+    sql = read_sql(path)
+    for given in ({}, values):
+        rows = characterised.sql(f"queries/{path.name}", **given).to_pandas()
+        assert not rows.duplicated(list(sql.listed("grain"))).any()
+        assert set(sql.columns) <= set(rows.columns)
+    rare = {
+        "forecast_leaderboard",
+        "plan_changes",
+        "timeline",
+        "short_plans",
+        "level_changes",
+        "largest_bursts",
+        "clumpiest_clients",
+        "prefix_caching",
+    }  # of a trickle
+    assert len(rows) > 0 or path.stem in rare
+
+
+@pytest.mark.parametrize("folder", ["tables", "marts"])
+def test_headers_tell_of_columns_that_there_are(characterised, folder):
+    with characterised.connect() as con:
+        views = con.execute(
+            "select table_name, list(column_name) from duckdb_columns() group by all"
+        ).fetchall()
+    there = dict(views)
+    for sql in (read_sql(path) for path in (SQL / folder).glob("*.sql")):
+        name = sql.name.removesuffix(".sql")
+        assert {*sql.columns, *sql.listed("grain")} <= set(there[name]), name
+        for table, column in (pair for pairs in sql.made_from.values() for pair in pairs):
+            assert column in there[table], f"{name}: {table}.{column}"
 
 
 def test_all_policies_start_from_the_first_hour_of_the_forecast_plan(ran):
@@ -140,8 +200,8 @@ def test_all_policies_start_from_the_first_hour_of_the_forecast_plan(ran):
     first_hour = settings.lake.sql(
         "select instances from plans where policy = 'lt_i' and hour(hour_start) = 0 order by llm, region"
     )["instances"].to_pylist()
-    for policy in settings.config.replay.policies:
-        start = drive(settings, DAY, policy).start
+    for drive in day_drives(settings, DAY).values():
+        start = drive.start
         by_name = {
             (llm, region): int(start[i, j])
             for i, llm in enumerate(settings.catalogue.llms)

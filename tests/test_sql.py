@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from assets import sql_docs
 from assets.demand import build_demand
 from assets.sql_files import SQL, SqlFile, read_sql
 from assets.traces import to_requests
@@ -90,6 +91,11 @@ def test_checks_of_requests_and_demand_pass_and_can_fail(lake, tmp_path):
     assert broken.sql("checks/request_ids_are_unique.sql", trace="t").num_rows == rows.num_rows
     assert broken.sql("checks/demand_conserves_tokens.sql", trace="t", day=day).num_rows == 1
     assert broken.sql("checks/demand_conserves_tokens.sql", trace="other").num_rows == 0
+
+
+def test_the_page_of_the_headers_is_up_to_date():
+    assert sql_docs.README.read_text(encoding="utf-8") == sql_docs.page(), "run: python -m assets.sql_docs"
+    assert "| bucket_start | first instant of the minute, UTC | requests.arrived_at |" in sql_docs.page()
 
 
 def test_a_new_format_is_one_file(lake, tmp_path, monkeypatch):

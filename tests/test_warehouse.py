@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from assets import warehouse
-from assets.sql_files import SqlFileError
+from assets.sql_files import SqlFileError, read_sql
 from assets.warehouse import Lake, LakeError, LakeVersionError
 
 DAY = date(2025, 7, 1)
@@ -141,6 +141,8 @@ def test_wrong_names_are_answered_with_the_right_ones(lake):
         LakeError, match=r"The query failed: .*outcomes does not exist\. The lake has the tables requests"
     ):
         lake.sql("select * from outcomes")
+    with pytest.raises(LakeError, match=r"and the marts concentration, .*top_apps\.$"):
+        lake.sql("select * from top_app")
     with pytest.raises(SqlFileError, match=r"no SQL file checks/demand.sql; under sql/ there is: "):
         lake.sql("checks/demand.sql")
 
@@ -150,6 +152,17 @@ def test_parameters_that_are_not_given_are_null(lake):
     query = "select count(*) as n from requests where trace = coalesce($trace, trace)"
     assert lake.sql(query)["n"].to_pylist() == [2]
     assert lake.sql(query, trace="other", day=DAY)["n"].to_pylist() == [0]
+
+
+def test_the_published_file_says_what_its_columns_mean(lake):
+    lake.write("requests", requests(2), **PARTITION)
+    with duckdb.connect(str(lake.publish()), read_only=True) as reader:
+        told = dict(
+            reader.execute(
+                "select column_name, comment from duckdb_columns() where table_name = 'top_apps'"
+            ).fetchall()
+        )
+    assert told == dict(read_sql("marts/top_apps.sql").columns)
 
 
 def test_the_published_file_is_replaced_under_its_readers(lake):

@@ -2,12 +2,26 @@
 -- grain: policy, llm, region, tier, hour_start
 -- reads: outcomes
 -- units: *_s seconds from arrival, percentiles over the requests that got that far; *_share 0 to 1
--- region = where the request came from, not where it was served
--- met = requests within their SLO (sql/macros/slo.sql)
--- pending = non-interactive requests that still waited at the end with their deadline ahead
+-- policy = under which the fleet was scaled <- outcomes.policy
+-- llm = the served network <- outcomes.llm
+-- region = where the request came from, not where it was served <- outcomes.region
+-- tier = urgency class: iw_fast, iw_normal, niw <- outcomes.tier
+-- hour_start = first instant of the hour of arrival, UTC <- outcomes.arrived_at
+-- requests = all of them <- outcomes.request_id
+-- met = requests within their SLO (sql/macros/slo.sql) <- outcomes.ttft_s, outcomes.e2e_s, outcomes.deadline_s
+-- pending = non-interactive requests that still waited at the end with their deadline ahead <- outcomes.queued_s
 -- missed = all the others
--- served_elsewhere = requests served in another region than their own
+-- served_elsewhere = requests served in another region than their own <- outcomes.served_region
+-- preemptions = how often their memory was taken and they began anew <- outcomes.preemptions
 -- attainment_share = met in met + missed; null when none is decided
+-- ttft_p50_s = to the first token, median <- outcomes.ttft_s
+-- ttft_p90_s = to the first token, 90th percentile <- outcomes.ttft_s
+-- ttft_p95_s = to the first token, 95th percentile <- outcomes.ttft_s
+-- ttft_p99_s = to the first token, 99th percentile <- outcomes.ttft_s
+-- e2e_p50_s = to the last token, median <- outcomes.e2e_s
+-- e2e_p90_s = to the last token, 90th percentile <- outcomes.e2e_s
+-- e2e_p95_s = to the last token, 95th percentile <- outcomes.e2e_s
+-- e2e_p99_s = to the last token, 99th percentile <- outcomes.e2e_s
 with judged as (
     select
         *,

@@ -1,0 +1,170 @@
+"""Four figures of a characterised trace: each headline says what was found, each foot how it is defined."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from assets.style import BLUE, INK, MUTED, STYLE
+from assets.warehouse import Lake
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Okabe and Ito, in the order of the catalogue: tiers, kinds of tokens, llms.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+TOKEN_TICKS = (10, 100, 1_000, 10_000, 100_000)
+
+
+def draw_character(lake: Lake, trace: str) -> dict[str, Path]:
+    """Draw the four figures of a trace that was characterised, and save them as PNG; name -> file."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    def rows(query: str) -> pd.DataFrame:
+        return lake.sql(query, trace=trace).to_pandas()
+
+    load = rows(
+        "select hour_start::timestamp as hour_start, tier, sum(requests_per_s) as requests_per_s, "
+        "sum(tokens_per_s) as tokens_per_s from load_by_hour where trace = $trace group by all order by all"
+    )
+    parts = rows("tables/characterisation.sql")
+    where = lake.root.parent / "figures" / trace / "character"
+    where.mkdir(parents=True, exist_ok=True)
+    paths = {}
+    with plt.rc_context(STYLE):
+        figures = {
+            "load": draw_load(load, parts),
+            "apps": draw_apps(rows("select * from top_apps where trace = $trace and tier = 'all'")),
+            "tokens": draw_tokens(rows("select * from token_cdf where trace = $trace order by all")),
+            "burstiness": draw_burstiness(parts),
+        }
+        for name, figure in figures.items():
+            figure.text(0.995, 0.99, trace, ha="right", va="top", fontsize=10, color=MUTED)
+            paths[name] = where / f"{name}.png"
+            figure.savefig(paths[name])
+            plt.close(figure)
+    return paths
+
+
+def draw_load(load: pd.DataFrame, parts: pd.DataFrame) -> "Figure":
+    """Requests and tokens per second of each tier over time (SageServe figure 3).
+
+    `load`: hour_start, tier, requests_per_s, tokens_per_s in order; `parts`: the table characterisation.
+    """
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(2, 1, sharex=True)
+    whole = parts[(parts[["tier", "region", "llm", "app"]] == "all").all(axis=1)].iloc[0]
+    for panel, column, label in (
+        (panels[0], "requests_per_s", "requests/s"),
+        (panels[1], "tokens_per_s", "thousand tokens/s"),
+    ):
+        for colour, (tier, rows) in zip(PALETTE, load.groupby("tier"), strict=False):
+            values = rows[column] / (1e3 if column == "tokens_per_s" else 1)
+            panel.plot(rows["hour_start"], values, color=colour, label=tier, linewidth=1.5)
+        panel.set_ylabel(label)
+        panel.set_ylim(0, 1.2 * panel.get_ylim()[1])
+    panels[0].legend(frameon=False, ncols=3, loc="upper left")
+    said = (
+        "too short to show a daily rhythm"
+        if np.isnan(whole["daily_strength"])
+        else f"daily season of strength {whole['daily_strength']:.2f}"
+    )
+    panels[0].set_title(f"{whole['requests_per_s']:,.1f} requests/s on average, {said}")
+    figure.autofmt_xdate()
+    _define(
+        figure,
+        "Hourly means; tokens are input and output (SageServe figure 3). Strength: 1 - Var(remainder) / "
+        "Var(season + remainder), by STL (Wang, Smith and Hyndman 2006).",
+    )
+    return figure
+
+
+def draw_apps(apps: pd.DataFrame, shown: int = 10) -> "Figure":
+    """Shares of the largest apps in requests and tokens (SageServe figure 6a); `apps`: the mart top_apps."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots()
+    top = apps.sort_values("place").head(shown)
+    at = np.arange(len(top))
+    axes.barh(at - 0.2, 100 * top["request_share"], 0.4, color=BLUE, label="requests")
+    axes.barh(at + 0.2, 100 * top["token_share"], 0.4, color=PALETTE[1], label="tokens")
+    axes.set_yticks(at, top["app"])
+    axes.invert_yaxis()
+    axes.grid(axis="x")
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel("share of the trace, %")
+    axes.legend(frameon=False, loc="lower right")
+    first = top.iloc[0]
+    axes.set_title(f"{first['app']} sends {first['request_share']:.0%} of the requests, of {len(apps)} apps")
+    _define(figure, "All tiers and days; tokens are input and output (SageServe figure 6a).")
+    return figure
+
+
+def draw_tokens(cdf: pd.DataFrame) -> "Figure":
+    """Distribution of input and output tokens per llm (SageServe figure 10); `cdf`: the mart token_cdf."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, 2, sharey=True)
+    medians = {}
+    for panel, kind in zip(panels, ("input", "output"), strict=True):
+        of_kind = cdf[cdf["kind"] == kind]
+        for colour, (llm, rows) in zip(PALETTE, of_kind.groupby("llm"), strict=False):
+            panel.plot(rows["tokens"], rows["share"], color=colour, drawstyle="steps-post", label=llm)
+        counts = of_kind.groupby("tokens")["requests"].sum().cumsum()
+        medians[kind] = counts.index[np.searchsorted(counts, counts.iloc[-1] / 2)]
+        panel.set(xscale="log", ylim=(0, 1), xlabel=f"{kind} tokens")
+        ticks = [t for t in TOKEN_TICKS if of_kind["tokens"].min() / 3 <= t <= 3 * of_kind["tokens"].max()]
+        panel.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    panels[0].set_ylabel("share of the requests with at most so many")
+    panels[1].legend(frameon=False, loc="lower right")
+    panels[0].set_title(
+        f"Half of the requests have up to {medians['input']:,.0f} tokens in and {medians['output']:,.0f} out"
+    )
+    _define(figure, "Steps of 10 ^ (1 / 20); all tiers and apps of an llm together (SageServe figure 10).")
+    return figure
+
+
+def draw_burstiness(parts: pd.DataFrame) -> "Figure":
+    """Dispersion of minutes and variation of gaps, pooled and by client; `parts`: characterisation."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, 2, sharey=True)
+    shown = parts[(parts["llm"] == "all") & ((parts["app"] == "all") | (parts["tier"] == "all"))]
+    shown = shown[(shown["region"] == "all") | (shown["tier"] == "all")].head(14).iloc[::-1]
+    names = [
+        " ".join(value for value in row if value != "all") or "everything"
+        for row in shown[["tier", "region", "app"]].itertuples(index=False)
+    ]
+    at = np.arange(len(shown))
+    panels[0].plot(shown["dispersion"], at, "o", color=INK)
+    panels[0].set_xlabel("dispersion of the minutes (Poisson: 1)")
+    panels[0].set_yticks(at, names)
+    panels[1].plot(shown["gap_cv"], at, "o", color=BLUE)
+    panels[1].plot(shown["client_gap_cv"], at, "o", color=PALETTE[1], mfc="none")
+    panels[1].set_xlabel("CV of the gaps, pooled (full) and by client (hollow)")
+    for panel in panels:
+        panel.axvline(1, color=MUTED, linewidth=1)
+    whole = parts[(parts[["tier", "region", "llm", "app"]] == "all").all(axis=1)].iloc[0]
+    panels[0].set_title(_burst_headline(whole))
+    _define(
+        figure,
+        "Dispersion: variance in mean of an hour's minutes about its line. CV: of gaps within ten minutes. "
+        "Client: an app in a region, one llm and tier; pooling clients hides their burstiness (ServeGen).",
+    )
+    return figure
+
+
+def _burst_headline(whole: "pd.Series") -> str:
+    if np.isnan(whole["dispersion"]):
+        return f"Gaps vary by {whole['gap_cv']:.2f} of their mean"
+    kind = "near Poisson" if whole["dispersion"] < 1.5 else f"{whole['dispersion']:,.1f} times Poisson"
+    return f"Minutes disperse {kind}; gaps have a CV of {whole['gap_cv']:.2f}"
+
+
+def _define(figure: "Figure", text: str) -> None:
+    figure.supxlabel(text, fontsize=8, color=MUTED, wrap=True)

@@ -1,0 +1,162 @@
+"""The characterisation of a trace: what SQL sums per minute, and what models.characterise makes of it.
+
+Days are read one at a time (token_histogram, arrival_windows), and again only when their requests changed.
+"""
+
+from datetime import date, datetime
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from assets.demand import build_demand
+from assets.gaps import write_windows
+from assets.lookups import days_there
+from assets.schemas import SCHEMAS
+from assets.settings import Progress
+from assets.warehouse import Lake, LakeError
+from models.characterise.load import HORIZONS_MINUTES
+from models.characterise.portrait import Portrait, portray
+
+KEYS = ["tier", "region", "llm", "app"]
+APPS = 10  # the largest ones, which are described one by one
+GAP_COLUMNS = ["gap_cv", "client_gap_cv", "poisson_share", "gamma_share", "weibull_share"]
+MINUTE = np.timedelta64(1, "m")
+
+
+def characterise(lake: Lake, trace: str, progress: Progress) -> pa.Table:
+    """Describe a whole trace and its parts; write and return the table characterisation (and episodes).
+
+    Raises
+    ------
+    LakeError
+        The lake has no request of that trace.
+    """
+    days = lake.days("requests", trace)
+    if not days:
+        raise LakeError(f"The trace {trace!r} has no requests. {days_there(lake, 'requests', trace)}")
+    with progress.bar(f"days of {trace}", len(days)) as done:
+        for count, day in enumerate(days, start=1):
+            read_day(lake, trace, day)
+            done(count)
+    streams = _streams(lake, trace)
+    rows, episodes = [], []
+    with progress.bar(f"parts of {trace}", len(streams)) as done:
+        for count, (keys, stream) in enumerate(streams.items(), start=1):
+            row, found = _describe(dict(zip(KEYS, keys, strict=True)), stream)
+            rows.append(row)
+            episodes += found
+            done(count)
+    gaps = lake.sql("select * from gap_variation where trace = $trace", trace=trace).to_pandas()
+    table = pd.DataFrame(rows).merge(gaps[[*KEYS, *GAP_COLUMNS]], on=KEYS, how="left")
+    described = pa.Table.from_pandas(table[SCHEMAS["characterisation"].names], preserve_index=False)
+    lake.write("characterisation", described, trace=trace)
+    lake.write("episodes", pa.Table.from_pylist(episodes, SCHEMAS["episodes"]), trace=trace)
+    return lake.sql("tables/characterisation.sql", trace=trace)
+
+
+def read_day(lake: Lake, trace: str, day: date) -> None:
+    """Bring the day's demand, token histogram and arrival windows up to date with its requests."""
+    if not _is_current(lake, "demand", trace, day):
+        build_demand(lake, trace, day)
+    if not _is_current(lake, "token_histogram", trace, day):
+        histogram = lake.sql("marts/token_histogram.sql", trace=trace, day=day)
+        lake.write("token_histogram", histogram, trace=trace, day=day)
+    if not _is_current(lake, "arrival_windows", trace, day):
+        write_windows(lake, trace, day)
+
+
+def recorded_minutes(lake: Lake, trace: str) -> tuple[np.datetime64, np.ndarray]:
+    """First minute of a trace, UTC, and 0 for each one from it to the last; nan on a day without demand."""
+    ends = lake.sql(
+        "select min(bucket_start)::timestamp as first, max(bucket_start)::timestamp as last "
+        "from demand where trace = $trace",
+        trace=trace,
+    )
+    first, last = (ends[name].to_numpy()[0] for name in ("first", "last"))
+    recorded = np.full((last - first) // MINUTE + 1, np.nan)
+    of_day = (first + np.arange(recorded.size) * MINUTE).astype("datetime64[D]")
+    recorded[np.isin(of_day, np.array(lake.days("demand", trace), "datetime64[D]"))] = 0.0
+    return first, recorded
+
+
+class Stream:
+    """A part of a trace minute by minute, from its first recorded minute to its last."""
+
+    def __init__(self, rows: pd.DataFrame, recorded: np.ndarray, first: np.datetime64) -> None:
+        self.first = first
+        self.requests, self.tokens = recorded.copy(), recorded.copy()
+        at = (rows["minute"].to_numpy() - first) // MINUTE
+        self.requests[at], self.tokens[at] = rows["requests"], rows["tokens"]
+
+
+def _streams(lake: Lake, trace: str) -> dict[tuple[str, ...], Stream]:
+    """The parts of a trace by their keys; a minute on a day that the lake does not have is nan, not 0."""
+    top = lake.sql(
+        "select app from top_apps where trace = $trace and tier = 'all' and place <= $apps",
+        trace=trace,
+        apps=APPS,
+    )["app"]
+    rows = lake.sql(
+        "select tier, region, llm, app, bucket_start::timestamp as minute, requests, tokens "
+        "from streams where trace = $trace and (app = 'all' or list_contains($top, app))",
+        trace=trace,
+        top=top.to_pylist(),
+    ).to_pandas()
+    first, recorded = recorded_minutes(lake, trace)
+    return {keys: Stream(part, recorded, first) for keys, part in rows.groupby(KEYS)}
+
+
+def _describe(keys: dict[str, str], stream: Stream) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The row of a stream in characterisation (without its gaps), and its rows in episodes."""
+    began: datetime = stream.first.astype("datetime64[us]").item()
+    portrait = portray(stream.requests, 24 * began.weekday() + began.hour)
+    requests = np.nansum(stream.requests)
+    recorded_s = 60.0 * np.count_nonzero(~np.isnan(stream.requests))
+    row = {
+        **keys,
+        "requests": int(requests),
+        "requests_per_s": requests / recorded_s,
+        "tokens_per_s": np.nansum(stream.tokens) / recorded_s,
+        "peak_requests_per_s": np.nanmax(stream.requests) / 60,
+        **{name: getattr(portrait, name) for name in portrait._fields[:7]},
+        "bursts": len(portrait.bursts),
+        "burst_share": sum(burst.extra_requests for burst in portrait.bursts) / requests,
+        "changes": len(portrait.changes),
+    }
+    for minutes in HORIZONS_MINUTES:
+        skill = portrait.skills.get(minutes)
+        row[f"best_{minutes}min"] = skill.method if skill else None
+        row[f"skill_{minutes}min"] = skill.share if skill else np.nan
+    return row, _episodes(keys, stream.first, portrait)
+
+
+def _episodes(keys: dict[str, str], first: np.datetime64, portrait: Portrait) -> list[dict[str, Any]]:
+    bursts = [
+        {
+            **keys,
+            "kind": "burst",
+            "starts_at": (first + burst.start * MINUTE).item(),
+            "minutes": burst.minutes,
+            "ratio": burst.ratio,
+            "extra_requests": burst.extra_requests,
+        }
+        for burst in portrait.bursts
+    ]
+    changes = [
+        {
+            **keys,
+            "kind": "change",
+            "starts_at": (first + 60 * change.hour * MINUTE).item(),
+            "ratio": change.ratio,
+        }
+        for change in portrait.changes
+    ]
+    return bursts + changes
+
+
+def _is_current(lake: Lake, table: str, trace: str, day: date) -> bool:
+    """Whether the day of a table is there and no older than its requests."""
+    requests, made = (lake.path(name, trace=trace, day=day) for name in ("requests", table))
+    return made.is_file() and requests.stat().st_mtime <= made.stat().st_mtime

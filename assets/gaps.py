@@ -1,0 +1,112 @@
+"""The arrivals of a day by windows: variation of their gaps, and which renewal process they could be."""
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from assets.schemas import SCHEMAS
+from assets.warehouse import Lake
+from models.characterise.gaps import FAMILIES, LEAST_GAPS, WINDOW_US, Windows, first_gaps, fit, window_cvs
+
+KEYS = ("tier", "region", "llm", "app")
+# What is pooled: everything, and every value of these keys; the streams of sql/marts/streams.sql.
+POOLS: tuple[tuple[str, ...], ...] = ((), ("tier",), ("region",), ("llm",), ("app",), ("tier", "region"))
+TESTED_POOLS = ((), ("tier",))
+TESTED_CLIENTS = 5  # the ones with the most requests on the day
+TESTED_WINDOWS = 6  # of a stream on a day, spread evenly
+SCHEMA = SCHEMAS["arrival_windows"]
+
+
+def write_windows(lake: Lake, trace: str, day: date) -> None:
+    """Write arrival_windows of a day (sql/tables/arrival_windows.sql says what its columns mean)."""
+    columns = lake.sql(
+        f"select epoch_us(arrived_at) - epoch_us($day::timestamptz) as arrived_us, {', '.join(KEYS)} "
+        "from requests where trace = $trace and day = $day::date",
+        trace=trace,
+        day=day,
+    )
+    arrived_us = columns["arrived_us"].to_numpy()
+    order = np.argsort(arrived_us, kind="stable")
+    arrived_us = arrived_us[order]
+    codes, names = {}, {}
+    for key in KEYS:
+        encoded = pc.dictionary_encode(columns[key].combine_chunks())
+        codes[key], names[key] = encoded.indices.to_numpy()[order], encoded.dictionary.to_pylist()
+    rng = np.random.default_rng(day.toordinal())
+    tables = []
+    for keys in (*POOLS, KEYS):
+        stream, members = _pool([codes[key] for key in keys], arrived_us.size)
+        tested = _tested(keys, stream, len(members))
+        windows = window_cvs(arrived_us, stream)
+        texts = {key: [names[key][m] for m in member] for key, member in zip(keys, members.T, strict=True)}
+        tables.append(_rows(windows, texts, day, _tests(arrived_us, stream, windows, tested, rng)))
+    lake.write("arrival_windows", pa.concat_tables(tables), trace=trace, day=day)
+
+
+def _pool(codes: Sequence[NDArray[np.int32]], rows: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The stream of each request, shape (rows,), and each stream's codes, shape (streams, keys)."""
+    if not codes:
+        return np.zeros(rows, np.int16), np.zeros((1, 0), np.int64)
+    sizes = [int(code.max()) + 1 for code in codes]
+    packed = np.ravel_multi_index(codes, sizes)
+    there = np.flatnonzero(np.bincount(packed, minlength=int(np.prod(sizes))))
+    place = np.zeros(int(np.prod(sizes)), np.int16 if there.size < 1 << 15 else np.int64)
+    place[there] = np.arange(there.size)
+    return place[packed], np.transpose(np.unravel_index(there, sizes))
+
+
+def _tested(keys: tuple[str, ...], stream: NDArray[np.int64], members: int) -> Sequence[int]:
+    """The streams whose gaps are held against the families."""
+    if keys == KEYS:
+        return np.argsort(-np.bincount(stream, minlength=members), kind="stable")[:TESTED_CLIENTS].tolist()
+    return range(members) if keys in TESTED_POOLS else ()
+
+
+def _tests(
+    arrived_us: NDArray[np.int64],
+    stream: NDArray[np.int64],
+    windows: Windows,
+    tested: Sequence[int],
+    rng: np.random.Generator,
+) -> dict[str, NDArray[np.float64]]:
+    """Distance and p-value of every family per window; nan where it is not tested."""
+    columns = {name: np.full(windows.cv.size, np.nan) for name in SCHEMA.names[-2 * len(FAMILIES) :]}
+    for member in tested:
+        rows = np.flatnonzero(windows.stream == member)
+        arrivals = arrived_us[stream == member]
+        for row in (
+            rows[np.unique(np.linspace(0, rows.size - 1, TESTED_WINDOWS).astype(int))] if rows.size else ()
+        ):
+            gaps = first_gaps(arrivals, int(windows.window[row]))
+            if gaps.size < LEAST_GAPS:
+                continue
+            for family in FAMILIES:
+                columns[f"{family}_distance"][row], columns[f"{family}_p"][row] = fit(gaps, family, rng)
+    return columns
+
+
+def _rows(
+    windows: Windows, texts: dict[str, list[str]], day: date, tests: dict[str, NDArray[np.float64]]
+) -> pa.Table:
+    """Windows of one pool as rows of the table; a key that is pooled reads all."""
+    midnight = np.datetime64(day, "us").astype(np.int64)
+    names = {
+        key: np.array(texts[key])[windows.stream] if key in texts else ["all"] * windows.cv.size
+        for key in KEYS
+    }
+    columns: dict[str, Any] = {
+        "level": ["client" if len(texts) == len(KEYS) else "pooled"] * windows.cv.size,
+        **names,
+        "window_start": pa.array(midnight + windows.window * WINDOW_US).cast(
+            SCHEMA.field("window_start").type
+        ),
+        "gaps": windows.gaps,
+        "cv": windows.cv,
+        **{name: pa.array(values, from_pandas=True) for name, values in tests.items()},
+    }
+    return pa.table(columns).select(SCHEMA.names).cast(SCHEMA)

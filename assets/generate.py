@@ -1,0 +1,181 @@
+"""A trace like another one: fitted client by client (models.client_fit), written to the lake day by day."""
+
+from collections.abc import Sequence
+from datetime import date, timedelta
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from assets.characterise import MINUTE, read_day, recorded_minutes
+from assets.lookups import days_there, positions
+from assets.settings import Progress
+from assets.traces import to_requests
+from assets.warehouse import Lake, LakeError
+from models.catalogue import Catalogue
+from models.client_fit import fit_noise, weekly_rates
+from models.clients import ClientTraffic, altered, client_day
+from models.traffic import Names
+from models.what_if import WhatIf
+
+CLIENT = ["app", "region", "llm", "tier"]
+GROUP = ["region", "llm", "tier"]  # whose clients share their noise
+MOST_PAIRS = 2000  # of input and output tokens that are kept of a client
+CV_LIMITS = (0.2, 10.0)
+FAMILIES = ("gamma", "weibull")
+
+
+class Order(NamedTuple):
+    """What to generate."""
+
+    like: str
+    name: str
+    first_day: date | None  # None: the first day of the original
+    days: int
+    scale: float
+    seed: int
+    what_if: WhatIf
+
+
+def generate(lake: Lake, catalogue: Catalogue, order: Order, progress: Progress) -> int:
+    """Write a trace like another one and return its requests.
+
+    An order that was interrupted goes on where it stopped: its days are the same whenever they are drawn.
+
+    Raises
+    ------
+    LakeError
+        The original is not there, or another trace has the name already.
+    ValueError
+        A change that the trace cannot have.
+    """
+    days = lake.days("requests", order.like)
+    if not days:
+        raise LakeError(
+            f"The trace {order.like!r} has no requests. {days_there(lake, 'requests', order.like)}"
+        )
+    if order.days < 1:
+        raise ValueError(f"days is {order.days}, needs 1 or more.")
+    first = order.first_day or days[0]
+    stamp = lake.root / "requests" / f"trace={order.name}" / "made_from"
+    recipe = repr(order._replace(first_day=first, days=0))
+    if lake.days("requests", order.name) and not (stamp.is_file() and stamp.read_text() == recipe):
+        raise LakeError(
+            f"The lake has another trace {order.name!r} already. Give another --name, or remove that one: "
+            f"rm -r {lake.root}/*/trace={order.name}"
+        )
+    names = Names(tuple(catalogue.llms), tuple(catalogue.regions), tuple(catalogue.tiers))
+    traffic, apps = fit_clients(lake, order.like, names, progress)
+    traffic, apps = altered(traffic, order.what_if, order.scale, names, apps)
+    requests = 0
+    with progress.bar(f"days of {order.name}", order.days) as done:
+        for number in range(order.days):
+            day = first + timedelta(days=number)
+            columns = client_day(traffic, order.what_if, day, first, order.seed, names)
+            rows = to_requests(columns, day, f"like {order.like}", catalogue, apps)
+            lake.write("requests", rows, trace=order.name, day=day)
+            stamp.write_text(recipe)
+            requests += rows.num_rows
+            done(number + 1)
+    return requests
+
+
+def fit_clients(lake: Lake, trace: str, names: Names, progress: Progress) -> tuple[ClientTraffic, list[str]]:
+    """Fit every client of a trace: rate by hour of the week, gaps, tokens; with the names of the apps."""
+    days = lake.days("requests", trace)
+    with progress.bar(f"days of {trace}", len(days)) as done:
+        for count, day in enumerate(days, start=1):
+            read_day(lake, trace, day)
+            done(count)
+    minutes = lake.sql(
+        "select app, region, llm, tier, bucket_start::timestamp as minute, requests from demand "
+        "where trace = $trace",
+        trace=trace,
+    ).to_pandas()
+    first, recorded = recorded_minutes(lake, trace)
+    start = first.astype("datetime64[h]")
+    before = (first - start) // MINUTE
+    recorded = np.concatenate([np.full(before, np.nan), recorded])
+    hours = -(-recorded.size // 60)
+    minutes["at"] = (minutes["minute"].to_numpy() - start) // MINUTE
+    clients = minutes[CLIENT].drop_duplicates().sort_values(CLIENT).reset_index(drop=True)
+    group = clients.groupby(GROUP, sort=True).ngroup().to_numpy()
+    minutes = minutes.merge(clients.assign(client=clients.index, group=group), on=CLIENT)
+
+    counts = np.zeros((len(clients), hours))
+    np.add.at(counts, (minutes["client"], minutes["at"] // 60), minutes["requests"].to_numpy(float))
+    by_group = np.tile(recorded, (group.max() + 1, 1))
+    np.add.at(by_group, (minutes["group"], minutes["at"]), minutes["requests"].to_numpy(float))
+    first_hour = int((start - np.datetime64("1970-01-05", "h")) // np.timedelta64(1, "h")) % 168
+    group_rates, rates = _rates(counts, group, recorded, first_hour)
+    first_pair, pairs = _pairs(lake, trace, clients)
+    apps = sorted(clients["app"].unique())
+    family, gap_cv = _gaps(lake, trace, clients)
+    sent = counts.sum(axis=1)
+    chance = np.bincount(group, sent * gap_cv**2) / np.bincount(group, sent)
+    table = pa.Table.from_pandas(clients, preserve_index=False)
+    traffic = ClientTraffic(
+        region=positions(table, "region", names.regions),
+        llm=positions(table, "llm", names.llms),
+        tier=positions(table, "tier", names.tiers),
+        app=positions(table, "app", apps),
+        requests_per_hour=rates,
+        gap_cv=gap_cv,
+        group=group,
+        noise=fit_noise(by_group, group_rates, first_hour, chance),
+        family=family,
+        first_pair=first_pair,
+        pairs=pairs,
+    )
+    return traffic, apps
+
+
+def _rates(
+    counts: np.ndarray, group: np.ndarray, recorded: np.ndarray, first_hour: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Requests per hour of the week of the groups, and of the clients: their prior is a part of the group."""
+    hours = counts.shape[1]
+    hour_of_week = (first_hour + np.arange(hours)) % 168
+    known = np.pad((~np.isnan(recorded)).astype(float), (0, 60 * hours - recorded.size))
+    share = known.reshape(-1, 60).mean(axis=1)
+    of_group = np.zeros((group.max() + 1, hours))
+    np.add.at(of_group, group, counts)
+    flat = np.repeat(of_group.sum(axis=1, keepdims=True) / share.sum(), 168, axis=1)
+    group_rates = weekly_rates(of_group, share, hour_of_week, flat)
+    part = counts.sum(axis=1) / of_group.sum(axis=1)[group]
+    return group_rates, weekly_rates(counts, share, hour_of_week, part[:, None] * group_rates[group])
+
+
+def _gaps(lake: Lake, trace: str, clients: pd.DataFrame) -> tuple[str, np.ndarray]:
+    """The family that the tested gaps are nearest to, and each client's CV; of its tier where it has none."""
+    distances = lake.sql(
+        "select avg(gamma_distance) as gamma, avg(weibull_distance) as weibull from arrival_windows "
+        "where trace = $trace and level = 'client'",
+        trace=trace,
+    ).to_pylist()[0]
+    family = min(FAMILIES, key=lambda name: distances[name] if distances[name] is not None else 1.0)
+    rows = lake.sql(
+        "select app, region, llm, tier, sum((cv * gaps)::decimal(28, 9))::double as weighted, "
+        "sum(gaps)::double as gaps from arrival_windows where trace = $trace and level = 'client' "
+        "group by all",
+        trace=trace,
+    ).to_pandas()
+    of_tier = rows.groupby("tier")[["weighted", "gaps"]].sum()
+    cv = clients.merge(rows.assign(cv=rows["weighted"] / rows["gaps"]), on=CLIENT, how="left")["cv"]
+    usual = clients["tier"].map(of_tier["weighted"] / of_tier["gaps"]).astype(float)
+    return family, cv.fillna(usual).fillna(1.0).clip(*CV_LIMITS).to_numpy(float)
+
+
+def _pairs(lake: Lake, trace: str, clients: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Up to MOST_PAIRS input and output tokens of each client, chosen by the hash of their request."""
+    rows = lake.sql(
+        "select app, region, llm, tier, "
+        "min_by([input_tokens, output_tokens], hash(request_id), $most) as pairs "
+        "from requests where trace = $trace group by all",
+        trace=trace,
+        most=MOST_PAIRS,
+    ).to_pandas()
+    of: Sequence[np.ndarray] = clients.merge(rows, on=CLIENT, how="left")["pairs"].tolist()
+    first = np.concatenate([[0], np.cumsum([len(pairs) for pairs in of])])
+    return first, np.array([pair for pairs in of for pair in pairs], dtype=np.int32).reshape(-1, 2)

@@ -1,0 +1,88 @@
+"""sql/README.md, written from the headers of the SQL files: python -m assets.sql_docs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from assets.sql_files import SQL, SqlFile, read_sql
+
+README = SQL / "README.md"
+INTRODUCTION = """# Tables, marts and recipes
+
+Written from the headers of these files by `python -m assets.sql_docs`; change the header, not this page.
+`fleetcast sql "from NAME"` shows any table or mart; `fleetcast sql sql/queries/NAME.sql` asks a recipe, where
+`$trace` and `$day` stand for the config's trace and `--date`. Instants are UTC. The published
+`data/lake/warehouse.duckdb` carries the same texts as comments on its views and columns.
+"""
+CHAPTERS = (
+    ("tables", "Tables", "Parquet files of the lake, written by the assets."),
+    ("marts", "Marts", "Views over the tables; one named like a table is the recipe of that table."),
+    ("macros", "Macros", "Formulas and table functions, each in one place."),
+    ("queries", "Recipes", "Questions with their answer."),
+    ("checks", "Checks", "Each returns the rows that break its sentence; none may."),
+    ("alarms", "Alarms", "The same, as warnings: nothing stops for them."),
+)
+
+
+def page() -> str:
+    """The whole page as Markdown."""
+    chapters = [INTRODUCTION]
+    for folder, title, sentence in CHAPTERS:
+        files = [read_sql(path) for path in sorted((SQL / folder).glob("*.sql"))]
+        chapters.append(f"## {title}\n\n{sentence}\n")
+        if folder in ("queries", "checks", "alarms"):
+            rows = [f"| `{folder}/{file.name}` | {_cell(file.sentence)} |" for file in files]
+            chapters.append("\n".join(["| file | |", "| --- | --- |", *rows, ""]))
+        else:
+            chapters += [_entry(file) for file in files]
+    return "\n".join(chapters)
+
+
+def write(path: Path = README) -> None:
+    """Write the page."""
+    path.write_text(page(), encoding="utf-8")
+
+
+def comments(columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """DuckDB statements that put the texts of the headers on views and their columns.
+
+    Parameters
+    ----------
+    columns : Mapping[str, Sequence[str]]
+        The columns of each view that is there.
+    """
+    for path in (*SQL.glob("tables/*.sql"), *SQL.glob("marts/*.sql")):
+        file, view = read_sql(path), path.stem
+        if view in columns:
+            yield f"comment on view {view} is {_quoted(file.sentence)}"
+        for column, meaning in file.columns.items():
+            if column in columns.get(view, ()):
+                yield f"comment on column {view}.{column} is {_quoted(meaning)}"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _entry(file: SqlFile) -> str:
+    """One table, mart or macro: its sentence, grain, sources and units, and its columns."""
+    name = Path(file.name).stem
+    lines = [f"### {name}", "", file.sentence.removeprefix(f"{name}: "), ""]
+    lines += [
+        f"- {field}: {_cell(file.fields[field])}"
+        for field in ("grain", "reads", "units")
+        if field in file.fields
+    ]
+    if file.columns:
+        lines += ["", "| column | meaning | made from |", "| --- | --- | --- |"]
+        for column, meaning in file.columns.items():
+            origins = ", ".join(f"{table}.{name}" for table, name in file.made_from.get(column, ()))
+            lines.append(f"| {column} | {_cell(meaning)} | {origins} |")
+    return "\n".join([*lines, ""])
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("*", "\\*")
+
+
+if __name__ == "__main__":
+    write()

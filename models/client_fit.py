@@ -1,0 +1,128 @@
+"""Fitting the clients of a trace: their rate by hour of the week, and the noise that they share.
+
+A week of a small client is mostly chance. Its rhythm is therefore that of its endpoint and tier, moved
+towards its own counts as far as there are many of them; theirs in turn begins from a flat rate.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.clients import HOURS_PER_WEEK, Noise, minute_rates
+from models.drawing import Floats, Integers
+
+PRIOR_REQUESTS = (
+    30.0  # a ratio counts as much as the requests that it is made from, beside so many of the prior
+)
+MOST_LAG_MINUTES = 120
+LEAST_AUTOCORRELATION = 0.1  # of the noise; it is forgotten from there on
+LEAST_MEMORY_MINUTES = 0.1
+
+
+def weekly_rates(counts: Floats, recorded: Floats, hour_of_week: Integers, prior: Floats) -> Floats:
+    """Requests per hour of the week, shape (series, 168).
+
+    The prior times three ratios of requests to what was expected so far: of the hour of the day, of that hour
+    on working days and on weekends, of the weekday. What was never recorded keeps the prior.
+
+    Parameters
+    ----------
+    counts : Floats
+        Requests per clock hour, shape (series, hours).
+    recorded : Floats
+        How much of each clock hour was recorded, 0 to 1, shape (hours,).
+    hour_of_week : Integers
+        Of each clock hour, Monday 00:00 is 0, shape (hours,).
+    prior : Floats
+        Requests per hour of the week, shape (series, 168).
+    """
+    hours = np.arange(HOURS_PER_WEEK)
+    hour, weekday = hours % 24, hours // 24
+    rates = prior
+    for slot in (hour, hour + 24 * (weekday >= 5), weekday):
+        of_hour = slot[hour_of_week]
+        seen = _sums(counts, of_hour, slot.max() + 1)
+        expected = _sums(recorded * rates[:, hour_of_week], of_hour, slot.max() + 1)
+        rates = rates * ((seen + PRIOR_REQUESTS) / (expected + PRIOR_REQUESTS))[:, slot]
+    expected = (recorded * rates[:, hour_of_week]).sum(axis=1)
+    total = counts.sum(axis=1)
+    return rates * np.divide(total, expected, out=np.zeros_like(total), where=expected > 0)[:, None]
+
+
+def fit_noise(per_minute: Floats, requests_per_hour: Floats, first_hour: float, chance: Floats) -> Noise:
+    """What the minutes of each series do beyond its expected rate.
+
+    The variance of the minutes beyond chance gives the size of the noise, their autocovariances how long it
+    lasts. A day's level shows only beyond a week: weekdays are fitted. What the sum of all series wanders
+    more than it would if each went its own way is common to them: its variance is s0^2 + sum of (w s)^2 over
+    the series, w their shares of the load and s their own noise.
+
+    Parameters
+    ----------
+    per_minute : Floats
+        Requests, shape (series, minutes); nan where nobody recorded.
+    requests_per_hour : Floats
+        Expected, by hour of the week, shape (series, 168).
+    first_hour : float
+        Hour of the week at which the first minute begins.
+    chance : Floats
+        Variance in mean of a minute without noise, shape (series,): the squared CV of the gaps, 1 if Poisson.
+
+    Returns
+    -------
+    Noise
+        Of shape (series + 1,): the last one is common to all.
+    """
+    shares = np.nansum(per_minute, axis=1) / max(np.nansum(per_minute), 1.0)
+    per_minute = np.vstack([per_minute, per_minute.sum(axis=0)])
+    requests_per_hour = np.vstack([requests_per_hour, requests_per_hour.sum(axis=0)])
+    expected = minute_rates(requests_per_hour, first_hour, per_minute.shape[1])
+    series = zip(per_minute, expected, [*chance, shares @ chance], strict=True)
+    daily, minute, memory = np.array([_fit_series(*one) for one in series]).T
+    return Noise(_apart(daily, shares), _apart(minute, shares), memory)
+
+
+def _apart(found: Floats, shares: Floats) -> Floats:
+    """The own noise of each series and that common to all, from that of each and of their sum."""
+    variance, squares = found**2, shares**2
+    if squares.sum() >= 1:
+        return np.append(found[:-1], 0.0)
+    common = max((variance[-1] - squares @ variance[:-1]) / (1 - squares.sum()), 0.0)
+    return np.sqrt(np.append(np.maximum(variance[:-1] - common, 0.0), common))
+
+
+def _fit_series(seen: Floats, expected: Floats, chance: float) -> tuple[float, float, float]:
+    """Daily share, minute share and memory of one series."""
+    known = ~np.isnan(seen)
+    usual, came = np.where(known, expected, 0.0), np.where(known, seen, 0.0)
+    day = np.arange(seen.size) // 1440
+    by_day, usual_by_day = (np.bincount(day, values).astype(float) for values in (came, usual))
+    level = np.divide(by_day, usual_by_day, out=np.ones_like(by_day), where=usual_by_day > 0)
+    usual = usual * level[day]
+    rest, square = came - usual, float((usual**2).sum())
+    variance = float((rest**2).sum() - chance * usual.sum()) / max(square, 1e-300)
+    error = chance * np.sqrt(2 * square + usual.sum()) / max(square, 1e-300)
+    if variance < 2 * error:  # no more than chance
+        return _daily_share(level, by_day, 0.0), 0.0, 1.0
+    lags = range(1, min(MOST_LAG_MINUTES, seen.size // 2) + 1)
+    shared = np.array([(rest[lag:] * rest[:-lag]).sum() / square / variance for lag in lags])
+    forgotten = np.flatnonzero(shared < LEAST_AUTOCORRELATION)
+    lasting = float(shared[: forgotten[0] if forgotten.size else shared.size].sum())
+    memory = -1 / np.log(lasting / (1 + lasting)) if lasting > 0 else LEAST_MEMORY_MINUTES
+    of_minutes = variance * (1 + 2 * lasting) / 1440
+    return _daily_share(level, by_day, of_minutes), float(np.sqrt(variance)), float(memory)
+
+
+def _daily_share(level: Floats, requests: Floats, of_minutes: float) -> float:
+    """Standard deviation of the level of days beyond that of their minutes and of chance."""
+    full = requests > 0
+    if full.sum() <= 7:
+        return 0.0
+    variance = ((level[full] - 1) ** 2).sum() / (full.sum() - 7) - of_minutes - (1 / requests[full]).mean()
+    return float(np.sqrt(max(variance, 0.0)))
+
+
+def _sums(values: Floats, slot: NDArray[np.int64], slots: int) -> Floats:
+    """Sums over the hours of each slot, shape (series, slots)."""
+    sums = np.zeros((len(values), slots))
+    np.add.at(sums.T, slot, values.T)
+    return sums

@@ -1,0 +1,78 @@
+"""`fleetcast characterise` and `fleetcast generate`: what a trace is like, and another one like it."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from assets.settings import Progress
+from pipelines.terminal import OUT, Bars, near, show_character, spoken
+
+Trace = Annotated[str, typer.Argument(help="A trace of the lake by name.", metavar="TRACE")]
+
+
+def characterise(trace: Trace) -> None:
+    """Say what a trace is like: load by tier, bursts, season, gaps, and how far it can be foreseen.
+
+    The definitions stand in sql/tables/characterisation.sql; everything else in the marts.
+
+        fleetcast characterise office
+
+        fleetcast sql "from episodes where trace = 'office' and kind = 'burst' order by ratio desc"
+    """
+    with spoken():
+        from assets.character_figures import draw_character
+        from assets.characterise import characterise as describe
+        from assets.warehouse import Lake
+
+        lake = Lake()
+        table = describe(lake, trace, Bars())
+        lake.publish()
+        show_character(table, trace)
+        where = next(iter(draw_character(lake, trace).values())).parent
+        OUT.print(f"figures  {near(where)}/*.png")
+        OUT.print('tables   fleetcast sql "from characterisation"   (meaning: sql/README.md)')
+
+
+def generate(
+    like: Annotated[str, typer.Option(help="The trace of the lake that it is fitted to.")],
+    days: Annotated[int, typer.Option(help="How many days to make.", min=1)] = 28,
+    scale: Annotated[float, typer.Option(help="Requests, in those of the original.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same requests.", min=0)] = 7,
+    name: Annotated[str | None, typer.Option(help="Of the new trace; without it LIKE_xSCALE.")] = None,
+    first_day: Annotated[
+        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="Without it that of the original.")
+    ] = None,
+    what_if: Annotated[Path | None, typer.Option(help="A file like data/what_if/example.toml.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No bars, only the result.")] = False,
+) -> None:
+    """Make a trace that behaves like another one, client by client, and can be used as a [trace].
+
+    Growth, new apps, bursts, another share of niw, an outage, holidays: data/what_if/example.toml.
+
+        fleetcast generate --like office --days 28 --scale 5 --seed 7
+
+        fleetcast generate --like office --name stressed --what-if data/what_if/example.toml
+    """
+    with spoken():
+        from assets import generate as generator
+        from assets.warehouse import Lake
+        from models.catalogue import load_catalogue
+        from models.what_if import WhatIf, load_what_if
+
+        lake, catalogue = Lake(), load_catalogue()
+        order = generator.Order(
+            like=like,
+            name=name or f"{like}_x{scale:g}",
+            first_day=first_day.date() if first_day else None,
+            days=days,
+            scale=scale,
+            seed=seed,
+            what_if=load_what_if(what_if) if what_if else WhatIf(),
+        )
+        requests = generator.generate(lake, catalogue, order, Progress() if quiet else Bars())
+        lake.publish()
+        OUT.print(f"{requests:,} requests like {like} on {days} days, as the trace {order.name}")
+        OUT.print(f"  fleetcast characterise {order.name}", soft_wrap=True)
+        OUT.print(f'  a config with [trace] name = "{order.name}" runs a night on it', soft_wrap=True)

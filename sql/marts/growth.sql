@@ -1,0 +1,56 @@
+-- growth: what a mean day of one trace has, in a mean day of another (SageServe section 3: about 5 in seven months).
+-- grain: trace, before, tier
+-- reads: demand
+-- units: ratios; a day is a recorded one
+-- trace = the later trace, or any other <- demand.trace
+-- before = the trace that it is compared with <- demand.trace
+-- tier = urgency class, interactive for both interactive ones, or all <- demand.tier
+-- requests_ratio = requests per day here, in those of `before` <- demand.requests
+-- tokens_ratio = the same of input and output tokens <- demand.input_tokens, demand.output_tokens
+with summed as (
+    select
+        trace, tier,
+        sum(requests) as requests,
+        sum(input_tokens + output_tokens) as tokens
+    from demand
+    group by trace, tier
+),
+
+days as (
+    select trace, count(distinct day) as days
+    from demand
+    group by trace
+),
+
+tiered as (
+    select
+        trace,
+        unnest(list_distinct([tier, if(tier = 'niw', 'niw', 'interactive'), 'all'])) as tier,
+        requests,
+        tokens
+    from summed
+),
+
+by_trace as (
+    select
+        trace, tier,
+        sum(requests) / any_value(days) as requests,
+        sum(tokens) / any_value(days) as tokens
+    from tiered
+    inner join days using (trace)
+    group by trace, tier
+),
+
+compared as (
+    select
+        later.trace,
+        earlier.trace as before,
+        tier,
+        later.requests / earlier.requests as requests_ratio,
+        later.tokens / earlier.tokens as tokens_ratio
+    from by_trace as later
+    inner join by_trace as earlier using (tier)
+    where later.trace <> earlier.trace
+)
+
+select * from compared

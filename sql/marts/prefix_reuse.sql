@@ -1,0 +1,35 @@
+-- prefix_reuse: how much of the prompts an endless prefix cache would have had already, where a trace has block hashes.
+-- grain: trace, llm
+-- reads: requests
+-- units: blocks as the source cuts them (512 tokens in Mooncake); *_share 0 to 1
+-- trace = name of the trace <- requests.trace
+-- llm = the served network, whose cache it would be <- requests.llm
+-- requests = requests with hashes <- requests.request_id
+-- blocks = blocks of their prompts
+-- distinct_blocks = different ones among them: each has to be computed once
+-- reuse_share = blocks that an earlier request had, in all; a hash stands for the block and all before it
+with hashed as (
+    select null::varchar as trace, null::varchar as llm, null::ubigint[] as prefix_hashes
+    where false
+    union all by name
+    select * from requests
+),
+
+blocks as (
+    select trace, llm, request_id, unnest(prefix_hashes) as block
+    from hashed
+    where len(prefix_hashes) > 0
+),
+
+counted as (
+    select
+        trace, llm,
+        count(distinct request_id) as requests,
+        count(*) as blocks,
+        count(distinct block) as distinct_blocks,
+        1 - count(distinct block) / count(*) as reuse_share
+    from blocks
+    group by trace, llm
+)
+
+select * from counted

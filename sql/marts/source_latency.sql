@@ -1,0 +1,46 @@
+-- source_latency: what the requests of a trace waited where it was taken, as far as its source says (SageServe figure 6c).
+-- grain: trace, tier, region, llm
+-- reads: requests
+-- units: seconds; percentiles linear between ranks, over the requests whose source has the time
+-- trace = name of the trace <- requests.trace
+-- tier = urgency class <- requests.tier
+-- region = where the requests come from <- requests.region
+-- llm = the served network <- requests.llm
+-- requests = requests with one time or both <- requests.request_id
+-- ttft_mean_s = to the first token
+-- ttft_p50_s = the same, median
+-- ttft_p95_s = the same, 95th percentile
+-- ttft_p99_s = the same, 99th percentile
+-- e2e_mean_s = to the last token
+-- e2e_p50_s = the same, median
+-- e2e_p95_s = the same, 95th percentile
+-- e2e_p99_s = the same, 99th percentile
+with timed as (
+    select null::varchar as trace, null::double as source_ttft_s, null::double as source_e2e_s
+    where false
+    union all by name
+    select * from requests
+),
+
+summed as (
+    select
+        trace, tier, region, llm,
+        count(*) as requests,
+        avg(source_ttft_s) as ttft_mean_s,
+        percentiles(source_ttft_s) as ttft,
+        avg(source_e2e_s) as e2e_mean_s,
+        percentiles(source_e2e_s) as e2e
+    from timed
+    where source_ttft_s is not null or source_e2e_s is not null
+    group by trace, tier, region, llm
+),
+
+named as (
+    select
+        trace, tier, region, llm, requests,
+        ttft_mean_s, ttft[1] as ttft_p50_s, ttft[3] as ttft_p95_s, ttft[4] as ttft_p99_s,
+        e2e_mean_s, e2e[1] as e2e_p50_s, e2e[3] as e2e_p95_s, e2e[4] as e2e_p99_s
+    from summed
+)
+
+select * from named

@@ -1,0 +1,25 @@
+-- token_cdf: share of the requests of an llm that have at most so many tokens (SageServe figure 10).
+-- grain: trace, llm, kind, tokens
+-- reads: token_histogram
+-- units: tokens; share 0 to 1
+-- trace = name of the trace <- token_histogram.trace
+-- llm = the served network <- token_histogram.llm
+-- kind = input, output, or total: both together <- token_histogram.kind
+-- tokens = upper edge of a step of 10 ^ (1 / 20) <- token_histogram.tokens
+-- requests = requests in the step <- token_histogram.requests
+-- share = of the llm's requests, those in this step and below
+with summed as (
+    select trace, llm, kind, tokens, sum(requests)::bigint as requests
+    from token_histogram
+    group by trace, llm, kind, tokens
+),
+
+shared as (
+    select
+        *,
+        sum(requests) over (partition by trace, llm, kind order by tokens)
+        / sum(requests) over (partition by trace, llm, kind) as share
+    from summed
+)
+
+select * from shared

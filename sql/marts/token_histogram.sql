@@ -1,0 +1,42 @@
+-- token_histogram: how many requests have so many tokens, in twenty steps per factor of ten, on one day of one trace.
+-- grain: tier, llm, app, kind, tokens
+-- reads: requests
+-- units: tokens, the upper edge of the step
+-- tier = urgency class: iw_fast, iw_normal, niw <- requests.tier
+-- llm = the served network that they ask for <- requests.llm
+-- app = the application that sends them <- requests.app
+-- kind = input, output, or total: both together
+-- tokens = upper edge of the step, a power of 10 ^ (1 / 20) <- requests.input_tokens, requests.output_tokens
+-- requests = requests in the step
+with counted as (
+    select
+        tier, llm, app,
+        ceil(20 * log10(input_tokens))::smallint                 as input_step,
+        ceil(20 * log10(output_tokens))::smallint                as output_step,
+        ceil(20 * log10(input_tokens + output_tokens))::smallint as total_step,
+        count(*) as requests
+    from requests
+    where trace = $trace and day = $day::date
+    group by all
+),
+
+told as (
+    select
+        tier, llm, app,
+        unnest(['input', 'output', 'total']) as kind,
+        unnest([input_step, output_step, total_step]) as step,
+        requests
+    from counted
+),
+
+summed as (
+    select
+        tier, llm, app, kind,
+        pow(10, step / 20) as tokens,
+        sum(requests)::bigint as requests
+    from told
+    group by all
+)
+
+select * from summed
+order by all

@@ -1,0 +1,21 @@
+-- Do requests arrive as a Poisson process, and what comes nearest? Tiers and the largest clients, over the tested windows.
+-- grain: trace, level, tier, region, llm, app
+-- reads: arrival_windows
+-- units: *_share of windows in which the family is not rejected at 5 %, 0 to 1; *_distance Kolmogorov-Smirnov
+with tested as (
+    select
+        trace, level, tier, region, llm, app,
+        count(*) as windows,
+        avg((exponential_p >= 0.05)::integer) as poisson_share,
+        avg((gamma_p >= 0.05)::integer) as gamma_share,
+        avg((weibull_p >= 0.05)::integer) as weibull_share,
+        median(exponential_distance) as poisson_distance,
+        median(gamma_distance) as gamma_distance,
+        median(weibull_distance) as weibull_distance
+    from arrival_windows
+    where exponential_p is not null
+    group by all
+)
+
+select * from tested
+order by trace, level desc, tier, region, llm, app

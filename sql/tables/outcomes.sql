@@ -1,0 +1,30 @@
+-- outcomes: what became of every request under every replayed policy.
+-- grain: trace, day, policy, request_id
+-- reads: outcomes
+-- units: *_s seconds from arrival; tokens; null where it never came to that
+-- trace = name of the trace <- requests.trace
+-- day = UTC <- requests.day
+-- policy = under which the fleet was scaled
+-- request_id = of the request <- requests.request_id
+-- arrived_at = instant of the arrival, UTC <- requests.arrived_at
+-- region = where the request came from <- requests.region
+-- llm = the served network <- requests.llm
+-- tier = urgency class <- requests.tier
+-- app = the application <- requests.app
+-- input_tokens = tokens of its prompt <- requests.input_tokens
+-- output_tokens = tokens that it got <- requests.output_tokens
+-- deadline_s = by when its last token was wanted <- requests.deadline_s
+-- ttft_slo_s = by when its first token was wanted; null where only the deadline counts
+-- served_region = where it was served
+-- status = finished, queued (still, at the end of the replay) or refused
+-- ttft_s = to its first token
+-- e2e_s = to its last token
+-- queued_s = to the end of the replay, of a request that still waited then
+-- preemptions = how often its memory was taken and it began anew
+-- instance = number of the instance that served it
+-- held_s = until an instance had it
+-- waited_s = in that instance's queue
+-- prefill_s = from its admission to its first token
+-- network_s = because another region served it
+select * from outcomes
+where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

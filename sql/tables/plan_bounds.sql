@@ -1,0 +1,12 @@
+-- plan_bounds: the least that any fleet costs for the true demand of an hour (models/plan/bounds.py).
+-- grain: trace, day, hour_start
+-- reads: plan_bounds
+-- units: US dollars of the hour; instants are UTC
+-- trace = name of the trace <- demand.trace
+-- day = UTC <- demand.day
+-- hour_start = first instant of the hour <- demand.bucket_start
+-- fluid_usd = instances divided at will, moved at once between windows and regions <- demand.input_tokens
+-- whole_usd = the same with whole instances <- demand.input_tokens
+-- hour_usd = the same, held for the whole hour <- demand.input_tokens
+select * from plan_bounds
+where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -1,0 +1,25 @@
+-- traffic_forecasts: output tokens and requests of the next hour, forecast like the input tokens.
+-- grain: trace, day, measure, method, llm, region, bucket_start
+-- reads: traffic_forecasts
+-- units: *_per_s output tokens or requests per second, means over the bucket; instants are UTC
+-- trace = name of the trace <- demand.trace
+-- day = UTC <- demand.day
+-- measure = output_tokens or requests
+-- llm = the served network <- demand.llm
+-- region = where the requests come from <- demand.region
+-- method = how it was forecast: a name of models/forecast
+-- cutoff = instant from which on the demand was unknown to it
+-- bucket_start = first instant of the bucket <- demand.bucket_start
+-- bucket_minutes = length of the bucket
+-- per_s = what was expected
+-- actual_per_s = what came
+-- p50_per_s = the bucket is as likely above it as below
+-- p90_per_s = nine buckets in ten lie below
+-- p95_per_s = nineteen in twenty do
+-- peak_p50_per_s = the same of the largest bucket of the hour, on each of its rows
+-- peak_p90_per_s = the same
+-- peak_p95_per_s = the same
+-- fallback = what forecast instead and why; null where the method itself did
+-- reason = whom an ensemble listened to, heaviest first; null for a single method
+select * from traffic_forecasts
+where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

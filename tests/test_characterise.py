@@ -1,0 +1,295 @@
+"""A trace is characterised as its definitions say: against naive twins, known processes, and real traces."""
+
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from assets import characterise as characterised
+from assets.character_figures import draw_character
+from assets.characterise import characterise
+from assets.ingest import ingest
+from assets.settings import Progress
+from assets.sql_files import read_sql
+from assets.warehouse import Lake, LakeError
+from models.catalogue import load_catalogue
+from models.characterise.gaps import (
+    FAMILIES,
+    draw_gaps,
+    first_gaps,
+    fit,
+    gamma_shape,
+    shape_of_cv,
+    weibull_shape,
+    window_cvs,
+)
+from models.characterise.load import autocorrelation, bursts, changes, dispersion, season_strengths, skills
+
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "traces"
+MONDAY = date(2025, 6, 30)
+MINUTES = np.arange(14 * 1440)
+RHYTHM = 60 * (1 + 0.8 * np.sin(2 * np.pi * MINUTES / 1440))
+
+
+# --- gaps ----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2000)), min_size=1, max_size=300),
+    st.sampled_from([250_000 * 500, 250_000 * 3000]),
+)
+def test_variation_by_window_is_what_counting_gives(drawn, window_us):
+    """On a grid of quarter seconds, so that gaps of 0 and arrivals on a window's edge really happen."""
+    arrived_us, stream = np.array(sorted((250_000 * t, s) for s, t in drawn)).T
+    by_window: dict[tuple[int, int], list[int]] = {}
+    for at, member in zip(arrived_us.tolist(), stream.tolist(), strict=True):
+        by_window.setdefault((member, at // window_us), []).append(at)
+    expected = {}
+    for key, times in by_window.items():
+        gaps = np.diff(times) / 1e6
+        if len(gaps) >= 30 and gaps.mean() > 0:
+            expected[key] = (len(gaps), gaps.std(ddof=1) / gaps.mean())
+    found = window_cvs(arrived_us, stream, window_us)
+    assert list(zip(found.stream.tolist(), found.window.tolist(), strict=True)) == sorted(expected)
+    for (gaps, cv), key in zip(zip(found.gaps, found.cv, strict=True), sorted(expected), strict=True):
+        assert (gaps, pytest.approx(cv)) == expected[key]
+
+
+def test_distances_and_shapes_are_those_of_scipy():
+    rng = np.random.default_rng(0)
+    gaps = rng.gamma(0.5, 2.0, 400)
+    assert fit(gaps, "exponential", rng).distance == pytest.approx(
+        stats.kstest(gaps, stats.expon(scale=gaps.mean()).cdf).statistic
+    )
+    shape = gamma_shape(gaps[None])[0]
+    assert shape == pytest.approx(stats.gamma.fit(gaps, floc=0)[0], rel=0.05)
+    assert fit(gaps, "gamma", rng).distance == pytest.approx(
+        stats.kstest(gaps, stats.gamma(shape, scale=gaps.mean() / shape).cdf).statistic
+    )
+    likeliest, _, scale = stats.weibull_min.fit(gaps, floc=0)
+    assert weibull_shape(gaps[None])[0] == pytest.approx(likeliest, rel=1e-3)
+    assert fit(gaps, "weibull", rng).distance == pytest.approx(
+        stats.kstest(gaps, stats.weibull_min(likeliest, scale=scale).cdf).statistic, rel=1e-2
+    )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_p_values_are_honest_and_can_reject(family):
+    """Gaps of the family itself are rejected at 5 % about one time in twenty; clumped ones nearly always."""
+    rng = np.random.default_rng(1)
+    own = [fit(draw_gaps(rng, family, 0.6, (100,)), family, rng).p_value for _ in range(120)]
+    assert 0.005 < np.mean(np.array(own) <= 0.05) < 0.12
+    clumps = [np.where(rng.random(100) < 0.7, 0.01, 5.0) * rng.uniform(0.9, 1.1, 100) for _ in range(20)]
+    assert np.mean([fit(gaps, family, rng).p_value <= 0.05 for gaps in clumps]) > 0.9
+
+
+@pytest.mark.parametrize("family", ["gamma", "weibull"])
+@pytest.mark.parametrize("cv", [0.5, 1.0, 3.0])
+def test_gaps_have_the_variation_that_is_asked_for(family, cv):
+    gaps = draw_gaps(np.random.default_rng(2), family, shape_of_cv(family, cv), (200_000,))
+    assert gaps.mean() == pytest.approx(1.0, rel=0.03)
+    assert gaps.std() / gaps.mean() == pytest.approx(cv, rel=0.05)
+
+
+def test_a_fit_refuses_what_it_cannot_judge():
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match="needs 30 gaps above 0, got 3"):
+        fit(np.ones(3), "gamma", rng)
+    with pytest.raises(ValueError, match="Unknown family 'pareto'"):
+        fit(np.ones(40), "pareto", rng)
+    coarse = first_gaps(np.repeat(np.arange(20) * 3_000_000, 3), 0)
+    assert coarse.min() == pytest.approx(1.5)  # half of the smallest gap above 0
+
+
+# --- load ----------------------------------------------------------------------------------------------
+
+
+def poisson(rate: np.ndarray, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).poisson(rate).astype(float)
+
+
+def test_dispersion_is_one_for_poisson_and_grows_with_clumps():
+    assert dispersion(poisson(50 * RHYTHM)) == pytest.approx(1.0, abs=0.1)  # the rhythm does not count
+    assert dispersion(10 * poisson(RHYTHM / 10)) == pytest.approx(10.0, rel=0.1)
+    with_gap = poisson(RHYTHM)
+    with_gap[3000:4000] = np.nan
+    assert dispersion(with_gap) == pytest.approx(1.0, abs=0.1)
+    assert np.isnan(dispersion(np.zeros(600)))
+
+
+def test_bursts_are_found_where_they_are_and_nowhere_else():
+    calm = poisson(RHYTHM, seed=1)
+    assert bursts(calm) == []
+    calm[5000:5012] *= 8
+    calm[9000] = np.nan
+    found = bursts(calm)
+    assert [(burst.start, burst.minutes) for burst in found] == [(5000, 12)]
+    assert found[0].ratio == pytest.approx(8.0, rel=0.5)
+    assert found[0].extra_requests == pytest.approx(calm[5000:5012].sum() * 7 / 8, rel=0.15)
+    assert bursts(np.full(100, np.nan)) == []
+
+
+def test_seasons_are_strong_where_they_are_and_weak_where_not():
+    hourly = RHYTHM.reshape(-1, 60).mean(axis=1)
+    weekend = np.where(np.arange(336) % 168 >= 120, 0.3, 1.0)
+    noise = np.random.default_rng(0).normal(0, 3, 336)
+    assert min(season_strengths(hourly * weekend + noise)) > 0.8
+    daily = season_strengths(hourly + noise)[0]
+    assert daily > 0.95
+    flat = season_strengths(60 + noise)
+    assert flat == pytest.approx((1 / 14, 1 / 2), abs=0.1)  # 1 / k over k periods of noise
+    assert np.isnan(season_strengths(hourly[:47])).all()
+    assert np.isnan(season_strengths(hourly[:335])[1])
+    assert autocorrelation(hourly, 24) == pytest.approx(1.0)
+    assert autocorrelation(hourly, 12) < -0.9
+    assert np.isnan(autocorrelation(np.ones(100), 1))
+
+
+def test_a_lasting_change_is_found_and_rhythm_is_none():
+    hourly = poisson(RHYTHM.reshape(-1, 60).sum(axis=1) * np.where(np.arange(336) % 168 >= 120, 0.3, 1.0))
+    assert changes(hourly, 0) == []
+    hourly[200:] *= 1.7
+    (change,) = changes(hourly, 0)
+    assert abs(change.hour - 200) <= 3
+    assert change.ratio == pytest.approx(1.7, rel=0.05)
+    assert changes(np.zeros(336), 0) == []
+
+
+def test_the_skill_of_the_best_simple_forecast():
+    foreseen = skills(poisson(20 * RHYTHM))
+    assert set(foreseen) == {10, 60, 120}
+    assert foreseen[120].share > foreseen[10].share >= 0
+    assert foreseen[120].method != "last_value"
+    assert foreseen[120].share > 0.8
+    walk = 1000 + np.cumsum(np.random.default_rng(0).normal(size=MINUTES.size))
+    assert skills(walk)[10] == ("last_value", 0.0)
+    assert skills(RHYTHM[:1440]) == {}
+
+
+# --- a trace in the lake ---------------------------------------------------------------------------------
+
+
+def write_clients(lake: Lake, days: int, apps: int, cv: float) -> None:
+    """Apps of gamma gaps, one request every six seconds each, all in one region with one llm and tier."""
+    rng = np.random.default_rng(5)
+    for number in range(days):
+        midnight = datetime(MONDAY.year, MONDAY.month, MONDAY.day, tzinfo=UTC) + timedelta(days=number)
+        rows = []
+        for app in range(apps):
+            gaps = 6 * draw_gaps(rng, "gamma", shape_of_cv("gamma", cv), (14_400,))
+            rows += [(at, f"app{app}") for at in np.cumsum(gaps) if at < 86_400]
+        rows.sort()
+        size = len(rows)
+        table = pa.table(
+            {
+                "request_id": np.arange(size, dtype=np.uint64) + number * 10_000_000,
+                "arrived_at": [midnight + timedelta(seconds=at) for at, _ in rows],
+                "region": ["east"] * size,
+                "llm": ["llama2-70b"] * size,
+                "tier": ["iw_fast"] * size,
+                "app": [app for _, app in rows],
+                "input_tokens": [900] * size,
+                "output_tokens": [100] * size,
+                "deadline_s": [1.0] * size,
+                "source": ["test"] * size,
+            }
+        )
+        lake.write("requests", table, trace="clients", day=midnight.date())
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """Two days of twelve clumpy clients."""
+    lake = Lake(tmp_path_factory.mktemp("clients") / "lake")
+    write_clients(lake, days=2, apps=12, cv=2.0)
+    return lake
+
+
+def test_pooling_hides_the_burstiness_of_clients(lake, monkeypatch):
+    table = characterise(lake, "clients", Progress())
+    rows = {(r["tier"], r["app"]): r for r in table.to_pylist() if r["llm"] == r["region"] == "all"}
+    whole, first = rows["all", "all"], rows["all", "app0"]
+    assert first["gap_cv"] == pytest.approx(2.0, rel=0.1)
+    assert first["gap_cv"] == pytest.approx(first["client_gap_cv"])
+    assert whole["client_gap_cv"] == pytest.approx(2.0, rel=0.1)
+    assert whole["gap_cv"] < 1.6
+    assert whole["requests_per_s"] == pytest.approx(2.0, rel=0.05)
+    assert whole["tokens_per_s"] == pytest.approx(1000 * whole["requests_per_s"])
+    assert len([app for tier, app in rows if app != "all"]) == 10  # the largest
+    tested = lake.sql(
+        "select gamma_p, exponential_p from arrival_windows where level = 'client' and gamma_p > 0"
+    )
+    assert np.mean(tested["gamma_p"].to_numpy() >= 0.05) > 0.85
+    assert np.mean(tested["exponential_p"].to_numpy() >= 0.05) < 0.1
+
+    monkeypatch.setattr(characterised, "write_windows", lambda *given: pytest.fail("a day was read again"))
+    assert characterise(lake, "clients", Progress()).equals(table)
+
+
+def test_what_only_some_sources_have(tmp_path):
+    """Hashes of prompts and times of the source, in columns that most traces lack."""
+    there = Lake(tmp_path / "lake")
+    write_clients(there, days=1, apps=1, cv=1.0)
+    for mart in ("prefix_reuse", "source_latency"):
+        assert there.sql(f"select * from {mart}").num_rows == 0
+    path = there.path("requests", trace="clients", day=MONDAY)
+    requests = pq.read_table(path, partitioning=None).slice(0, 4)
+    hashes = pa.array([[1, 2, 3], [1, 2, 4], None, [1]], pa.list_(pa.uint64()))
+    more = {"prefix_hashes": hashes, "source_ttft_s": pa.array([0.5, 1.5, None, None])}
+    more["source_e2e_s"] = pa.array([1.0, 3.0, 8.0, None])
+    for name, values in more.items():
+        if name in requests.column_names:
+            requests = requests.drop_columns([name])
+        requests = requests.append_column(name, values)
+    pq.write_table(requests, path)
+    (reuse,) = there.sql("select * exclude (trace, llm) from prefix_reuse").to_pylist()
+    assert reuse == {"requests": 3, "blocks": 7, "distinct_blocks": 4, "reuse_share": pytest.approx(3 / 7)}
+    (waited,) = there.sql("select * from source_latency").to_pylist()
+    assert (waited["requests"], waited["ttft_p50_s"], waited["e2e_mean_s"]) == (3, 1.0, 4.0)
+    assert there.sql("queries/prefix_caching.sql").num_rows == 1
+
+
+@pytest.mark.parametrize("name", ["arrival_windows", "characterisation", "episodes"])
+def test_tables_have_the_columns_and_the_grain_of_their_header(lake, name):
+    characterise(lake, "clients", Progress())
+    sql = read_sql(f"tables/{name}.sql")
+    rows = lake.sql(f"tables/{name}.sql").to_pandas()
+    assert sorted(rows.columns) == sorted(sql.columns)
+    assert not rows.duplicated(list(sql.listed("grain"))).any()
+
+
+def test_figures_say_what_was_found(lake):
+    characterise(lake, "clients", Progress())
+    paths = draw_character(lake, "clients")
+    assert sorted(paths) == ["apps", "burstiness", "load", "tokens"]
+    assert all(path.stat().st_size > 10_000 for path in paths.values())
+
+
+def test_an_unknown_trace_is_named(lake):
+    with pytest.raises(LakeError, match=r"'nobody' has no requests\. It has no day at all"):
+        characterise(lake, "nobody", Progress())
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the real Azure trace is not beside this checkout")
+def test_an_hour_of_a_real_trace_says_what_it_can_and_no_more(tmp_path):
+    """Azure 2023: requests come in clumps; an hour tells nothing of days."""
+    lake = Lake(tmp_path / "lake")
+    ingest(SHARED / "AzureLLMInferenceTrace_conv.csv.gz", lake, load_catalogue())
+    (whole,) = [
+        row
+        for row in characterise(lake, "azure_llm", Progress()).to_pylist()
+        if {row[key] for key in ("tier", "region", "llm", "app")} == {"all"}
+    ]
+    assert whole["requests"] == 19_366
+    assert whole["gap_cv"] > 1.0
+    assert whole["dispersion"] > 2.0
+    assert 0 <= whole["poisson_share"] <= 1
+    for name in ("daily_strength", "weekly_strength", "skill_60min", "acf_1d"):
+        assert whole[name] is None or np.isnan(whole[name])

@@ -1,0 +1,293 @@
+"""A generated trace behaves like the one it is fitted to, and otherwise only as it is told."""
+
+import dataclasses
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from small import small_config
+from typer.testing import CliRunner
+
+from assets import generate as generator
+from assets.characterise import characterise
+from assets.generate import Order, fit_clients, generate
+from assets.ingest import ingest
+from assets.settings import Progress
+from assets.traces import make_day
+from assets.warehouse import Lake, LakeError
+from models.catalogue import CONFIG_DIR, load_catalogue, load_config
+from models.client_fit import fit_noise, weekly_rates
+from models.clients import ClientTraffic, Noise, altered, client_day, expected_rate
+from models.drawing import minute_noise
+from models.reading import ConfigError
+from models.traffic import Burst, Columns, Names
+from models.what_if import NewApp, Outage, WhatIf, load_what_if
+from pipelines.cli import app
+
+CATALOGUE = load_catalogue()
+NAMES = Names(tuple(CATALOGUE.llms), tuple(CATALOGUE.regions), tuple(CATALOGUE.tiers))
+FIRST = date(2025, 6, 30)  # a Monday
+APPS = ["chat", "rag"]
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "traces"
+PARTS = ["tier", "region", "llm", "app"]
+
+
+def traffic(cv: float = 1.0, requests_per_hour: float = 1200.0, minute_share: float = 0.0) -> ClientTraffic:
+    """Four clients of even load: two apps, interactive in east and west, niw in east and central."""
+    clients = 4
+    return ClientTraffic(
+        region=np.array([0, 2, 0, 1], np.int16),
+        llm=np.array([0, 1, 2, 3], np.int16),
+        tier=np.array([0, 1, 2, 2], np.int16),
+        app=np.array([0, 1, 0, 1], np.int16),
+        requests_per_hour=np.full((clients, 168), requests_per_hour),
+        gap_cv=np.full(clients, cv),
+        group=np.arange(clients),
+        noise=Noise(np.zeros(clients + 1), np.full(clients + 1, minute_share), np.full(clients + 1, 5.0)),
+        family="gamma",
+        first_pair=np.arange(clients + 1) * 2,
+        pairs=np.arange(16, dtype=np.int32).reshape(8, 2) + 1,
+    )
+
+
+def draw(made: ClientTraffic, what_if: WhatIf | None = None, day: date = FIRST, seed: int = 7) -> Columns:
+    return client_day(made, what_if or WhatIf(), day, FIRST, seed, NAMES)
+
+
+# --- drawing -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", ["gamma", "weibull"])
+@pytest.mark.parametrize("cv", [0.5, 2.0])
+def test_a_client_has_its_rate_its_variation_and_no_edge_at_midnight(family, cv):
+    rate = np.full((4, 168), 1200.0)
+    rate[:, 12:24] = 6000.0
+    made = dataclasses.replace(traffic(cv), family=family, requests_per_hour=rate)
+    days = [draw(made, seed=seed) for seed in range(4)]
+    first_minutes = [(day.arrived_us[day.llm == llm] < 600_000_000).sum() for day in days for llm in range(4)]
+    assert np.mean(first_minutes) == pytest.approx(200.0, rel=0.1)
+    for llm in range(4):
+        at = days[0].arrived_us[days[0].llm == llm] / 1e6
+        early = np.diff(at[at < 11 * 3600])
+        assert early.mean() == pytest.approx(3.0, rel=0.1)
+        assert early.std() / early.mean() == pytest.approx(cv, rel=0.12)
+        assert ((at > 13 * 3600) & (at < 23 * 3600)).sum() == pytest.approx(60_000, rel=0.1)
+
+
+def test_a_day_is_in_order_and_keeps_tokens_together():
+    day = draw(traffic(cv=3.0, minute_share=0.5))
+    assert np.all(np.diff(day.arrived_us) >= 0)
+    assert 0 <= day.arrived_us[0] <= day.arrived_us[-1] < 86_400_000_000
+    seen = set(zip(day.llm, day.input_tokens, day.output_tokens, strict=True))
+    assert seen == {(c, i, i + 1) for c in range(4) for i in (4 * c + 1, 4 * c + 3)}
+    again = draw(traffic(cv=3.0, minute_share=0.5))
+    assert all(np.array_equal(a, b) for a, b in zip(day, again, strict=True))
+    assert not np.array_equal(draw(traffic(cv=3.0), seed=8).arrived_us, draw(traffic(cv=3.0)).arrived_us)
+
+
+# --- what if -------------------------------------------------------------------------------------------
+
+
+def test_scale_and_ratio_change_the_whole_and_its_parts_only():
+    made, _ = altered(traffic(), WhatIf(interactive_to_niw=3.0), 5.0, NAMES, APPS)
+    weekly = made.requests_per_hour.sum(axis=1)
+    assert weekly.sum() == pytest.approx(5 * traffic().requests_per_hour.sum())
+    is_niw = made.tier == NAMES.tiers.index("niw")
+    assert weekly[~is_niw].sum() == pytest.approx(3 * weekly[is_niw].sum())
+
+
+def test_a_new_app_is_like_the_one_it_is_said_to_be():
+    made, apps = altered(traffic(), WhatIf(new_apps=(NewApp("agents", "rag", 0.5),)), 1.0, NAMES, APPS)
+    assert apps == [*APPS, "agents"]
+    new = made.app == 2
+    assert made.requests_per_hour[new].sum() == pytest.approx(0.5 * made.requests_per_hour[~new].sum())
+    day = draw(made)
+    for name in ("region", "llm", "tier", "input_tokens"):
+        assert set(getattr(day, name)[day.app == 2]) == set(getattr(day, name)[day.app == 1])
+
+
+def test_growth_bursts_and_holidays_change_the_rate_of_their_time():
+    week = np.repeat([1000.0, 1000.0, 1000.0, 1000.0, 1000.0, 400.0, 300.0], 24)
+    made = dataclasses.replace(traffic(), requests_per_hour=np.tile(week, (4, 1)))
+    usual = expected_rate(made, WhatIf(), FIRST, FIRST)
+    later = expected_rate(made, WhatIf(growth_per_week=0.1), FIRST + timedelta(days=15), FIRST)
+    assert later == pytest.approx(1.21 * expected_rate(made, WhatIf(), FIRST + timedelta(days=1), FIRST))
+    burst = WhatIf(bursts=(Burst(datetime(2025, 6, 30, 15, tzinfo=UTC), 20, 8.0),))
+    ratio = expected_rate(made, burst, FIRST, FIRST) / usual
+    assert np.all(ratio[:, 900:920] == 8.0)
+    assert np.all(np.delete(ratio, np.s_[900:920], axis=1) == 1.0)
+    holiday = expected_rate(made, WhatIf(holidays=(FIRST,)), FIRST, FIRST)
+    assert holiday == pytest.approx(expected_rate(made, WhatIf(), FIRST + timedelta(days=6), FIRST))
+
+
+def test_an_outage_moves_requests_and_loses_none():
+    out = WhatIf(outages=(Outage("east", datetime(2025, 6, 30, 23, tzinfo=UTC), 120),))
+    usual, moved = draw(traffic()), draw(traffic(), out)
+    assert np.array_equal(usual.arrived_us, moved.arrived_us)
+    hit = usual.arrived_us >= 23 * 3_600_000_000
+    assert not (moved.region[hit] == NAMES.regions.index("east")).any()
+    assert np.array_equal(moved.region[~hit], usual.region[~hit])
+    tomorrow = draw(traffic(), out, FIRST + timedelta(days=1))
+    assert not (tomorrow.region[tomorrow.arrived_us < 3_600_000_000] == 0).any()
+    assert (tomorrow.region == 0).any()
+
+
+@pytest.mark.parametrize(
+    ("what_if", "scale", "message"),
+    [
+        ({"new_apps": (NewApp("a", "rg", 0.1),)}, 1.0, "is like 'rg'; known: chat, rag"),
+        ({"new_apps": (NewApp("rag", "chat", 0.1),)}, 1.0, "the app 'rag' is there already"),
+        ({}, 0.0, "scale is 0, needs more than 0"),
+    ],
+)
+def test_impossible_changes_are_refused(what_if, scale, message):
+    with pytest.raises(ValueError, match=message):
+        altered(traffic(), WhatIf(**what_if), scale, NAMES, APPS)
+
+
+def test_the_example_file_loads_and_a_typo_is_named(tmp_path):
+    example = CONFIG_DIR.parent / "what_if" / "example.toml"
+    what_if = load_what_if(example)
+    assert what_if.bursts[0].factor == 8.0
+    assert what_if.new_apps[0].like == "code_generation"
+    typo = tmp_path / "typo.toml"
+    typo.write_text(example.read_text().replace("holidays", "holyday"))
+    with pytest.raises(ConfigError, match="Did you mean 'holidays'"):
+        load_what_if(typo)
+
+
+# --- fitting -------------------------------------------------------------------------------------------
+
+
+def test_rates_are_recovered_conserve_and_keep_the_prior_where_nothing_was_recorded():
+    hours = np.arange(336)
+    of_week = hours % 168
+    true = 1000 * (1.5 + np.sin(2 * np.pi * np.arange(168) / 24)) * np.where(np.arange(168) >= 120, 0.4, 1.0)
+    counts = np.random.default_rng(0).poisson(true[of_week]).astype(float)[None]
+    flat = np.full((1, 168), counts.mean())
+    rates = weekly_rates(counts, np.ones(336), of_week, flat)
+    assert rates[0] == pytest.approx(true, rel=0.1)
+    assert rates[0][of_week].sum() == pytest.approx(counts.sum())
+    one_hour = weekly_rates(np.array([[50.0]]), np.array([0.5]), np.array([30]), np.full((1, 168), 100.0))
+    assert one_hour[0] == pytest.approx(100.0)
+    assert weekly_rates(np.zeros((1, 336)), np.ones(336), of_week, flat).sum() == 0
+
+
+def test_noise_is_recovered():
+    days, rate = 14, np.full((3, 168), 6000.0)
+    shares, memory = np.array([0.1, 0.3, 0.6]), np.array([3.0, 10.0, 30.0])
+    rng = np.random.default_rng(0)
+    load = [100 * minute_noise(rng, np.array([0.1, 0.1, 0.0]), shares, memory, (3,)) for _ in range(days)]
+    counts = rng.poisson(np.concatenate(load, axis=1)).astype(float)
+    counts[:, 2000:2500] = np.nan
+    found = fit_noise(counts, rate, 0.0, np.ones(3))
+    assert found.minute_share == pytest.approx([*shares, 0.0], rel=0.25, abs=0.08)
+    assert found.memory_minutes[:3] == pytest.approx(memory, rel=0.4)
+    assert found.daily_share[:2] == pytest.approx(0.1, abs=0.07)
+    shared = [
+        minute_noise(rng, 0.0, 0.4, 5.0, (1,)) * minute_noise(rng, 0.0, 0.2, 5.0, (3,)) for _ in range(7)
+    ]
+    together = rng.poisson(100 * np.concatenate(shared, axis=1)).astype(float)
+    found = fit_noise(together, rate, 0.0, np.ones(3))
+    assert found.minute_share == pytest.approx([0.2, 0.2, 0.2, 0.4], abs=0.08)
+    calm = fit_noise(rng.poisson(np.full((1, 14 * 1440), 100.0)).astype(float), rate[:1], 0.0, np.ones(1))
+    assert calm.minute_share[0] < 0.03
+
+
+# --- side by side ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """Eight office days of 60,000 requests, and eight days that are generated like them."""
+    folder = tmp_path_factory.mktemp("generated")
+    config = load_config(small_config(folder, days="8", requests_per_day="60_000.0"), CATALOGUE)
+    lake = Lake(folder / "lake")
+    for number in range(8):
+        make_day(lake, config.trace, CATALOGUE, config.trace.first_day + timedelta(days=number))
+    generate(lake, CATALOGUE, order("twin"), Progress())
+    return lake
+
+
+def order(name: str, **changes: object) -> Order:
+    wanted = Order("small", name, None, 8, 1.0, 7, WhatIf())
+    return wanted._replace(**changes)
+
+
+def parts(lake: Lake, trace: str) -> pd.DataFrame:
+    table = characterise(lake, trace, Progress()).to_pandas().set_index(PARTS)
+    return table[table["requests"] > 10_000]
+
+
+def test_original_and_generated_side_by_side(lake):
+    """Within what two drawings of the same office differ by: 5 % of the load, 15 % of most statistics."""
+    old, new = parts(lake, "small"), parts(lake, "twin")
+    new = new.reindex(old.index)
+    assert new["requests"].to_numpy() == pytest.approx(old["requests"].to_numpy(), rel=0.05)
+    assert new["tokens_per_s"].to_numpy() == pytest.approx(old["tokens_per_s"].to_numpy(), rel=0.07)
+    assert new["gap_cv"].to_numpy() == pytest.approx(old["gap_cv"].to_numpy(), abs=0.05)
+    assert new["dispersion"].to_numpy() == pytest.approx(old["dispersion"].to_numpy(), rel=0.45)
+    interactive = old.index.get_level_values("tier").isin(["iw_fast", "iw_normal"])
+    for column, within in (("daily_strength", 0.08), ("acf_10min", 0.08), ("acf_1h", 0.05), ("acf_1d", 0.1)):
+        assert new[column][interactive].to_numpy() == pytest.approx(
+            old[column][interactive].to_numpy(), abs=within
+        ), column
+    niw = ("niw", "all", "all", "all")
+    assert new["daily_strength"][niw] < 0.8 > old["daily_strength"][niw]
+    assert new["skill_120min"][niw] == pytest.approx(old["skill_120min"][niw], abs=0.1)
+
+    weekday = lake.sql("select tier, weekday, trace, of_mean_working_day from load_by_weekday").to_pandas()
+    wide = weekday.pivot_table(index=["tier", "weekday"], columns="trace", values="of_mean_working_day")
+    assert wide["twin"].to_numpy() == pytest.approx(wide["small"].to_numpy(), abs=0.2)
+    cdf = lake.sql("select llm, kind, tokens, trace, share from token_cdf").to_pandas()
+    wide = cdf.pivot_table(index=["llm", "kind", "tokens"], columns="trace", values="share").dropna()
+    assert np.abs(wide["twin"] - wide["small"]).max() < 0.02
+    grown = lake.sql("select requests_ratio from growth where trace = 'twin' and tier = 'all'")
+    assert grown["requests_ratio"][0].as_py() == pytest.approx(1.0, abs=0.03)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the real Azure trace is not beside this checkout")
+def test_an_hour_of_a_real_trace_is_as_bursty_when_generated(tmp_path):
+    """Azure 2023, whose minutes disperse eighty times as much as Poisson arrivals: within a third of that."""
+    lake = Lake(tmp_path / "lake")
+    for name in ("code", "conv"):
+        ingest(SHARED / f"AzureLLMInferenceTrace_{name}.csv.gz", lake, CATALOGUE)
+    whole = lake.read("requests", trace="azure_llm").to_pandas()
+    minute = (whole["arrived_at"] - whole["arrived_at"].min()) // pd.Timedelta(minutes=1)
+    before = np.bincount(minute)[:-1]
+    made = draw(fit_clients(lake, "azure_llm", NAMES, Progress())[0])
+    after = np.bincount(made.arrived_us // 60_000_000, minlength=1440)
+    assert after.mean() == pytest.approx(before.mean(), rel=0.1)
+    assert after.var() / after.mean() == pytest.approx(before.var() / before.mean(), rel=1 / 3)
+    assert made.input_tokens.mean() == pytest.approx(whole["input_tokens"].mean(), rel=0.05)
+    assert made.output_tokens.mean() == pytest.approx(whole["output_tokens"].mean(), rel=0.05)
+
+
+def test_an_order_goes_on_where_it_stopped_and_another_is_refused(lake, monkeypatch):
+    whole = lake.read("requests", trace="twin", day=date(2025, 7, 2))
+    count = generate(lake, CATALOGUE, order("twin", days=2), Progress())
+    assert lake.read("requests", trace="twin", day=date(2025, 7, 2)).equals(whole)
+    assert count == sum(
+        lake.read("requests", trace="twin", day=date(2025, 7, day)).num_rows for day in (1, 2)
+    )
+    with pytest.raises(LakeError, match="another trace 'twin' already"):
+        generate(lake, CATALOGUE, order("twin", scale=2.0), Progress())
+    with pytest.raises(LakeError, match="another trace 'small' already"):
+        generate(lake, CATALOGUE, order("small"), Progress())
+    with pytest.raises(LakeError, match="'nobody' has no requests"):
+        generate(lake, CATALOGUE, order("new", like="nobody"), Progress())
+
+
+def test_the_command_says_what_it_made_and_what_is_wrong(lake, monkeypatch):
+    monkeypatch.setattr(generator, "fit_clients", lambda *given: (traffic(requests_per_hour=10.0), APPS))
+    monkeypatch.setattr("assets.warehouse.Lake", lambda: lake)
+    made = CliRunner().invoke(app, ["generate", "--like", "small", "--days", "2", "--scale", "2", "--quiet"])
+    assert made.exit_code == 0, made.output
+    assert "requests like small on 2 days, as the trace small_x2" in made.output
+    assert lake.sql("checks/requests_are_valid.sql", trace="small_x2").num_rows == 0
+    assert lake.sql("checks/request_ids_are_unique.sql", trace="small_x2").num_rows == 0
+    lost = CliRunner().invoke(app, ["generate", "--like", "smal"])
+    assert lost.exit_code == 2
+    assert "'smal' has no requests" in lost.stderr
