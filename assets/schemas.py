@@ -23,6 +23,7 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "plan_windows": ("trace", "day"),
     "plan_bounds": ("trace", "day"),
     "closed_plans": ("trace", "day", "policy"),
+    "decisions": ("trace", "day"),
     "outcomes": ("trace", "day", "policy"),
     "fleet_hours": ("trace", "day", "policy"),
     "scorecard": ("trace", "day"),
@@ -132,6 +133,13 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             **dict.fromkeys(("per_s", "actual_per_s"), _RATE),
             **{f"{of}p{level}_per_s": _RATE for of in ("", "peak_") for level in (50, 90, 95)},
             **_FORECAST_MAKERS,
+        }
+    ),
+    "decisions": pa.schema(
+        {
+            "method": _TEXT,
+            **dict.fromkeys(("capacity_share", "usd", "gpu_hours"), _FIGURE),
+            **dict.fromkeys(("iw_fast_attainment_share", "missed_share", "matched_share"), _FIGURE),
         }
     ),
     "token_histogram": pa.schema(

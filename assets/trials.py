@@ -10,7 +10,7 @@ import pandas as pd
 
 from assets.drives import DAY_S, HOUR_S, setting
 from assets.plans import Day, plan_table
-from assets.replays import read_workload, write_outcome
+from assets.replays import Workload, read_workload, write_outcome
 from assets.scorecards import SCOREBOARD, score_day
 from assets.settings import Progress, Settings
 from assets.warehouse import Lake
@@ -36,26 +36,26 @@ def score(
     settings: Settings, day: date, trials: Iterable[Trial], count: int, policy: str, progress: Progress
 ) -> pd.DataFrame:
     """Cost and attainment of each trial, by name: `policy` says whose scaling rule follows the plan."""
-    workload, names = read_workload(settings, day), []
-    with settings.lake.scratch() as folder, progress.bar("plan and replay", count) as done:
-        lake = Lake(folder)
-        plans = {}
+    workload = read_workload(settings, day)
+    rows: list[pd.DataFrame] = []
+    with progress.bar("plan and replay", count) as done:
         for trial in trials:
-            own = replace(trial.settings, lake=lake)
-            targets = np.array([plan.instances.sum(axis=2) for _, plan in trial.hours])
-            forecast = np.array([problem.demand_tokens_per_s.max(axis=2) for problem, _ in trial.hours])
-            fleet, rules = setting(own, policy)
-            drive = Drive(targets, forecast, trial.start, HOUR_S)
-            write_outcome(own, day, trial.name, workload, replay(workload.trace, fleet, drive, rules, DAY_S))
-            plans[trial.name] = trial.hours
-            names.append(trial.name)
-            done(len(names))
-        there = replace(settings, lake=lake)
-        lake.write("plans", plan_table(day, plans), trace=settings.trace, day=day)
-        score_day(there, day)
-        board = lake.sql(SCOREBOARD, trace=settings.trace, day=day).to_pandas().set_index("policy")
-        short = lake.sql(
-            "select policy, count(distinct hour_start) filter (short_llm_tokens_per_s > 0) as short_hours "
-            "from plans group by policy"
-        ).to_pandas()
-    return board[list(TOLD)].join(short.set_index("policy")).loc[names]
+            with settings.lake.scratch() as folder:
+                rows.append(_score(replace(trial.settings, lake=Lake(folder)), day, trial, policy, workload))
+            done(len(rows))
+    return pd.concat(rows)
+
+
+def _score(settings: Settings, day: date, trial: Trial, policy: str, workload: Workload) -> pd.DataFrame:
+    """One trial's row of the scoreboard, and in how many hours its plan was short."""
+    targets = np.array([plan.instances.sum(axis=2) for _, plan in trial.hours])
+    forecast = np.array([problem.demand_tokens_per_s.max(axis=2) for problem, _ in trial.hours])
+    fleet, rules = setting(settings, policy)
+    drive = Drive(targets, forecast, trial.start, HOUR_S)
+    outcome = replay(workload.trace, fleet, drive, rules, DAY_S)
+    write_outcome(settings, day, trial.name, workload, outcome)
+    settings.lake.write("plans", plan_table(day, {trial.name: trial.hours}), trace=settings.trace, day=day)
+    score_day(settings, day)
+    board = settings.lake.sql(SCOREBOARD, trace=settings.trace, day=day).to_pandas().set_index("policy")
+    short = (plan.short_llm_tokens_per_s.any() for _, plan in trial.hours)
+    return board[list(TOLD)].assign(short_hours=sum(map(int, short)))

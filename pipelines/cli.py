@@ -36,6 +36,7 @@ app = typer.Typer(
 )
 app.add_typer(plan_cli.app, name="plan")
 app.command()(plan_cli.whatif)
+app.command()(plan_cli.decide)
 HOST = "127.0.0.1"
 EMPTY = "data/landing has no trace file. Copy one there; data/landing/README.md names the formats."
 

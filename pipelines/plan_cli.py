@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
-from pipelines.terminal import OUT, near, show_table, show_whatifs, spoken
+from pipelines.terminal import OUT, near, show_decisions, show_table, show_whatifs, spoken
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 Policy = Annotated[str, typer.Option(help="Whose plan: corrected_ua, lt_i, clairvoyant or static.")]
@@ -89,3 +89,27 @@ def whatif(
         table = what_if(settings, day, cases or [], progress_of(quiet))
         show_whatifs(table, settings.trace, day)
         OUT.print(f"figure   {near(draw(settings, day, table))}")
+
+
+def decide(date_: Day = None, config: Config = "office", quiet: Quiet = False) -> None:
+    """Let every forecast method plan a planned day and replay it: what is each worth? Minutes.
+
+    fleetcast decide
+
+    fleetcast sql sql/queries/which_forecast_pays.sql
+    """
+    with spoken():
+        from assets import decisions
+        from assets.figures import draw_day
+        from assets.leaderboard import decision_curves
+        from assets.settings import load_settings
+
+        settings = load_settings(config_of(config))
+        day = day_of(date_) or settings.config.trace.replay_day
+        decisions.decide(settings, day, progress_of(quiet))
+        figure = draw_day(settings, day, {"decision_curves": decision_curves})["decision_curves"]
+        settings.lake.publish()
+        board = settings.lake.sql("queries/which_forecast_pays.sql", trace=settings.trace, day=day)
+        show_decisions(board, settings.trace, day)
+        OUT.print(f"figure   {near(figure)}")
+        OUT.print('tables   fleetcast sql "from decisions", "from decision_leaderboard"')

@@ -1,0 +1,82 @@
+-- decision_leaderboard: what each forecast method costs where all attain the same, each driving the same plan and replay.
+-- grain: trace, day, method
+-- reads: decisions
+-- units: GPU-hours, US dollars, shares 0 to 1; between two replays of a method the cost is read off a straight line
+-- method = how the plan's demand was forecast; truth is what came
+-- matched_share = attainment of iw_fast at which all are compared: the tier's target
+-- gpu_hours = at that attainment; null where no two replays of the method lie on both sides of it
+-- usd = at that attainment
+-- over_truth_share = GPU-hours above those of the clairvoyant forecast
+-- saved_on_last_value_share = GPU-hours below those of the last value
+-- saved_on_seasonal_naive_share = GPU-hours below those of the seasonal naive forecast
+-- as_planned_attainment_share = of iw_fast, where the plan counts on the whole capacity
+-- as_planned_gpu_hours = likewise
+with neighbours as (
+    select
+        *,
+        lead(iw_fast_attainment_share) over cheaper_first as next_share,
+        lead(gpu_hours) over cheaper_first          as next_gpu_hours,
+        lead(usd) over cheaper_first                as next_usd
+    from decisions
+    window cheaper_first as (partition by trace, day, method order by capacity_share desc)
+),
+
+crossings as (
+    select
+        trace,
+        day,
+        method,
+        gpu_hours + weight * (next_gpu_hours - gpu_hours) as gpu_hours,
+        usd + weight * (next_usd - usd)                   as usd
+    from (
+        select
+            *,
+            (matched_share - iw_fast_attainment_share)
+            / (next_share - iw_fast_attainment_share) as weight
+        from neighbours
+        where iw_fast_attainment_share < matched_share and next_share >= matched_share
+    )
+    qualify row_number() over (partition by trace, day, method order by capacity_share) = 1
+),
+
+as_planned as (
+    select
+        trace,
+        day,
+        method,
+        matched_share,
+        iw_fast_attainment_share as as_planned_attainment_share,
+        gpu_hours                as as_planned_gpu_hours
+    from decisions
+    where capacity_share = 1
+),
+
+matched as (
+    select
+        as_planned.*,
+        crossings.gpu_hours,
+        crossings.usd
+    from as_planned
+    left join crossings using (trace, day, method)
+),
+
+compared as (
+    select
+        trace,
+        day,
+        method,
+        matched_share,
+        gpu_hours,
+        usd,
+        gpu_hours / max(gpu_hours) filter (where method = 'truth') over of_day - 1 as over_truth_share,
+        1 - gpu_hours / max(gpu_hours) filter (where method = 'last_value') over of_day
+            as saved_on_last_value_share,
+        1 - gpu_hours / max(gpu_hours) filter (where method = 'seasonal_naive') over of_day
+            as saved_on_seasonal_naive_share,
+        as_planned_attainment_share,
+        as_planned_gpu_hours
+    from matched
+    window of_day as (partition by trace, day)
+)
+
+select * from compared

@@ -1,0 +1,60 @@
+"""Closed loop: hours planned from the fleet that is there; and what each forecast is worth."""
+
+import dataclasses
+from datetime import date
+
+import pytest
+from small import small_config
+
+from assets import decisions
+from assets.lineage import SettingsResource
+from assets.replays import replay_day
+from assets.settings import Progress, Settings
+from models.policies import POLICIES, Policy
+from pipelines.night import run_night
+
+DAY = date(2025, 7, 3)
+CLOSED = "corrected_closed"
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Two days of history and a planned third one."""
+    folder = tmp_path_factory.mktemp("planned")
+    config = small_config(folder, policies=f'["{CLOSED}"]', failures_per_instance_day="20.0")
+    resource = SettingsResource(config=config, lake=str(folder / "lake"))
+    run_night(resource, DAY, Progress())
+    return resource.load()
+
+
+def instances(settings: Settings, table: str, column: str) -> list[int]:
+    query = f"select {column} from {table} where policy = '{CLOSED}' order by hour_start, llm, region"
+    return settings.lake.sql(query)[column].to_pylist()
+
+
+def test_where_instances_die_a_closed_plan_knows_and_replaces_them(planned):
+    """LT-UA adds nothing while memory is idle: without a new plan the dead would stay away."""
+    least = planned.config.fleet.min_instances
+    before = instances(planned, "closed_plans", "instances_before")
+    assert min(before) < least
+    assert min(instances(planned, "closed_plans", "instances")) >= least
+    assert min(instances(planned, "plans", "instances_before")) >= least  # the open loop thinks they live
+
+
+def test_where_nothing_differs_closed_and_open_loop_plan_the_same(planned, monkeypatch):
+    replay_config = dataclasses.replace(planned.config.replay, failures_per_instance_day=0.0)
+    settings = dataclasses.replace(planned, config=dataclasses.replace(planned.config, replay=replay_config))
+    monkeypatch.setitem(POLICIES, CLOSED, Policy("corrected", "follow", "at once", is_closed=True))
+    replay_day(settings, DAY, [CLOSED], Progress())
+    for column in ("instances_before", "instances", "reclaimed", "started", "donated"):
+        assert instances(settings, "closed_plans", column) == instances(settings, "plans", column)
+
+
+def test_each_forecast_is_replayed_and_compared_where_all_attain_the_same(planned, monkeypatch):
+    monkeypatch.setattr(decisions, "CAPACITY_SHARES", (1.0, 0.002))
+    table = decisions.decide(planned, DAY, Progress())
+    assert set(table["method"].to_pylist()) == {"last_value", "truth"}
+    by_share = table.to_pandas().pivot(index="method", columns="capacity_share", values="gpu_hours")
+    assert (by_share[0.002] > by_share[1.0]).all()  # the less a plan counts on, the more it holds
+    board = planned.lake.sql("select * from decision_leaderboard").to_pandas().set_index("method")
+    assert board.loc["truth", "as_planned_gpu_hours"] == by_share.loc["truth", 1.0]
