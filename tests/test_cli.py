@@ -35,7 +35,7 @@ def one_line(result) -> str:
 
 def test_help_teaches_with_examples():
     told = invoke("--help").output
-    for command in ("nightly", "ingest", "replay", "sql", "ui"):
+    for command in ("nightly", "ingest", "forget", "replay", "sql", "ui"):
         assert command in told
         assert f"fleetcast {command}" in invoke(command, "--help").output or command == "ui"
     assert "cp my-trace.csv.gz data/landing/" in told
