@@ -62,13 +62,10 @@ def recognise(path: Path) -> LandedFile:
     has = ", ".join(content.columns[:12]) or "no columns"
     alike = [f for f in formats if f.fields["format"] == content.container and _shared(f, content)]
     if not alike:
-        known = "; ".join(
-            f"{f.name.removesuffix('.sql')} ({f.fields['format']} with {f.fields['recognised by']})"
-            for f in formats
-        )
+        known = ", ".join(f.name.removesuffix(".sql") for f in formats)
         raise IngestError(
             f"{path.name} is no trace format known here: {content.container} with {has}. Known: {known}. "
-            "Bring it to one of these, or describe it in sql/sources/NAME.sql."
+            "Bring it to one of these (data/landing/README.md), or describe it in sql/sources/NAME.sql."
         )
     source = max(alike, key=lambda f: (_shared(f, content), -len(f.listed("recognised by"))))
     lacking = [column for column in source.listed("recognised by") if column not in content.columns]

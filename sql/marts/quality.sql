@@ -46,7 +46,7 @@ quarantined as (
         end as aspect,
         rows,
         rows / rows_in as share,
-        reason as detail,
+        regexp_replace(reason, '^(failure|no request): ', '') as detail,
         if(aspect = 'quarantined' and share > 0.01, 'warn', 'note') as verdict
     from refusals
     inner join landed using (file)
