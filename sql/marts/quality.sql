@@ -155,7 +155,10 @@ days as (
 ),
 
 ends as (
-    select min(first_at) as first_at, max(last_at) as last_at, date_diff('day', min(day), max(day)) + 1 - count(*) as missing
+    select
+        min(first_at) as first_at,
+        max(last_at) as last_at,
+        date_diff('day', min(day), max(day)) + 1 - count(*) as missing
     from days
 ),
 
