@@ -5,6 +5,7 @@ tar) and the columns that it is recognised by, so a new format is one SQL file a
 of an archive are the names of its members, with # for a number.
 """
 
+import codecs
 import gzip
 import io
 import json
@@ -62,13 +63,10 @@ def recognise(path: Path) -> LandedFile:
     has = ", ".join(content.columns[:12]) or "no columns"
     alike = [f for f in formats if f.fields["format"] == content.container and _shared(f, content)]
     if not alike:
-        known = "; ".join(
-            f"{f.name.removesuffix('.sql')} ({f.fields['format']} with {f.fields['recognised by']})"
-            for f in formats
-        )
+        known = ", ".join(f.name.removesuffix(".sql") for f in formats)
         raise IngestError(
             f"{path.name} is no trace format known here: {content.container} with {has}. Known: {known}. "
-            "Bring it to one of these, or describe it in sql/sources/NAME.sql."
+            "Bring it to one of these (data/landing/README.md), or describe it in sql/sources/NAME.sql."
         )
     source = max(alike, key=lambda f: (_shared(f, content), -len(f.listed("recognised by"))))
     lacking = [column for column in source.listed("recognised by") if column not in content.columns]
@@ -95,8 +93,6 @@ def look_into(path: Path) -> Content:
             with tarfile.open(path) as archive:
                 return Content("tar", tuple(sorted({_kind(name) for name in archive.getnames()})), 0, "none")
         packing = next((name for start, name in MAGIC.items() if magic.startswith(start)), "none")
-        if packing == "zstd":
-            _require_whole(path)
         with _unpacked(path, packing) as opened:
             before, first = _first_line(opened)
     except (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, pa.ArrowException) as error:
@@ -141,11 +137,37 @@ def _first_line(opened: IO[bytes]) -> tuple[int, str]:
     return before, ""
 
 
-def _require_whole(path: Path) -> None:
-    """Read a zstd file to its end: DuckDB takes a truncated one without a word, Arrow refuses it."""
-    with pa.CompressedInputStream(path, "zstd") as packed:
-        while packed.read(BLOCK_BYTES):
-            pass
+def as_utf8(landed: LandedFile, folder: Path) -> LandedFile:
+    """Read a text file to its end; where bytes are not UTF-8, a copy in `folder` that marks them stands in.
+
+    DuckDB refuses such a file as a whole, and takes a truncated zstd file without a word: Python sees both.
+    """
+    try:
+        if _recode(landed, None):
+            return landed
+    except (OSError, EOFError, zlib.error) as error:
+        said = str(error).rstrip(".")
+        raise IngestError(f"{landed.path.name} cannot be read: {said}. {COPY_AGAIN}") from error
+    folder.mkdir()
+    with (folder / landed.path.name).open("wb") as copy:
+        _recode(landed, copy)
+    return landed._replace(path=folder / landed.path.name, packing="none")
+
+
+def _recode(landed: LandedFile, copy: IO[bytes] | None) -> bool:
+    """Write the text as UTF-8 into `copy`; without one, whether it is UTF-8 already."""
+    decoder = codecs.getincrementaldecoder("utf-8")("strict" if copy is None else "replace")
+    with _unpacked(landed.path, landed.packing) as opened:
+        block = b"more"
+        while block:
+            block = opened.read(BLOCK_BYTES)
+            try:
+                text = decoder.decode(block, final=not block)
+            except UnicodeDecodeError:
+                return False
+            if copy is not None:
+                copy.write(text.encode())
+    return True
 
 
 def rows_query(landed: LandedFile, folder: Path) -> str:
@@ -160,18 +182,19 @@ def rows_query(landed: LandedFile, folder: Path) -> str:
     container = landed.source.fields["format"]
     if container == "tar":
         return _members_query(landed, folder)
-    path = str(landed.path.resolve()).replace("'", "''")
     dice = "md5_number_lower(getvariable('file') || ':' || row) as dice"
     there = [c for c in (*wanted, *optional) if container == "jsonl" or c in landed.columns]
     absent = "".join(f', null as "{column}"' for column in optional if column not in there)
     if container == "parquet":
         columns = ", ".join(f'"{column}"' for column in there)
         raw = ", ".join(f"'{column}': \"{column}\"" for column in there)
+        path = _quoted(landed.path)
         return (
             f"select row, {dice}, null::varchar as complaint, to_json({{{raw}}})::varchar as raw, {columns}"
             f"{absent} from (select *, file_row_number + 1 as row from read_parquet('{path}', "
             "file_row_number = true, hive_partitioning = false))"
         )
+    landed = as_utf8(landed, folder)
     if container == "jsonl":
         columns = ", ".join(f'json_extract_string(document, \'$."{c}"\') as "{c}"' for c in there)
         shaped = "select row, raw, if(json_valid(raw), raw, null) as document"
@@ -183,17 +206,21 @@ def rows_query(landed: LandedFile, folder: Path) -> str:
         complaint = f"if(len(fields) = {width}, null, len(fields) || ' fields where the header has {width}')"
     return (
         f"select row, raw, {dice}, {complaint} as complaint, {columns}{absent} "
-        f"from ({shaped} from ({_lines_query(path, landed)}) where trim(raw) <> '')"
+        f"from ({shaped} from ({_lines_query(landed)}) where trim(raw) <> '')"
     )
 
 
-def _lines_query(path: str, landed: LandedFile) -> str:
-    """One column a line, bytes as they are (latin-1): a spoilt line spoils its own row, not the file."""
-    mark = "if(row = 1, ltrim(line, '\u00ef\u00bb\u00bf'), line)"  # a BOM, as latin-1 sees it
+def _quoted(path: Path) -> str:
+    return str(path.resolve()).replace("'", "''")
+
+
+def _lines_query(landed: LandedFile) -> str:
+    """One column a line: a spoilt line spoils its own row, not the file."""
+    mark = "if(row = 1, ltrim(line, '\ufeff'), line)"  # a byte order mark
     return (
         f"select row, rtrim({mark}, chr(13)) as raw from (select row_number() over () as row, line from "
-        f"read_csv('{path}', columns = {{'line': 'varchar'}}, auto_detect = false, header = false, "
-        f"delim = '\x1f', quote = '', escape = '', skip = {landed.header_lines}, encoding = 'latin-1', "
+        f"read_csv('{_quoted(landed.path)}', columns = {{'line': 'varchar'}}, auto_detect = false, "
+        f"header = false, delim = '\x1f', quote = '', escape = '', skip = {landed.header_lines}, "
         f"strict_mode = false, compression = '{landed.packing}', max_line_size = {MAX_LINE_BYTES}))"
     )
 

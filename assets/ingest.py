@@ -118,8 +118,7 @@ def stage(con: Connection, landed: LandedFile, variables: Mapping[str, Any], fol
 
     An archive is unpacked into `folder`.
     """
-    for name, value in variables.items():
-        con.execute(f"set variable {name} = $value", {"value": value})
+    _tell(con, variables)
     for macros in ("mapping", "chances", "tiers"):
         con.execute(read_sql(f"staging/{macros}.sql").text)
     con.execute(f"create temp view source as {rows_query(landed, folder)}")
@@ -134,6 +133,11 @@ def stage(con: Connection, landed: LandedFile, variables: Mapping[str, Any], fol
         raise IngestError(f"{landed.path.name} ({landed.format}) has no row. {COPY_AGAIN}")
 
 
+def _tell(con: Connection, variables: Mapping[str, Any]) -> None:
+    for name, value in variables.items():
+        con.execute(f"set variable {name} = $value", {"value": value})
+
+
 def keep(con: Connection, lake: Lake, trace: str) -> None:
     """Write each day that the file has rows on, or had when it was ingested before."""
     days = [day for (day,) in con.execute(read_sql("staging/days.sql").text).fetchall()]
@@ -142,6 +146,20 @@ def keep(con: Connection, lake: Lake, trace: str) -> None:
         part = lake.copy(con, read_sql("staging/landed_day.sql").text, "requests", trace=trace, day=day)
         if con.execute("select count(*) from read_parquet($part)", {"part": str(part)}).fetchall() == [(0,)]:
             part.unlink()
+            lake.path("demand", trace=trace, day=day).unlink(missing_ok=True)
+
+
+def withdraw(lake: Lake, trace: str, file: str) -> None:
+    """Take a landed file out of a trace again: its requests, its quarantine, and last its row of ingests."""
+    with lake.connect() as con:
+        _tell(con, {"trace": trace, "file": file})
+        nothing = (
+            "select 1 as row, 1 as part, 'x' as reason, * exclude (trace, source) from requests where false"
+        )
+        con.execute(f"create temp table staged as {nothing}")
+        keep(con, lake, trace)
+    for table in ("quarantine", "ingests"):
+        lake.path(table, file, trace=trace).unlink(missing_ok=True)
 
 
 def report(lake: Lake, trace: str, file: str, is_new: bool) -> IngestReport:

@@ -1,9 +1,10 @@
 """All files of data/landing at once: a bad one is refused with its reason and keeps no other from landing."""
 
+import difflib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from assets.ingest import IngestReport, ingest, landed_files
+from assets.ingest import IngestError, IngestReport, ingest, landed_files, withdraw
 from assets.quality import assess
 from assets.settings import Settings
 
@@ -29,6 +30,21 @@ def land_all(settings: Settings) -> Landing:
     for trace in {r.trace for r in landing.reports if r.is_new or not _is_assessed(settings, r.trace)}:
         assess(settings.lake, trace)
     return landing
+
+
+def forget(settings: Settings, file: str) -> list[str]:
+    """Take a landed file out of the lake again; the traces that it was in. IngestError: it never landed."""
+    rows = settings.lake.sql("select distinct trace, file from ingests order by trace").to_pylist()
+    traces = [row["trace"] for row in rows if row["file"] == file]
+    if not traces:
+        known = sorted({row["file"] for row in rows})
+        near = difflib.get_close_matches(file, known, n=1) or known or ["none"]
+        raise IngestError(f"No file {file!r} has landed; the lake has: {', '.join(near)}.")
+    for trace in traces:
+        withdraw(settings.lake, trace, file)
+        assess(settings.lake, trace)
+    settings.lake.publish()
+    return traces
 
 
 def traces_of(landing: Landing) -> set[str]:

@@ -120,6 +120,23 @@ def ingest(quiet: Quiet = False) -> None:
 
 
 @app.command()
+def forget(file: Annotated[str, typer.Argument(help="A landed file, by its name.")]) -> None:
+    """Take a landed file out of the lake again, with all its requests.
+
+    fleetcast forget AzureLLMInferenceTrace_conv.csv.gz
+    """
+    with spoken():
+        from assets.ingest import LANDING
+        from assets.landing import forget as take_out
+        from assets.settings import load_settings
+
+        traces = take_out(load_settings("office"), file)
+        OUT.print(f"{file} is no longer in the trace {', '.join(traces)}.", markup=False)
+        if (LANDING / file).exists():
+            OUT.print("It still lies in data/landing: take it away, or the next ingest lands it again.")
+
+
+@app.command()
 def replay(
     policy: Annotated[str, typer.Option(help=f"{', '.join(POLICIES)}.")],
     date_: Day = None,

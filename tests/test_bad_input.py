@@ -107,6 +107,32 @@ def test_a_file_that_cannot_be_read_is_refused_in_one_line(name, tmp_path):
     assert list(lake.root.rglob("*.parquet")) == []
 
 
+def test_names_keep_their_letters_whatever_a_line_beside_them_is_written_in(tmp_path):
+    """UTF-8 beyond Latin, and a line of Latin-1: bytes that are no UTF-8 are marked, the request stays."""
+    row = '{{"timestamp": {}, "input_length": 5, "output_length": 5, "session_id": "{}"}}\n'.format
+    lines = (
+        row(0, "\u65e5\u672c \u20ac").encode()
+        + row(1, "caf\u00e9").encode("latin-1")
+        + row(2, "caf\u00e9").encode()
+    )
+    (tmp_path / "a.jsonl").write_bytes(lines)
+    lake = Lake(tmp_path / "lake")
+    assert ingest(tmp_path / "a.jsonl", lake, CATALOGUE).rows_kept == 3
+    names = lake.sql("select session_id from requests order by arrived_at")["session_id"].to_pylist()
+    assert names == ["\u65e5\u672c \u20ac", "caf\ufffd", "caf\u00e9"]
+
+
+def test_a_long_zstd_file_without_its_end_is_refused(tmp_path):
+    """DuckDB alone would land the rows before the break, and say nothing."""
+    rows = (f"2023-11-16 10:00:00,{n},{n * n % 997}" for n in range(1, 200_000))
+    path = tmp_path / "a.csv.zst"
+    path.write_bytes(zstd("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]).encode())[:-20])
+    with pytest.raises(
+        IngestError, match=r"a\.csv\.zst cannot be read: Truncated.* Copy the file here again"
+    ):
+        ingest(path, Lake(tmp_path / "lake"), CATALOGUE)
+
+
 @pytest.mark.parametrize("name", [name for name in TEXTS if fixture(name).suffix == ".jsonl"])
 def test_nulls_inside_a_document_spoil_no_other_row(name, tmp_path):
     """Each value of a document is null in turn, at every depth: each line still gives its requests."""

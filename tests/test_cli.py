@@ -19,7 +19,7 @@ from models.catalogue import CONFIG_DIR
 from pipelines import night
 from pipelines.cli import app
 from pipelines.runs import RunFailed
-from pipelines.terminal import show_short, spoken
+from pipelines.terminal import show_findings, show_short, spoken
 
 OFFICE = (CONFIG_DIR / "office.toml").read_text()
 
@@ -38,7 +38,7 @@ def one_line(result) -> str:
 
 def test_help_teaches_with_examples():
     told = invoke("--help").output
-    for command in ("nightly", "ingest", "replay", "sql", "ui"):
+    for command in ("nightly", "ingest", "forget", "replay", "sql", "ui"):
         assert command in told
         assert f"fleetcast {command}" in invoke(command, "--help").output or command == "ui"
     assert "cp my-trace.csv.gz data/landing/" in told
@@ -191,18 +191,28 @@ def test_a_fleet_too_small_for_the_load_is_told_by_how_much(tmp_path, monkeypatc
     assert "Raise max_instances or cap_gpus." in said
 
 
-def test_a_bad_file_in_landing_is_told_and_keeps_no_other_from_landing(small, tmp_path, monkeypatch):
+def test_a_bad_file_in_landing_is_told_and_keeps_no_other_from_landing(small, tmp_path, monkeypatch, capsys):
     from assets import landing
 
     good, bad = tmp_path / "good.csv", tmp_path / "bad.csv"
-    good.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,48,10\n")
+    clipped = "".join(f"2023-11-16 18:17:{n}.9799600,2048,{n}\n" for n in range(10, 40))
+    good.write_text(f"TIMESTAMP,ContextTokens,GeneratedTokens\n{clipped}")
     bad.write_text("when,what\n1,2\n")
     monkeypatch.setattr(landing, "landed_files", lambda: [bad, good])
     landed = night.land(small, Progress())
     assert [file["file"] for file in landed.files] == ["good.csv"]
     assert len(landed.refused) == 1
     assert "bad.csv" in landed.refused[0]
-    assert landed.broken == [night.UNREAD]
+    assert landed.broken == [night.UNREAD]  # a warning of the quality report breaks nothing
+    assert [(f["verdict"], f["aspect"]) for f in landed.findings] == [
+        ("warn", "clipped tokens"), ("note", "truncated days"), ("note", "tier"),
+    ]  # fmt: skip
+    show_findings(landed.findings)
+    said = capsys.readouterr().out
+    assert (
+        "warn  azure_llm good.csv  clipped tokens: input_tokens end in a spike at 2048 (30 rows, 100 %)"
+        in said
+    )
 
 
 def test_nothing_in_landing_is_said_in_a_line(monkeypatch):

@@ -139,6 +139,7 @@ def test_a_tier_is_inferred_only_where_nobody_gives_one(lake, mapping, sources):
         for row in rows
     )
     assert all(row["tier"] == "iw_fast" for row in rows if row["tier_source"] == "app")
+    assert all(row["tier"] == "niw" for row in rows if row["tier_source"] == "mapping")
 
 
 def test_a_name_of_the_source_is_one_llm_and_is_told(lake):

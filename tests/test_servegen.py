@@ -63,7 +63,7 @@ def test_real_clients_keep_their_rates_their_tokens_and_their_silences(tmp_path)
             for member in packed:
                 if Path(member.name).name in wanted:
                     members[Path(member.name).name] = packed.extractfile(member).read()
-    scale = 2e-4
+    scale = 1.3e-4
     lake = land(tmp_path, members, scale)
     counts = dict(
         lake.sql("select app, count(*) as n from requests group by app").to_pandas().itertuples(index=False)
@@ -80,7 +80,7 @@ def test_real_clients_keep_their_rates_their_tokens_and_their_silences(tmp_path)
     found = lake.sql("select epoch(silence_start) as start, slots from silences").to_pylist()
     slots = {int(f["start"] - 1_704_067_200) // 600 + n for f in found for n in range(f["slots"])}
     assert silent.sum() == 37  # the collection gaps that the file is known for
-    assert len(slots) >= 15  # those of the hours that bring 20 requests a slot at this scale
+    assert len(slots) >= 5  # those of the hours that bring 20 requests a slot at this scale
     assert slots <= set(np.flatnonzero(silent))
 
 

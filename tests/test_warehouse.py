@@ -62,6 +62,16 @@ def test_a_partition_comes_back_as_it_was_written(lake):
     assert lake.days("outcomes", "t") == [DAY]
 
 
+def test_a_file_from_before_a_column_was_added_reads_as_null(lake):
+    old = lake.path("requests", trace="t", day=date(2025, 6, 30))
+    old.parent.mkdir(parents=True)
+    pq.write_table(requests(2), old)
+    assert lake.sql("select session_id from requests")["session_id"].to_pylist() == [None, None]
+    lake.write("requests", requests(1).append_column("session_id", pa.array(["s"])), **PARTITION)
+    found = lake.sql("select day, session_id from requests order by day, session_id")
+    assert found["session_id"].to_pylist() == [None, None, "s"]
+
+
 def test_instants_are_utc_whatever_the_machine_thinks(lake, monkeypatch):
     monkeypatch.setenv("TZ", "America/Los_Angeles")
     time.tzset()

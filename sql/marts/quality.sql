@@ -46,7 +46,7 @@ quarantined as (
         end as aspect,
         rows,
         rows / rows_in as share,
-        reason as detail,
+        regexp_replace(reason, '^(failure|no request): ', '') as detail,
         if(aspect = 'quarantined' and share > 0.01, 'warn', 'note') as verdict
     from refusals
     inner join landed using (file)
@@ -155,7 +155,10 @@ days as (
 ),
 
 ends as (
-    select min(first_at) as first_at, max(last_at) as last_at, date_diff('day', min(day), max(day)) + 1 - count(*) as missing
+    select
+        min(first_at) as first_at,
+        max(last_at) as last_at,
+        date_diff('day', min(day), max(day)) + 1 - count(*) as missing
     from days
 ),
 

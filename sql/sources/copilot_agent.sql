@@ -1,4 +1,5 @@
 -- The GitHub Copilot coding agent trace of 2026 (Azure/AzurePublicDataset): a session a line, a request per llm call.
+-- No file of it was at hand: written from the schema.json that is published with it.
 -- grain: row, part
 -- reads: source
 -- units: tokens; duration_ms in milliseconds

@@ -1,4 +1,5 @@
 -- Request traces of NVIDIA Dynamo (dynamo.request.trace.v1) as canonical requests; tool events are put aside.
+-- No file of it was at hand: written from the reference of the schema and its examples.
 -- grain: row
 -- reads: source
 -- units: tokens; *_ms in milliseconds; hashes are of the prompt up to and with each block of trace_block_size tokens

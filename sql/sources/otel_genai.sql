@@ -1,9 +1,11 @@
 -- OpenTelemetry spans of the GenAI conventions, exported as OTLP JSON lines, as canonical requests.
 -- A span with gen_ai.usage tokens is a request, any other is put aside. Names before 1.27 of the conventions
 -- (prompt_tokens, completion_tokens) are read too. The app is the service.name of the resource.
+-- No file of it was at hand: written from the conventions; gen_ai.latency.time_to_first_token is what some
+-- servers say.
 -- grain: row, part
 -- reads: source
--- units: tokens; start and end in nanoseconds since 1970, of which microseconds are kept; times to first token in seconds
+-- units: tokens; start and end in nanoseconds since 1970, kept to the microsecond; time to first token in s
 -- format: jsonl
 -- recognised by: resourceSpans
 -- clock: UTC, nanoseconds since 1970

@@ -1,4 +1,5 @@
 -- Traces of the Splitwise simulator (Mutinifni/splitwise-sim, generate_trace.py) as canonical requests.
+-- No file of it was at hand: written from the script that makes them.
 -- grain: row
 -- reads: source
 -- units: tokens; arrival_timestamp in seconds; a batch of several is refused, none is known to exist

@@ -1,5 +1,7 @@
 -- The SwissAI serving trace (eth-easl/swissai-serving-trace, OpenTela) as canonical requests.
 -- Where the source counted no tokens it says -1: such a row is put aside with that reason.
+-- No file of it was at hand: written from its published list of fields; bucket_ids is in some of its files
+-- only.
 -- grain: row
 -- reads: source
 -- units: tokens; hashes are ids of 16-token buckets, in the bucket files only

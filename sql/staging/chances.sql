@@ -1,10 +1,11 @@
 -- Macros for sources that give rates instead of requests: chances and gaps, all drawn from the row's dice.
 -- reads: none
 -- chance(dice, n) = the n-th uniform number of a row, above 0 and below 1
--- weibull_gap(shape, dice, slot, n) = a Weibull gap of scale 1 by the inverse of its distribution; shape 1 is exponential
--- gamma_candidate(shape, number) = a draw by Marsaglia and Tsang (2000) from a random number of 96 bits, null where it is rejected
--- gamma_gap(shape, dice, slot, n) = a Gamma gap of scale 1: the first of four candidates of shape + 1 that is accepted (all
--- four are rejected less than once in 100,000 draws), times chance^(1 / shape)
+-- weibull_gap(shape, dice, slot, n) = a Weibull gap of scale 1, by the inverse; shape 1 is exponential
+-- uniform(number, divisor) = 32 bits of a random number, as a number above 0 and below 1
+-- gamma_candidate(shape, number) = a draw by Marsaglia and Tsang (2000) from 96 bits, null where rejected
+-- gamma_gap(shape, dice, slot, n) = a Gamma gap of scale 1: the first of four candidates of shape + 1 that is
+-- accepted (all four are rejected less than once in 100,000 draws), times chance^(1 / shape)
 create or replace temp macro chance(dice, n) as
     (md5_number_lower(dice || ':' || n) % 4294967296 + 0.5) / 4294967296;
 

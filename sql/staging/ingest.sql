@@ -5,11 +5,25 @@
 -- an archive), by up to largest_step_back_s seconds
 with ordered as (
     select
-        *,
-        lag(arrived_at) over (
-            partition by reason is null, if(getvariable('is_archive'), row, 0) order by row, part
-        ) as before
+        row,
+        reason,
+        arrived_at,
+        lag(arrived_at) over in_file as arrived_before,
+        lag(row) over in_file as row_before
     from staged
+    window in_file as (partition by reason is null order by row, part)
+),
+
+stepped as (
+    select
+        *,
+        if(
+            reason is null and arrived_at < arrived_before
+            and not (getvariable('is_archive') and row <> row_before),
+            arrived_before - arrived_at,
+            null
+        ) as step_back
+    from ordered
 ),
 
 counted as (
@@ -20,13 +34,12 @@ counted as (
         count(*) as rows_in,
         count_if(reason is null)::bigint as rows_kept,
         count_if(reason is not null)::bigint as rows_quarantined,
-        count_if(reason is null and arrived_at < before)::bigint as rows_out_of_order,
-        epoch_us(max(before - arrived_at) filter (where reason is null and arrived_at < before)) / 1e6
-            as largest_step_back_s,
+        count(step_back) as rows_out_of_order,
+        epoch_us(max(step_back)) / 1e6 as largest_step_back_s,
         getvariable('clock')::varchar as clock,
         min(arrived_at) filter (where reason is null) as first_at,
         max(arrived_at) filter (where reason is null) as last_at
-    from ordered
+    from stepped
 )
 
 select * from counted

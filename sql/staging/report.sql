@@ -2,10 +2,16 @@
 -- grain: file
 -- reads: ingests, requests, quarantine
 -- units: rows
-with days_there as (
-    select list(distinct day order by day) as days
+with dated as (
+    select day
     from requests
     where trace = $trace and source = $file
+    group by day
+),
+
+days_there as (
+    select list(day order by day) as days
+    from dated
 ),
 
 refusals as (
