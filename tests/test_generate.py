@@ -222,15 +222,15 @@ def parts(lake: Lake, trace: str) -> pd.DataFrame:
 
 
 def test_original_and_generated_side_by_side(lake):
-    """Within what two drawings of the same office differ by: 5 % of the load, 15 % of most statistics."""
+    """Load within 5 %, tokens 7 %, dispersion 20 %, correlations and seasons of interactive parts 0.05."""
     old, new = parts(lake, "small"), parts(lake, "twin")
     new = new.reindex(old.index)
     assert new["requests"].to_numpy() == pytest.approx(old["requests"].to_numpy(), rel=0.05)
     assert new["tokens_per_s"].to_numpy() == pytest.approx(old["tokens_per_s"].to_numpy(), rel=0.07)
     assert new["gap_cv"].to_numpy() == pytest.approx(old["gap_cv"].to_numpy(), abs=0.05)
-    assert new["dispersion"].to_numpy() == pytest.approx(old["dispersion"].to_numpy(), rel=0.45)
+    assert new["dispersion"].to_numpy() == pytest.approx(old["dispersion"].to_numpy(), rel=0.2)
     interactive = old.index.get_level_values("tier").isin(["iw_fast", "iw_normal"])
-    for column, within in (("daily_strength", 0.08), ("acf_10min", 0.08), ("acf_1h", 0.05), ("acf_1d", 0.1)):
+    for column, within in (("daily_strength", 0.05), ("acf_10min", 0.03), ("acf_1h", 0.03), ("acf_1d", 0.05)):
         assert new[column][interactive].to_numpy() == pytest.approx(
             old[column][interactive].to_numpy(), abs=within
         ), column
@@ -240,7 +240,7 @@ def test_original_and_generated_side_by_side(lake):
 
     weekday = lake.sql("select tier, weekday, trace, of_mean_working_day from load_by_weekday").to_pandas()
     wide = weekday.pivot_table(index=["tier", "weekday"], columns="trace", values="of_mean_working_day")
-    assert wide["twin"].to_numpy() == pytest.approx(wide["small"].to_numpy(), abs=0.2)
+    assert wide["twin"].to_numpy() == pytest.approx(wide["small"].to_numpy(), abs=0.15)
     cdf = lake.sql("select llm, kind, tokens, trace, share from token_cdf").to_pandas()
     wide = cdf.pivot_table(index=["llm", "kind", "tokens"], columns="trace", values="share").dropna()
     assert np.abs(wide["twin"] - wide["small"]).max() < 0.02
