@@ -21,6 +21,7 @@ from models.what_if import WhatIf
 
 CLIENT = ["app", "region", "llm", "tier"]
 GROUP = ["region", "llm", "tier"]  # whose clients share their noise
+MOST_CLIENTS = 20_000  # their rates by minute fill memory
 MOST_PAIRS = 2000  # of input and output tokens that are kept of a client
 CV_LIMITS = (0.2, 10.0)
 FAMILIES = ("gamma", "weibull")
@@ -132,6 +133,11 @@ def _read(lake: Lake, trace: str) -> Record:
     start = first.astype("datetime64[h]")
     recorded = np.concatenate([np.full((first - start) // MINUTE, np.nan), recorded])
     clients = rows[CLIENT].drop_duplicates().sort_values(CLIENT).reset_index(drop=True)
+    if len(clients) > MOST_CLIENTS:
+        raise LakeError(
+            f"The trace {trace!r} has {len(clients):,} clients (an app in a region with one llm and tier), more "
+            f"than {MOST_CLIENTS:,}. Give it fewer apps in its mapping file and ingest it again."
+        )
     group = clients.groupby(GROUP, sort=True).ngroup().to_numpy()
     rows = rows.merge(clients.assign(client=clients.index, group=group), on=CLIENT)
     minute = (rows["minute"].to_numpy() - start) // MINUTE

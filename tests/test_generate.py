@@ -276,6 +276,9 @@ def test_an_order_goes_on_where_it_stopped_and_another_is_refused(lake, monkeypa
         generate(lake, CATALOGUE, order("twin", scale=2.0), Progress())
     with pytest.raises(LakeError, match="another trace 'small' already"):
         generate(lake, CATALOGUE, order("small"), Progress())
+    monkeypatch.setattr(generator, "MOST_CLIENTS", 10)
+    with pytest.raises(LakeError, match=r"'small' has \d+ clients .* more than 10\. Give it fewer apps"):
+        generate(lake, CATALOGUE, order("new"), Progress())
     with pytest.raises(LakeError, match="'nobody' has no requests"):
         generate(lake, CATALOGUE, order("new", like="nobody"), Progress())
 
