@@ -135,7 +135,7 @@ def _read(lake: Lake, trace: str) -> Record:
     clients = rows[CLIENT].drop_duplicates().sort_values(CLIENT).reset_index(drop=True)
     if len(clients) > MOST_CLIENTS:
         raise LakeError(
-            f"The trace {trace!r} has {len(clients):,} clients (an app in a region with one llm and tier), more "
+            f"The trace {trace!r} has {len(clients):,} clients (app, region, llm, tier), more "
             f"than {MOST_CLIENTS:,}. Give it fewer apps in its mapping file and ingest it again."
         )
     group = clients.groupby(GROUP, sort=True).ngroup().to_numpy()
