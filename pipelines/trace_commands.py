@@ -76,6 +76,6 @@ def generate(
         for line in (
             f"{requests:,} requests like {like} on {days} days, as the trace {order.name}",
             f"  fleetcast characterise {order.name}",
-            f'  a config with [trace] name = "{order.name}" runs a night on it',
+            f'  a config with based_on = "office" and [trace] name = "{order.name}" runs nights on it',
         ):
             OUT.print(line, markup=False, soft_wrap=True)
