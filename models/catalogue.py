@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from models.arrivals import OfficeTraffic, TiledTraffic
-from models.reading import ConfigError, build, read_toml, require_known
+from models.reading import ConfigError, build, read_config, read_toml, require_known
 
 ROOT = Path(__file__).resolve().parent.parent
 CATALOGUE_DIR = ROOT / "data" / "catalogue"
@@ -248,7 +248,7 @@ class Config:
 def load_config(name: str, catalogue: Catalogue, folder: Path = CONFIG_DIR) -> Config:
     """Read a run configuration by name ("office") or by path ("my/run.toml")."""
     path = Path(name) if name.endswith(".toml") else folder / f"{name}.toml"
-    config: Config = build(Config, {"name": path.name, **_tables(path, folder)}, path.name)
+    config: Config = build(Config, {"name": path.name, **read_config(path, folder)}, path.name)
     check_ranges(config, catalogue, path.name)
     for llm, deployment in config.fleet.deployments.items():
         require_known(llm, catalogue.llms, "llm", f"{path.name} [fleet.deployments]")
@@ -256,13 +256,6 @@ def load_config(name: str, catalogue: Catalogue, folder: Path = CONFIG_DIR) -> C
     for tier in catalogue.tiers:
         require_known(tier, TIERS, "tier", "tiers.toml")
     return config
-
-
-def _tables(path: Path, folder: Path) -> dict[str, Any]:
-    """The tables of a config; those that it leaves out are of the shipped config that it is `based_on`."""
-    tables = read_toml(path)
-    base = tables.pop("based_on", None)
-    return tables if base is None else {**_tables(folder / f"{base}.toml", folder), **tables}
 
 
 def check_ranges(config: Config, catalogue: Catalogue, where: str) -> None:
