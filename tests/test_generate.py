@@ -201,18 +201,18 @@ def test_noise_is_recovered():
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """Eight office days of 60,000 requests, and eight days that are generated like them."""
+    """Five office days, Tuesday to Saturday, of 60,000 requests, and five that are generated like them."""
     folder = tmp_path_factory.mktemp("generated")
-    config = load_config(small_config(folder, days="8", requests_per_day="60_000.0"), CATALOGUE)
+    config = load_config(small_config(folder, days="5", requests_per_day="60_000.0"), CATALOGUE)
     lake = Lake(folder / "lake")
-    for number in range(8):
+    for number in range(5):
         make_day(lake, config.trace, CATALOGUE, config.trace.first_day + timedelta(days=number))
     generate(lake, CATALOGUE, order("twin"), Progress())
     return lake
 
 
 def order(name: str, **changes: object) -> Order:
-    wanted = Order("small", name, None, 8, 1.0, 7, WhatIf())
+    wanted = Order("small", name, None, 5, 1.0, 7, WhatIf())
     return wanted._replace(**changes)
 
 
