@@ -28,8 +28,8 @@ def draw_character(lake: Lake, trace: str) -> dict[str, Path]:
         return lake.sql(query, trace=trace).to_pandas()
 
     load = rows(
-        "select hour_start::timestamp as hour_start, tier, sum(requests_per_s) as requests_per_s, "
-        "sum(tokens_per_s) as tokens_per_s from load_by_hour where trace = $trace group by all order by all"
+        "select bucket_start::timestamp as minute, tier, requests, tokens from streams where trace = $trace "
+        "and tier <> 'all' and region = 'all' and llm = 'all' and app = 'all' order by all"
     )
     parts = rows("tables/characterisation.sql")
     where = lake.root.parent / "figures" / trace / "character"
@@ -51,21 +51,25 @@ def draw_character(lake: Lake, trace: str) -> dict[str, Path]:
 
 
 def draw_load(load: pd.DataFrame, parts: pd.DataFrame) -> "Figure":
-    """Requests and tokens per second of each tier over time (SageServe figure 3).
+    """Requests and tokens per second of each tier over time (SageServe figure 3), by hours; a day by minutes.
 
-    `load`: hour_start, tier, requests_per_s, tokens_per_s in order; `parts`: the table characterisation.
+    `load`: minute, tier, requests, tokens in order of time; `parts`: the table characterisation.
     """
     import matplotlib.pyplot as plt
 
+    minutes = 60 if np.ptp(load["minute"]) > np.timedelta64(1, "D") else 1
+    bucket = load["minute"].dt.floor(f"{minutes}min")
+    rates = load.assign(bucket=bucket).pivot_table(
+        index="bucket", columns="tier", values=["requests", "tokens"], aggfunc="sum", fill_value=0
+    )
     figure, panels = plt.subplots(2, 1, sharex=True)
     whole = parts[(parts[["tier", "region", "llm", "app"]] == "all").all(axis=1)].iloc[0]
-    for panel, column, label in (
-        (panels[0], "requests_per_s", "requests/s"),
-        (panels[1], "tokens_per_s", "thousand tokens/s"),
+    for panel, column, label, unit in (
+        (panels[0], "requests", "requests/s", 1.0),
+        (panels[1], "tokens", "thousand tokens/s", 1e3),
     ):
-        for colour, (tier, rows) in zip(PALETTE, load.groupby("tier"), strict=False):
-            values = rows[column] / (1e3 if column == "tokens_per_s" else 1)
-            panel.plot(rows["hour_start"], values, color=colour, label=tier, linewidth=1.5)
+        for colour, (tier, sums) in zip(PALETTE, rates[column].items(), strict=False):
+            panel.plot(sums.index, sums / (60 * minutes * unit), color=colour, label=tier, linewidth=1.5)
         panel.set_ylabel(label)
         panel.set_ylim(0, 1.2 * panel.get_ylim()[1])
     panels[0].legend(frameon=False, ncols=3, loc="upper left")
@@ -78,8 +82,8 @@ def draw_load(load: pd.DataFrame, parts: pd.DataFrame) -> "Figure":
     figure.autofmt_xdate()
     _define(
         figure,
-        "Hourly means; tokens are input and output (SageServe figure 3). Strength: 1 - Var(remainder) / "
-        "Var(season + remainder), by STL (Wang, Smith and Hyndman 2006).",
+        f"Means of {minutes} min; tokens are input and output (SageServe figure 3). Strength: "
+        "1 - Var(remainder) / Var(season + remainder), by STL (Wang, Smith and Hyndman 2006).",
     )
     return figure
 
@@ -154,7 +158,7 @@ def draw_burstiness(parts: pd.DataFrame) -> "Figure":
     _define(
         figure,
         "Dispersion: variance in mean of an hour's minutes about its line. CV: of gaps within ten minutes. "
-        "Client: an app in a region, one llm and tier; pooling clients hides their burstiness (ServeGen).",
+        "Client: an app in a region, one llm and tier; pooling can hide how bursty they are (ServeGen).",
     )
     return figure
 

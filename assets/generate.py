@@ -21,6 +21,7 @@ from models.what_if import WhatIf
 
 CLIENT = ["app", "region", "llm", "tier"]
 GROUP = ["region", "llm", "tier"]  # whose clients share their noise
+MOST_CLIENTS = 20_000  # their rates by minute fill memory
 MOST_PAIRS = 2000  # of input and output tokens that are kept of a client
 CV_LIMITS = (0.2, 10.0)
 FAMILIES = ("gamma", "weibull")
@@ -88,33 +89,14 @@ def fit_clients(lake: Lake, trace: str, names: Names, progress: Progress) -> tup
         for count, day in enumerate(days, start=1):
             read_day(lake, trace, day)
             done(count)
-    minutes = lake.sql(
-        "select app, region, llm, tier, bucket_start::timestamp as minute, requests from demand "
-        "where trace = $trace",
-        trace=trace,
-    ).to_pandas()
-    first, recorded = recorded_minutes(lake, trace)
-    start = first.astype("datetime64[h]")
-    before = (first - start) // MINUTE
-    recorded = np.concatenate([np.full(before, np.nan), recorded])
-    hours = -(-recorded.size // 60)
-    minutes["at"] = (minutes["minute"].to_numpy() - start) // MINUTE
-    clients = minutes[CLIENT].drop_duplicates().sort_values(CLIENT).reset_index(drop=True)
-    group = clients.groupby(GROUP, sort=True).ngroup().to_numpy()
-    minutes = minutes.merge(clients.assign(client=clients.index, group=group), on=CLIENT)
-
-    counts = np.zeros((len(clients), hours))
-    np.add.at(counts, (minutes["client"], minutes["at"] // 60), minutes["requests"].to_numpy(float))
-    by_group = np.tile(recorded, (group.max() + 1, 1))
-    np.add.at(by_group, (minutes["group"], minutes["at"]), minutes["requests"].to_numpy(float))
-    first_hour = int((start - np.datetime64("1970-01-05", "h")) // np.timedelta64(1, "h")) % 168
-    group_rates, rates = _rates(counts, group, recorded, first_hour)
-    first_pair, pairs = _pairs(lake, trace, clients)
-    apps = sorted(clients["app"].unique())
-    family, gap_cv = _gaps(lake, trace, clients)
-    sent = counts.sum(axis=1)
-    chance = np.bincount(group, sent * gap_cv**2) / np.bincount(group, sent)
-    table = pa.Table.from_pandas(clients, preserve_index=False)
+    record = _read(lake, trace)
+    group_rates, rates = _rates(record)
+    family, gap_cv = _gaps(lake, trace, record.clients)
+    sent = record.per_hour.sum(axis=1)
+    chance = np.bincount(record.group, sent * gap_cv**2) / np.bincount(record.group, sent)
+    first_pair, pairs = _pairs(lake, trace, record.clients)
+    apps = sorted(record.clients["app"].unique())
+    table = pa.Table.from_pandas(record.clients, preserve_index=False)
     traffic = ClientTraffic(
         region=positions(table, "region", names.regions),
         llm=positions(table, "llm", names.llms),
@@ -122,8 +104,8 @@ def fit_clients(lake: Lake, trace: str, names: Names, progress: Progress) -> tup
         app=positions(table, "app", apps),
         requests_per_hour=rates,
         gap_cv=gap_cv,
-        group=group,
-        noise=fit_noise(by_group, group_rates, first_hour, chance),
+        group=record.group,
+        noise=fit_noise(record.per_minute, group_rates, record.first_hour, chance),
         family=family,
         first_pair=first_pair,
         pairs=pairs,
@@ -131,14 +113,49 @@ def fit_clients(lake: Lake, trace: str, names: Names, progress: Progress) -> tup
     return traffic, apps
 
 
-def _rates(
-    counts: np.ndarray, group: np.ndarray, recorded: np.ndarray, first_hour: int
-) -> tuple[np.ndarray, np.ndarray]:
+class Record(NamedTuple):
+    """What a trace says of its clients' rates; it begins with the hour of its first request."""
+
+    clients: pd.DataFrame  # app, region, llm, tier
+    group: np.ndarray  # (clients,) whose noise each shares
+    per_hour: np.ndarray  # (clients, hours) requests
+    per_minute: np.ndarray  # (groups, minutes) requests; nan where nobody recorded
+    first_hour: int  # of the week, Monday 00:00 UTC is 0
+
+
+def _read(lake: Lake, trace: str) -> Record:
+    rows = lake.sql(
+        "select app, region, llm, tier, bucket_start::timestamp as minute, requests::double as requests "
+        "from demand where trace = $trace",
+        trace=trace,
+    ).to_pandas()
+    first, recorded = recorded_minutes(lake, trace)
+    start = first.astype("datetime64[h]")
+    recorded = np.concatenate([np.full((first - start) // MINUTE, np.nan), recorded])
+    clients = rows[CLIENT].drop_duplicates().sort_values(CLIENT).reset_index(drop=True)
+    if len(clients) > MOST_CLIENTS:
+        raise LakeError(
+            f"The trace {trace!r} has {len(clients):,} clients (app, region, llm, tier), more "
+            f"than {MOST_CLIENTS:,}. Give it fewer apps in its mapping file and ingest it again."
+        )
+    group = clients.groupby(GROUP, sort=True).ngroup().to_numpy()
+    rows = rows.merge(clients.assign(client=clients.index, group=group), on=CLIENT)
+    minute = (rows["minute"].to_numpy() - start) // MINUTE
+    per_hour = np.zeros((len(clients), -(-recorded.size // 60)))
+    np.add.at(per_hour, (rows["client"], minute // 60), rows["requests"])
+    per_minute = np.tile(recorded, (group.max() + 1, 1))
+    np.add.at(per_minute, (rows["group"], minute), rows["requests"])
+    first_hour = int((start - np.datetime64("1970-01-05", "h")) // np.timedelta64(1, "h")) % 168  # a Monday
+    return Record(clients, group, per_hour, per_minute, first_hour)
+
+
+def _rates(record: Record) -> tuple[np.ndarray, np.ndarray]:
     """Requests per hour of the week of the groups, and of the clients: their prior is a part of the group."""
+    counts, group = record.per_hour, record.group
     hours = counts.shape[1]
-    hour_of_week = (first_hour + np.arange(hours)) % 168
-    known = np.pad((~np.isnan(recorded)).astype(float), (0, 60 * hours - recorded.size))
-    share = known.reshape(-1, 60).mean(axis=1)
+    hour_of_week = (record.first_hour + np.arange(hours)) % 168
+    known = ~np.isnan(record.per_minute[0])
+    share = np.pad(known.astype(float), (0, 60 * hours - known.size)).reshape(-1, 60).mean(axis=1)
     of_group = np.zeros((group.max() + 1, hours))
     np.add.at(of_group, group, counts)
     flat = np.repeat(of_group.sum(axis=1, keepdims=True) / share.sum(), 168, axis=1)

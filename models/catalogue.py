@@ -13,7 +13,7 @@ from typing import Any
 
 from models.arrivals import OfficeTraffic, TiledTraffic
 from models.calendar import Calendar
-from models.reading import ConfigError, build, read_toml, require_known
+from models.reading import ConfigError, build, read_config, read_toml, require_known
 
 ROOT = Path(__file__).resolve().parent.parent
 CATALOGUE_DIR = ROOT / "data" / "catalogue"
@@ -288,7 +288,7 @@ class Config:
 def load_config(name: str, catalogue: Catalogue, folder: Path = CONFIG_DIR) -> Config:
     """Read a run configuration by name ("office") or by path ("my/run.toml")."""
     path = Path(name) if name.endswith(".toml") else folder / f"{name}.toml"
-    config: Config = build(Config, {"name": path.name, **read_toml(path)}, path.name)
+    config: Config = build(Config, {"name": path.name, **read_config(path, folder)}, path.name)
     check_ranges(config, catalogue, path.name)
     if config.forecast.calendar is not None:
         config = replace(config, calendar=load_calendar(config.forecast.calendar))

@@ -25,6 +25,13 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path.name} is not valid TOML: {error}. Mend that line.") from error
 
 
+def read_config(path: Path, folder: Path) -> dict[str, Any]:
+    """The tables of a config; those that it leaves out are of the shipped config that it is `based_on`."""
+    tables = read_toml(path)
+    base = tables.pop("based_on", None)
+    return tables if base is None else {**read_config(folder / f"{base}.toml", folder), **tables}
+
+
 def require_known(name: str, known: Mapping[str, Any] | typing.Iterable[str], what: str, where: str) -> None:
     """Refuse a name that the catalogue does not have, with the nearest one that it has."""
     names = list(known)

@@ -73,6 +73,9 @@ def generate(
         )
         requests = generator.generate(lake, catalogue, order, Progress() if quiet else Bars())
         lake.publish()
-        OUT.print(f"{requests:,} requests like {like} on {days} days, as the trace {order.name}")
-        OUT.print(f"  fleetcast characterise {order.name}", soft_wrap=True)
-        OUT.print(f'  a config with [trace] name = "{order.name}" runs a night on it', soft_wrap=True)
+        for line in (
+            f"{requests:,} requests like {like} on {days} days, as the trace {order.name}",
+            f"  fleetcast characterise {order.name}",
+            f'  a config with based_on = "office" and [trace] name = "{order.name}" runs nights on it',
+        ):
+            OUT.print(line, markup=False, soft_wrap=True)

@@ -159,6 +159,21 @@ def test_bytes_that_are_no_text_are_not_toml(data: Path) -> None:
         load(data)
 
 
+def test_a_config_may_be_based_on_another(tmp_path):
+    older, newer = load_config("office_2024", CATALOGUE), load_config("office", CATALOGUE)
+    assert (older.fleet, older.forecast, older.plan, older.replay) == (
+        (newer.fleet, newer.forecast, newer.plan, newer.replay)
+    )
+    path = tmp_path / "mine.toml"
+    path.write_text('based_on = "office"\n[trace]\nname = "t"\nfirst_day = 2025-07-01\ndays = 3\nseed = 1\n')
+    mine = load_config(str(path), CATALOGUE)
+    assert mine.trace.office is None
+    assert mine.fleet == newer.fleet
+    path.write_text('based_on = "ofice"\n')
+    with pytest.raises(ConfigError, match="There is no file ofice"):
+        load_config(str(path), CATALOGUE)
+
+
 def test_an_unknown_config_names_those_that_exist() -> None:
     with pytest.raises(
         ConfigError, match=r"no file ofice\.toml in .*config; there is: azure, office, office_2024\."

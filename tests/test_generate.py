@@ -201,18 +201,18 @@ def test_noise_is_recovered():
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """Eight office days of 60,000 requests, and eight days that are generated like them."""
+    """Five office days, Tuesday to Saturday, of 60,000 requests, and five that are generated like them."""
     folder = tmp_path_factory.mktemp("generated")
-    config = load_config(small_config(folder, days="8", requests_per_day="60_000.0"), CATALOGUE)
+    config = load_config(small_config(folder, days="5", requests_per_day="60_000.0"), CATALOGUE)
     lake = Lake(folder / "lake")
-    for number in range(8):
+    for number in range(5):
         make_day(lake, config.trace, CATALOGUE, config.trace.first_day + timedelta(days=number))
     generate(lake, CATALOGUE, order("twin"), Progress())
     return lake
 
 
 def order(name: str, **changes: object) -> Order:
-    wanted = Order("small", name, None, 8, 1.0, 7, WhatIf())
+    wanted = Order("small", name, None, 5, 1.0, 7, WhatIf())
     return wanted._replace(**changes)
 
 
@@ -222,15 +222,15 @@ def parts(lake: Lake, trace: str) -> pd.DataFrame:
 
 
 def test_original_and_generated_side_by_side(lake):
-    """Within what two drawings of the same office differ by: 5 % of the load, 15 % of most statistics."""
+    """Load within 5 %, tokens 7 %, dispersion 20 %, correlations and seasons of interactive parts 0.05."""
     old, new = parts(lake, "small"), parts(lake, "twin")
     new = new.reindex(old.index)
     assert new["requests"].to_numpy() == pytest.approx(old["requests"].to_numpy(), rel=0.05)
     assert new["tokens_per_s"].to_numpy() == pytest.approx(old["tokens_per_s"].to_numpy(), rel=0.07)
     assert new["gap_cv"].to_numpy() == pytest.approx(old["gap_cv"].to_numpy(), abs=0.05)
-    assert new["dispersion"].to_numpy() == pytest.approx(old["dispersion"].to_numpy(), rel=0.45)
+    assert new["dispersion"].to_numpy() == pytest.approx(old["dispersion"].to_numpy(), rel=0.2)
     interactive = old.index.get_level_values("tier").isin(["iw_fast", "iw_normal"])
-    for column, within in (("daily_strength", 0.08), ("acf_10min", 0.08), ("acf_1h", 0.05), ("acf_1d", 0.1)):
+    for column, within in (("daily_strength", 0.05), ("acf_10min", 0.03), ("acf_1h", 0.03), ("acf_1d", 0.05)):
         assert new[column][interactive].to_numpy() == pytest.approx(
             old[column][interactive].to_numpy(), abs=within
         ), column
@@ -240,7 +240,7 @@ def test_original_and_generated_side_by_side(lake):
 
     weekday = lake.sql("select tier, weekday, trace, of_mean_working_day from load_by_weekday").to_pandas()
     wide = weekday.pivot_table(index=["tier", "weekday"], columns="trace", values="of_mean_working_day")
-    assert wide["twin"].to_numpy() == pytest.approx(wide["small"].to_numpy(), abs=0.2)
+    assert wide["twin"].to_numpy() == pytest.approx(wide["small"].to_numpy(), abs=0.15)
     cdf = lake.sql("select llm, kind, tokens, trace, share from token_cdf").to_pandas()
     wide = cdf.pivot_table(index=["llm", "kind", "tokens"], columns="trace", values="share").dropna()
     assert np.abs(wide["twin"] - wide["small"]).max() < 0.02
@@ -276,6 +276,9 @@ def test_an_order_goes_on_where_it_stopped_and_another_is_refused(lake, monkeypa
         generate(lake, CATALOGUE, order("twin", scale=2.0), Progress())
     with pytest.raises(LakeError, match="another trace 'small' already"):
         generate(lake, CATALOGUE, order("small"), Progress())
+    monkeypatch.setattr(generator, "MOST_CLIENTS", 10)
+    with pytest.raises(LakeError, match=r"'small' has \d+ clients .* more than 10\. Give it fewer apps"):
+        generate(lake, CATALOGUE, order("new"), Progress())
     with pytest.raises(LakeError, match="'nobody' has no requests"):
         generate(lake, CATALOGUE, order("new", like="nobody"), Progress())
 

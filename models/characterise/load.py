@@ -23,7 +23,7 @@ LEAST_CHANGE = 1.1  # levels nearer to each other than this ratio are not told a
 LEAST_SEGMENT_HOURS = 24
 FORECAST_MINUTES = 10
 HORIZONS_MINUTES = (10, 60, 120)
-SIMPLE = ("last_value", "seasonal_naive")
+SIMPLE = ("last_value", "seasonal_naive", "seasonal_level")
 
 
 class Burst(NamedTuple):
