@@ -15,7 +15,7 @@ MINUTES_PER_DAY = 1440
 
 
 class DemandMatrix(NamedTuple):
-    """Tokens (or requests) per second and endpoint; a bucket of a day that is not in the lake is nan, not 0."""
+    """Tokens (or requests) per second and endpoint; a bucket of a day that the lake lacks is nan, not 0."""
 
     bucket_start: NDArray[np.datetime64]  # (buckets,) UTC, first instant of each bucket
     interactive_tokens_per_s: NDArray[np.float64]  # (llms, regions, buckets)
