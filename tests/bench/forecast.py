@@ -38,8 +38,8 @@ TARGETS = {
         "", "the same of the largest bucket of each hour", at_least=0.87, at_most=0.93
     ),
     "forecast_wape_ratio_to_naive": Target(
-        "", "WAPE of the default over the better of last value and seasonal naive: the larger of ServeGen "
-        "m-small (sum of its clients, after 7 days), BurstGPT api and conversation (by the hour, after 14 days)",
+        "", "WAPE of the default over the better of last value and seasonal naive: the largest of ServeGen "
+        "m-small (sum of clients, after 7 days), BurstGPT api and conversation (by the hour, after 14 days)",
         at_most=1.02,
     ),
 }  # fmt: skip
