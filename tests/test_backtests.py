@@ -130,8 +130,10 @@ def test_output_tokens_and_requests_are_forecast_as_well(ran: Settings) -> None:
 def test_a_change_of_demand_rings(ran: Settings) -> None:
     table = ran.lake.read("forecasts", trace="small", day=DAY).drop_columns(["trace", "day"])
     ask = {"trace": "changed", "day": DAY, "method": "weighted"}
-    for factor, rings in ((1.0, False), (4.0, True), (0.1, True)):
-        actual = pa.array(factor * table["actual_input_tokens_per_s"].to_numpy())
+    hour = table["cutoff"].to_numpy().astype("datetime64[h]").astype(np.int64) % 24
+    for factor, hours, rings in ((1.0, 24, False), (9.0, 8, True), (0.1, 24, True)):
+        came = table["actual_input_tokens_per_s"].to_numpy()
+        actual = pa.array(np.where(hour < hours, factor, 1.0) * came)
         at = table.schema.get_field_index("actual_input_tokens_per_s")
         changed = table.set_column(at, "actual_input_tokens_per_s", actual)
         ran.lake.write("forecasts", changed, trace="changed", day=DAY)
