@@ -82,8 +82,9 @@ def show_leaderboard(board: pa.Table) -> None:
     title = "an hour ahead, over all days backtested   (shares in %)"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     table.add_column("\n\nmethod", no_wrap=True)
-    heads = ("\n\nWAPE", "\npinball\nloss", "at or\nbelow\nP90", "hour's\npeak\nunder", "peak\nabove\nits P90",
-             "saved by the\nplanned one\n(95 % interval)", "CPU ms\nper fore-\ncast")  # fmt: skip
+    heads = ("\n\nWAPE", "\npinball\nloss", "at or\nbelow\nP90", "hour's\npeak\nunder",
+             "peak\nabove\nits P90", "saved by the\nplanned one\n(95 % interval)",
+             "CPU ms\nper fore-\ncast")  # fmt: skip
     for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
     shares = ("wape_share", "pinball_share", "below_p90_share", "under_share", "above_peak_p90_share")
