@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from assets.forecasts import rows
 from assets.history import require_history
+from assets.lookups import require_day
 from assets.settings import HOURS, Progress, Settings
 from assets.walks import pieces_of, read_panel, walk_all
 from models.forecast import ENSEMBLES, METHODS
@@ -38,6 +39,7 @@ INTERVALS = pa.schema(
 def backtest_days(settings: Settings, first: date, last: date, progress: Progress) -> pa.Table:
     """Forecast every hour of these days by every method; write the forecasts and by what they differ."""
     require_history(settings, first)
+    require_day(settings.lake, "demand", settings.trace, last)
     per_hour, per_day = 60 // BUCKET_MINUTES, HOURS * 60 // BUCKET_MINUTES
     days, horizon = (last - first).days + 1, HORIZON_MINUTES // BUCKET_MINUTES
     panel = read_panel(settings, settings.history(first)[0], last, BUCKET_MINUTES, horizon)

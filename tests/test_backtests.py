@@ -13,6 +13,7 @@ from assets.forecasts import errors, forecast_day
 from assets.leaderboard import draw_leaderboard
 from assets.settings import Progress, Settings, load_settings
 from assets.traces import make_day
+from assets.warehouse import LakeError
 from models.forecast.backtest import Clock
 from models.forecast.losses import covered_share, paired_bootstrap, pinball, under_forecast_share, wape
 
@@ -78,6 +79,13 @@ def test_the_mart_of_losses_equals_the_formulas(ran: Settings, minutes: int) -> 
     hour = rows[rows["bucket_start"] - rows["cutoff"] < timedelta(hours=1)]
     peaks = (hour[f"{name}input_tokens_per_s"].to_numpy().reshape(48, 6) for name in ("actual_", ""))
     assert told["under_share"] == pytest.approx(under_forecast_share(*peaks))
+
+
+def test_a_day_without_demand_is_refused(ran: Settings) -> None:
+    with pytest.raises(
+        LakeError, match=r"^The trace 'small' has no demand on 2025-07-09\. It has 2025-07-01 to"
+    ):
+        backtests.backtest_days(ran, DAY, date(2025, 7, 9), Progress())
 
 
 def test_the_leaderboard_has_every_method_with_its_interval_and_draws(ran: Settings) -> None:
