@@ -18,7 +18,7 @@ from models.forecast.conformal import WINDOW, quantiles
 from models.forecast.ensemble import choice, recent_loss, told, weighted
 from models.forecast.method import Floats, level_of
 
-SLOW_CUTOFFS = 48  # of which the errors of a slow method are known: two more days of fits
+SLOW_CUTOFFS = 24  # of which the errors of a slow method are known: another day of fits
 WEIGHTS = dict(zip(ENSEMBLES, (weighted, choice), strict=True))
 
 
