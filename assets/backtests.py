@@ -12,6 +12,7 @@ import pyarrow as pa
 from assets.forecasts import rows
 from assets.history import require_history
 from assets.lookups import require_day
+from assets.schemas import VIEWS
 from assets.settings import HOURS, Progress, Settings
 from assets.walks import pieces_of, read_panel, walk_all
 from models.forecast import ENSEMBLES, METHODS
@@ -23,17 +24,6 @@ from models.forecast.predict import predictions, walked
 BUCKET_MINUTES = 10
 HORIZON_MINUTES = 120  # judged at 10 (weights in the region), 60 (the hourly plan), 120 (weights elsewhere)
 JUDGED = (*METHODS, *ENSEMBLES)
-INTERVALS = pa.schema(
-    [
-        ("method", pa.string()),
-        ("against", pa.string()),
-        ("horizon_minutes", pa.int32()),
-        ("cutoffs", pa.int64()),
-        ("saved_share", pa.float64()),  # how much lower the method's WAPE is than that of `against`
-        ("low_share", pa.float64()),  # its 95 % interval
-        ("high_share", pa.float64()),
-    ]
-)
 
 
 def backtest_days(settings: Settings, first: date, last: date, progress: Progress) -> pa.Table:
@@ -81,8 +71,8 @@ def intervals(settings: Settings) -> pa.Table:
             if other != own and errors[other].size == errors[own].size:
                 difference = paired_bootstrap(errors[own], errors[other], HOURS)
                 found.append((own, other, minutes, errors[own].size, *difference))
-    columns = list(zip(*found, strict=True)) or [()] * len(INTERVALS)
-    return pa.table([pa.array(c, f.type) for c, f in zip(columns, INTERVALS, strict=True)], schema=INTERVALS)
+    schema = VIEWS["backtest_intervals"]
+    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in found], schema=schema)
 
 
 def leaderboard(settings: Settings) -> pa.Table:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from assets.history import require_history
-from assets.schemas import SCHEMAS
+from assets.schemas import VIEWS
 from assets.settings import HOURS, Progress, Settings
 from assets.walks import pieces_of, read_panel, walk_all
 from models.forecast.backtest import Clock, actuals
@@ -110,4 +110,4 @@ def rows(
         ),
     ]
     arrays = [pa.array(column, from_pandas=True) for column in columns]
-    return pa.Table.from_arrays(arrays, names=SCHEMAS["forecasts"].names).cast(SCHEMAS["forecasts"])
+    return pa.Table.from_arrays(arrays, names=VIEWS["forecasts"].names).cast(VIEWS["forecasts"])

@@ -60,15 +60,27 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             **dict.fromkeys(("requests", "input_tokens", "output_tokens"), _COUNT),
         }
     ),
-    "forecasts": pa.schema(
+}
+_FORECASTS = {
+    **_FORECAST_KEYS,
+    "input_tokens_per_s": _RATE,  # the middle of what is expected
+    "actual_input_tokens_per_s": _RATE,
+    **{f"p{level}_tokens_per_s": _RATE for level in (50, 90, 95)},
+    # of the largest bucket of the hour, on each of its rows
+    **{f"peak_p{level}_tokens_per_s": _RATE for level in (50, 90, 95)},
+    **_FORECAST_MAKERS,
+}
+# Tables whose views always have these columns: null where files of older runs lack them, no rows before any.
+VIEWS: Mapping[str, pa.Schema] = {
+    "forecasts": pa.schema(_FORECASTS),
+    "backtests": pa.schema({**_FORECASTS, "cpu_s": _RATE, "naive_step_tokens_per_s": _RATE}),
+    "backtest_intervals": pa.schema(
         {
-            **_FORECAST_KEYS,
-            "input_tokens_per_s": _RATE,  # the middle of what is expected
-            "actual_input_tokens_per_s": _RATE,
-            **{f"p{level}_tokens_per_s": _RATE for level in (50, 90, 95)},
-            # of the largest bucket of the hour, on each of its rows
-            **{f"peak_p{level}_tokens_per_s": _RATE for level in (50, 90, 95)},
-            **_FORECAST_MAKERS,
+            **dict.fromkeys(("method", "against"), _TEXT),
+            "horizon_minutes": pa.int32(),
+            "cutoffs": _COUNT,
+            "saved_share": _RATE,  # how much lower the method's WAPE is than that of `against`
+            **dict.fromkeys(("low_share", "high_share"), _RATE),  # its 95 % interval
         }
     ),
     "traffic_forecasts": pa.schema(

@@ -21,7 +21,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from assets.schemas import DUCKDB_TYPES, LAKE_VERSION, PARTITIONS, REQUEST_SCHEMA, SCHEMAS
+from assets.schemas import DUCKDB_TYPES, LAKE_VERSION, PARTITIONS, REQUEST_SCHEMA, SCHEMAS, VIEWS
 from assets.sql_files import SQL, read_sql
 
 __all__ = ["LAKE", "REQUEST_SCHEMA", "Connection", "Lake", "LakeError", "LakeVersionError"]
@@ -159,12 +159,14 @@ class Lake:
         with duckdb.connect(str(database), config={**DUCKDB, "temp_directory": str(spill), **config}) as con:
             con.execute("set TimeZone = 'UTC'")
             filled = {table for table in PARTITIONS if next((self.root / table).rglob("*.parquet"), None)}
-            known = filled | set(SCHEMAS)
+            known = filled | set(SCHEMAS) | set(VIEWS)
             for table in sorted(known):
-                parts = [_no_rows(table)] if table in SCHEMAS else []
+                parts = []
                 if table in filled:
                     parts.append(f"select * from {_scan(table, self.path(table, '*'))}")
-                rows = " union all by name ".join(parts)  # a column that older files lack is null in them
+                if table in VIEWS or not parts:
+                    parts.append(_no_rows(table))
+                rows = " union all by name ".join(parts)
                 con.execute(f"create view {table} as {rows}")
             waiting = {p: read_sql(p) for p in sorted((*SQL.glob("macros/*.sql"), *SQL.glob("marts/*.sql")))}
             # A mart named like a table of the lake is the recipe of that table, the others are views.
@@ -223,7 +225,8 @@ def _scan(table: str, pattern: Path) -> str:
 
 def _no_rows(table: str) -> str:
     keys = {key: pa.date32() if key == "day" else pa.string() for key in PARTITIONS[table]}
-    columns = {**{field.name: field.type for field in SCHEMAS[table]}, **keys}
+    schema = VIEWS.get(table) or SCHEMAS[table]
+    columns = {**{field.name: field.type for field in schema}, **keys}
     nulls = ", ".join(f"null::{DUCKDB_TYPES[kind]} as {name}" for name, kind in columns.items())
     return f"select {nulls} where false"
 
