@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from assets.forecasts import rows
 from assets.history import require_history
+from assets.lookups import require_day
 from assets.schemas import SCHEMAS
 from assets.settings import HOURS, Progress, Settings
 from assets.walks import pieces_of, read_panel, walk_all
@@ -28,6 +29,7 @@ JUDGED = (*METHODS, *ENSEMBLES)
 def backtest_days(settings: Settings, first: date, last: date, progress: Progress) -> pa.Table:
     """Forecast every hour of these days by every method; write the forecasts and by what they differ."""
     require_history(settings, first)
+    require_day(settings.lake, "demand", settings.trace, last)
     per_hour, per_day = 60 // BUCKET_MINUTES, HOURS * 60 // BUCKET_MINUTES
     days, horizon = (last - first).days + 1, HORIZON_MINUTES // BUCKET_MINUTES
     panel = read_panel(settings, settings.history(first)[0], last, BUCKET_MINUTES, horizon)
@@ -69,11 +71,8 @@ def intervals(settings: Settings) -> pa.Table:
             if other != own and errors[other].size == errors[own].size:
                 difference = paired_bootstrap(errors[own], errors[other], HOURS)
                 found.append((own, other, minutes, errors[own].size, *difference))
-    columns = list(zip(*found, strict=True)) or [()] * len(SCHEMAS["backtest_intervals"])
-    return pa.table(
-        [pa.array(c, f.type) for c, f in zip(columns, SCHEMAS["backtest_intervals"], strict=True)],
-        schema=SCHEMAS["backtest_intervals"],
-    )
+    schema = SCHEMAS["backtest_intervals"]
+    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in found], schema=schema)
 
 
 def leaderboard(settings: Settings) -> pa.Table:

@@ -32,7 +32,8 @@ def draw_leaderboard(frame: pd.DataFrame, planned: str) -> "Figure":
         panel.barh(methods, error, color=colours)
         panel.axvline(error[BASELINE], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
         for method, value in error.items():
-            panel.annotate(f" {value:.1f}", (0, method), va="center", fontsize=10, color=INK)
+            colour = "white" if method == planned else INK
+            panel.annotate(f" {value:.1f}", (0, method), va="center", fontsize=10, color=colour)
         panel.set_title(f"{minutes} minutes ahead")
         panel.grid(visible=False)
     figure.supxlabel("absolute error, % of what came (dashes: the last value)", fontsize=12)

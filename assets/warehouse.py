@@ -241,7 +241,8 @@ def _scan(table: str, pattern: Path) -> str:
 
 def _no_rows(table: str) -> str:
     keys = {key: pa.date32() if key == "day" else pa.string() for key in PARTITIONS[table]}
-    columns = {**{field.name: field.type for field in SCHEMAS[table]}, **keys}
+    schema = SCHEMAS[table]
+    columns = {**{field.name: field.type for field in schema}, **keys}
     nulls = ", ".join(f"null::{DUCKDB_TYPES[kind]} as {name}" for name, kind in columns.items())
     return f"select {nulls} where false"
 

@@ -106,18 +106,16 @@ def show_leaderboard(board: pa.Table) -> None:
     title = "an hour ahead, over all days backtested   (shares in %)"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     table.add_column("\n\nmethod", no_wrap=True)
-    heads = ("\n\nWAPE", "\n\nsMAPE", "\n\nMASE", "\npinball\nloss", "at or\nbelow\nP90",
-             "hour's\npeak\nunder", "peak\nabove\nits P90", "saved by the\nplanned one\n(95 % interval)",
-             "CPU ms\nper\nforecast")  # fmt: skip
+    heads = ("\n\nWAPE", "\npinball\nloss", "at or\nbelow\nP90", "hour's\npeak\nunder",
+             "peak\nabove\nits P90", "saved by the\nplanned one\n(95 % interval)",
+             "CPU ms\nper fore-\ncast")  # fmt: skip
     for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
-    shares = ("pinball_share", "below_p90_share", "under_share", "above_peak_p90_share")
+    shares = ("wape_share", "pinball_share", "below_p90_share", "under_share", "above_peak_p90_share")
     for row in (row for row in board.to_pylist() if row["horizon_minutes"] == 60):
         saved, low, high = (_percent(row[f"saved{name}_share"], ".1f") for name in ("", "_low", "_high"))
         table.add_row(
             row["method"],
-            *(_percent(row[name], ".1f") for name in ("wape_share", "smape_share")),
-            _figure(row["mase"], ".2f"),
             *(_percent(row[name], ".1f") for name in shares),
             f"{saved} ({low} to {high})" if row["saved_share"] is not None else "",
             _figure(row["cpu_ms"], ",.1f"),

@@ -13,6 +13,7 @@ from assets.forecasts import errors, forecast_day
 from assets.leaderboard import draw_leaderboard
 from assets.settings import Progress, Settings, load_settings
 from assets.traces import make_day
+from assets.warehouse import LakeError
 from models.forecast.backtest import Clock
 from models.forecast.losses import covered_share, paired_bootstrap, pinball, under_forecast_share, wape
 
@@ -80,6 +81,13 @@ def test_the_mart_of_losses_equals_the_formulas(ran: Settings, minutes: int) -> 
     assert told["under_share"] == pytest.approx(under_forecast_share(*peaks))
 
 
+def test_a_day_without_demand_is_refused(ran: Settings) -> None:
+    with pytest.raises(
+        LakeError, match=r"^The trace 'small' has no demand on 2025-07-09\. It has 2025-07-01 to"
+    ):
+        backtests.backtest_days(ran, DAY, date(2025, 7, 9), Progress())
+
+
 def test_the_leaderboard_has_every_method_with_its_interval_and_draws(ran: Settings) -> None:
     board = backtests.leaderboard(ran).to_pandas()
     assert sorted(set(zip(board["horizon_minutes"], board["method"], strict=True))) == [
@@ -130,8 +138,10 @@ def test_output_tokens_and_requests_are_forecast_as_well(ran: Settings) -> None:
 def test_a_change_of_demand_rings(ran: Settings) -> None:
     table = ran.lake.read("forecasts", trace="small", day=DAY).drop_columns(["trace", "day"])
     ask = {"trace": "changed", "day": DAY, "method": "weighted"}
-    for factor, rings in ((1.0, False), (4.0, True), (0.1, True)):
-        actual = pa.array(factor * table["actual_input_tokens_per_s"].to_numpy())
+    hour = table["cutoff"].to_numpy().astype("datetime64[h]").astype(np.int64) % 24
+    for factor, hours, rings in ((1.0, 24, False), (9.0, 8, True), (0.1, 24, True)):
+        came = table["actual_input_tokens_per_s"].to_numpy()
+        actual = pa.array(np.where(hour < hours, factor, 1.0) * came)
         at = table.schema.get_field_index("actual_input_tokens_per_s")
         changed = table.set_column(at, "actual_input_tokens_per_s", actual)
         ran.lake.write("forecasts", changed, trace="changed", day=DAY)

@@ -1,8 +1,10 @@
 """Quantiles that hold: from how wrong the latest forecasts of the same series were, whatever the method.
 
-A residual is log(actual / forecast), taken only once all its hour is known. At each cutoff a quantile is read
-from the last WINDOW of them (split conformal prediction), at a level that moves after every miss and hit
-(adaptive conformal inference, Gibbs and Candes, 2021, equation 2), so that it holds while a series changes.
+A residual is the logarithm of actual over forecast, both raised by a share of the series' level: relative
+where demand is high, absolute where it is low, so that an error in an empty hour does not blow up a busy one.
+It counts once all its horizon is known. At each cutoff a quantile is read from the last WINDOW of them (split
+conformal prediction), at a level that moves after every miss and hit (adaptive conformal inference, Gibbs and
+Candes, 2021, equation 2), so that it holds while a series changes.
 """
 
 from typing import NamedTuple
@@ -13,6 +15,7 @@ from models.forecast.method import Floats
 
 LEVELS = (0.50, 0.90, 0.95)
 WINDOW = 168  # cutoffs: a week of hours
+BASE_SHARE = 0.3  # of the level, added to actual and forecast
 STEP = 0.02  # by how much the level moves
 HIGHEST_LEVEL = 0.995
 
@@ -24,15 +27,15 @@ class Quantiles(NamedTuple):
     of_peak: Floats  # of the maximum over the hour ahead, shape (series, cutoffs, levels)
 
 
-def quantiles(mean: Floats, actual: Floats, floor: Floats, lag: int, hour: int) -> Quantiles:
+def quantiles(mean: Floats, actual: Floats, level: Floats, lag: int, hour: int) -> Quantiles:
     """Calibrated quantiles at every cutoff, from the cutoffs before it.
 
     Parameters
     ----------
     mean, actual
         Forecasts and what came, shape (series, cutoffs, horizon); actual is nan where it is not known.
-    floor
-        Added before logarithms are taken, shape (series, 1); from what was known before the first cutoff.
+    level
+        The mean of each series, shape (series, 1); from what was known before the first cutoff.
     lag
         How many cutoffs later a forecast can be judged.
     hour
@@ -41,7 +44,7 @@ def quantiles(mean: Floats, actual: Floats, floor: Floats, lag: int, hour: int) 
     """
     values = np.concatenate([mean, mean[..., :hour].max(axis=-1, keepdims=True)], axis=-1)
     came = np.concatenate([actual, actual[..., :hour].max(axis=-1, keepdims=True)], axis=-1)
-    base = floor[:, :, None]
+    base = BASE_SHARE * level[:, :, None]
     spread = _rolling(np.log((came + base) / (values + base)), lag)
     found = np.maximum((values + base)[..., None] * np.exp(spread) - base[..., None], 0.0)
     found = np.maximum.accumulate(found, axis=-1)  # levels that adapt by themselves must not cross

@@ -20,12 +20,12 @@ NOTHING = 1e-12  # next to any loss
 NAMED_SHARE = 0.10  # smaller weights are not told
 
 
-def recent_loss(mean: Floats, actual: Floats, floor: Floats, lag: int, hour: int) -> Floats:
+def recent_loss(mean: Floats, actual: Floats, level: Floats, lag: int, hour: int) -> Floats:
     """Discounted mean pinball loss of one method as it is known at each cutoff; nan before the first one.
 
     Arguments as in conformal.quantiles, whose quantiles are judged; shape (series, cutoffs).
     """
-    found = quantiles(mean, actual, floor, lag, hour).of_buckets
+    found = quantiles(mean, actual, level, lag, hour).of_buckets
     loss = pinball(actual, found, LEVELS).mean(axis=-1)
     known = ~np.isnan(loss)
     of_cutoff = np.where(known, loss, 0.0).sum(axis=2) / np.maximum(known.sum(axis=2), 1)

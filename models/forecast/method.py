@@ -93,12 +93,17 @@ def latest(demand: Floats) -> Floats:
     return np.where(known.any(axis=1), demand[np.arange(len(demand)), buckets - 1 - back], 0.0)
 
 
-def floor_of(demand: Floats) -> Floats:
-    """What is added before taking logarithms: an empty bucket is low, not minus infinity; shape (..., 1)."""
+def level_of(demand: Floats) -> Floats:
+    """The mean of what is known, 1 where that is nothing or zero; shape (..., 1)."""
     known = ~np.isnan(demand)
     total = np.where(known, demand, 0.0).sum(axis=-1, keepdims=True)
     mean = total / np.maximum(known.sum(axis=-1, keepdims=True), 1)
-    return np.where(mean > 0, FLOOR_SHARE * mean, 1.0)
+    return np.where(mean > 0, mean, 1.0)
+
+
+def floor_of(demand: Floats) -> Floats:
+    """What is added before taking logarithms: an empty bucket is low, not minus infinity; shape (..., 1)."""
+    return FLOOR_SHARE * level_of(demand)
 
 
 def from_logs(logs: Floats, floor: Floats) -> Floats:

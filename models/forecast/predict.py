@@ -16,9 +16,9 @@ from models.forecast import ENSEMBLES, MEMBERS, METHODS, SLOW, require_known
 from models.forecast.backtest import Clock, Walk, actuals
 from models.forecast.conformal import WINDOW, quantiles
 from models.forecast.ensemble import choice, recent_loss, told, weighted
-from models.forecast.method import Floats, floor_of
+from models.forecast.method import Floats, level_of
 
-SLOW_CUTOFFS = 48  # of which the errors of a slow method are known: two more days of fits
+SLOW_CUTOFFS = 24  # of which the errors of a slow method are known: another day of fits
 WEIGHTS = dict(zip(ENSEMBLES, (weighted, choice), strict=True))
 
 
@@ -57,16 +57,16 @@ def predictions(
     for name in names:
         members = MEMBERS if name in ENSEMBLES else (name,)
         begun = warm(clock, members[0])
-        actual, floor = actuals(demand, begun), floor_of(demand[:, : begun.first_cutoff])
+        actual, level = actuals(demand, begun), level_of(demand[:, : begun.first_cutoff])
         mean, fallbacks = walks[members[0]]
         reasons = np.full(fallbacks.shape, "")
         if name in ENSEMBLES:
             means = np.array([walks[member].mean for member in members])
-            recent = np.array([recent_loss(each, actual, floor, clock.lag, clock.hour) for each in means])
+            recent = np.array([recent_loss(each, actual, level, clock.lag, clock.hour) for each in means])
             weights = WEIGHTS[name](recent)
             mean = np.einsum("msc,msch->sch", weights, means)
             reasons, fallbacks = told(weights, members), reasons
-        of_buckets, of_peak = quantiles(mean, actual, floor, clock.lag, clock.hour)
+        of_buckets, of_peak = quantiles(mean, actual, level, clock.lag, clock.hour)
         late = slice(mean.shape[1] - len(clock.cutoffs(demand.shape[1])), None)
         found[name] = Prediction(
             mean[:, late], of_buckets[:, late], of_peak[:, late], fallbacks[:, late], reasons[:, late]

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from models.forecast.method import Floats, OneForecast, Past, floor_of, from_logs
+from models.forecast.method import DAYS, Floats, OneForecast, Past, floor_of, from_logs
 
 
 class State(NamedTuple):
@@ -37,7 +37,8 @@ def _fit_and_predict(history: Floats, buckets: int, season: int) -> Floats:
     floor = floor_of(history)
     days = np.arange(history.size + buckets) / season
     times = pd.Timestamp("2024-01-01") + pd.to_timedelta(days, unit="D")
-    model: Any = Prophet(uncertainty_samples=0)
+    has_week = history.size > DAYS * season  # it would wait for two of them
+    model: Any = Prophet(uncertainty_samples=0, weekly_seasonality=has_week)
     with disable_logging():
         model.fit(pd.DataFrame({"ds": times[: history.size], "y": np.log(history + floor)}))
     ahead = model.predict(pd.DataFrame({"ds": times[history.size :]}))["yhat"].to_numpy()
