@@ -42,7 +42,7 @@ import numpy as np
 
 from models.plan.contradictions import require_sound
 from models.plan.flows import planned
-from models.plan.problem import BELOW_MINIMUM, BUFFER, REMOTE, UNSERVED, Floats, Plan, Problem
+from models.plan.problem import BELOW_MINIMUM, BUFFER, REMOTE, UNSERVED, Floats, Ints, Plan, Problem
 from models.plan.programme import Cells, Programme, cells, counts, weighted
 from models.plan.solver import DEFAULTS, Options, optimise
 
@@ -53,7 +53,18 @@ def solve(problem: Problem, options: Options = DEFAULTS) -> Plan:
     started = perf_counter()
     found = optimise(build(problem), options)
     integers = (counts(problem.instances_now.shape, found.values[name]) for name in ("aW", "aC", "d"))
-    return found.stamp(planned(problem, *integers), perf_counter() - started)
+    return found.stamp(planned(problem, *netted(*integers)), perf_counter() - started)
+
+
+def netted(reclaimed: Ints, cold: Ints, donated: Ints) -> tuple[Ints, Ints, Ints]:
+    """The same instances without giving one up and getting one back in one hour, which is never better.
+
+    Where booting and giving up cost nothing, a solver may do both.
+    """
+    kept = np.minimum(donated, cold)
+    cold, donated = cold - kept, donated - kept
+    kept = np.minimum(donated, reclaimed)
+    return reclaimed - kept, cold, donated - kept
 
 
 def build(p: Problem) -> Programme:
