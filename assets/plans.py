@@ -66,7 +66,7 @@ WINDOWS_SCHEMA = pa.schema(
 BOUNDS_SCHEMA = pa.schema(
     [
         ("hour_start", pa.timestamp("us", "UTC")),
-        *((f"{name}_usd", pa.float64()) for name in ("fluid", "whole", "hour")),
+        *((f"{name}_usd", pa.float64()) for name in ("fluid", "whole", "hour", "minimum")),
     ]
 )
 Day = list[
