@@ -49,7 +49,7 @@ def test_without_limits_it_is_the_papers_programme_to_the_letter(problem: Proble
     assert usd == pytest.approx(best, abs=1e-6)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(problems().filter(lambda p: p.instances_now.size == 2))
 def test_no_reclaim_start_or_donation_is_better_than_the_corrected_plan(problem: Problem) -> None:
     plan = exactly[corrected](problem)

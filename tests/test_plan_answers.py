@@ -7,6 +7,7 @@ import pytest
 from plan_cases import a_problem
 
 from models.plan import corrected, paper
+from models.plan.flows import flowing
 from models.plan.problem import Plan
 from models.plan.solver import Options
 from models.plan.violations import violations
@@ -157,6 +158,22 @@ def test_a_budget_leaves_requests_unserved_and_says_how_many() -> None:
     assert violations(poor._replace(budget_usd=7.0), plan) == [
         "budget: the instances cost 8 USD, the budget is 7"
     ]
+
+
+def test_whoever_would_be_served_too_far_from_home_is_left_unserved_first() -> None:
+    """Half may leave: region 0 lacks 40 of 100, region 1 all of 100, region 2 has 100 to spare, 40 too few."""
+    problem = a_problem(l=1, r=3, w=1, demand_tokens_per_s=np.full((1, 3, 1), 100.0), epsilon=0.5)
+    flows = flowing(problem, np.array([[[60.0], [0.0], [200.0]]]))
+    assert flows.exports.ravel().tolist() == [40, 60, 0]
+    assert flows.unserved.ravel().tolist() == [0, 40, 0]
+    assert flows.remote.ravel().tolist() == [0, 10, 0]
+    assert flows.imports.ravel().tolist() == [0, 0, 100]
+
+
+def test_nothing_is_given_up_and_got_back_in_one_hour() -> None:
+    reclaimed, cold, donated = (np.array(values) for values in ([2, 0, 1], [1, 3, 0], [2, 2, 0]))
+    kept = corrected.netted(reclaimed, cold, donated)
+    assert [values.tolist() for values in kept] == [[1, 0, 1], [0, 1, 0], [0, 0, 0]]
 
 
 def test_hysteresis_keeps_what_hardly_saves() -> None:

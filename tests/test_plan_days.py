@@ -37,6 +37,8 @@ def test_what_one_hour_donates_the_next_takes_back() -> None:
     assert low.donated.sum() == first.instances.sum() - low.instances.sum() > 0
     assert (high.reclaimed == low.donated).all()
     assert not high.started.any()
+    again = hours[2]._replace(instances_now=low.instances, spot=low.donated)
+    assert not spot_after(again, high).any()
 
 
 def test_a_cold_start_takes_the_vm_of_whoever_donated_most() -> None:

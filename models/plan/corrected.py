@@ -86,7 +86,8 @@ def build(p: Problem) -> Programme:
     q = cells(lp, "q", ij)
 
     hold, change = holding(p, a_w, a_c, d), starting(p, a_w, a_c, d)
-    latency = weighted((e[key], p.export_usd[key[0]]) for key in e)
+    kappa = p.export_usd
+    latency = weighted((e[key], kappa[key[0]]) for key in e)
     lp += hold + change + latency + shortage(p, z, v, y, q)
 
     held, more = serving_now(p), capacity_added(p, on, a_w, a_c, d)
