@@ -161,7 +161,7 @@ def test_a_budget_leaves_requests_unserved_and_says_how_many() -> None:
 
 
 def test_whoever_would_be_served_too_far_from_home_is_left_unserved_first() -> None:
-    """Half may leave: region 0 lacks 40 of 100, region 1 all of 100, region 2 has 100 to spare, 40 too few."""
+    """Half may leave: region 0 lacks 40 of 100, region 1 all of 100, region 2 has 100 for them."""
     problem = a_problem(l=1, r=3, w=1, demand_tokens_per_s=np.full((1, 3, 1), 100.0), epsilon=0.5)
     flows = flowing(problem, np.array([[[60.0], [0.0], [200.0]]]))
     assert flows.exports.ravel().tolist() == [40, 60, 0]
