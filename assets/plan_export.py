@@ -1,9 +1,8 @@
 """A plan for whoever carries it out: as JSON with its reasons, or as KEDA objects with replica targets.
 
 A cron trigger of KEDA holds a number of replicas between two instants: one per stretch of hours in which the
-plan does not change, each bound to the planned day. An endpoint is the deployment LLM-GPU in its region's
-cluster;
-`kubectl --context REGION apply` takes the export of one region.
+plan does not change, each bound to the planned day. An endpoint is the deployment LLM-GPU in the cluster of
+its region; `kubectl --context REGION apply` takes the export of one region.
 """
 
 import json

@@ -123,10 +123,6 @@ def problem_template(settings: Settings, sustained_tokens_per_s: Sequence[float]
         usd[i, k] = catalogue.gpus[deployment.gpu].usd_per_hour * deployment.tensor_parallel
         now[i, :, k] = config.fleet.instances_at_start
     limits, sites = np.ones((len(llms), len(regions)), np.int64), catalogue.regions.values()
-    boot_cold_s = [
-        [config.replay.boot_local_s if llm in site.weights else config.replay.boot_remote_s for site in sites]
-        for llm in llms
-    ]
     return Problem(
         llms=tuple(llms),
         regions=tuple(regions),
@@ -145,11 +141,18 @@ def problem_template(settings: Settings, sustained_tokens_per_s: Sequence[float]
         epsilon=options.epsilon,
         window_s=60.0 * config.forecast.bucket_minutes,
         boot_spot_s=np.full(usd.shape, config.replay.boot_spot_s),
-        boot_cold_s=np.array(boot_cold_s, float),
+        boot_cold_s=boot_cold_s(settings),
         spot_earning_share=options.spot_earning_share,
         hysteresis_share=options.hysteresis_share,
         export_share=options.export_share,
     )
+
+
+def boot_cold_s(settings: Settings) -> Floats:
+    """Seconds of a cold start, shape (llms, regions): longer where the weights come from elsewhere."""
+    times, sites = settings.config.replay, settings.catalogue.regions.values()
+    is_local = np.array([[llm in site.weights for site in sites] for llm in settings.catalogue.llms])
+    return np.where(is_local, times.boot_local_s, times.boot_remote_s)
 
 
 def hour_problems(template: Problem, load: Load) -> list[Problem]:

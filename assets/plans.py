@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from assets.plan_inputs import Load, day_loads, hour_problems, problem_template, token_mixes
+from assets.result_schemas import FLOWS, RESULTS
 from assets.settings import HOURS, Progress, Settings, Step, midnight
 from models.capacity import capacity_tokens_per_s
 from models.plan import corrected, paper
@@ -32,46 +33,8 @@ PROGRAMMES = {
     "corrected": corrected.solve,
     "truth": corrected.solve,
 }
-_ENDPOINT = (("llm", pa.string()), ("region", pa.string()))
-SCHEMA = pa.schema(
-    [
-        ("policy", pa.string()),
-        ("programme", pa.string()),
-        ("hour_start", pa.timestamp("us", "UTC")),
-        *_ENDPOINT,
-        ("gpu", pa.string()),
-        *((name, pa.float64()) for name in ("demand_tokens_per_s", "buffer_tokens_per_s")),
-        ("capacity_tokens_per_s", pa.float64()),
-        ("gpus_per_instance", pa.int64()),
-        *((name, pa.int64()) for name in ("instances_before", "instances", "delta")),
-        *((name, pa.int64()) for name in ("reclaimed", "started", "donated")),
-        ("why", pa.string()),
-        ("short_tokens_per_s", pa.float64()),
-        ("short_llm_tokens_per_s", pa.float64()),
-        ("status", pa.string()),
-        ("gap_share", pa.float64()),
-        *((name, pa.float64()) for name in ("usd", "plan_usd", "plan_bound_usd", "plan_lp_bound_usd")),
-    ]
-)
-FLOWS = ("capacity", "exports", "imports", "unserved", "remote", "buffer_short")
-WINDOWS_SCHEMA = pa.schema(
-    [
-        ("policy", pa.string()),
-        ("hour_start", pa.timestamp("us", "UTC")),
-        ("window_start", pa.timestamp("us", "UTC")),
-        *_ENDPOINT,
-        *((f"{name}_tokens_per_s", pa.float64()) for name in ("demand", "buffer", *FLOWS)),
-    ]
-)
-BOUNDS_SCHEMA = pa.schema(
-    [
-        ("hour_start", pa.timestamp("us", "UTC")),
-        *((f"{name}_usd", pa.float64()) for name in ("fluid", "whole", "hour")),
-    ]
-)
-Day = list[
-    tuple[Problem, Plan]
-]  # hour by hour: what was asked, from what the hour before left, and the answer
+# Hour by hour: what was asked, from what the hour before left, and the answer.
+Day = list[tuple[Problem, Plan]]
 
 
 def plan_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
@@ -83,9 +46,11 @@ def plan_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
     followed = {name: days[rule.plan] for name, rule in POLICIES.items() if rule.plan in days}
     table = plan_table(day, followed)
     windows = [row for name, hours in followed.items() for row in _window_rows(day, name, hours)]
-    flows = pa.Table.from_pylist(windows, schema=WINDOWS_SCHEMA)
+    flows = pa.Table.from_pylist(windows, schema=RESULTS["plan_windows"])
     settings.lake.write("plan_windows", flows, trace=settings.trace, day=day)
-    least = pa.Table.from_pylist(_bound_rows(settings, day, sustained, loads["truth"]), schema=BOUNDS_SCHEMA)
+    least = pa.Table.from_pylist(
+        _bound_rows(settings, day, sustained, loads["truth"]), schema=RESULTS["plan_bounds"]
+    )
     settings.lake.write("plan_bounds", least, trace=settings.trace, day=day)
     settings.lake.write("plans", table, trace=settings.trace, day=day)
     return table
@@ -170,7 +135,7 @@ def _held(history: list[Problem], peak: Plan) -> Day:
 def plan_table(day: date, followed: Mapping[str, Day]) -> pa.Table:
     """The plans that policies follow, by policy, as rows of the lake's table `plans`."""
     rows = [row for policy, hours in followed.items() for row in _rows(day, policy, hours)]
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
+    return pa.Table.from_pylist(rows, schema=RESULTS["plans"])
 
 
 def _rows(day: date, policy: str, hours: Day) -> Iterator[dict[str, Any]]:

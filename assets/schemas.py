@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from assets.result_schemas import RESULTS, TIMESTAMP
 from models.characterise.gaps import FAMILIES
 from models.characterise.load import HORIZONS_MINUTES
 
@@ -32,9 +33,7 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "characterisation": ("trace",),
     "episodes": ("trace",),
 }
-TIMESTAMP = pa.timestamp("us", "UTC")
 _TEXT, _COUNT, _FIGURE = pa.string(), pa.int64(), pa.float64()
-_RATE = _FIGURE
 _KEYS = {"region": _TEXT, "llm": _TEXT, "tier": _TEXT, "app": _TEXT}
 _OPTIONAL = {  # null where the source does not say
     "session_id": _TEXT,
@@ -46,24 +45,6 @@ _OPTIONAL = {  # null where the source does not say
     "source_e2e_s": pa.float64(),
     "tier_source": _TEXT,  # given, mapping, dealt, or the rule of sql/staging/tiers.sql
     "tier_confidence": pa.float64(),  # 1 = given by the source or the mapping, 0 = dealt out
-}
-_FORECAST_KEYS = {
-    **dict.fromkeys(("llm", "region", "method"), _TEXT),
-    **dict.fromkeys(("cutoff", "bucket_start"), TIMESTAMP),
-    "bucket_minutes": pa.int32(),
-}
-_FORECAST_MAKERS = {
-    "fallback": _TEXT,  # what forecast instead and why, null where the method itself did
-    "reason": _TEXT,  # whom an ensemble listened to, null for a single method
-}
-_FORECAST = {
-    **_FORECAST_KEYS,
-    "input_tokens_per_s": _RATE,  # the middle of what is expected
-    "actual_input_tokens_per_s": _RATE,
-    **{f"p{level}_tokens_per_s": _RATE for level in (50, 90, 95)},
-    # of the largest bucket of the hour, on each of its rows
-    **{f"peak_p{level}_tokens_per_s": _RATE for level in (50, 90, 95)},
-    **_FORECAST_MAKERS,
 }
 REQUEST_SCHEMA = pa.schema(
     {
@@ -82,6 +63,7 @@ OPTIONAL: Mapping[str, frozenset[str]] = {  # null in older files, and where a w
     "ingests": frozenset(("largest_step_back_s", "clock")),
 }
 SCHEMAS: Mapping[str, pa.Schema] = {
+    **RESULTS,
     "requests": REQUEST_SCHEMA,
     "quarantine": pa.schema({"file": _TEXT, "row": _COUNT, "reason": _TEXT, "raw": _TEXT}),
     "ingests": pa.schema(
@@ -113,33 +95,6 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             **_KEYS,
             "bucket_start": TIMESTAMP,
             **dict.fromkeys(("requests", "input_tokens", "output_tokens"), _COUNT),
-        }
-    ),
-    "forecasts": pa.schema(_FORECAST),
-    "backtests": pa.schema({**_FORECAST, "cpu_s": _FIGURE, "naive_step_tokens_per_s": _RATE}),
-    "backtest_intervals": pa.schema(
-        {
-            **dict.fromkeys(("method", "against"), _TEXT),
-            "horizon_minutes": pa.int32(),
-            "cutoffs": _COUNT,
-            "saved_share": _FIGURE,  # how much lower the method's WAPE is than that of `against`
-            **dict.fromkeys(("low_share", "high_share"), _FIGURE),  # its 95 % interval
-        }
-    ),
-    "traffic_forecasts": pa.schema(
-        {
-            "measure": _TEXT,  # output_tokens or requests, per second
-            **_FORECAST_KEYS,
-            **dict.fromkeys(("per_s", "actual_per_s"), _RATE),
-            **{f"{of}p{level}_per_s": _RATE for of in ("", "peak_") for level in (50, 90, 95)},
-            **_FORECAST_MAKERS,
-        }
-    ),
-    "decisions": pa.schema(
-        {
-            "method": _TEXT,
-            **dict.fromkeys(("capacity_share", "usd", "gpu_hours"), _FIGURE),
-            **dict.fromkeys(("iw_fast_attainment_share", "missed_share", "matched_share"), _FIGURE),
         }
     ),
     "token_histogram": pa.schema(

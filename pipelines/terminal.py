@@ -91,14 +91,15 @@ def show_whatifs(cases: "pd.DataFrame", trace: str, day: date) -> None:
     table.add_column("case", no_wrap=True)
     for head in ("USD", "GPU-hours", "iw_fast", "iw_normal", "niw", "short hours"):
         table.add_column(head, justify="right", no_wrap=True)
-    table.add_column("what")
     for row in cases.to_dict("records"):
         shares = (
             _percent(row[f"{tier}_attainment_share"], ".2f") for tier in ("iw_fast", "iw_normal", "niw")
         )
         figures = (_figure(row[name], ",.0f") for name in ("usd", "gpu_hours"))
-        table.add_row(row["case"], *figures, *shares, str(row["short_hours"]), row["what"])
+        table.add_row(row["case"], *figures, *shares, str(row["short_hours"]))
     OUT.print(table)
+    for row in cases.to_dict("records"):
+        OUT.print(f"{row['case']}: {row['what']}", soft_wrap=True)
 
 
 def show_leaderboard(board: pa.Table) -> None:

@@ -37,6 +37,8 @@ def test_what_one_hour_donates_the_next_takes_back() -> None:
     assert low.donated.sum() == first.instances.sum() - low.instances.sum() > 0
     assert (high.reclaimed == low.donated).all()
     assert not high.started.any()
+    again = hours[2]._replace(instances_now=low.instances, spot=low.donated)
+    assert not spot_after(again, high).any()
 
 
 def test_a_cold_start_takes_the_vm_of_whoever_donated_most() -> None:
@@ -81,21 +83,25 @@ def test_the_peak_counts_buffers_and_the_worst_capacity_and_starts_for_nothing()
 @given(problems())
 def test_no_plan_that_serves_all_holds_less_than_the_bounds(problem: Problem) -> None:
     problem = roomy(problem)._replace(
-        boot_cold_s=problem.boot_cold_s * 0, boot_spot_s=problem.boot_spot_s * 0
+        min_instances=problem.min_instances + 1,
+        boot_cold_s=problem.boot_cold_s * 0,
+        boot_spot_s=problem.boot_spot_s * 0,
     )
     least = bounds(problem)
-    assert least.fluid_usd <= least.whole_usd <= least.hour_usd
+    assert list(least) == sorted(least)
     for solve in (by_paper, by_corrected):
         plan = solve(problem)
         held_usd = float((plan.instances * problem.usd_per_hour[:, None, :]).sum())
         assert not plan.short_llm_tokens_per_s.any()
-        assert least.hour_usd <= held_usd + 1e-6
+        assert least.minimum_usd <= held_usd + 1e-6
 
 
 def test_the_bounds_of_an_hour_by_hand() -> None:
     """Regions ask 150 and 150, then 50 and 40 tokens/s; an instance serves 100 for 2 USD an hour."""
     problem = a_problem(l=1, demand_tokens_per_s=np.array([[[150.0, 50.0], [150.0, 40.0]]]))
-    assert bounds(problem) == pytest.approx((2 * (3.0 + 0.9) / 2, 2 * (3 + 1) / 2, 2 * 3))
+    assert bounds(problem) == pytest.approx((2 * (3.0 + 0.9) / 2, 2 * (3 + 1) / 2, 2 * 3, 2 * 3))
+    wanted = problem._replace(min_instances=np.full((1, 2), 2))
+    assert bounds(wanted).minimum_usd == pytest.approx(2 * 4)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,11 @@ PLANNED = {
     **{"status": "optimal", "gap_share": 0.0},
     **dict.fromkeys(("plan_usd", "plan_bound_usd", "plan_lp_bound_usd"), 1.0),
 }
-BOUND = {"hour_start": START, "fluid_usd": 10.0, "whole_usd": 11.0, "hour_usd": 13.0}
+BOUND = {"hour_start": START, "fluid_usd": 10.0, "whole_usd": 11.0, "hour_usd": 13.0, "minimum_usd": 17.0}
+PARTS = (
+    *("rounding_usd", "hour_usd", "minimum_usd", "routing_usd", "forecast_usd"),
+    *("boot_usd", "scaling_usd"),
+)
 WAITS = ("held_s", "waited_s", "prefill_s", "network_s")
 # met, missed, never served; met, missed, pending, out of time while waiting, refused
 REQUESTS = [
@@ -150,16 +154,11 @@ def test_needed_gpus_come_from_the_clairvoyant_plan(lake):
 def test_the_parts_of_a_regret_add_up(lake):
     rows = lake.sql("select * from regret").to_pandas().set_index("policy")
     for policy, row in rows.iterrows():
-        parts = row[["rounding_usd", "hour_usd", "routing_usd", "forecast_usd", "boot_usd", "scaling_usd"]]
+        parts = row[list(PARTS)]
         assert row["regret_usd"] == pytest.approx(parts.sum()), policy
         assert row["usd"] - row["fluid_usd"] == pytest.approx(row["regret_usd"])
     usd = 12 * 2 * 8 / 3600  # of a second of two hours
-    assert rows.loc["reactive", ["rounding_usd", "hour_usd", "routing_usd", "forecast_usd"]].tolist() == [
-        1,
-        2,
-        -12,
-        0,
-    ]
+    assert rows.loc["reactive", list(PARTS[:5])].tolist() == [1, 2, 4, -16, 0]
     assert rows.loc["reactive", "boot_usd"] == pytest.approx(usd * 1800)
     assert rows.loc["clairvoyant", "boot_usd"] == pytest.approx(usd * 450)
 

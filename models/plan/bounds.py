@@ -2,11 +2,12 @@
 
 Each bound drops something that a real fleet cannot: read upwards, their differences are what it costs.
 
-fluid   instances can be divided, and follow the demand from window to window and from region to region
-whole   the same in whole instances
-hour    the same held for the whole hour
+fluid    instances can be divided, and follow the demand from window to window and from region to region
+whole    the same in whole instances
+hour     the same held for the whole hour
+minimum  the same with the least number of instances that the operator wants of each llm
 
-All three serve the demand alone: no buffer, no minimum, no region apart, no boot time. An instance sustains
+All serve the demand alone: no buffer, no region apart, no boot time, no cap. An instance sustains
 theta tokens/s within its SLO (models/capacity.py), so that a fleet below `fluid` misses SLOs on this trace.
 """
 
@@ -18,19 +19,21 @@ from models.plan import paper
 from models.plan.problem import Problem
 from models.plan.solver import Options
 
+ENDLESS = 10**6  # more GPUs than any region has
 EXACT = Options(gap_share=0.0)
 
 
 class Bounds(NamedTuple):
-    """USD of an hour: fluid <= whole <= hour <= what any plan without shortage holds."""
+    """USD of an hour: fluid <= whole <= hour <= minimum <= what any plan without shortage holds."""
 
     fluid_usd: float
     whole_usd: float
     hour_usd: float
+    minimum_usd: float
 
 
 def bounds(problem: Problem) -> Bounds:
-    """The three bounds of an hour; its `demand_tokens_per_s` must be the true one, its theta undiminished."""
+    """The bounds of an hour; its `demand_tokens_per_s` must be the true one, its theta undiminished."""
     p = pooled(problem)
     usd_per_token = np.where(p.runs, p.usd_per_hour / np.where(p.runs, p.tokens_per_s, 1.0), np.inf).min(
         axis=1
@@ -41,23 +44,24 @@ def bounds(problem: Problem) -> Bounds:
         for w in range(p.windows)
     ]
     whole_usd = max(float(np.mean(each)), fluid_usd)  # the solver's arithmetic may end a hair below
-    return Bounds(fluid_usd, whole_usd, max(paper.solve(p, EXACT).bound_usd, whole_usd))
+    hour_usd = max(paper.solve(p, EXACT).bound_usd, whole_usd)
+    at_least = p._replace(min_instances=problem.min_instances.sum(axis=1, keepdims=True))
+    return Bounds(fluid_usd, whole_usd, hour_usd, max(paper.solve(at_least, EXACT).bound_usd, hour_usd))
 
 
 def pooled(problem: Problem) -> Problem:
-    """The same hour as if all regions were one, which has no instance yet, no limit but its GPUs, no boot."""
+    """The same hour as if all regions were one, without limits, that has no instance yet and no boot time."""
     llms, _, gpus = problem.instances_now.shape
     nothing, one = np.zeros((llms, 1, gpus), np.int64), np.ones((llms, 1), np.int64)
-    cap_gpus = problem.cap_gpus.sum(axis=0, keepdims=True)
     return problem._replace(
         regions=("everywhere",),
         instances_now=nothing,
         spot=nothing,
         demand_tokens_per_s=problem.demand_tokens_per_s.sum(axis=1, keepdims=True),
         buffer_tokens_per_s=np.zeros((llms, 1)),
-        cap_gpus=cap_gpus,
+        cap_gpus=np.full((1, gpus), ENDLESS),
         min_instances=0 * one,
-        max_instances=int(cap_gpus.sum()) * one,
+        max_instances=ENDLESS * one,
         budget_usd=np.inf,
         epsilon=1.0,
         boot_spot_s=np.zeros_like(problem.boot_spot_s),

@@ -98,7 +98,7 @@ def _bad_limits(p: Problem) -> Iterator[str]:
             )
             if least < 0 or least > most:
                 yield f"{llm} in {region}: min_instances {least} is not between 0 and max_instances {most}."
-            elif least > room:
+            elif least > room and p.runs[i].any():
                 yield f"{llm} in {region}: min_instances {least} is above the {room} that fit in cap_gpus."
         smallest = np.where(p.runs, p.gpus_per_instance, p.gpus_per_instance.max()).min(axis=1)
         if (p.min_instances[:, j] * smallest).sum() > p.cap_gpus[j].sum():

@@ -42,8 +42,8 @@ import numpy as np
 
 from models.plan.contradictions import require_sound
 from models.plan.flows import planned
-from models.plan.problem import BELOW_MINIMUM, BUFFER, REMOTE, UNSERVED, Floats, Plan, Problem
-from models.plan.programme import Cells, Programme, cells, counts, weighted
+from models.plan.problem import BELOW_MINIMUM, BUFFER, REMOTE, UNSERVED, Floats, Ints, Plan, Problem
+from models.plan.programme import Cells, Key, Programme, Terms, cells, counts, limit, weighted
 from models.plan.solver import DEFAULTS, Options, optimise
 
 
@@ -53,7 +53,18 @@ def solve(problem: Problem, options: Options = DEFAULTS) -> Plan:
     started = perf_counter()
     found = optimise(build(problem), options)
     integers = (counts(problem.instances_now.shape, found.values[name]) for name in ("aW", "aC", "d"))
-    return found.stamp(planned(problem, *integers), perf_counter() - started)
+    return found.stamp(planned(problem, *netted(*integers)), perf_counter() - started)
+
+
+def netted(reclaimed: Ints, cold: Ints, donated: Ints) -> tuple[Ints, Ints, Ints]:
+    """The same instances without giving one up and getting one back in one hour, which is never better.
+
+    Where booting and giving up cost nothing, a solver may do both.
+    """
+    kept = np.minimum(donated, cold)
+    cold, donated = cold - kept, donated - kept
+    kept = np.minimum(donated, reclaimed)
+    return reclaimed - kept, cold, donated - kept
 
 
 def build(p: Problem) -> Programme:
@@ -75,7 +86,8 @@ def build(p: Problem) -> Programme:
     q = cells(lp, "q", ij)
 
     hold, change = holding(p, a_w, a_c, d), starting(p, a_w, a_c, d)
-    latency = weighted((e[key], p.export_usd[key[0]]) for key in e)
+    kappa = p.export_usd
+    latency = weighted((e[key], kappa[key[0]]) for key in e)
     lp += hold + change + latency + shortage(p, z, v, y, q)
 
     held, more = serving_now(p), capacity_added(p, on, a_w, a_c, d)
@@ -88,16 +100,8 @@ def build(p: Problem) -> Programme:
         everywhere = weighted(term for j in regions for term in more[i, j, w])
         lp += everywhere >= need[i, :, w].sum() - held[i].sum(), f"pool_{i}_{w}"
 
-    delta = {key: [(a_w[key], 1), (a_c[key], 1), (d[key], -1)] for key in ijk}
-    for j, k in product(regions, gpus):
-        here = [(i, int(p.gpus_per_instance[i, k])) for i in llms if k in on[i]]
-        used = weighted((x, size * sign) for i, size in here for x, sign in delta[i, j, k])
-        now = sum(size * p.instances_now[i, j, k] for i, size in here)
-        lp += used <= p.cap_gpus[j, k] - now, f"cap_{j}_{k}"
-    for i, j in ij:
-        change_ij, now = [term for k in on[i] for term in delta[i, j, k]], p.instances_now[i, j].sum()
-        lp += weighted([*change_ij, (q[i, j], 1)]) >= p.min_instances[i, j] - now, f"least_{i}_{j}"
-        lp += weighted(change_ij) <= p.max_instances[i, j] - now, f"most_{i}_{j}"
+    delta: dict[Key, Terms] = {key: [(a_w[key], 1), (a_c[key], 1), (d[key], -1)] for key in ijk}
+    limit(lp, p, delta, q)
     if np.isfinite(p.budget_usd):
         now_usd = float((p.instances_now * np.where(p.runs, p.usd_per_hour, 0.0)[:, None, :]).sum())
         spent = weighted((x, p.usd_per_hour[i, k] * sign) for i, j, k in ijk for x, sign in delta[i, j, k])
@@ -141,12 +145,10 @@ def serving_now(p: Problem) -> Floats:
     return np.einsum("ijk,ik->ij", p.instances_now, np.where(p.runs, p.tokens_per_s, 0.0))
 
 
-def capacity_added(
-    p: Problem, on: list[list[int]], a_w: Cells, a_c: Cells, d: Cells
-) -> dict[tuple[int, ...], list[tuple[Any, float]]]:
+def capacity_added(p: Problem, on: list[list[int]], a_w: Cells, a_c: Cells, d: Cells) -> dict[Key, Terms]:
     """C[i,j,w] less what serves now, as terms: a start counts from its window on, a donation at once."""
     theta, tau_w, tau_c = p.tokens_per_s, p.reclaim_window, p.cold_window
-    terms: dict[tuple[int, ...], list[tuple[Any, float]]] = {}
+    terms: dict[Key, Terms] = {}
     for i, j, w in np.ndindex(*p.demand_tokens_per_s.shape):
         up = terms[i, j, w] = [(d[i, j, k], -theta[i, k]) for k in on[i]]
         up += [(a_w[i, j, k], theta[i, k]) for k in on[i] if w >= tau_w[i, k]]

@@ -31,7 +31,7 @@ import numpy as np
 
 from models.plan.contradictions import require_sound
 from models.plan.problem import BELOW_MINIMUM, REMOTE, TOLERANCE, UNSERVED, Floats, Ints, Plan, Problem
-from models.plan.programme import Programme, cells, counts, weighted
+from models.plan.programme import Programme, cells, counts, limit, weighted
 from models.plan.solver import DEFAULTS, Options, optimise
 
 
@@ -80,14 +80,7 @@ def build(p: Problem) -> Programme:
     for i, w in product(llms, windows):
         everywhere = [*(term for j in regions for term in more[i, j]), (z[i,], 1.0)]
         lp += weighted(everywhere) >= need[i, :, w].sum() - serves[i].sum(), f"global_{i}_{w}"
-    for j, k in product(regions, gpus):
-        here = [(i, int(p.gpus_per_instance[i, k])) for i in llms if k in on[i]]
-        room = p.cap_gpus[j, k] - sum(size * n[i, j, k] for i, size in here)
-        lp += weighted((delta[i, j, k], size) for i, size in here) <= room, f"cap_{j}_{k}"
-    for i, j in ij:
-        change, now = [(delta[i, j, k], 1.0) for k in on[i]], n[i, j].sum()
-        lp += weighted([*change, (q[i, j], 1.0)]) >= p.min_instances[i, j] - now, f"least_{i}_{j}"
-        lp += weighted(change) <= p.max_instances[i, j] - now, f"most_{i}_{j}"
+    limit(lp, p, {key: [(x, 1.0)] for key, x in delta.items()}, q)
     return Programme(lp, gamma + mu + held_usd, {"delta": delta})
 
 

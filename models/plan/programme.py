@@ -1,14 +1,16 @@
 """How a programme is written: PuLP variables by their indices, and weighted sums of them."""
 
 from collections.abc import Iterable
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from models.plan.problem import Floats, Ints
+from models.plan.problem import Floats, Ints, Problem
 
 Key = tuple[int, ...]
 Cells = dict[Key, Any]  # PuLP variables by their indices
+Terms = list[tuple[Any, float]]  # variables with their coefficients
 
 
 class Programme(NamedTuple):
@@ -47,6 +49,21 @@ def weighted(terms: Iterable[tuple[Any, float]]) -> Any:
     import pulp
 
     return pulp.LpAffineExpression(terms)
+
+
+def limit(lp: Any, p: Problem, delta: dict[Key, Terms], q: Cells) -> None:
+    """(cap), (least) and (most), which both programmes share: x = n + delta, delta[i,j,k] given as terms."""
+    llms, regions, gpus = (range(size) for size in p.instances_now.shape)
+    for j, k in product(regions, gpus):
+        here = [(i, int(p.gpus_per_instance[i, k])) for i in llms if (i, j, k) in delta]
+        room = p.cap_gpus[j, k] - sum(size * p.instances_now[i, j, k] for i, size in here)
+        used = weighted((x, size * sign) for i, size in here for x, sign in delta[i, j, k])
+        lp += used <= room, f"cap_{j}_{k}"
+    for i, j in product(llms, regions):
+        change = [term for k in gpus for term in delta.get((i, j, k), [])]
+        now = p.instances_now[i, j].sum()
+        lp += weighted([*change, (q[i, j], 1)]) >= p.min_instances[i, j] - now, f"least_{i}_{j}"
+        lp += weighted(change) <= p.max_instances[i, j] - now, f"most_{i}_{j}"
 
 
 def counts(shape: tuple[int, ...], values: dict[Key, int]) -> Ints:

@@ -55,6 +55,7 @@ def _flow(p: Problem, plan: Plan, i: int, j: int) -> str:
     if e[j, w] > TOLERANCE * need[j].max():
         helper = p.regions[int(m[:, w].argmax())]
         binds = ", epsilon binds" if e[j, w] >= far[j, w] * (1 - TOLERANCE) else ""
+        binds = ", more than epsilon allows" if e[j, w] > far[j, w] * (1 + TOLERANCE) else binds
         return f"{e[j, w] / need[j, w]:.0%} flow to {helper}{binds}"
     w = int(m[j].argmax())
     if m[j, w] > TOLERANCE * max(need[j].max(), 1.0):

@@ -6,7 +6,8 @@
 -- fluid_usd = the least: instances divided at will, moved at once between windows and regions (models/plan/bounds.py)
 -- rounding_usd = instances are whole
 -- hour_usd = and are held for the whole hour
--- routing_usd = and each region serves most of its own; with its minimum, its buffer and boot times: the clairvoyant plan
+-- minimum_usd = and of each llm at least the configured minimum
+-- routing_usd = and each region serves most of its own, with buffer, headroom and boot times: the clairvoyant plan
 -- forecast_usd = the policy's plan, made from a forecast, above the clairvoyant one; 0 where nothing is planned
 -- boot_usd = booting: paid for and serving nobody
 -- scaling_usd = what the policy held beyond its plan (or, unplanned, the clairvoyant one): late to give up, draining; below 0 it held less
@@ -27,14 +28,15 @@ planned as (
 ),
 
 least as (
-    select trace, day, sum(fluid_usd) as fluid_usd, sum(whole_usd) as whole_usd, sum(hour_usd) as held_usd
+    select trace, day, sum(fluid_usd) as fluid_usd, sum(whole_usd) as whole_usd, sum(hour_usd) as held_usd,
+        sum(minimum_usd) as least_usd
     from plan_bounds
     group by trace, day
 ),
 
 joined as (
     select
-        trace, day, spent.policy, usd, fluid_usd, whole_usd, held_usd,
+        trace, day, spent.policy, usd, fluid_usd, whole_usd, held_usd, least_usd,
         coalesce(boot_usd, 0) as boot_usd,
         clairvoyant.plan_usd as clairvoyant_usd,
         coalesce(own.plan_usd, clairvoyant.plan_usd) as plan_usd
@@ -50,7 +52,8 @@ parted as (
         usd - fluid_usd as regret_usd,
         whole_usd - fluid_usd as rounding_usd,
         held_usd - whole_usd as hour_usd,
-        clairvoyant_usd - held_usd as routing_usd,
+        least_usd - held_usd as minimum_usd,
+        clairvoyant_usd - least_usd as routing_usd,
         plan_usd - clairvoyant_usd as forecast_usd,
         boot_usd,
         usd - plan_usd - boot_usd as scaling_usd,

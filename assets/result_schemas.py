@@ -1,0 +1,107 @@
+"""Columns of the tables that forecasts, plans and replays write."""
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+TIMESTAMP = pa.timestamp("us", "UTC")
+_TEXT, _COUNT, _FIGURE = pa.string(), pa.int64(), pa.float64()
+_RATE = _FIGURE
+_FORECAST_KEYS = {
+    **dict.fromkeys(("llm", "region", "method"), _TEXT),
+    **dict.fromkeys(("cutoff", "bucket_start"), TIMESTAMP),
+    "bucket_minutes": pa.int32(),
+}
+_FORECAST_MAKERS = {
+    "fallback": _TEXT,  # what forecast instead and why, null where the method itself did
+    "reason": _TEXT,  # whom an ensemble listened to, null for a single method
+}
+_FORECAST = {
+    **_FORECAST_KEYS,
+    "input_tokens_per_s": _RATE,  # the middle of what is expected
+    "actual_input_tokens_per_s": _RATE,
+    **{f"p{level}_tokens_per_s": _RATE for level in (50, 90, 95)},
+    # of the largest bucket of the hour, on each of its rows
+    **{f"peak_p{level}_tokens_per_s": _RATE for level in (50, 90, 95)},
+    **_FORECAST_MAKERS,
+}
+_ENDPOINT = dict.fromkeys(("llm", "region"), _TEXT)
+_PLAN = {
+    "programme": _TEXT,
+    "hour_start": TIMESTAMP,
+    **_ENDPOINT,
+    "gpu": _TEXT,
+    **dict.fromkeys(("demand_tokens_per_s", "buffer_tokens_per_s", "capacity_tokens_per_s"), _RATE),
+    **dict.fromkeys(("gpus_per_instance", "instances_before", "instances", "delta"), _COUNT),
+    **dict.fromkeys(("reclaimed", "started", "donated"), _COUNT),
+    "why": _TEXT,
+    **dict.fromkeys(("short_tokens_per_s", "short_llm_tokens_per_s"), _RATE),
+    "status": _TEXT,
+    "gap_share": _FIGURE,
+    **dict.fromkeys(("usd", "plan_usd", "plan_bound_usd", "plan_lp_bound_usd"), _FIGURE),
+}
+FLOWS = ("capacity", "exports", "imports", "unserved", "remote", "buffer_short")
+BOUNDS = ("fluid", "whole", "hour", "minimum")
+RESULTS: Mapping[str, pa.Schema] = {
+    "forecasts": pa.schema(_FORECAST),
+    "backtests": pa.schema({**_FORECAST, "cpu_s": _FIGURE, "naive_step_tokens_per_s": _RATE}),
+    "backtest_intervals": pa.schema(
+        {
+            **dict.fromkeys(("method", "against"), _TEXT),
+            "horizon_minutes": pa.int32(),
+            "cutoffs": _COUNT,
+            "saved_share": _FIGURE,  # how much lower the method's WAPE is than that of `against`
+            **dict.fromkeys(("low_share", "high_share"), _FIGURE),  # its 95 % interval
+        }
+    ),
+    "traffic_forecasts": pa.schema(
+        {
+            "measure": _TEXT,  # output_tokens or requests, per second
+            **_FORECAST_KEYS,
+            **dict.fromkeys(("per_s", "actual_per_s"), _RATE),
+            **{f"{of}p{level}_per_s": _RATE for of in ("", "peak_") for level in (50, 90, 95)},
+            **_FORECAST_MAKERS,
+        }
+    ),
+    "decisions": pa.schema(
+        {
+            "method": _TEXT,
+            **dict.fromkeys(("capacity_share", "usd", "gpu_hours"), _FIGURE),
+            **dict.fromkeys(("iw_fast_attainment_share", "missed_share", "matched_share"), _FIGURE),
+        }
+    ),
+    "plans": pa.schema({"policy": _TEXT, **_PLAN}),
+    "closed_plans": pa.schema(_PLAN),
+    "plan_windows": pa.schema(
+        {
+            "policy": _TEXT,
+            **dict.fromkeys(("hour_start", "window_start"), TIMESTAMP),
+            **_ENDPOINT,
+            **{f"{name}_tokens_per_s": _RATE for name in ("demand", "buffer", *FLOWS)},
+        }
+    ),
+    "plan_bounds": pa.schema({"hour_start": TIMESTAMP, **{f"{name}_usd": _FIGURE for name in BOUNDS}}),
+    "outcomes": pa.schema(
+        {
+            "request_id": pa.uint64(),
+            **dict.fromkeys(("region", "llm", "tier", "app"), _TEXT),
+            "arrived_at": TIMESTAMP,
+            **dict.fromkeys(("input_tokens", "output_tokens"), pa.int32()),
+            **dict.fromkeys(("deadline_s", "ttft_slo_s"), _FIGURE),
+            **dict.fromkeys(("served_region", "status"), _TEXT),
+            **dict.fromkeys(("ttft_s", "e2e_s", "queued_s"), _FIGURE),
+            "preemptions": pa.int32(),
+            "instance": _COUNT,
+            **dict.fromkeys(("held_s", "waited_s", "prefill_s", "network_s"), _FIGURE),
+        }
+    ),
+    "fleet_hours": pa.schema(
+        {
+            "hour_start": TIMESTAMP,
+            **dict.fromkeys(("llm", "region", "gpu"), _TEXT),
+            "gpus_per_instance": _COUNT,
+            **{f"{state}_s": _FIGURE for state in ("serving", "booting", "draining", "donated")},
+            **dict.fromkeys(("kv_utilisation_share", "usd_per_gpu_hour"), _FIGURE),
+        }
+    ),
+}

@@ -1,0 +1,231 @@
+"""Plans of a small day as tables, their reasons and exports, what-ifs, and what the plans are made from."""
+
+import dataclasses
+import json
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import yaml
+from plan_cases import a_problem
+from small import small_config
+from typer.testing import CliRunner
+
+from assets import plan_export, plans, whatif
+from assets.demand import build_demand
+from assets.forecasts import forecast_day
+from assets.plan_inputs import forecast_windows, hour_problems, problem_template
+from assets.settings import Progress, Settings, load_settings
+from assets.traces import make_day
+from assets.warehouse import Lake
+from models.plan import corrected, paper
+from models.plan.policies import hourly_plans
+from models.plan.problem import PlanError
+from models.plan.reasons import reasons
+from models.reading import ConfigError
+from pipelines.cli import app
+
+DAY = date(2025, 7, 3)
+METHOD = "last_value"
+QUANTILES = tuple(f"peak_p{q}_tokens_per_s" for q in (50, 90, 95))
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Two days of history, then a forecast and planned one, of enough requests that the plan moves."""
+    folder = tmp_path_factory.mktemp("planned")
+    config = small_config(folder, requests_per_day="60_000.0", min_instances="1", instances_at_start="4")
+    settings = load_settings(config, folder / "lake")
+    for day in (DAY - timedelta(days=2), DAY - timedelta(days=1), DAY):
+        make_day(settings.lake, settings.config.trace, settings.catalogue, day)
+        build_demand(settings.lake, settings.trace, day)
+    forecast_day(settings, DAY, Progress())
+    with pytest.MonkeyPatch.context() as patch:  # small instances, so that there is something to plan
+        patch.setattr(plans, "sustained_tokens_per_s", lambda *_: [300.0, 400.0, 200.0, 250.0])
+        plans.plan_day(settings, DAY, Progress())
+    return settings
+
+
+def rewritten(settings: Settings, folder: Path, rows: pa.Table) -> Settings:
+    """The same settings over a lake that has only these forecasts."""
+    other = dataclasses.replace(settings, lake=Lake(folder))
+    other.lake.write("forecasts", rows, trace=settings.trace, day=DAY)
+    return other
+
+
+def forecasts(settings: Settings) -> pa.Table:
+    return settings.lake.read("forecasts", trace=settings.trace, day=DAY).drop_columns(["trace", "day"])
+
+
+def test_every_change_has_its_reason_and_nothing_else_has_one(planned: Settings) -> None:
+    rows = planned.lake.read("plans", trace=planned.trace, day=DAY).to_pylist()
+    changes = [row for row in rows if row["reclaimed"] + row["started"] + row["donated"]]
+    assert len(changes) > 20
+    assert all(row["why"] for row in changes)
+    assert sum(row["why"] is not None for row in rows) == len(changes)
+    assert {row["programme"] for row in rows if row["policy"] == "corrected_ua"} == {"corrected"}
+    assert {row["programme"] for row in rows if row["policy"] == "lt_i"} == {"paper"}
+    for check in ("plans_cover_demand", "plan_windows_balance", "plans_chain"):
+        assert planned.lake.sql(f"checks/{check}.sql").num_rows == 0
+
+
+def test_reasons_name_the_load_the_flow_and_the_limit() -> None:
+    """Region 0 peaks at half past with 500 tokens/s: a fifth goes to region 1, which has room."""
+    problem = a_problem(
+        l=1,
+        instances_now=np.array([[[2], [4]]]),
+        demand_tokens_per_s=np.array([[[100.0, 500.0], [250.0, 250.0]]]),
+        boot_cold_s=np.zeros((1, 2)),
+    )
+    told = reasons(problem, corrected.solve(problem), hour=14)
+    assert told == {
+        (0, 0, 0): "2 started: peak at 14:30 of 500 tokens/s, +150% on what serves; "
+        "20% flow to region1, epsilon binds; maximum of 4"
+    }
+    fewer = problem._replace(demand_tokens_per_s=np.array([[[100.0, 100.0], [100.0, 100.0]]]))
+    assert reasons(fewer, corrected.solve(fewer), hour=3)[0, 1, 0].startswith(
+        "3 to spot: peak at 03:00 of 100 tokens/s, -75% on what serves"
+    )
+    assert "epsilon 0.8 binds" in reasons(problem, paper.solve(problem), hour=0)[0, 0, 0]
+    tight = problem._replace(cap_gpus=np.array([[3], [4]]), spot=np.array([[[1], [0]]]))
+    tight = tight._replace(boot_cold_s=np.full((1, 2), 900.0))
+    (why,) = reasons(tight, corrected.solve(tight), hour=14).values()
+    assert why.startswith("1 back from spot: ")
+    assert why.endswith(
+        "30% flow to region1, more than epsilon allows; cap of 3 gpu0 reached; still short of 50 tokens/s"
+    )
+
+
+def test_the_json_export_tells_hours_endpoints_and_reasons(planned: Settings) -> None:
+    told = json.loads(plan_export.as_json(plan_export.plan_of(planned, DAY, "corrected_ua")))
+    assert (told["trace"], told["programme"], len(told["hours"])) == ("small", "corrected", 24)
+    assert {len(hour["endpoints"]) for hour in told["hours"]} == {12}
+    endpoint = next(one for hour in told["hours"] for one in hour["endpoints"] if one["why"])
+    change = endpoint["reclaimed"] + endpoint["started"] - endpoint["donated"]
+    assert endpoint["instances"] - endpoint["instances_before"] == change
+
+
+def test_the_k8s_export_holds_the_planned_count_in_every_hour(planned: Settings) -> None:
+    rows = plan_export.plan_of(planned, DAY, "corrected_ua", "east")
+    objects = list(yaml.safe_load_all(plan_export.as_k8s(rows)))
+    assert len(objects) == 4
+    for one in objects:
+        assert one["kind"] == "ScaledObject"
+        held = {}
+        for trigger in (t["metadata"] for t in one["spec"]["triggers"]):
+            minute, hour, day, month, _ = trigger["start"].split()
+            start = datetime(2025, int(month), int(day), int(hour), int(minute), tzinfo=UTC)
+            minute, hour, day, month, _ = trigger["end"].split()
+            end = datetime(2025, int(month), int(day), int(hour), int(minute), tzinfo=UTC)
+            while start < end:
+                held[start] = int(trigger["desiredReplicas"])
+                start += timedelta(hours=1)
+        own = [r for r in rows if plan_export.dns_label(f"{r['llm']}-{r['gpu']}") == one["metadata"]["name"]]
+        assert held == {row["hour_start"]: row["instances"] for row in own}
+        assert one["spec"]["minReplicaCount"] == min(held.values())
+        assert one["spec"]["maxReplicaCount"] == max(held.values())
+
+
+@pytest.mark.parametrize(
+    ("policy", "region", "day", "message"),
+    [
+        ("reactive", None, DAY, "unknown policy with a plan 'reactive'"),
+        ("lt_i", "easst", DAY, "Did you mean 'east'"),
+        ("lt_i", None, date(2025, 7, 9), "has no plan of lt_i on 2025-07-09. Make it: fleetcast nightly"),
+    ],
+)
+def test_an_export_of_what_is_not_there_says_what_is(planned, policy, region, day, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        plan_export.plan_of(planned, day, policy, region)
+
+
+def test_the_quantile_path_is_the_mean_scaled_to_the_peak_quantile(planned: Settings, tmp_path: Path) -> None:
+    mean, _ = forecast_windows(planned, DAY, METHOD)
+    rows, peak = forecasts(planned), mean.max(axis=-1)
+    for factor, name in enumerate(QUANTILES, start=1):
+        values = pa.array(np.full(rows.num_rows, 1.0 + 10.0 * factor))
+        rows = rows.set_column(rows.column_names.index(name), name, values)
+    found, quantile = forecast_windows(rewritten(planned, tmp_path, rows), DAY, METHOD)
+    assert np.array_equal(found, mean)
+    assert quantile.max(axis=-1) == pytest.approx(np.full(peak.shape, 21.0))  # p90
+    some = peak > 0
+    assert (quantile[some] * peak[some][:, None]) == pytest.approx(mean[some] * 21.0)
+
+
+def test_a_missing_forecast_hour_is_named(planned: Settings, tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"lack bloom-176b in east at 2025-07-03 00:00 and 0 more\. Forecast"
+    ):
+        forecast_windows(rewritten(planned, tmp_path, forecasts(planned).slice(1)), DAY, METHOD)
+
+
+def test_each_case_changes_what_it_says(planned: Settings) -> None:
+    cases = whatif.load_cases(planned)
+    hours = {}
+    for name, case in cases.items():
+        own = whatif.changed(planned, case)
+        template = problem_template(own, [300.0, 400.0, 200.0, 250.0], "corrected")
+        hours[name] = whatif.limited(template, case)
+    base, gpus = hours["as_is"], list(planned.catalogue.gpus)
+    h100, a100 = gpus.index("h100-80gb"), gpus.index("a100-80gb")
+    assert np.nanmax(hours["h100_cheap"].usd_per_hour[:, h100] / base.usd_per_hour[:, h100]) == pytest.approx(
+        4 / 12.29
+    )
+    assert base.runs[:, h100].all()
+    assert not base.runs[:, a100].any()
+    assert hours["a100"].runs[:, a100].all()
+    assert hours["a100"].cap_gpus[:, a100].tolist() == base.cap_gpus[:, h100].tolist()
+    assert hours["east_down"].max_instances[:, 0].tolist() == [0] * 4
+    assert hours["east_down"].max_instances[:, 1:].min() > 0
+    assert (hours["epsilon_0_5"].epsilon, hours["epsilon_1"].epsilon) == (0.5, 1.0)
+    assert hours["half_spot"].instances_now.max() == 10
+    assert hours["budget"].budget_usd == 1200.0
+
+
+def test_what_if_tells_cost_and_attainment_of_each_case(planned: Settings) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(whatif, "sustained_tokens_per_s", lambda *_: [300.0, 400.0, 200.0, 250.0])
+        table = whatif.what_if(planned, DAY, ["as_is", "h100_cheap"], Progress())
+    rows = table.set_index("case")
+    assert list(rows.index) == ["as_is", "h100_cheap"]
+    assert rows.loc["h100_cheap", "usd"] == pytest.approx(rows.loc["as_is", "usd"] * 4 / 12.29)
+    assert rows.loc["h100_cheap", "gpu_hours"] == rows.loc["as_is", "gpu_hours"]
+    assert rows["iw_fast_attainment_share"].between(0.5, 1).all()
+    assert whatif.draw(planned, DAY, table).is_file()
+    with pytest.raises(ConfigError, match="Did you mean 'east_down'"):
+        whatif.what_if(planned, DAY, ["eastdown"], Progress())
+
+
+def test_a_case_with_an_unknown_name_is_refused(planned: Settings, tmp_path: Path) -> None:
+    path = tmp_path / "whatif.toml"
+    for line, message in (
+        ('down = ["easst"]', r"whatif\.toml \[x\]: unknown region 'easst'\. Did you mean 'east'"),
+        ('gpu = "h100"', r"whatif\.toml \[x\]: unknown gpu 'h100'"),
+        ("epsilom = 0.5", r"whatif\.toml \[x\]: unknown key 'epsilom'\. Did you mean 'epsilon'"),
+    ):
+        path.write_text(f'[x]\nwhat = "a mistake"\n{line}\n')
+        with pytest.raises(ConfigError, match=message):
+            whatif.load_cases(planned, path)
+
+
+def test_a_plan_of_nothing_says_why(planned: Settings) -> None:
+    template = problem_template(planned, [0.0] * 4, "corrected")
+    load = plans.day_loads(planned, DAY)["corrected"]
+    with pytest.raises(
+        PlanError, match=r"bloom-176b fits on no GPU type: it serves 0\.0 on h100-80gb, nan on a100"
+    ):
+        hourly_plans(
+            hour_problems(template, load), template.instances_now * 0, template.spot, corrected.solve
+        )
+
+
+def test_the_plan_commands_help_with_examples_and_refuse_in_one_line() -> None:
+    assert (
+        "fleetcast plan export --format k8s" in CliRunner().invoke(app, ["plan", "export", "--help"]).output
+    )
+    assert "fleetcast whatif as_is" in CliRunner().invoke(app, ["whatif", "--help"]).output
+    refused = CliRunner().invoke(app, ["plan", "export", "--format", "json", "--policy", "lt_x"])
+    assert refused.exit_code == 2
+    assert "unknown policy with a plan 'lt_x'" in refused.stderr
