@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import metrics
 import numpy as np
@@ -11,8 +12,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from assets.plans import FLOWS
-from assets.schemas import PARTITIONS
+from assets.result_schemas import FLOWS
+from assets.schemas import PARTITIONS, SCHEMAS
 from assets.sql_files import read_sql
 from assets.timeline import events
 from assets.warehouse import Lake
@@ -71,11 +72,13 @@ def outcomes(requests: list[dict[str, object]]) -> pa.Table:
         }
         for n, request in enumerate(requests)
     ]
-    types = {name: pa.float64() for name in (*NUMBERS, *WAITS)}
-    types |= {"request_id": pa.uint64(), "preemptions": pa.int32()}
-    types |= dict.fromkeys(("input_tokens", "output_tokens", "instance"), pa.int64())
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
-    return pa.table({name: pa.array(values, types.get(name)) for name, values in columns.items()})
+    return full("outcomes", rows)
+
+
+def full(table: str, rows: list[dict[str, Any]]) -> pa.Table:
+    """Rows of a table of the lake; null where they do not say."""
+    schema = SCHEMAS[table]
+    return pa.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in rows], schema)
 
 
 def fleet_hours(serving_s: float, booting_s: float) -> pa.Table:
@@ -84,7 +87,7 @@ def fleet_hours(serving_s: float, booting_s: float) -> pa.Table:
         **{"serving_s": serving_s, "booting_s": booting_s, "draining_s": 450.0, "donated_s": 7200.0},
         **{"kv_utilisation_share": 0.5, "usd_per_gpu_hour": 12.0},
     }
-    return pa.Table.from_pylist([row, {**row, "hour_start": START + timedelta(hours=1)}])
+    return full("fleet_hours", [row, {**row, "hour_start": START + timedelta(hours=1)}])
 
 
 @pytest.fixture(scope="module")
@@ -101,11 +104,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
         **{"method": "arima", "llm": "a", "cutoff": START, "bucket_start": START, "bucket_minutes": 15},
         **{"input_tokens_per_s": 3.0, "actual_input_tokens_per_s": 4.0},
     }
-    lake.write("plans", pa.Table.from_pylist([plan, plan | {"policy": "lt_i", "usd": 30.0}]), **WHERE)
-    lake.write("plan_bounds", pa.Table.from_pylist([BOUND]), **WHERE)
-    lake.write(
-        "forecasts", pa.Table.from_pylist([forecast | {"region": r} for r in ("east", "west")]), **WHERE
-    )
+    lake.write("plans", full("plans", [plan, plan | {"policy": "lt_i", "usd": 30.0}]), **WHERE)
+    lake.write("plan_bounds", full("plan_bounds", [BOUND]), **WHERE)
+    lake.write("forecasts", full("forecasts", [forecast | {"region": r} for r in ("east", "west")]), **WHERE)
     for policy, booting_s in (("reactive", 1800.0), ("clairvoyant", 450.0)):
         lake.write("outcomes", outcomes(REQUESTS), **WHERE, policy=policy)
         lake.write("fleet_hours", fleet_hours(3600.0, booting_s), **WHERE, policy=policy)
@@ -274,13 +275,13 @@ def sound_lake(root: Path) -> Lake:
     }
     forecasts = [forecast | {"cutoff": hour, "bucket_start": hour} for hour in hours]
     row = fleet_hours(3600.0, 0.0).to_pylist()[0]
-    lake.write("requests", pa.Table.from_pylist([request]), **WHERE)
-    lake.write("plans", pa.Table.from_pylist([plan | {"hour_start": hour} for hour in hours]), **WHERE)
-    lake.write("plan_bounds", pa.Table.from_pylist([BOUND]), **WHERE)
-    lake.write("plan_windows", pa.Table.from_pylist([window]), **WHERE)
-    lake.write("forecasts", pa.Table.from_pylist(forecasts), **WHERE)
+    lake.write("requests", full("requests", [request]), **WHERE)
+    lake.write("plans", full("plans", [plan | {"hour_start": hour} for hour in hours]), **WHERE)
+    lake.write("plan_bounds", full("plan_bounds", [BOUND]), **WHERE)
+    lake.write("plan_windows", full("plan_windows", [window]), **WHERE)
+    lake.write("forecasts", full("forecasts", forecasts), **WHERE)
     lake.write("outcomes", outcomes(REQUESTS[:1]), **WHERE, policy="reactive")
-    fleet = pa.Table.from_pylist([row | {"hour_start": hour} for hour in hours])
+    fleet = full("fleet_hours", [row | {"hour_start": hour} for hour in hours])
     lake.write("fleet_hours", fleet, **WHERE, policy="reactive")
     lake.write("scorecard", lake.sql("marts/scorecard.sql", **WHERE), **WHERE)
     return lake

@@ -58,8 +58,8 @@ def test_a_partition_comes_back_as_it_was_written(lake):
     assert (read["trace"][0].as_py(), read["day"][0].as_py()) == ("t", DAY)
     assert lake.days("requests", "t") == [DAY]
     assert lake.days("demand", "t") == []
-    lake.write("outcomes", pa.table({"request_id": [1]}), **PARTITION, policy="static")
-    assert lake.days("outcomes", "t") == [DAY]
+    lake.write("scorecard", pa.table({"requests": [1]}), **PARTITION)
+    assert lake.days("scorecard", "t") == [DAY]
 
 
 def test_a_file_from_before_a_column_was_added_reads_as_null(lake):
@@ -148,10 +148,10 @@ def test_wrong_names_are_answered_with_the_right_ones(lake):
     with pytest.raises(LakeError, match="Writing requests needs its partition day"):
         lake.write("requests", requests(1), trace="t")
     with pytest.raises(
-        LakeError, match=r"The query failed: .*outcomes does not exist\. The lake has the tables requests"
+        LakeError, match=r"The query failed: .*scorecard does not exist\. The lake has the tables requests"
     ):
-        lake.sql("select * from outcomes")
-    with pytest.raises(LakeError, match=r"and the marts concentration, .*top_apps\.$"):
+        lake.sql("select * from scorecard")
+    with pytest.raises(LakeError, match=r"and the marts concentration, .*top_apps, ttft_histogram\.$"):
         lake.sql("select * from top_app")
     with pytest.raises(SqlFileError, match=r"no SQL file checks/demand.sql; under sql/ there is: "):
         lake.sql("checks/demand.sql")
