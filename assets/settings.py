@@ -7,7 +7,8 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 from assets.warehouse import LAKE, Lake
-from models.catalogue import Catalogue, Config, load_catalogue, load_config
+from models.catalogue import Catalogue, load_catalogue
+from models.config import Config, load_config
 
 HOURS = 24
 Step = Callable[[int], None]  # told how many steps are done

@@ -10,7 +10,8 @@ from assets.lookups import positions, require_day
 from assets.schemas import REQUEST_SCHEMA, TIMESTAMP
 from assets.warehouse import Lake, LakeError
 from models.arrivals import office_day, tile
-from models.catalogue import Catalogue, TraceConfig
+from models.catalogue import Catalogue
+from models.config import TraceConfig
 from models.traffic import Columns, Names
 
 ID_STEP = 1 << 32  # request ids of a made day: its number since 0001-01-01 times this, then by arrival

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from models.capacity import trial_fleet
-from models.catalogue import Catalogue, Config, Deployment, LatencyProfile
+from models.catalogue import Catalogue, LatencyProfile
+from models.config import Config, Deployment
 from models.latency.requests import Requests, fit_requests
 from models.latency.roofline import roofline, work_of
 from models.latency.tables import REACH, Floats

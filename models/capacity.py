@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from models.catalogue import Catalogue, Config, Deployment, Region
+from models.catalogue import Catalogue, Region
+from models.config import Config, Deployment
 from models.replay.fleet import make_fleet, make_rules
 from models.replay.run import Drive, replay
 from models.replay.state import Fleet, Trace

@@ -30,7 +30,8 @@ def calibrate(
     """
     with spoken():
         from assets.calibration import LATENCY, to_toml, write_profile
-        from models.catalogue import Deployment, load_catalogue
+        from models.catalogue import load_catalogue
+        from models.config import Deployment
         from models.reading import require_known
 
         catalogue = load_catalogue()
@@ -44,7 +45,7 @@ def calibrate(
         else:
             from assets.calibration import read_requests
             from models.calibration import calibrate as fit
-            from models.catalogue import load_config
+            from models.config import load_config
 
             found = fit(
                 read_requests(file), llm, deployment, catalogue, load_config(config, catalogue), file.name

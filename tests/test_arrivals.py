@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.arrivals import office_day, office_rate, tile, weekly_shape
-from models.catalogue import load_catalogue, load_config
+from models.catalogue import load_catalogue
+from models.config import load_config
 from models.traffic import Burst, Columns, Names, TiledTraffic
 
 CATALOGUE = load_catalogue()

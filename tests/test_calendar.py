@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from models.calendar import Calendar, Event, Holiday, factors, phases
-from models.catalogue import load_calendar, load_catalogue, load_config
+from models.catalogue import load_catalogue
+from models.config import load_calendar, load_config
 from models.forecast.backtest import Clock, walk
 from models.reading import ConfigError
 
@@ -63,7 +64,7 @@ def test_the_shipped_calendar_reads_and_a_config_can_name_it(tmp_path) -> None:
     text = (tmp_path / "x").parent / "named.toml"
     office = load_config("office", load_catalogue())
     assert office.calendar == Calendar()
-    from models.catalogue import CONFIG_DIR
+    from models.config import CONFIG_DIR
 
     named = (
         (CONFIG_DIR / "office.toml")

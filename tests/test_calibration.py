@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 import assets.calibration
 from assets.calibration import CalibrationError, deployment_of, read_requests, write_profile
 from models.calibration import Calibration, calibrate, estimate, replayed_s
-from models.catalogue import CATALOGUE_DIR, Config, Deployment, LatencyProfile, load_catalogue, load_config
+from models.catalogue import CATALOGUE_DIR, LatencyProfile, load_catalogue
+from models.config import Config, Deployment, load_config
 from models.latency.measured import kv_floor_s
 from models.latency.requests import Requests, hats
 from models.latency.tables import interpolate, prefill_s, step_s

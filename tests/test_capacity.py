@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from models.capacity import capacity_tokens_per_s
-from models.catalogue import Catalogue, Config, Deployment, Region, load_catalogue, load_config
+from models.catalogue import Catalogue, Region, load_catalogue
+from models.config import Config, Deployment, load_config
 from models.replay.fleet import make_fleet, make_rules
 from models.replay.run import Drive, replay
 from models.replay.state import Trace

@@ -8,14 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from models.catalogue import (
-    CATALOGUE_DIR,
-    CONFIG_DIR,
-    TIERS,
-    Deployment,
-    load_catalogue,
-    load_config,
-)
+from models.catalogue import CATALOGUE_DIR, TIERS, load_catalogue
+from models.config import CONFIG_DIR, Deployment, load_config
 from models.reading import ConfigError
 from models.replay.fleet import kv_capacity_tokens, make_fleet, make_rules
 from models.replay.scale import SCALINGS

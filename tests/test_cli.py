@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from assets.lineage import SettingsResource
 from assets.settings import Progress, load_settings
-from models.catalogue import CONFIG_DIR
+from models.config import CONFIG_DIR
 from pipelines import night
 from pipelines.cli import app
 from pipelines.runs import RunFailed

@@ -9,7 +9,8 @@ import pytest
 from assets.demand import build_demand, demand_matrix
 from assets.traces import make_day, read_template
 from assets.warehouse import Lake, LakeError
-from models.catalogue import TraceConfig, load_catalogue, load_config
+from models.catalogue import load_catalogue
+from models.config import TraceConfig, load_config
 from models.traffic import Names, TiledTraffic
 
 CATALOGUE = load_catalogue()

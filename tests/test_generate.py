@@ -17,9 +17,10 @@ from assets.ingest import ingest
 from assets.settings import Progress
 from assets.traces import make_day
 from assets.warehouse import Lake, LakeError
-from models.catalogue import CONFIG_DIR, load_catalogue, load_config
+from models.catalogue import load_catalogue
 from models.client_fit import fit_noise, weekly_rates
 from models.clients import ClientTraffic, Noise, altered, client_day, expected_rate
+from models.config import CONFIG_DIR, load_config
 from models.drawing import minute_noise
 from models.reading import ConfigError
 from models.traffic import Burst, Columns, Names

@@ -16,7 +16,8 @@ from assets.landing import forget
 from assets.schemas import REQUEST_SCHEMA
 from assets.settings import Settings
 from assets.warehouse import Lake
-from models.catalogue import load_catalogue, load_config
+from models.catalogue import load_catalogue
+from models.config import load_config
 from models.reading import ConfigError
 
 CATALOGUE = load_catalogue()

@@ -12,7 +12,8 @@ from assets.sql_files import SQL, SqlFile, read_sql
 from assets.traces import to_requests
 from assets.warehouse import Lake
 from models.arrivals import office_day
-from models.catalogue import load_catalogue, load_config
+from models.catalogue import load_catalogue
+from models.config import load_config
 from models.traffic import Names
 
 FILES = sorted(str(path.relative_to(SQL)) for path in SQL.rglob("*.sql"))

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from models.catalogue import Catalogue, FleetConfig, ReplayConfig
+from models.catalogue import Catalogue
+from models.config import FleetConfig, ReplayConfig
 from models.latency import tables
 from models.reading import ConfigError, require_known
 from models.replay.batch import BATCHINGS

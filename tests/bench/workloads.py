@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from models.arrivals import office_day, weekly_shape
-from models.catalogue import Catalogue, Config, Region, load_catalogue, load_config
+from models.catalogue import Catalogue, Region, load_catalogue
+from models.config import Config, load_config
 from models.replay.fleet import make_fleet
 from models.replay.run import Drive, Outcome, replay
 from models.replay.state import Fleet, Rules, Trace
