@@ -8,10 +8,10 @@ from datetime import date
 
 import dagster as dg
 
-from assets.lineage import SettingsResource, markdown, plainly
 from assets.quality import WARN
 from assets.settings import Settings
 from assets.sql_files import read_sql
+from assets.telling import SettingsResource, markdown, plainly
 
 CHECKS: Mapping[str, Sequence[str]] = {
     "landing": ("rows_are_conserved",),

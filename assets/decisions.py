@@ -21,7 +21,7 @@ from assets.trials import Trial, score
 
 POLICY = "lt_i"  # its rule follows the plan at once, so that the plan is all that differs
 TRUTH = "truth"  # the clairvoyant forecast: what came
-CAPACITY_SHARES = (0.7, 0.85, 1.0, 1.2, 1.5)  # of what an instance sustains, that the plans count on
+CAPACITY_SHARES = (0.7, 0.85, 1.0, 1.1, 1.25)  # of what an instance sustains, that the plans count on
 
 
 def decide(settings: Settings, day: date, progress: Progress) -> pa.Table:
@@ -44,6 +44,11 @@ def decide(settings: Settings, day: date, progress: Progress) -> pa.Table:
     )
     settings.lake.write("decisions", table, trace=settings.trace, day=day)
     return table
+
+
+def leaderboard(settings: Settings, day: date) -> pa.Table:
+    """What each method costs where all attain the same, the cheapest first."""
+    return settings.lake.sql("queries/which_forecast_pays.sql", trace=settings.trace, day=day)
 
 
 def trials(settings: Settings, day: date, methods: tuple[str, ...], progress: Progress) -> Iterator[Trial]:

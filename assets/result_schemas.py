@@ -80,6 +80,15 @@ RESULTS: Mapping[str, pa.Schema] = {
             **{f"{name}_tokens_per_s": _RATE for name in ("demand", "buffer", *FLOWS)},
         }
     ),
+    "whatifs": pa.schema(
+        {
+            **dict.fromkeys(("usd", "gpu_hours"), _FIGURE),
+            **{f"{tier}_attainment_share": _FIGURE for tier in ("iw_fast", "iw_normal", "niw")},
+            "missed_share": _FIGURE,
+            "short_hours": _COUNT,
+            "what": _TEXT,
+        }
+    ),
     "plan_bounds": pa.schema({"hour_start": TIMESTAMP, **{f"{name}_usd": _FIGURE for name in BOUNDS}}),
     "outcomes": pa.schema(
         {

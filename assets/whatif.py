@@ -1,6 +1,6 @@
 """What if something were different: the corrected plan and its replay for each case of data/whatif.toml.
 
-Nothing of it enters the lake: plans and outcomes of the cases live in a scratch lake until the table is made.
+Of their plans and outcomes nothing enters the lake but a row per case: the table whatifs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,10 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from assets.figures import draw_cost_against_misses, save
 from assets.plan_inputs import Load, day_loads, hour_problems, problem_template
 from assets.plans import Day, checked_solve, open_loop, sustained_tokens_per_s
+from assets.schemas import SCHEMAS
 from assets.settings import Progress, Settings
 from assets.trials import Trial, score
 from models.catalogue import ROOT
@@ -84,8 +86,13 @@ def limited(problem: Problem, case: Case) -> Problem:
     )
 
 
-def what_if(settings: Settings, day: date, names: Sequence[str], progress: Progress) -> pd.DataFrame:
-    """Plan and replay a day that has forecasts under each case; one row per case: cost and attainment."""
+def case_names() -> list[str]:
+    """The cases there are."""
+    return list(read_toml(CASES))
+
+
+def what_if(settings: Settings, day: date, names: Sequence[str], progress: Progress) -> pa.Table:
+    """Plan and replay a day that has forecasts under each case; a row of cost and attainment per case."""
     cases = load_cases(settings)
     for name in names:
         require_known(name, cases, "case", CASES.name)
@@ -101,7 +108,13 @@ def what_if(settings: Settings, day: date, names: Sequence[str], progress: Progr
             yield Trial(name, own, hours, hours[0][1].instances.sum(axis=2))
 
     table = score(settings, day, trials(), len(chosen), POLICY, progress)
-    return table.assign(what=[case.what for case in chosen.values()]).rename_axis("case").reset_index()
+    told = table.assign(what=[case.what for case in chosen.values()])
+    rows = [
+        pa.Table.from_pandas(told.loc[[name]], SCHEMAS["whatifs"], preserve_index=False) for name in chosen
+    ]
+    for name, row in zip(chosen, rows, strict=True):
+        settings.lake.write("whatifs", row, trace=settings.trace, day=day, case=name)
+    return pa.concat_tables(rows).add_column(0, "case", pa.array(list(chosen)))
 
 
 def plan_case(settings: Settings, case: Case, sustained: Sequence[float], load: Load) -> Day:

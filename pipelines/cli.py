@@ -80,7 +80,7 @@ def nightly(date_: Day = None, config: Config = "office", quiet: Quiet = False) 
     Exit code 0 only when every check holds; 1 when one does not; 2 for a mistake, said in one line.
     """
     with spoken():
-        from assets.lineage import SettingsResource
+        from assets.telling import SettingsResource
         from pipelines.night import run_night
 
         night = run_night(SettingsResource(config=config_of(config)), day_of(date_), progress_of(quiet))
@@ -106,7 +106,7 @@ def ingest(quiet: Quiet = False) -> None:
     """
     with spoken():
         from assets.ingest import landed_files
-        from assets.lineage import SettingsResource
+        from assets.telling import SettingsResource
         from pipelines.night import land
 
         if not landed_files():
@@ -148,7 +148,7 @@ def replay(
     fleetcast replay --policy reactive
     """
     with spoken():
-        from assets.lineage import SettingsResource
+        from assets.telling import SettingsResource
         from pipelines.night import replay_policy
 
         resource = SettingsResource(config=config_of(config))
@@ -170,7 +170,7 @@ def backtest(
     fleetcast sql sql/queries/forecast_leaderboard.sql
     """
     with spoken():
-        from assets.lineage import SettingsResource
+        from assets.telling import SettingsResource
         from pipelines.night import backtest_days
 
         resource = SettingsResource(config=config_of(config))

@@ -3,8 +3,10 @@
 import dagster as dg
 
 from assets.checks import ASSET_CHECKS
-from assets.lineage import ASSETS, SettingsResource
+from assets.lineage import ASSETS
 from assets.settings import Progress
+from assets.studies import STUDIES
+from assets.telling import SettingsResource
 from pipelines.jobs import IN_ONE_PROCESS, JOBS
 from pipelines.schedules import SCHEDULES
 from pipelines.sensors import SENSORS
@@ -12,7 +14,7 @@ from pipelines.sensors import SENSORS
 RESOURCES = {"settings": SettingsResource(), "progress": Progress()}
 
 defs = dg.Definitions(
-    assets=ASSETS,
+    assets=[*ASSETS, *STUDIES],
     asset_checks=ASSET_CHECKS,
     jobs=JOBS,
     schedules=SCHEDULES,

@@ -3,6 +3,7 @@
 import dagster as dg
 
 from assets.partitions import DAYS
+from assets.studies import DAYS_AND_CASES, STUDIES
 
 IN_ONE_PROCESS = dg.in_process_executor  # a process per step would cost two seconds each
 
@@ -28,7 +29,7 @@ CHARACTERISE = dg.define_asset_job(
 NIGHTLY = dg.define_asset_job(
     "nightly",
     selection=dg.AssetSelection.assets("requests").downstream()
-    - dg.AssetSelection.assets("backtests", "characterisation"),
+    - dg.AssetSelection.assets(*(key for study in STUDIES for key in study.keys)),
     partitions_def=DAYS,
     executor_def=IN_ONE_PROCESS,
     description="A day from its requests to the scoreboard and the figures.",
@@ -40,4 +41,18 @@ BACKTEST = dg.define_asset_job(
     executor_def=IN_ONE_PROCESS,
     description="Every forecast method on a past day: minutes of fits, so never at night.",
 )
-JOBS = [LAND, HISTORY, CHARACTERISE, NIGHTLY, BACKTEST]
+DECIDE = dg.define_asset_job(
+    "decide",
+    selection=dg.AssetSelection.assets("decisions"),
+    partitions_def=DAYS,
+    executor_def=IN_ONE_PROCESS,
+    description="What each forecast is worth: thirty plans and replays of a day.",
+)
+WHATIF = dg.define_asset_job(
+    "whatif",
+    selection=dg.AssetSelection.assets("whatifs"),
+    partitions_def=DAYS_AND_CASES,
+    executor_def=IN_ONE_PROCESS,
+    description="A planned day under one case of data/whatif.toml.",
+)
+JOBS = [LAND, HISTORY, NIGHTLY, CHARACTERISE, BACKTEST, DECIDE, WHATIF]

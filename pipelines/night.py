@@ -13,9 +13,9 @@ from assets import backtests, history, replays, scorecards
 from assets.figures import draw_day
 from assets.ingest import landed_files
 from assets.leaderboard import forecast_leaderboard
-from assets.lineage import SettingsResource
 from assets.partitions import require_in_calendar
 from assets.settings import Progress
+from assets.telling import SettingsResource
 from pipelines.runs import embedded_home, run_job
 
 UNREAD = "landing: every_file_is_read"

@@ -87,8 +87,10 @@ def whatif(
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day
         table = what_if(settings, day, cases or [], progress_of(quiet))
+        settings.lake.publish()
         show_whatifs(table, settings.trace, day)
-        OUT.print(f"figure   {near(draw(settings, day, table))}")
+        OUT.print(f"figure   {near(draw(settings, day, table.to_pandas()))}")
+        OUT.print('table    fleetcast sql "from whatifs"')
 
 
 def decide(date_: Day = None, config: Config = "office", quiet: Quiet = False) -> None:
@@ -109,7 +111,6 @@ def decide(date_: Day = None, config: Config = "office", quiet: Quiet = False) -
         decisions.decide(settings, day, progress_of(quiet))
         figure = draw_day(settings, day, {"decision_curves": decision_curves})["decision_curves"]
         settings.lake.publish()
-        board = settings.lake.sql("queries/which_forecast_pays.sql", trace=settings.trace, day=day)
-        show_decisions(board, settings.trace, day)
+        show_decisions(decisions.leaderboard(settings, day), settings.trace, day)
         OUT.print(f"figure   {near(figure)}")
         OUT.print('tables   fleetcast sql "from decisions", "from decision_leaderboard"')

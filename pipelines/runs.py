@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import dagster as dg
 
-from assets.lineage import SettingsResource
 from assets.settings import Progress
+from assets.telling import SettingsResource
 from models.catalogue import ROOT
 from pipelines.definitions import defs
 

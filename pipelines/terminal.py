@@ -17,7 +17,7 @@ from rich.table import Table
 from assets.settings import Progress, Step
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 OUT, ERR = Console(highlight=False), Console(stderr=True, highlight=False)
 HERE = Path.cwd()  # before anything changes it
@@ -82,7 +82,7 @@ def show_scoreboard(board: pa.Table, trace: str, day: date) -> None:
     OUT.print(table)
 
 
-def show_whatifs(cases: "pd.DataFrame", trace: str, day: date) -> None:
+def show_whatifs(cases: pa.Table, trace: str, day: date) -> None:
     """What each case of a what-if costs and attains."""
     title = f"what if, {trace}, {day}   (attainment in %)"
     table = Table(
@@ -91,14 +91,14 @@ def show_whatifs(cases: "pd.DataFrame", trace: str, day: date) -> None:
     table.add_column("case", no_wrap=True)
     for head in ("USD", "GPU-hours", "iw_fast", "iw_normal", "niw", "short hours"):
         table.add_column(head, justify="right", no_wrap=True)
-    for row in cases.to_dict("records"):
+    for row in cases.to_pylist():
         shares = (
             _percent(row[f"{tier}_attainment_share"], ".2f") for tier in ("iw_fast", "iw_normal", "niw")
         )
         figures = (_figure(row[name], ",.0f") for name in ("usd", "gpu_hours"))
         table.add_row(row["case"], *figures, *shares, str(row["short_hours"]))
     OUT.print(table)
-    for row in cases.to_dict("records"):
+    for row in cases.to_pylist():
         OUT.print(f"{row['case']}: {row['what']}", soft_wrap=True)
 
 

@@ -13,8 +13,8 @@ import pytest
 from small import small_config
 from typer.testing import CliRunner
 
-from assets.lineage import SettingsResource
 from assets.settings import Progress, load_settings
+from assets.telling import SettingsResource
 from models.config import CONFIG_DIR
 from pipelines import night
 from pipelines.cli import app

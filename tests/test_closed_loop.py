@@ -3,14 +3,16 @@
 import dataclasses
 from datetime import date
 
+import dagster as dg
 import pytest
 from small import small_config
 
 from assets import decisions
-from assets.lineage import SettingsResource
 from assets.replays import replay_day
 from assets.settings import Progress, Settings
+from assets.telling import SettingsResource
 from models.policies import POLICIES, Policy
+from pipelines.definitions import defs
 from pipelines.night import run_night
 
 DAY = date(2025, 7, 3)
@@ -18,13 +20,18 @@ CLOSED = "corrected_closed"
 
 
 @pytest.fixture(scope="module")
-def planned(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def night(tmp_path_factory: pytest.TempPathFactory) -> SettingsResource:
     """Two days of history and a planned third one."""
     folder = tmp_path_factory.mktemp("planned")
     config = small_config(folder, policies=f'["{CLOSED}"]', failures_per_instance_day="20.0")
     resource = SettingsResource(config=config, lake=str(folder / "lake"))
     run_night(resource, DAY, Progress())
-    return resource.load()
+    return resource
+
+
+@pytest.fixture(scope="module")
+def planned(night: SettingsResource) -> Settings:
+    return night.load()
 
 
 def instances(settings: Settings, table: str, column: str) -> list[int]:
@@ -58,3 +65,14 @@ def test_each_forecast_is_replayed_and_compared_where_all_attain_the_same(planne
     assert (by_share[0.002] > by_share[1.0]).all()  # the less a plan counts on, the more it holds
     board = planned.lake.sql("select * from decision_leaderboard").to_pandas().set_index("method")
     assert board.loc["truth", "as_planned_gpu_hours"] == by_share.loc["truth", 1.0]
+
+
+def test_a_case_is_a_partition_of_the_what_ifs(night, planned):
+    key = dg.MultiPartitionKey({"day": DAY.isoformat(), "case": "h100_cheap"})
+    done = defs.resolve_job_def("whatif").execute_in_process(
+        partition_key=key, resources={"settings": night, "progress": Progress()}
+    )
+    assert done.success
+    [row] = planned.lake.sql('select "case", what from whatifs').to_pylist()
+    assert row["case"] == "h100_cheap"
+    assert "4 USD" in row["what"]

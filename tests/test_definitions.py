@@ -8,9 +8,9 @@ from small import small_config
 
 from assets.checks import ALARMS, CHECKS
 from assets.drives import day_drives
-from assets.lineage import SettingsResource
 from assets.settings import Progress
 from assets.sql_files import SQL, read_sql
+from assets.telling import SettingsResource
 from assets.warehouse import Lake
 from pipelines.definitions import defs
 
@@ -30,7 +30,9 @@ def test_the_assets_and_what_they_are_made_from():
         "characterisation": ("demand", ["demand"]),
         "forecasts": ("forecast", ["demand"]),
         "backtests": ("forecast", ["demand"]),
+        "decisions": ("forecast", ["plans"]),
         "plans": ("plan", ["forecasts"]),
+        "whatifs": ("plan", ["forecasts"]),
         "replays": ("replay", ["plans", "requests"]),
         "scorecard": ("score", ["replays"]),
         "figures": ("score", ["scorecard"]),
@@ -46,7 +48,7 @@ def test_jobs_schedules_and_sensors():
         name: sorted(
             key.to_user_string() for key in defs.resolve_job_def(name).asset_layer.executable_asset_keys
         )
-        for name in ("land", "history", "characterise", "nightly", "backtest")
+        for name in ("land", "history", "nightly", "characterise", "backtest", "decide", "whatif")
     }
     chain = ["demand", "figures", "forecasts", "plans", "replays", "requests", "scorecard"]
     assert jobs == {
@@ -55,6 +57,8 @@ def test_jobs_schedules_and_sensors():
         "characterise": ["characterisation"],
         "nightly": chain,
         "backtest": ["backtests"],
+        "decide": ["decisions"],
+        "whatif": ["whatifs"],
     }
     schedules = {s.name: s.cron_schedule for s in defs.schedules or []}
     assert schedules == {"nightly_schedule": "0 2 * * *"}

@@ -188,12 +188,13 @@ def test_what_if_tells_cost_and_attainment_of_each_case(planned: Settings) -> No
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(whatif, "sustained_tokens_per_s", lambda *_: [300.0, 400.0, 200.0, 250.0])
         table = whatif.what_if(planned, DAY, ["as_is", "h100_cheap"], Progress())
-    rows = table.set_index("case")
+    rows = table.to_pandas().set_index("case")
     assert list(rows.index) == ["as_is", "h100_cheap"]
     assert rows.loc["h100_cheap", "usd"] == pytest.approx(rows.loc["as_is", "usd"] * 4 / 12.29)
     assert rows.loc["h100_cheap", "gpu_hours"] == rows.loc["as_is", "gpu_hours"]
     assert rows["iw_fast_attainment_share"].between(0.5, 1).all()
-    assert whatif.draw(planned, DAY, table).is_file()
+    assert whatif.draw(planned, DAY, table.to_pandas()).is_file()
+    assert planned.lake.sql('select "case" from whatifs').num_rows == 2
     with pytest.raises(ConfigError, match="Did you mean 'east_down'"):
         whatif.what_if(planned, DAY, ["eastdown"], Progress())
 

@@ -1,0 +1,113 @@
+"""What the assets share: their settings, how they are described, and how they tell what was written."""
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+
+from assets.figures import thumbnail
+from assets.settings import Settings, load_settings
+from assets.sql_files import read_sql
+from assets.warehouse import LAKE, LakeError
+
+OWNERS = ["team:capacity"]
+INTERRUPTED = "Interrupted by Ctrl-C or from the UI."
+ASSET_OF = {  # tables whose asset has another name
+    "outcomes": "replays",
+    "fleet_hours": "replays",
+    "token_histogram": "characterisation",
+    "arrival_windows": "characterisation",
+}
+RETRY = dg.RetryPolicy(max_retries=2, delay=1, backoff=dg.Backoff.EXPONENTIAL)
+
+
+class SettingsResource(dg.ConfigurableResource):
+    """Which config a run reads, and which lake it works in."""
+
+    config: str = "office"
+    lake: str = str(LAKE)
+
+    def load(self) -> Settings:
+        """Read the catalogue and the config; ConfigError says what is wrong with them."""
+        return load_settings(self.config, self.lake)
+
+
+def described(name: str) -> dict[str, Any]:
+    """What every asset shares: group, owner, kinds, retries."""
+    group, kinds = {
+        "landing": ("traces", {"duckdb", "parquet"}),
+        "requests": ("traces", {"numpy", "parquet"}),
+        "demand": ("demand", {"duckdb", "parquet"}),
+        "characterisation": ("demand", {"duckdb", "python", "parquet"}),
+        "forecasts": ("forecast", {"python", "parquet"}),
+        "backtests": ("forecast", {"python", "parquet"}),
+        "decisions": ("forecast", {"python", "parquet"}),
+        "whatifs": ("plan", {"python", "parquet"}),
+        "plans": ("plan", {"python", "parquet"}),
+        "replays": ("replay", {"python", "parquet"}),
+        "scorecard": ("score", {"duckdb", "parquet"}),
+        "figures": ("score", {"matplotlib"}),
+    }[name]
+    return {"name": name, "group_name": group, "kinds": kinds, "owners": OWNERS, "retry_policy": RETRY}
+
+
+def told(table: pa.Table, file: str) -> Mapping[str, Any]:
+    """Row count, columns with their meaning and what each is made from, as the header of the file says."""
+    sql = read_sql(file)
+    columns = [dg.TableColumn(f.name, str(f.type), sql.columns.get(f.name)) for f in table.schema]
+    origins = {
+        name: [dg.TableColumnDep(dg.AssetKey(ASSET_OF.get(other, other)), column) for other, column in pairs]
+        for name, pairs in sql.made_from.items()
+        if name in table.column_names
+    }
+    return {
+        "dagster/row_count": table.num_rows,
+        "dagster/column_schema": dg.TableSchema(columns),
+        "dagster/column_lineage": dg.TableColumnLineage(origins),
+    }
+
+
+def text_table(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> dg.TableMetadataValue:
+    """Rows of text as a table of Dagster's page."""
+    schema = dg.TableSchema([dg.TableColumn(name) for name in columns])
+    return dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in rows], schema)
+
+
+def markdown(table: pa.Table) -> str:
+    """A small table as Markdown, figures rounded for reading."""
+    names = table.column_names
+    lines = ["| " + " | ".join(names) + " |", "| " + " | ".join("---" for _ in names) + " |"]
+    for row in table.to_pylist():
+        cells = (f"{v:,.4g}" if isinstance(v, float) else str(v) for v in row.values())
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def picture(path: Path) -> dg.MetadataValue:
+    """A figure as Markdown that carries its own, smaller, copy."""
+    packed = base64.b64encode(thumbnail(path)).decode()
+    return dg.MetadataValue.md(f"![{path.stem}](data:image/png;base64,{packed})")
+
+
+def day_of(context: dg.AssetExecutionContext) -> date:
+    """The day that is asked for, alone or together with something else."""
+    key = context.partition_key
+    return date.fromisoformat(key.keys_by_dimension["day"] if isinstance(key, dg.MultiPartitionKey) else key)
+
+
+@contextmanager
+def plainly() -> Iterator[None]:
+    """Say a user's mistake in one line and do not try again; the disk may do better the next time."""
+    try:
+        yield
+    except LakeError as error:  # told as it is; a full disk may have room the next time
+        raise dg.Failure(str(error), allow_retries="disk is full" in str(error)) from error
+    except dg.DagsterExecutionInterruptedError as interrupt:  # the retry policy would go on
+        raise dg.Failure(INTERRUPTED, allow_retries=False) from interrupt
+    except ValueError as error:
+        raise dg.Failure(str(error), allow_retries=False) from error
