@@ -14,7 +14,7 @@ from assets.style import BLUE, FAINT, INK, area, ground, legend, panels, stairs
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PLANNED = "corrected_ua"  # whose plan the page shows
+PLANNED = "corrected"  # whose plan the page shows
 CHANGES = ("hour_start", "llm", "region", "gpu", "instances_before", "instances", "why")
 CAPACITIES = """
 select

@@ -22,7 +22,7 @@ COLOURS = {
     "lt_i": "#56B4E9",
     "lt_u": "#0072B2",
     "lt_ua": "#009E73",
-    "corrected_ua": "#CC79A7",
+    "corrected": "#CC79A7",
     "corrected_closed": "#882255",
     "clairvoyant": "#222222",
 }

@@ -150,7 +150,7 @@ class Lake:
                 f"The lake has no {table} of {wanted}; it has: {', '.join(there[-5:]) or 'none at all'}."
             )
         with duckdb.connect(config=DUCKDB) as con, one_line_errors(f"Reading {table}"):
-            con.execute("set TimeZone = 'UTC'")
+            con.execute("set TimeZone = 'UTC'; set enable_progress_bar = false")
             return con.sql(_scan(table, pattern)).to_arrow_table()
 
     @contextmanager
@@ -158,7 +158,7 @@ class Lake:
         """A DuckDB connection with a view per table that has files, the macros, and the marts as views."""
         spill = self.root / ".scratch" / uuid.uuid4().hex  # DuckDB makes it when it must, and removes it
         with duckdb.connect(str(database), config={**DUCKDB, "temp_directory": str(spill), **config}) as con:
-            con.execute("set TimeZone = 'UTC'")
+            con.execute("set TimeZone = 'UTC'; set enable_progress_bar = false")
             filled = {table for table in PARTITIONS if next((self.root / table).rglob("*.parquet"), None)}
             known = filled | set(SCHEMAS)
             for table in sorted(known):

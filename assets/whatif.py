@@ -23,7 +23,7 @@ from models.plan.problem import Problem
 from models.reading import build, read_toml, require_known
 
 CASES = ROOT / "data" / "whatif.toml"
-POLICY = "corrected_ua"  # whose scaling rule follows the plan of every case
+POLICY = "corrected"  # whose scaling rule follows the plan of every case
 
 
 @dataclass(frozen=True)

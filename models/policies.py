@@ -33,11 +33,11 @@ POLICIES = {
     "lt_ua": Policy(
         "forecast", "lt_ua", "LT-UA (SageServe 6.4): LT-U, past the plan when the forecast failed"
     ),
-    "corrected_ua": Policy(
-        "corrected", "lt_ua", "the corrected programme on a quantile of the forecast, followed like LT-UA"
+    "corrected": Policy(
+        "corrected", "follow", "the corrected programme on a quantile of the forecast, at once"
     ),
     "corrected_closed": Policy(
-        "corrected", "lt_ua", "the same, each hour planned from the fleet that there is", is_closed=True
+        "corrected", "follow", "the same, each hour planned from the fleet that there is", is_closed=True
     ),
     "clairvoyant": Policy("truth", "follow", "the corrected programme on the true demand, at once"),
 }

@@ -9,7 +9,7 @@ from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
 from pipelines.terminal import OUT, near, show_decisions, show_table, show_whatifs, spoken
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
-Policy = Annotated[str, typer.Option(help="Whose plan: corrected_ua, lt_i, clairvoyant or static.")]
+Policy = Annotated[str, typer.Option(help="Whose plan: corrected, lt_i, clairvoyant or static.")]
 
 
 class Format(StrEnum):
@@ -25,10 +25,10 @@ def plan() -> None:
 
 
 @app.command()
-def show(policy: Policy = "corrected_ua", date_: Day = None, config: Config = "office") -> None:
+def show(policy: Policy = "corrected", date_: Day = None, config: Config = "office") -> None:
     """Print every change of a day's plan with its reason; in a pipe as CSV.
 
-    fleetcast plan show --policy corrected_ua
+    fleetcast plan show --policy corrected
     """
     with spoken():
         from assets.plan_export import plan_of
@@ -44,7 +44,7 @@ def show(policy: Policy = "corrected_ua", date_: Day = None, config: Config = "o
 @app.command()
 def export(
     format_: Annotated[Format, typer.Option("--format", help="json, or k8s: KEDA ScaledObjects as YAML.")],
-    policy: Policy = "corrected_ua",
+    policy: Policy = "corrected",
     region: Annotated[str | None, typer.Option(help="Only this region: one cluster.")] = None,
     date_: Day = None,
     config: Config = "office",

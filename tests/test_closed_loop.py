@@ -21,11 +21,13 @@ CLOSED = "corrected_closed"
 
 @pytest.fixture(scope="module")
 def night(tmp_path_factory: pytest.TempPathFactory) -> SettingsResource:
-    """Two days of history and a planned third one."""
+    """Two days of history and a third one that is planned in closed loop, under LT-UA's rule."""
     folder = tmp_path_factory.mktemp("planned")
     config = small_config(folder, policies=f'["{CLOSED}"]', failures_per_instance_day="20.0")
     resource = SettingsResource(config=config, lake=str(folder / "lake"))
-    run_night(resource, DAY, Progress())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(POLICIES, CLOSED, Policy("corrected", "lt_ua", "by memory", is_closed=True))
+        run_night(resource, DAY, Progress())
     return resource
 
 
@@ -48,10 +50,9 @@ def test_where_instances_die_a_closed_plan_knows_and_replaces_them(planned):
     assert min(instances(planned, "plans", "instances_before")) >= least  # the open loop thinks they live
 
 
-def test_where_nothing_differs_closed_and_open_loop_plan_the_same(planned, monkeypatch):
+def test_where_nothing_differs_closed_and_open_loop_plan_the_same(planned):
     replay_config = dataclasses.replace(planned.config.replay, failures_per_instance_day=0.0)
     settings = dataclasses.replace(planned, config=dataclasses.replace(planned.config, replay=replay_config))
-    monkeypatch.setitem(POLICIES, CLOSED, Policy("corrected", "follow", "at once", is_closed=True))
     replay_day(settings, DAY, [CLOSED], Progress())
     for column in ("instances_before", "instances", "reclaimed", "started", "donated"):
         assert instances(settings, "closed_plans", column) == instances(settings, "plans", column)

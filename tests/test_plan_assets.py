@@ -65,7 +65,7 @@ def test_every_change_has_its_reason_and_nothing_else_has_one(planned: Settings)
     assert len(changes) > 20
     assert all(row["why"] for row in changes)
     assert sum(row["why"] is not None for row in rows) == len(changes)
-    assert {row["programme"] for row in rows if row["policy"] == "corrected_ua"} == {"corrected"}
+    assert {row["programme"] for row in rows if row["policy"] == "corrected"} == {"corrected"}
     assert {row["programme"] for row in rows if row["policy"] == "lt_i"} == {"paper"}
     for check in ("plans_cover_demand", "plan_windows_balance", "plans_chain"):
         assert planned.lake.sql(f"checks/{check}.sql").num_rows == 0
@@ -99,7 +99,7 @@ def test_reasons_name_the_load_the_flow_and_the_limit() -> None:
 
 
 def test_the_json_export_tells_hours_endpoints_and_reasons(planned: Settings) -> None:
-    told = json.loads(plan_export.as_json(plan_export.plan_of(planned, DAY, "corrected_ua")))
+    told = json.loads(plan_export.as_json(plan_export.plan_of(planned, DAY, "corrected")))
     assert (told["trace"], told["programme"], len(told["hours"])) == ("small", "corrected", 24)
     assert {len(hour["endpoints"]) for hour in told["hours"]} == {12}
     endpoint = next(one for hour in told["hours"] for one in hour["endpoints"] if one["why"])
@@ -108,7 +108,7 @@ def test_the_json_export_tells_hours_endpoints_and_reasons(planned: Settings) ->
 
 
 def test_the_k8s_export_holds_the_planned_count_in_every_hour(planned: Settings) -> None:
-    rows = plan_export.plan_of(planned, DAY, "corrected_ua", "east")
+    rows = plan_export.plan_of(planned, DAY, "corrected", "east")
     objects = list(yaml.safe_load_all(plan_export.as_k8s(rows)))
     assert len(objects) == 4
     for one in objects:

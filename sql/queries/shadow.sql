@@ -7,7 +7,7 @@ with plan as (
         trace, day, hour_start, llm, region, gpu, usd as plan_usd,
         instances * gpus_per_instance as plan_gpus
     from plans
-    where policy = 'corrected_ua'
+    where policy = 'corrected'
 ),
 
 compared as (
