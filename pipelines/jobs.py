@@ -1,58 +1,55 @@
 """What runs together."""
 
+from typing import Any
+
 import dagster as dg
 
 from assets.partitions import DAYS
 from assets.studies import DAYS_AND_CASES, STUDIES
 
 IN_ONE_PROCESS = dg.in_process_executor  # a process per step would cost two seconds each
+ASSETS = dg.AssetSelection.assets
 
-LAND = dg.define_asset_job(
-    "land",
-    selection=dg.AssetSelection.assets("landing"),
-    executor_def=IN_ONE_PROCESS,
-    description="Bring the trace files of data/landing into the lake.",
-)
-HISTORY = dg.define_asset_job(
+
+def job(
+    name: str,
+    selection: dg.AssetSelection,
+    description: str,
+    partitions: dg.PartitionsDefinition | None = None,
+) -> Any:  # Dagster does not export the type
+    """A job of these assets, in one process."""
+    return dg.define_asset_job(
+        name, selection, partitions_def=partitions, executor_def=IN_ONE_PROCESS, description=description
+    )
+
+
+LAND = job("land", ASSETS("landing"), "Bring the trace files of data/landing into the lake.")
+HISTORY = job(
     "history",
-    selection=dg.AssetSelection.assets("requests", "demand"),
-    partitions_def=DAYS,
-    executor_def=IN_ONE_PROCESS,
-    description="A day of requests and its demand: what later forecasts learn from.",
+    ASSETS("requests", "demand"),
+    "A day of requests and its demand: what later forecasts learn from.",
+    DAYS,
 )
-CHARACTERISE = dg.define_asset_job(
-    "characterise",
-    selection=dg.AssetSelection.assets("characterisation"),
-    executor_def=IN_ONE_PROCESS,
-    description="What the trace of the config is like, over all its days.",
-)
-NIGHTLY = dg.define_asset_job(
+NIGHTLY = job(
     "nightly",
-    selection=dg.AssetSelection.assets("requests").downstream()
-    - dg.AssetSelection.assets(*(key for study in STUDIES for key in study.keys)),
-    partitions_def=DAYS,
-    executor_def=IN_ONE_PROCESS,
-    description="A day from its requests to the scoreboard and the figures.",
+    ASSETS("requests").downstream() - ASSETS(*(key for study in STUDIES for key in study.keys)),
+    "A day from its requests to the scoreboard and the figures.",
+    DAYS,
 )
-BACKTEST = dg.define_asset_job(
+CHARACTERISE = job(
+    "characterise", ASSETS("characterisation"), "What the trace of the config is like, over all its days."
+)
+BACKTEST = job(
     "backtest",
-    selection=dg.AssetSelection.assets("backtests"),
-    partitions_def=DAYS,
-    executor_def=IN_ONE_PROCESS,
-    description="Every forecast method on a past day: minutes of fits, so never at night.",
+    ASSETS("backtests"),
+    "Every forecast method on a past day: minutes of fits, so never at night.",
+    DAYS,
 )
-DECIDE = dg.define_asset_job(
+DECIDE = job(
     "decide",
-    selection=dg.AssetSelection.assets("decisions"),
-    partitions_def=DAYS,
-    executor_def=IN_ONE_PROCESS,
-    description="What each forecast is worth: thirty plans and replays of a day.",
+    ASSETS("decisions"),
+    "What each forecast is worth: thirty plans and replays of a day.",
+    DAYS,
 )
-WHATIF = dg.define_asset_job(
-    "whatif",
-    selection=dg.AssetSelection.assets("whatifs"),
-    partitions_def=DAYS_AND_CASES,
-    executor_def=IN_ONE_PROCESS,
-    description="A planned day under one case of data/whatif.toml.",
-)
+WHATIF = job("whatif", ASSETS("whatifs"), "A planned day under one case of data/whatif.toml.", DAYS_AND_CASES)
 JOBS = [LAND, HISTORY, NIGHTLY, CHARACTERISE, BACKTEST, DECIDE, WHATIF]
