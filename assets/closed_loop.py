@@ -45,7 +45,8 @@ def play_closed(settings: Settings, day: date, policy: str, trace: Trace, step: 
 def asked_hours(settings: Settings, day: date, policy: str) -> list[Problem]:
     """The hours of the policy's kind of plan, on the capacities that its open-loop plan counted on."""
     kind, rows = str(POLICIES[policy].plan), plan_rows(settings, day)
-    counted = hourly_table(settings, rows, policy, "capacity_tokens_per_s")[0, :, 0]
+    ahead = next(name for name, rule in POLICIES.items() if rule.plan == kind and not rule.is_closed)
+    counted = hourly_table(settings, rows, ahead, "capacity_tokens_per_s")[0, :, 0]
     template = problem_template(settings, counted.tolist(), kind)
     deployed = np.where(template.runs, counted[:, None], np.nan)
     return hour_problems(template._replace(tokens_per_s=deployed), day_loads(settings, day)[kind])

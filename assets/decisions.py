@@ -55,6 +55,7 @@ def trials(settings: Settings, day: date, methods: tuple[str, ...], progress: Pr
     """The day's plan by each method on each share of capacity, all from the start of the other policies."""
     loads, theta = day_loads(settings, day), np.array(sustained_tokens_per_s(settings, day, progress))
     start = hourly_table(settings, plan_rows(settings, day), "lt_i", "instances")[0].astype(np.int64)
+    theta /= settings.config.plan.corrected_capacity_share  # which the template counts on
     for method in methods:
         load = loads["truth"]
         if method != TRUTH:

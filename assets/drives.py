@@ -75,5 +75,6 @@ def recent_targets(settings: Settings, day: date, rows: pd.DataFrame, start: Flo
     minutes, fleet = RECENT_MINUTES, settings.config.fleet
     _, load, _ = demand_matrix(settings.lake, settings.trace, day, day, minutes, settings.catalogue)
     sustained = hourly_table(settings, rows, "clairvoyant", "capacity_tokens_per_s")[0]
+    load = np.nan_to_num(load)  # in a silence of the day nothing is replayed
     needed = np.ceil(np.moveaxis(load, -1, 0)[:-1] / sustained)
     return np.concatenate([start[None], np.clip(needed, fleet.min_instances, fleet.max_instances)])

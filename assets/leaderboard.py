@@ -50,25 +50,31 @@ def forecast_leaderboard(settings: Settings, day: date) -> "Figure":
 def draw_decisions(frame: pd.DataFrame, planned: str) -> "Figure":
     """Attainment against GPU-hours, a line per method: the further to the left, the more a forecast is worth.
 
-    `frame`: rows of the table decisions.
+    `frame`: rows of the table decisions. Only what lies about the SLO's target is shown.
     """
     import matplotlib.pyplot as plt
 
     figure, panel = plt.subplots()
+    matched, cheapest = 100 * frame["matched_share"].iloc[0], frame["gpu_hours"].min()
     colours = {planned: BLUE, "truth": INK}
+    others = iter(("-", "--", ":", "-."))
     for method, rows in frame.sort_values("capacity_share").groupby("method", sort=False):
-        colour, attained = colours.get(str(method), MUTED), 100 * rows["iw_fast_attainment_share"]
+        is_named = method in colours
         panel.plot(
-            rows["gpu_hours"], attained, color=colour, marker="o", linewidth=2 if colour != MUTED else 1
+            rows["gpu_hours"],
+            100 * rows["iw_fast_attainment_share"],
+            color=colours.get(str(method), MUTED),
+            linestyle="-" if is_named else next(others, "-"),
+            linewidth=2.5 if is_named else 1.2,
+            marker="o",
+            label=str(method),
         )
-        end = (rows["gpu_hours"].iloc[-1], attained.iloc[-1])
-        panel.annotate(
-            f"{method} ", end, (-6, -4), color=colour, ha="right", fontsize=10, textcoords="offset points"
-        )
-    matched = 100 * frame["matched_share"].iloc[0]
     panel.axhline(matched, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
-    panel.annotate("the SLO's target", (panel.get_xlim()[1], matched), (0, 5), ha="right", color=MUTED,
-                   fontsize=10, textcoords="offset points")  # fmt: skip
+    panel.set_xlim(0.97 * cheapest, 1.45 * cheapest)
+    panel.set_ylim(matched - 8, 100)
+    panel.annotate("the SLO's target", (0.99, matched), (0, -14), xycoords=("axes fraction", "data"),
+                   ha="right", color=MUTED, fontsize=10, textcoords="offset points")  # fmt: skip
+    panel.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 0.08))
     panel.set(xlabel="GPU-hours of the day", ylabel="iw_fast requests within their SLO, %")
     return figure
 

@@ -23,12 +23,12 @@ CHANGE = ("instances_before", "instances", "reclaimed", "started", "donated", "w
 
 def plan_of(settings: Settings, day: date, policy: str, region: str | None = None) -> list[Row]:
     """The plan of a policy, in order of region, llm, GPU type and hour; ValueError where there is none."""
-    planned = [name for name, rule in POLICIES.items() if rule.plan is not None]
+    planned = [name for name, rule in POLICIES.items() if rule.plan not in (None, "recent")]
     require_known(policy, planned, "policy with a plan", "plan")
     if region is not None:
         require_known(region, settings.catalogue.regions, "region", "plan")
     rows = settings.lake.sql(
-        "select * from plans where trace = $trace and day = $day and policy = $policy "
+        "select * from all_plans where trace = $trace and day = $day and policy = $policy "
         "and region = coalesce($region, region) order by region, llm, gpu, hour_start",
         trace=settings.trace, day=day, policy=policy, region=region,
     ).to_pylist()  # fmt: skip

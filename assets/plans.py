@@ -43,7 +43,8 @@ def plan_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
     loads = day_loads(settings, day)
     with progress.bar(f"plan {day}", len(loads) * HOURS) as done:
         days = chained_plans(settings, sustained, loads, done)
-    followed = {name: days[rule.plan] for name, rule in POLICIES.items() if rule.plan in days}
+    ahead = {name: rule.plan for name, rule in POLICIES.items() if not rule.is_closed}
+    followed = {name: days[kind] for name, kind in ahead.items() if kind in days}
     table = plan_table(day, followed)
     windows = [row for name, hours in followed.items() for row in _window_rows(day, name, hours)]
     flows = pa.Table.from_pylist(windows, schema=RESULTS["plan_windows"])

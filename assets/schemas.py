@@ -25,7 +25,7 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "plan_bounds": ("trace", "day"),
     "closed_plans": ("trace", "day", "policy"),
     "decisions": ("trace", "day"),
-    "whatifs": ("trace", "day", "case"),
+    "whatifs": ("trace", "day", "case_name"),
     "outcomes": ("trace", "day", "policy"),
     "fleet_hours": ("trace", "day", "policy"),
     "scorecard": ("trace", "day"),

@@ -68,6 +68,10 @@ def changed(settings: Settings, case: Case) -> Settings:
             name: replace(region, cap_gpus={case.gpu: sum(region.cap_gpus.values())})
             for name, region in regions.items()
         }
+    regions = {
+        name: replace(region, cap_gpus={}) if name in case.down else region
+        for name, region in regions.items()
+    }
     start = config.fleet.instances_at_start if case.instances_at_start is None else case.instances_at_start
     epsilon = config.plan.epsilon if case.epsilon is None else case.epsilon
     fleet = replace(config.fleet, deployments=deployments, instances_at_start=start)
@@ -113,8 +117,8 @@ def what_if(settings: Settings, day: date, names: Sequence[str], progress: Progr
         pa.Table.from_pandas(told.loc[[name]], SCHEMAS["whatifs"], preserve_index=False) for name in chosen
     ]
     for name, row in zip(chosen, rows, strict=True):
-        settings.lake.write("whatifs", row, trace=settings.trace, day=day, case=name)
-    return pa.concat_tables(rows).add_column(0, "case", pa.array(list(chosen)))
+        settings.lake.write("whatifs", row, trace=settings.trace, day=day, case_name=name)
+    return pa.concat_tables(rows).add_column(0, "case_name", pa.array(list(chosen)))
 
 
 def plan_case(settings: Settings, case: Case, sustained: Sequence[float], load: Load) -> Day:
@@ -127,5 +131,5 @@ def plan_case(settings: Settings, case: Case, sustained: Sequence[float], load: 
 
 def draw(settings: Settings, day: date, table: pd.DataFrame) -> Path:
     """The cases as points of cost against missed requests, beside the day's figures."""
-    frame = table.rename(columns={"case": "policy"})
+    frame = table.rename(columns={"case_name": "policy"})
     return save(settings, day, "whatif", lambda: draw_cost_against_misses(frame))

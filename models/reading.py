@@ -21,6 +21,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         there = ", ".join(sorted(p.stem for p in path.parent.glob("*.toml"))) or "none"
         raise ConfigError(f"There is no file {path.name} in {path.parent}; there is: {there}.") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}. Name a TOML file.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path.name} is not valid TOML: {error}. Mend that line.") from error
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import typer
@@ -15,9 +15,6 @@ from rich.console import Console
 from rich.table import Table
 
 from assets.settings import Progress, Step
-
-if TYPE_CHECKING:
-    pass
 
 OUT, ERR = Console(highlight=False), Console(stderr=True, highlight=False)
 HERE = Path.cwd()  # before anything changes it
@@ -52,7 +49,7 @@ def spoken() -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
     except dg.Failure as failure:
         refuse(failure.description or "The run failed.")
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:  # what is wrong with the input; a defect that was noticed
         refuse(str(error))
 
 
@@ -96,10 +93,10 @@ def show_whatifs(cases: pa.Table, trace: str, day: date) -> None:
             _percent(row[f"{tier}_attainment_share"], ".2f") for tier in ("iw_fast", "iw_normal", "niw")
         )
         figures = (_figure(row[name], ",.0f") for name in ("usd", "gpu_hours"))
-        table.add_row(row["case"], *figures, *shares, str(row["short_hours"]))
+        table.add_row(row["case_name"], *figures, *shares, str(row["short_hours"]))
     OUT.print(table)
     for row in cases.to_pylist():
-        OUT.print(f"{row['case']}: {row['what']}", soft_wrap=True)
+        OUT.print(f"{row['case_name']}: {row['what']}", soft_wrap=True)
 
 
 def show_leaderboard(board: pa.Table) -> None:

@@ -73,7 +73,8 @@ class Replay(NaiveFleet):
         for endpoint in range(self.endpoints):
             slots = fleet.slots[endpoint + 1] - fleet.slots[endpoint]
             share = fleet.pool_share[endpoint // self.unified]
-            serving = min(max(round(share * start[endpoint % self.unified]), fleet.min_instances), slots)
+            least = fleet.min_instances[endpoint]
+            serving = min(max(round(share * start[endpoint % self.unified]), least), slots)
             for n in range(slots):
                 held = n < fleet.instances_at_start[endpoint]
                 status = SERVING if n < serving else DONATED if held else GONE

@@ -65,7 +65,7 @@ class NaiveFleet:
         return True
 
     def remove(self, endpoint, now):
-        if self.held(endpoint) <= self.fleet.min_instances:
+        if self.held(endpoint) <= self.fleet.min_instances[endpoint]:
             return False
         if self.of(endpoint, BOOTING):
             instance = self.of(endpoint, BOOTING)[0]

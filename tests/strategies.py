@@ -56,7 +56,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
         gpus=np.array(gpus),
         cap_gpus=np.full((REGIONS, 1), tight),
         instances_at_start=np.full(endpoints, at_start),
-        min_instances=least,
+        min_instances=np.full(endpoints, least),
         batching=draw(st.integers(0, len(BATCHINGS) - 1)),
         max_batch=max_batch,
         max_prefill_tokens=draw(st.sampled_from([8, 24])),

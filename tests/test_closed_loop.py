@@ -37,7 +37,8 @@ def planned(night: SettingsResource) -> Settings:
 
 
 def instances(settings: Settings, table: str, column: str) -> list[int]:
-    query = f"select {column} from {table} where policy = '{CLOSED}' order by hour_start, llm, region"
+    policy = CLOSED if table == "closed_plans" else "corrected"
+    query = f"select {column} from {table} where policy = '{policy}' order by hour_start, llm, region"
     return settings.lake.sql(query)[column].to_pylist()
 
 
@@ -74,6 +75,6 @@ def test_a_case_is_a_partition_of_the_what_ifs(night, planned):
         partition_key=key, resources={"settings": night, "progress": Progress()}
     )
     assert done.success
-    [row] = planned.lake.sql('select "case", what from whatifs').to_pylist()
-    assert row["case"] == "h100_cheap"
+    [row] = planned.lake.sql("select case_name, what from whatifs").to_pylist()
+    assert row["case_name"] == "h100_cheap"
     assert "4 USD" in row["what"]

@@ -33,7 +33,7 @@ settings.load_profile("replay")
 def cases(draw: st.DrawFn) -> tuple[Trace, Fleet, Rules, Any]:
     fleet, (targets, forecasts, start) = draw(strategies.fleets()), draw(strategies.plans())
     rules = draw(strategies.rules(fleet.pools.size))
-    start = [int(np.clip(n, fleet.min_instances, fleet.instances_at_start[0])) for n in start]
+    start = [int(np.clip(n, fleet.min_instances[0], fleet.instances_at_start[0])) for n in start]
     if fleet.pools.size > 1:  # their rules need no plan
         targets = forecasts = None
     return draw(strategies.traces()), fleet, rules, (targets, forecasts, start)

@@ -73,7 +73,7 @@ def test_scaling_all_times_scales_all_results(scaling: int) -> None:
 
 
 def test_without_instances_requests_are_queued_and_counted() -> None:
-    outcome = run(a_trace([0.0, 1.0], 10, 2), a_fleet(2, min_instances=0), targets=[[[0]]])
+    outcome = run(a_trace([0.0, 1.0], 10, 2), a_fleet(2, min_instances=np.zeros(1, int)), targets=[[[0]]])
     assert outcome.status.tolist() == [QUEUED, QUEUED]
     assert np.isnan(outcome.dispatched_s).all()
     assert outcome.instance_s[0, 0, 0, SERVING - 1] == 0
@@ -101,7 +101,7 @@ def test_pools_serve_their_own_tiers() -> None:
     slots = {
         "slots": np.array([0, 1, 2]),
         "endpoint": np.array([0, 1]),
-        "instances_at_start": np.ones(2, int),
+        **dict.fromkeys(("instances_at_start", "min_instances"), np.ones(2, int)),
     }
     siloed = a_fleet(2, boot_cold_s=np.full(2, 512.0), **pools, **slots)
     outcome = replay(trace, siloed, Drive(start=[[2]], hour_s=64.0), some_rules(scaling=REACTIVE), 64.0)

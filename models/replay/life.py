@@ -119,7 +119,7 @@ def make_room(fleet: Fleet, state: State, endpoint: int, now: float) -> bool:
 @compiled
 def remove_instance(fleet: Fleet, state: State, endpoint: int, now: float) -> bool:
     """Give one up: one that still boots, else the least loaded, which finishes its work first."""
-    if held(state, endpoint) <= fleet.min_instances:
+    if held(state, endpoint) <= fleet.min_instances[endpoint]:
         return False
     slot = first_with(fleet, state, endpoint, BOOTING)
     if slot != NOBODY:

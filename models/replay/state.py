@@ -62,7 +62,7 @@ class Fleet(NamedTuple):
     gpus: Ints  # (L,) GPUs of an instance
     cap_gpus: Ints  # (G, P) GPUs that the region may hold
     instances_at_start: Ints  # (E,) those that do not serve at the start are donated
-    min_instances: int  # of each endpoint
+    min_instances: Ints  # (E,)
     batching: int  # position in batch.BATCHINGS
     max_batch: int
     max_prefill_tokens: int

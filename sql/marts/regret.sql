@@ -1,6 +1,6 @@
 -- regret: what each policy spent above the least that any fleet must spend on the day's true demand, in parts that add up.
 -- grain: trace, day, policy
--- reads: fleet_by_hour, plans, plan_bounds
+-- reads: fleet_by_hour, all_plans, plan_bounds
 -- units: *_usd US dollars, regret_share 0 upwards
 -- usd = serving, booting and draining, as in scoreboard
 -- fluid_usd = the least: instances divided at will, moved at once between windows and regions (models/plan/bounds.py)
@@ -23,7 +23,7 @@ with spent as (
 
 planned as (
     select trace, day, policy, sum(usd) as plan_usd
-    from plans
+    from all_plans
     group by trace, day, policy
 ),
 

@@ -1,12 +1,12 @@
 -- What does each plan change, hour by hour, and why?
 -- grain: trace, day, policy, hour_start, llm, region, gpu
--- reads: plans
+-- reads: all_plans
 -- units: instances; reclaimed from spot, started cold, donated to spot
 with changes as (
     select
         trace, day, policy, hour_start, llm, region, gpu,
         instances_before, instances, reclaimed, started, donated, why
-    from plans
+    from all_plans
     where why is not null
         and trace = coalesce($trace, trace) and day = coalesce($day::date, day) and policy = coalesce($policy, policy)
 )

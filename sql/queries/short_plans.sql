@@ -1,16 +1,16 @@
 -- Where was the fleet too small for what a plan had to carry, and by how much? The worst hour of every policy's plan.
 -- grain: trace, day, policy
--- reads: plans
+-- reads: all_plans
 -- units: *_tokens_per_s input tokens/s, missing_instances instances, short_hours hours
 with short as (
     select trace, day, policy, hour_start, llm, region, capacity_tokens_per_s, short_tokens_per_s
-    from plans
+    from all_plans
     where short_tokens_per_s > 0
     union all
     select distinct
         trace, day, policy, hour_start, llm, 'all regions' as region, capacity_tokens_per_s,
         short_llm_tokens_per_s as short_tokens_per_s
-    from plans
+    from all_plans
     where short_llm_tokens_per_s > 0
 ),
 

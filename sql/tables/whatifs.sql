@@ -1,10 +1,10 @@
 -- whatifs: cost and attainment of a day under the cases of data/whatif.toml.
--- grain: trace, day, case
+-- grain: trace, day, case_name
 -- reads: whatifs
 -- units: US dollars, GPU-hours, shares 0 to 1, hours
 -- trace = name of the trace <- forecasts.trace
 -- day = UTC <- forecasts.day
--- case = its name in data/whatif.toml
+-- case_name = its name in data/whatif.toml
 -- usd = cost of the day, as in scoreboard
 -- gpu_hours = serving, booting and draining
 -- iw_fast_attainment_share = of iw_fast requests whose TTFT is within the SLO
