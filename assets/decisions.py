@@ -19,7 +19,6 @@ from assets.plans import checked_solve, open_loop, sustained_tokens_per_s
 from assets.settings import Progress, Settings
 from assets.trials import Trial, score
 
-POLICY = "lt_i"  # its rule follows the plan at once, so that the plan is all that differs
 TRUTH = "truth"  # the clairvoyant forecast: what came
 CAPACITY_SHARES = (0.7, 0.85, 1.0, 1.1, 1.25)  # of what an instance sustains, that the plans count on
 
@@ -30,7 +29,7 @@ def decide(settings: Settings, day: date, progress: Progress) -> pa.Table:
         require_day(settings.lake, table, settings.trace, day)
     methods = (*settings.config.forecast.methods, TRUTH)
     count = len(methods) * len(CAPACITY_SHARES)
-    board = score(settings, day, trials(settings, day, methods, progress), count, POLICY, progress)
+    board = score(settings, day, trials(settings, day, methods, progress), count, progress)
     method, share = zip(*(name.rsplit(" ", 1) for name in board.index), strict=True)
     slo = next(iter(settings.catalogue.tiers.values()))
     told = ("usd", "gpu_hours", "iw_fast_attainment_share", "missed_share")

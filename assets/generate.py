@@ -14,10 +14,10 @@ from assets.settings import Progress
 from assets.traces import to_requests
 from assets.warehouse import Lake, LakeError
 from models.catalogue import Catalogue
+from models.changes import Changes
 from models.client_fit import fit_noise, weekly_rates
 from models.clients import ClientTraffic, altered, client_day
 from models.traffic import Names
-from models.what_if import WhatIf
 
 CLIENT = ["app", "region", "llm", "tier"]
 GROUP = ["region", "llm", "tier"]  # whose clients share their noise
@@ -36,7 +36,7 @@ class Order(NamedTuple):
     days: int
     scale: float
     seed: int
-    what_if: WhatIf
+    changes: Changes
 
 
 def generate(lake: Lake, catalogue: Catalogue, order: Order, progress: Progress) -> int:
@@ -68,12 +68,12 @@ def generate(lake: Lake, catalogue: Catalogue, order: Order, progress: Progress)
         )
     names = Names(tuple(catalogue.llms), tuple(catalogue.regions), tuple(catalogue.tiers))
     traffic, apps = fit_clients(lake, order.like, names, progress)
-    traffic, apps = altered(traffic, order.what_if, order.scale, names, apps)
+    traffic, apps = altered(traffic, order.changes, order.scale, names, apps)
     requests = 0
     with progress.bar(f"days of {order.name}", order.days) as done:
         for number in range(order.days):
             day = first + timedelta(days=number)
-            columns = client_day(traffic, order.what_if, day, first, order.seed, names)
+            columns = client_day(traffic, order.changes, day, first, order.seed, names)
             rows = to_requests(columns, day, f"like {order.like}", catalogue, apps)
             lake.write("requests", rows, trace=order.name, day=day)
             stamp.write_text(recipe)

@@ -60,7 +60,7 @@ def demand(context: dg.AssetExecutionContext, settings: SettingsResource) -> dg.
 def forecasts(
     context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
 ) -> dg.MaterializeResult:
-    """Interactive input tokens/s of the next hour, made every hour from what was known when it began."""
+    """Input tokens, output tokens and requests of the next hour, every hour from what was known then."""
     with plainly():
         chosen, day = settings.load(), day_of(context)
         table = predictions.forecast_day(chosen, day, progress)

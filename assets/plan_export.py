@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from assets.settings import Settings
-from models.policies import POLICIES
+from models.policies import planned
 from models.reading import require_known
 
 Row = Mapping[str, Any]
@@ -23,8 +23,7 @@ CHANGE = ("instances_before", "instances", "reclaimed", "started", "donated", "w
 
 def plan_of(settings: Settings, day: date, policy: str, region: str | None = None) -> list[Row]:
     """The plan of a policy, in order of region, llm, GPU type and hour; ValueError where there is none."""
-    planned = [name for name, rule in POLICIES.items() if rule.plan not in (None, "recent")]
-    require_known(policy, planned, "policy with a plan", "plan")
+    require_known(policy, planned(), "policy with a plan", "plan")
     if region is not None:
         require_known(region, settings.catalogue.regions, "region", "plan")
     rows = settings.lake.sql(

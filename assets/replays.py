@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assets.closed_loop import play_closed
-from assets.demand import require_day
 from assets.drives import DAY_S, HOUR_S, day_drives, setting
+from assets.lookups import require_day
 from assets.settings import Progress, Settings, midnight
 from models.catalogue import TIERS
 from models.policies import POLICIES

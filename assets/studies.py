@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets import backtests as trials
+from assets import backtests as tests_of_time
 from assets import decisions as choices
 from assets import whatif
 from assets.character_figures import draw_character
@@ -49,8 +49,8 @@ def backtests(
     """Every forecast method on a past day, ten minutes to two hours ahead; never a part of the night."""
     with plainly():
         chosen, day = settings.load(), day_of(context)
-        table = trials.backtest_days(chosen, day, day, progress)
-        board = trials.leaderboard(chosen)
+        table = tests_of_time.backtest_days(chosen, day, day, progress)
+        board = tests_of_time.leaderboard(chosen)
         figure = draw_day(chosen, day, {"forecast_leaderboard": forecast_leaderboard})
         chosen.lake.publish()
     said: dict[str, Any] = {name: picture(path) for name, path in figure.items()}

@@ -23,6 +23,9 @@ TOLD = (
 )
 
 
+POLICY = "corrected"  # its rule follows a plan at once, so that the plan is all that differs
+
+
 class Trial(NamedTuple):
     """A plan of the day, under its own settings, from its own start."""
 
@@ -33,24 +36,24 @@ class Trial(NamedTuple):
 
 
 def score(
-    settings: Settings, day: date, trials: Iterable[Trial], count: int, policy: str, progress: Progress
+    settings: Settings, day: date, trials: Iterable[Trial], count: int, progress: Progress
 ) -> pd.DataFrame:
-    """Cost and attainment of each trial, by name: `policy` says whose scaling rule follows the plan."""
+    """Cost and attainment of each trial, by name."""
     workload = read_workload(settings, day)
     rows: list[pd.DataFrame] = []
     with progress.bar("plan and replay", count) as done:
         for trial in trials:
             with settings.lake.scratch() as folder:
-                rows.append(_score(replace(trial.settings, lake=Lake(folder)), day, trial, policy, workload))
+                rows.append(_score(replace(trial.settings, lake=Lake(folder)), day, trial, workload))
             done(len(rows))
     return pd.concat(rows)
 
 
-def _score(settings: Settings, day: date, trial: Trial, policy: str, workload: Workload) -> pd.DataFrame:
+def _score(settings: Settings, day: date, trial: Trial, workload: Workload) -> pd.DataFrame:
     """One trial's row of the scoreboard, and in how many hours its plan was short."""
     targets = np.array([plan.instances.sum(axis=2) for _, plan in trial.hours])
     forecast = np.array([problem.demand_tokens_per_s.max(axis=2) for problem, _ in trial.hours])
-    fleet, rules = setting(settings, policy)
+    fleet, rules = setting(settings, POLICY)
     drive = Drive(targets, forecast, trial.start, HOUR_S)
     outcome = replay(workload.trace, fleet, drive, rules, DAY_S)
     write_outcome(settings, day, trial.name, workload, outcome)

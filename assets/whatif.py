@@ -23,7 +23,6 @@ from models.plan.problem import Problem
 from models.reading import build, read_toml, require_known
 
 CASES = ROOT / "data" / "whatif.toml"
-POLICY = "corrected"  # whose scaling rule follows the plan of every case
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ def what_if(settings: Settings, day: date, names: Sequence[str], progress: Progr
             hours = plan_case(own, case, theta, load)
             yield Trial(name, own, hours, hours[0][1].instances.sum(axis=2))
 
-    table = score(settings, day, trials(), len(chosen), POLICY, progress)
+    table = score(settings, day, trials(), len(chosen), progress)
     told = table.assign(what=[case.what for case in chosen.values()])
     rows = [
         pa.Table.from_pandas(told.loc[[name]], SCHEMAS["whatifs"], preserve_index=False) for name in chosen

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from models.changes import Changes, NewApp, Outage, require_possible
 from models.characterise.gaps import draw_gaps, shape_of_cv
 from models.drawing import (
     MINUTE_US,
@@ -27,7 +28,6 @@ from models.drawing import (
     stream,
 )
 from models.traffic import MINUTES, Columns, Names
-from models.what_if import NewApp, Outage, WhatIf, require_possible
 
 HOURS_PER_WEEK = 168
 SUNDAY = 6
@@ -60,7 +60,7 @@ class ClientTraffic:
 
 
 def altered(
-    traffic: ClientTraffic, what_if: WhatIf, scale: float, names: Names, apps: Sequence[str]
+    traffic: ClientTraffic, changes: Changes, scale: float, names: Names, apps: Sequence[str]
 ) -> tuple[ClientTraffic, list[str]]:
     """What holds on all days: the scale, the share of niw, new apps; with the names of all apps.
 
@@ -71,18 +71,18 @@ def altered(
     """
     require_possible(0 < scale < np.inf, f"scale is {scale:g}, needs more than 0")
     rate = scale * traffic.requests_per_hour
-    if what_if.interactive_to_niw is not None:
+    if changes.interactive_to_niw is not None:
         is_niw = traffic.tier == names.tiers.index("niw")
         total, niw = rate.sum(), rate[is_niw].sum()
         require_possible(
             0 < niw < total, "interactive_to_niw needs a trace with interactive and niw requests"
         )
-        wanted = total / (1 + what_if.interactive_to_niw)
+        wanted = total / (1 + changes.interactive_to_niw)
         rate = rate * np.where(is_niw, wanted / niw, (total - wanted) / (total - niw))[:, None]
     traffic = dataclasses.replace(traffic, requests_per_hour=rate)
     known, all_apps = list(apps), list(apps)
     total = rate.sum()
-    for new in what_if.new_apps:
+    for new in changes.new_apps:
         require_possible(
             new.like in known, f"the new app {new.name!r} is like {new.like!r}; known: {', '.join(known)}"
         )
@@ -93,7 +93,7 @@ def altered(
 
 
 def client_day(
-    traffic: ClientTraffic, what_if: WhatIf, day: date, first_day: date, seed: int, names: Names
+    traffic: ClientTraffic, changes: Changes, day: date, first_day: date, seed: int, names: Names
 ) -> Columns:
     """Draw one day; it depends on the day, the seed and the traffic, not on which other days are drawn.
 
@@ -104,7 +104,7 @@ def client_day(
     names : Names
         Of the catalogue; the codes of the result are positions in them, `app` one in the trace's apps.
     """
-    rate = expected_rate(traffic, what_if, day, first_day)
+    rate = expected_rate(traffic, changes, day, first_day)
     noise = minute_noise(stream(seed, day, "noise"), *traffic.noise, traffic.noise[0].shape)
     rate *= noise[traffic.group] * noise[-1]
     rng = stream(seed, day, "gaps")
@@ -116,7 +116,7 @@ def client_day(
     uniform = stream(seed, day, "tokens").random(client.size)
     pair = traffic.pairs[traffic.first_pair[client] + (uniform * sizes).astype(np.int64)]
     region = traffic.region[client]
-    for number, outage in enumerate(what_if.outages):
+    for number, outage in enumerate(changes.outages):
         region = _moved(region, arrived_us, outage, day, names, stream(seed + number, day, "moved"))
     return Columns(
         arrived_us=arrived_us,
@@ -129,12 +129,12 @@ def client_day(
     )
 
 
-def expected_rate(traffic: ClientTraffic, what_if: WhatIf, day: date, first_day: date) -> Floats:
+def expected_rate(traffic: ClientTraffic, changes: Changes, day: date, first_day: date) -> Floats:
     """Requests per minute without noise, shape (clients, 1440): straight between the middles of the hours."""
-    weekday = SUNDAY if day in what_if.holidays else day.weekday()
+    weekday = SUNDAY if day in changes.holidays else day.weekday()
     rate = minute_rates(traffic.requests_per_hour, 24 * weekday, MINUTES)
     weeks = (day - first_day).days // 7
-    return rate * (1 + what_if.growth_per_week) ** weeks * burst_factor(what_if.bursts, day)
+    return rate * (1 + changes.growth_per_week) ** weeks * burst_factor(changes.bursts, day)
 
 
 def minute_rates(requests_per_hour: Floats, first_hour: float, minutes: int) -> Floats:

@@ -5,10 +5,12 @@ from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from pathlib import Path
 
-from models.arrivals import OfficeTraffic, TiledTraffic
 from models.calendar import Calendar
 from models.catalogue import ROOT, TIERS, Catalogue
+from models.forecast import ENSEMBLES, METHODS
+from models.policies import POLICIES
 from models.reading import ConfigError, build, read_config, read_toml, require_known
+from models.traffic import OfficeTraffic, TiledTraffic
 
 CONFIG_DIR = ROOT / "data" / "config"
 CALENDAR_DIR = ROOT / "data" / "calendar"
@@ -132,6 +134,10 @@ def load_config(name: str, catalogue: Catalogue, folder: Path = CONFIG_DIR) -> C
     check_ranges(config, catalogue, path.name)
     if config.forecast.calendar is not None:
         config = replace(config, calendar=load_calendar(config.forecast.calendar))
+    for method in config.forecast.methods:
+        require_known(method, (*METHODS, *ENSEMBLES), "forecast method", f"{path.name} [forecast] methods")
+    for policy in config.replay.policies:
+        require_known(policy, POLICIES, "policy", f"{path.name} [replay] policies")
     for llm, deployment in config.fleet.deployments.items():
         require_known(llm, catalogue.llms, "llm", f"{path.name} [fleet.deployments]")
         catalogue.profile(llm, deployment.gpu, deployment.tensor_parallel)
@@ -174,6 +180,16 @@ def check_ranges(config: Config, catalogue: Catalogue, where: str) -> None:
             {config.forecast.method, config.forecast.paper_method} <= set(config.forecast.methods),
             "[forecast] methods must have method and paper_method among them",
         ),
+        (
+            config.forecast.bucket_minutes >= 1 and 60 % config.forecast.bucket_minutes == 0,
+            "[forecast] bucket_minutes must divide an hour",
+        ),
+        (config.forecast.history_days >= 1, "[forecast] history_days must be at least 1"),
+        (
+            0 <= config.replay.scale_in_share < config.replay.scale_out_share <= 1,
+            "[replay] needs 0 <= scale_in_share < scale_out_share <= 1",
+        ),
+        (0 < config.replay.pressure_share <= 1, "[replay] pressure_share must be above 0 and at most 1"),
         (config.trace.days >= 2, "[trace] days must be at least 2: history and the day that is replayed"),
     )
     for holds, rule in rules:

@@ -41,3 +41,8 @@ POLICIES = {
     ),
     "clairvoyant": Policy("truth", "follow", "the corrected programme on the true demand, at once"),
 }
+
+
+def planned() -> list[str]:
+    """The policies that have a plan of each hour."""
+    return [name for name, rule in POLICIES.items() if rule.plan not in (None, "recent")]

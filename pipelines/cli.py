@@ -34,9 +34,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-app.add_typer(plan_cli.app, name="plan")
-app.command()(plan_cli.whatif)
-app.command()(plan_cli.decide)
 HOST = "127.0.0.1"
 EMPTY = "data/landing has no trace file. Copy one there; data/landing/README.md names the formats."
 
@@ -61,10 +58,6 @@ def fleetcast() -> None:
 
         fleetcast sql "from scoreboard"
     """
-
-
-app.command()(trace_commands.characterise)
-app.command()(trace_commands.generate)
 
 
 @app.command()
@@ -214,7 +207,7 @@ def explain(
 
     fleetcast sql sql/queries/why_late.sql   # the latest requests of the day
 
-    fleetcast explain 87059513729449
+    fleetcast explain REQUEST_ID
     """
     with spoken():
         from assets.settings import load_settings
@@ -282,7 +275,12 @@ def ui(
         os.execv(sys.executable, [sys.executable, *command])
 
 
+app.command()(trace_commands.characterise)
+app.command()(trace_commands.generate)
+app.command()(plan_cli.whatif)
+app.command()(plan_cli.decide)
 app.command()(calibrate)
+app.add_typer(plan_cli.app, name="plan")
 
 
 def main() -> None:

@@ -48,7 +48,7 @@ BACKTEST = job(
 DECIDE = job(
     "decide",
     ASSETS("decisions"),
-    "What each forecast is worth: thirty plans and replays of a day.",
+    "What each forecast is worth: the plans and replays of a day by each method.",
     DAYS,
 )
 WHATIF = job("whatif", ASSETS("whatifs"), "A planned day under one case of data/whatif.toml.", DAYS_AND_CASES)

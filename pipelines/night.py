@@ -71,8 +71,7 @@ def run_night(resource: SettingsResource, day: date | None, progress: Progress) 
         checks, broken = checks + ran.checks, broken + ran.broken
     board = scorecards.scoreboard(settings, day) if set(broken) <= {UNREAD} else None
     warehouse = settings.lake.root / "warehouse.duckdb"
-    short = [row for row in settings.lake.sql("queries/short_plans.sql").to_pylist()
-             if (row["trace"], row["day"]) == (trace, day)]  # fmt: skip
+    short = settings.lake.sql("queries/short_plans.sql", trace=trace, day=day).to_pylist()
     figures = settings.figures(day)
     return Night(trace, day, board, figures, warehouse, checks, broken, alarms, landed.refused, short)
 

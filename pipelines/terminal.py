@@ -49,6 +49,8 @@ def spoken() -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
     except dg.Failure as failure:
         refuse(failure.description or "The run failed.")
+    except typer.Exit:  # a RuntimeError too
+        raise
     except (ValueError, RuntimeError) as error:  # what is wrong with the input; a defect that was noticed
         refuse(str(error))
 

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from assets.settings import Progress
-from pipelines.terminal import OUT, Bars, near, show_character, spoken
+from pipelines.options import Quiet, progress_of
+from pipelines.terminal import OUT, near, show_character, spoken
 
 Trace = Annotated[str, typer.Argument(help="A trace of the lake by name.", metavar="TRACE")]
 
 
-def characterise(trace: Trace) -> None:
+def characterise(trace: Trace, quiet: Quiet = False) -> None:
     """Say what a trace is like: load by tier, bursts, season, gaps, and how far it can be foreseen.
 
     The definitions stand in sql/tables/characterisation.sql; everything else in the marts.
@@ -27,7 +27,7 @@ def characterise(trace: Trace) -> None:
         from assets.warehouse import Lake
 
         lake = Lake()
-        table = describe(lake, trace, Bars())
+        table = describe(lake, trace, progress_of(quiet))
         lake.publish()
         show_character(table, trace)
         where = next(iter(draw_character(lake, trace).values())).parent
@@ -44,22 +44,22 @@ def generate(
     first_day: Annotated[
         datetime | None, typer.Option(formats=["%Y-%m-%d"], help="Without it that of the original.")
     ] = None,
-    what_if: Annotated[Path | None, typer.Option(help="A file like data/what_if/example.toml.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No bars, only the result.")] = False,
+    changes: Annotated[Path | None, typer.Option(help="A file like data/changes/example.toml.")] = None,
+    quiet: Quiet = False,
 ) -> None:
     """Make a trace that behaves like another one, client by client, and can be used as a [trace].
 
-    Growth, new apps, bursts, another share of niw, an outage, holidays: data/what_if/example.toml.
+    Growth, new apps, bursts, another share of niw, an outage, holidays: data/changes/example.toml.
 
         fleetcast generate --like office --days 28 --scale 5 --seed 7
 
-        fleetcast generate --like office --name stressed --what-if data/what_if/example.toml
+        fleetcast generate --like office --name stressed --changes data/changes/example.toml
     """
     with spoken():
         from assets import generate as generator
         from assets.warehouse import Lake
         from models.catalogue import load_catalogue
-        from models.what_if import WhatIf, load_what_if
+        from models.changes import Changes, load_changes
 
         lake, catalogue = Lake(), load_catalogue()
         order = generator.Order(
@@ -69,9 +69,9 @@ def generate(
             days=days,
             scale=scale,
             seed=seed,
-            what_if=load_what_if(what_if) if what_if else WhatIf(),
+            changes=load_changes(changes) if changes else Changes(),
         )
-        requests = generator.generate(lake, catalogue, order, Progress() if quiet else Bars())
+        requests = generator.generate(lake, catalogue, order, progress_of(quiet))
         lake.publish()
         for line in (
             f"{requests:,} requests like {like} on {days} days, as the trace {order.name}",

@@ -71,6 +71,26 @@ def test_every_figure_of_the_catalogue_names_its_source() -> None:
     ("file", "pattern", "by", "message"),
     [
         # unknown names, with the nearest known one
+        (
+            "config/office.toml",
+            "^bucket_minutes = 15",
+            "bucket_minutes = 45",
+            r"must divide an hour",
+        ),
+        ("config/office.toml", "^history_days = 14", "history_days = 0", r"history_days must be at least 1"),
+        (
+            "config/office.toml",
+            '"last_value",',
+            '"lst_value",',
+            r"method 'lst_value'.*'last_value'",
+        ),
+        ("config/office.toml", '"static",', '"statik",', r"unknown policy 'statik'.*'static'"),
+        (
+            "config/office.toml",
+            "^scale_in_share = 0.30",
+            "scale_in_share = 3.0",
+            r"< scale_out_share",
+        ),
         ("config/office.toml", "^epsilon =", "epsilom =", r"office\.toml.*unknown key 'epsilom'.*'epsilon'"),
         ("config/office.toml", r"^\[plan\]", "[plann]", r"unknown key 'plann'\. Did you mean 'plan'\?"),
         (

@@ -42,6 +42,12 @@ def test_help_teaches_with_examples():
         assert command in told
         assert f"fleetcast {command}" in invoke(command, "--help").output or command == "ui"
     assert "cp my-trace.csv.gz data/landing/" in told
+    assert "A request_id of outcomes." in invoke("explain", "--help").output  # arguments have theirs too
+
+
+def test_a_folder_is_no_config(tmp_path):
+    (tmp_path / "a.toml").mkdir()
+    assert "Name a TOML file" in one_line(invoke("nightly", "--config", str(tmp_path / "a.toml")))
 
 
 def test_an_unknown_config_names_those_that_there_are():

@@ -1,14 +1,18 @@
 """Closed loop: hours planned from the fleet that is there; and what each forecast is worth."""
 
 import dataclasses
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
+import numpy as np
+import pyarrow as pa
 import pytest
 from small import small_config
 
 from assets import decisions
+from assets.drives import day_drives
 from assets.replays import replay_day
+from assets.schemas import SCHEMAS
 from assets.settings import Progress, Settings
 from assets.telling import SettingsResource
 from models.policies import POLICIES, Policy
@@ -17,6 +21,7 @@ from pipelines.night import run_night
 
 DAY = date(2025, 7, 3)
 CLOSED = "corrected_closed"
+SILENT = datetime(2025, 7, 3, 12, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +83,16 @@ def test_a_case_is_a_partition_of_the_what_ifs(night, planned):
     [row] = planned.lake.sql("select case_name, what from whatifs").to_pylist()
     assert row["case_name"] == "h100_cheap"
     assert "4 USD" in row["what"]
+
+
+def test_a_silent_hour_of_the_day_stops_no_policy(planned):
+    """Where nobody collected, nothing is replayed: the load of the minutes before is nothing, not unknown."""
+    rows = pa.table({"silence_start": [SILENT], "silence_end": [SILENT + timedelta(hours=1)],
+                     "slots": [60], "expected_requests": [1.0]})  # fmt: skip
+    silences = rows.cast(SCHEMAS["silences"])
+    path = planned.lake.write("silences", silences, trace=planned.trace)
+    try:
+        targets = day_drives(planned, DAY)["dynamo"].targets
+    finally:
+        path.unlink()
+    assert np.isfinite(targets).all()

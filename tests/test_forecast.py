@@ -86,7 +86,7 @@ def test_actuals_lie_beside_their_forecasts_and_end_in_nan() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"method": "arma"}, r"Unknown forecast method 'arma'\. Did you mean 'arima'\?"),
+        ({"method": "arma"}, r"unknown forecast method 'arma'\. Did you mean 'arima'\?"),
         ({"method": "zzz"}, "Known: last_value, seasonal_naive, seasonal_naive_day"),
         ({"horizon": 0}, "horizon: got 0, needed at least 1 bucket"),
         ({"first_cutoff": 9}, r"first_cutoff: got 9, needed 0 \.\. 6"),

@@ -159,7 +159,7 @@ def test_an_aperiodic_series_ends_up_with_methods_that_know_no_season() -> None:
 
 
 def test_an_unknown_method_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(ValueError, match=r"Unknown forecast method 'weigthed'\. Did you mean 'weighted'\?"):
+    with pytest.raises(ValueError, match=r"unknown forecast method 'weigthed'\. Did you mean 'weighted'\?"):
         walked(["weigthed"])
 
 

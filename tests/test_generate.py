@@ -18,13 +18,13 @@ from assets.settings import Progress
 from assets.traces import make_day
 from assets.warehouse import Lake, LakeError
 from models.catalogue import load_catalogue
+from models.changes import Changes, NewApp, Outage, load_changes
 from models.client_fit import fit_noise, weekly_rates
 from models.clients import ClientTraffic, Noise, altered, client_day, expected_rate
 from models.config import CONFIG_DIR, load_config
 from models.drawing import minute_noise
 from models.reading import ConfigError
 from models.traffic import Burst, Columns, Names
-from models.what_if import NewApp, Outage, WhatIf, load_what_if
 from pipelines.cli import app
 
 CATALOGUE = load_catalogue()
@@ -53,8 +53,8 @@ def traffic(cv: float = 1.0, requests_per_hour: float = 1200.0, minute_share: fl
     )
 
 
-def draw(made: ClientTraffic, what_if: WhatIf | None = None, day: date = FIRST, seed: int = 7) -> Columns:
-    return client_day(made, what_if or WhatIf(), day, FIRST, seed, NAMES)
+def draw(made: ClientTraffic, changes: Changes | None = None, day: date = FIRST, seed: int = 7) -> Columns:
+    return client_day(made, changes or Changes(), day, FIRST, seed, NAMES)
 
 
 # --- drawing -------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def test_a_day_is_in_order_and_keeps_tokens_together():
 
 
 def test_scale_and_ratio_change_the_whole_and_its_parts_only():
-    made, _ = altered(traffic(), WhatIf(interactive_to_niw=3.0), 5.0, NAMES, APPS)
+    made, _ = altered(traffic(), Changes(interactive_to_niw=3.0), 5.0, NAMES, APPS)
     weekly = made.requests_per_hour.sum(axis=1)
     assert weekly.sum() == pytest.approx(5 * traffic().requests_per_hour.sum())
     is_niw = made.tier == NAMES.tiers.index("niw")
@@ -100,7 +100,7 @@ def test_scale_and_ratio_change_the_whole_and_its_parts_only():
 
 
 def test_a_new_app_is_like_the_one_it_is_said_to_be():
-    made, apps = altered(traffic(), WhatIf(new_apps=(NewApp("agents", "rag", 0.5),)), 1.0, NAMES, APPS)
+    made, apps = altered(traffic(), Changes(new_apps=(NewApp("agents", "rag", 0.5),)), 1.0, NAMES, APPS)
     assert apps == [*APPS, "agents"]
     new = made.app == 2
     assert made.requests_per_hour[new].sum() == pytest.approx(0.5 * made.requests_per_hour[~new].sum())
@@ -112,19 +112,19 @@ def test_a_new_app_is_like_the_one_it_is_said_to_be():
 def test_growth_bursts_and_holidays_change_the_rate_of_their_time():
     week = np.repeat([1000.0, 1000.0, 1000.0, 1000.0, 1000.0, 400.0, 300.0], 24)
     made = dataclasses.replace(traffic(), requests_per_hour=np.tile(week, (4, 1)))
-    usual = expected_rate(made, WhatIf(), FIRST, FIRST)
-    later = expected_rate(made, WhatIf(growth_per_week=0.1), FIRST + timedelta(days=15), FIRST)
-    assert later == pytest.approx(1.21 * expected_rate(made, WhatIf(), FIRST + timedelta(days=1), FIRST))
-    burst = WhatIf(bursts=(Burst(datetime(2025, 6, 30, 15, tzinfo=UTC), 20, 8.0),))
+    usual = expected_rate(made, Changes(), FIRST, FIRST)
+    later = expected_rate(made, Changes(growth_per_week=0.1), FIRST + timedelta(days=15), FIRST)
+    assert later == pytest.approx(1.21 * expected_rate(made, Changes(), FIRST + timedelta(days=1), FIRST))
+    burst = Changes(bursts=(Burst(datetime(2025, 6, 30, 15, tzinfo=UTC), 20, 8.0),))
     ratio = expected_rate(made, burst, FIRST, FIRST) / usual
     assert np.all(ratio[:, 900:920] == 8.0)
     assert np.all(np.delete(ratio, np.s_[900:920], axis=1) == 1.0)
-    holiday = expected_rate(made, WhatIf(holidays=(FIRST,)), FIRST, FIRST)
-    assert holiday == pytest.approx(expected_rate(made, WhatIf(), FIRST + timedelta(days=6), FIRST))
+    holiday = expected_rate(made, Changes(holidays=(FIRST,)), FIRST, FIRST)
+    assert holiday == pytest.approx(expected_rate(made, Changes(), FIRST + timedelta(days=6), FIRST))
 
 
 def test_an_outage_moves_requests_and_loses_none():
-    out = WhatIf(outages=(Outage("east", datetime(2025, 6, 30, 23, tzinfo=UTC), 120),))
+    out = Changes(outages=(Outage("east", datetime(2025, 6, 30, 23, tzinfo=UTC), 120),))
     usual, moved = draw(traffic()), draw(traffic(), out)
     assert np.array_equal(usual.arrived_us, moved.arrived_us)
     hit = usual.arrived_us >= 23 * 3_600_000_000
@@ -136,27 +136,27 @@ def test_an_outage_moves_requests_and_loses_none():
 
 
 @pytest.mark.parametrize(
-    ("what_if", "scale", "message"),
+    ("changes", "scale", "message"),
     [
         ({"new_apps": (NewApp("a", "rg", 0.1),)}, 1.0, "is like 'rg'; known: chat, rag"),
         ({"new_apps": (NewApp("rag", "chat", 0.1),)}, 1.0, "the app 'rag' is there already"),
         ({}, 0.0, "scale is 0, needs more than 0"),
     ],
 )
-def test_impossible_changes_are_refused(what_if, scale, message):
+def test_impossible_changes_are_refused(changes, scale, message):
     with pytest.raises(ValueError, match=message):
-        altered(traffic(), WhatIf(**what_if), scale, NAMES, APPS)
+        altered(traffic(), Changes(**changes), scale, NAMES, APPS)
 
 
 def test_the_example_file_loads_and_a_typo_is_named(tmp_path):
-    example = CONFIG_DIR.parent / "what_if" / "example.toml"
-    what_if = load_what_if(example)
-    assert what_if.bursts[0].factor == 8.0
-    assert what_if.new_apps[0].like == "code_generation"
+    example = CONFIG_DIR.parent / "changes" / "example.toml"
+    changes = load_changes(example)
+    assert changes.bursts[0].factor == 8.0
+    assert changes.new_apps[0].like == "code_generation"
     typo = tmp_path / "typo.toml"
     typo.write_text(example.read_text().replace("holidays", "holyday"))
     with pytest.raises(ConfigError, match="Did you mean 'holidays'"):
-        load_what_if(typo)
+        load_changes(typo)
 
 
 # --- fitting -------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 
 def order(name: str, **changes: object) -> Order:
-    wanted = Order("small", name, None, 5, 1.0, 7, WhatIf())
+    wanted = Order("small", name, None, 5, 1.0, 7, Changes())
     return wanted._replace(**changes)
 
 

@@ -3,14 +3,12 @@
 METHODS names every way of forecasting a series by itself, ENSEMBLES (in ensemble.py) what combines them.
 """
 
-import difflib
-from collections.abc import Iterable
-
 from models.forecast.method import Method, last_value, per_series
 from models.forecast.prophet_ import prophet
 from models.forecast.regression import autoregression, regression
 from models.forecast.seasonal import seasonal_level, seasonal_naive, seasonal_naive_day
 from models.forecast.statespace import adjusted_arima, arima, harmonic, stl_ets
+from models.reading import require_known
 
 METHODS: dict[str, Method] = {
     "last_value": last_value,
@@ -31,16 +29,7 @@ MEMBERS = ("last_value", "seasonal_naive", "seasonal_level", "regression", "auto
 ENSEMBLES = ("weighted", "choice")
 
 
-def require_known(name: str, known: Iterable[str]) -> None:
-    """Refuse a name that is no forecast method; ValueError with the nearest one."""
-    names = list(known)
-    if name not in names:
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(names)}."
-        raise ValueError(f"Unknown forecast method {name!r}. {hint}")
-
-
 def method_named(name: str) -> Method:
     """The method of that name; ValueError with the nearest one where there is none."""
-    require_known(name, METHODS)
+    require_known(name, METHODS, "forecast method", "forecast")
     return METHODS[name]

@@ -12,11 +12,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.forecast import ENSEMBLES, MEMBERS, METHODS, SLOW, require_known
+from models.forecast import ENSEMBLES, MEMBERS, METHODS, SLOW
 from models.forecast.backtest import Clock, Walk, actuals
 from models.forecast.conformal import WINDOW, quantiles
 from models.forecast.ensemble import choice, recent_loss, told, weighted
 from models.forecast.method import Floats, level_of
+from models.reading import require_known
 
 SLOW_CUTOFFS = 24  # of which the errors of a slow method are known: another day of fits
 WEIGHTS = dict(zip(ENSEMBLES, (weighted, choice), strict=True))
@@ -36,7 +37,7 @@ def walked(names: Iterable[str]) -> list[str]:
     """The single methods that have to be walked for these names; ValueError for an unknown one."""
     needed: dict[str, None] = {}
     for name in names:
-        require_known(name, (*METHODS, *ENSEMBLES))
+        require_known(name, (*METHODS, *ENSEMBLES), "forecast method", "forecast")
         needed |= dict.fromkeys(MEMBERS if name in ENSEMBLES else (name,))
     return list(needed)
 

@@ -31,4 +31,5 @@ worst as (
 )
 
 select * from worst
+where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
 order by trace, day, policy

@@ -14,9 +14,9 @@ from assets.ingest import ingest
 from assets.settings import Progress
 from assets.warehouse import Lake
 from models.catalogue import Catalogue
+from models.changes import Changes
 from models.clients import client_day
 from models.traffic import Names
-from models.what_if import WhatIf
 
 CHECKS = ("requests_are_valid", "request_ids_are_unique", "rows_are_conserved", "demand_conserves_tokens")
 MARTS = ("concentration", "growth", "load_by_hour", "load_by_weekday", "minute_percentiles", "streams",
@@ -75,7 +75,7 @@ def draw_like(lake: Lake, catalogue: Catalogue, trace: str) -> float:
     made: list[int] = []
     spent = cpu_seconds(
         lambda: made.extend(
-            client_day(traffic, WhatIf(), day, days[0], 7, names).arrived_us.size for day in days
+            client_day(traffic, Changes(), day, days[0], 7, names).arrived_us.size for day in days
         )
     )
     return sum(made) / spent

@@ -1,4 +1,4 @@
-"""What a generated trace is to do otherwise than the one it is fitted to (the files of data/what_if)."""
+"""What a generated trace is to do otherwise than the one it is fitted to (the files of data/changes)."""
 
 import math
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Outage:
 
 
 @dataclass(frozen=True)
-class WhatIf:
+class Changes:
     """Changes to a fitted trace; without any it behaves like the original."""
 
     growth_per_week: float = 0.0  # a step from week to week, as in the office traffic
@@ -58,7 +58,7 @@ class WhatIf:
             )
 
 
-def load_what_if(path: Path) -> WhatIf:
+def load_changes(path: Path) -> Changes:
     """Read a what-if file; ConfigError names an unknown, missing or mistyped key."""
-    what_if: WhatIf = build(WhatIf, read_toml(path), path.name)
-    return what_if
+    changes: Changes = build(Changes, read_toml(path), path.name)
+    return changes
