@@ -151,7 +151,7 @@ def test_wrong_names_are_answered_with_the_right_ones(lake):
         LakeError, match=r"The query failed: .*scorecard does not exist\. The lake has the tables requests"
     ):
         lake.sql("select * from scorecard")
-    with pytest.raises(LakeError, match=r"and the marts all_plans, concentration, .*top_apps, ttft_histogram\.$"):
+    with pytest.raises(LakeError, match=r"and the marts all_plans, .*top_apps, ttft_histogram\.$"):
         lake.sql("select * from top_app")
     with pytest.raises(SqlFileError, match=r"no SQL file checks/demand.sql; under sql/ there is: "):
         lake.sql("checks/demand.sql")

@@ -40,6 +40,11 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return entry(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
 
 
+def called(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`numba.njit` for a mechanism that is rarely needed: compiled once, and not into every caller."""
+    return entry(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
 def entry(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """`numba.njit` for a function that Python calls."""
     options |= {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}

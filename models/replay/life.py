@@ -1,6 +1,6 @@
 """The life of an instance: booting, serving, draining, donated, gone; and where another one comes from."""
 
-from models.replay.compiled import compiled
+from models.replay.compiled import called, compiled
 from models.replay.events import reschedule
 from models.replay.memory import integrate_kv
 from models.replay.pools import llm_of, stand_in_line
@@ -66,7 +66,7 @@ def held(state: State, endpoint: int) -> int:
     return state.instances[endpoint, SERVING] + state.instances[endpoint, BOOTING]
 
 
-@compiled
+@called
 def add_instance(fleet: Fleet, state: State, endpoint: int, now: float) -> bool:
     """Get one more, from where it comes fastest; False where the limits leave none.
 
@@ -91,7 +91,7 @@ def add_instance(fleet: Fleet, state: State, endpoint: int, now: float) -> bool:
     return True
 
 
-@compiled
+@called
 def make_room(fleet: Fleet, state: State, endpoint: int, now: float) -> bool:
     """Take back donated VMs of other llms until an instance fits under the cap; False if it cannot."""
     regions = fleet.preference.shape[0]
@@ -116,7 +116,7 @@ def make_room(fleet: Fleet, state: State, endpoint: int, now: float) -> bool:
     return True
 
 
-@compiled
+@called
 def remove_instance(fleet: Fleet, state: State, endpoint: int, now: float) -> bool:
     """Give one up: one that still boots, else the least loaded, which finishes its work first."""
     if held(state, endpoint) <= fleet.min_instances[endpoint]:

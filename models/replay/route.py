@@ -1,7 +1,7 @@
 """Where a request goes: region, then instance (SageServe 6.1, 6.2), and where to when its instance dies."""
 
 from models.replay.batch import cut_stretch
-from models.replay.compiled import compiled
+from models.replay.compiled import called, compiled
 from models.replay.events import reschedule
 from models.replay.leap import steps_until
 from models.replay.life import change_status
@@ -107,7 +107,7 @@ def route(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, 
     return endpoint
 
 
-@compiled
+@called
 def take_stranded(trace: Trace, fleet: Fleet, rules: Rules, state: State, llm: int, now: float) -> None:
     """Route the requests that waited for an instance of their llm; some may have to wait on."""
     request = state.stranded_head[llm]
@@ -148,14 +148,14 @@ def pull_niw(trace: Trace, fleet: Fleet, rules: Rules, state: State, endpoint: i
         pulls -= 1
 
 
-@compiled
+@called
 def release_aged_niw(trace: Trace, fleet: Fleet, rules: Rules, state: State, llm: int, now: float) -> None:
     """Requests old enough for priority 0 wait for no signal: they go where an interactive one would."""
     while state.niw_head[llm] != NOBODY and is_aged(trace, rules, state.niw_head[llm], now):
         route(trace, fleet, rules, state, take_niw(trace, state, llm), now)
 
 
-@compiled
+@called
 def fail(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """The instance dies, its VM is gone: its requests lose their KV cache and are routed anew, in turn."""
     if state.status[slot] != SERVING:

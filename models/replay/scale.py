@@ -11,7 +11,7 @@ hpa       enough instances for a memory target, smaller only after five quiet mi
 
 import math
 
-from models.replay.compiled import compiled
+from models.replay.compiled import called, compiled
 from models.replay.life import add_instance, held, remove_instance
 from models.replay.memory import is_over, is_under
 from models.replay.pools import endpoint_of, kind_of, llm_of
@@ -24,7 +24,7 @@ HPA_TOLERANCE_SHARE = 0.1
 HPA_STABILISATION_COOLDOWNS = 20.0  # of 15 s: five minutes
 
 
-@compiled
+@called
 def follow_targets(fleet: Fleet, state: State, now: float) -> None:
     """Bring every endpoint to its target, reductions first so that their VMs can be had."""
     for endpoint in range(state.target.size):
@@ -72,7 +72,7 @@ def by_memory(rules: Rules, state: State, endpoint: int, now: float) -> tuple[bo
     return out, in_
 
 
-@compiled
+@called
 def by_pressure(
     trace: Trace, fleet: Fleet, rules: Rules, state: State, endpoint: int, now: float
 ) -> tuple[bool, bool]:
@@ -103,7 +103,7 @@ def by_pressure(
     return busy > rules.pressure_share * count, busy <= rules.pressure_share * (count - 1)
 
 
-@compiled
+@called
 def set_hpa_targets(fleet: Fleet, rules: Rules, state: State, now: float) -> None:
     """Kubernetes' rule on memory: ceil(instances * utilisation / target), those that boot counted as unused.
 
