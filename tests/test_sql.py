@@ -8,6 +8,7 @@ import pytest
 
 from assets import sql_docs
 from assets.demand import build_demand
+from assets.schemas import SCHEMAS
 from assets.sql_files import SQL, SqlFile, read_sql
 from assets.traces import to_requests
 from assets.warehouse import Lake
@@ -92,6 +93,12 @@ def test_checks_of_requests_and_demand_pass_and_can_fail(lake, tmp_path):
     assert broken.sql("checks/request_ids_are_unique.sql", trace="t").num_rows == rows.num_rows
     assert broken.sql("checks/demand_conserves_tokens.sql", trace="t", day=day).num_rows == 1
     assert broken.sql("checks/demand_conserves_tokens.sql", trace="other").num_rows == 0
+
+
+@pytest.mark.parametrize("table", SCHEMAS)
+def test_every_column_of_the_lake_has_its_meaning(table):
+    folder = "tables" if (SQL / "tables" / f"{table}.sql").exists() else "marts"
+    assert set(SCHEMAS[table].names) <= set(read_sql(f"{folder}/{table}.sql").columns)
 
 
 def test_the_page_of_the_headers_is_up_to_date():

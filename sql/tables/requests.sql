@@ -14,5 +14,14 @@
 -- output_tokens = tokens that it will get
 -- deadline_s = by when its last token is wanted, from its arrival
 -- source = the landed file, or how it was made
+-- session_id = the conversation or agent run that it belongs to; null where the source does not say, as all below
+-- cached_tokens = of the input, found in a cache where the trace was taken
+-- prefix_hashes = hashes of the prompt's blocks, in order
+-- images = pictures in the prompt
+-- source_llm = what the source calls the llm
+-- source_ttft_s = time to first token as measured where the trace was taken
+-- source_e2e_s = time to the last token as measured there
+-- tier_source = who says the tier: given, mapping, dealt, or the rule of sql/staging/tiers.sql
+-- tier_confidence = 1 where it is given, 0 where it was dealt out
 select * from requests
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
