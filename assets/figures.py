@@ -86,16 +86,19 @@ def draw_demand_and_forecast(frame: pd.DataFrame, method: str) -> "Figure":
 def draw_instances_against_demand(frame: pd.DataFrame) -> "Figure":
     """GPUs that each policy held against the GPUs that the true demand needed, hour by hour.
 
-    `frame`: policy, hour_start, held_gpus, needed_gpus; in order of policy and time.
+    `frame`: policy, hour_start, held_gpus, needed_gpus; in order of policy and time. What holds far more than
+    is needed runs out of its panel, so that the others can be told apart.
     """
     policies = list(dict.fromkeys(frame["policy"]))
     figure, multiples = panels(len(policies), columns=3)
+    top = min(1.05 * frame["held_gpus"].max(), 2.0 * frame["needed_gpus"].max())
     for panel, policy in zip(multiples, policies, strict=True):
         rows = frame[frame["policy"] == policy]
         area(panel, rows["hour_start"], rows["needed_gpus"])
         stairs(panel, rows["hour_start"], rows["held_gpus"], COLOURS.get(policy, INK))
-        panel.set_title(f"{policy}   {rows['held_gpus'].sum():,.0f} GPU-hours")
+        panel.set_title(f"{policy}  {rows['held_gpus'].sum():,.0f} GPU-h", fontsize=11)
     ground(multiples)
+    multiples[0].set_ylim(0, max(top, frame["needed_gpus"].max(), 1.0))
     legend(figure, [("needed by what came", FAINT), ("held by the policy", INK)])
     figure.supylabel("GPUs", fontsize=12)
     return figure
@@ -117,7 +120,14 @@ def draw_ttft_cdf(frame: pd.DataFrame, slo_s: float) -> "Figure":
         labels.append((rows["share"][rows["ttft_s"] <= slo_s].max(), str(policy), colour))
     for place, (share, policy, colour) in enumerate(sorted(labels, reverse=True)):
         text = f"{policy}  {100 * share:.1f} % in time"
-        axes.annotate(text, (1.02, 0.97 - 0.07 * place), xycoords="axes fraction", color=colour, va="center")
+        axes.annotate(
+            text,
+            (1.02, 0.97 - 0.07 * place),
+            xycoords="axes fraction",
+            color=colour,
+            va="center",
+            fontsize=11,
+        )
     axes.axvline(slo_s, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
     axes.annotate(f"SLO {slo_s:g} s", (slo_s, 0), (5, 6), textcoords="offset points", color=MUTED)
     axes.set(xscale="log", xlabel="time to the first token, seconds", ylabel="iw_fast requests, %")
@@ -143,7 +153,7 @@ def draw_cost_against_misses(frame: pd.DataFrame) -> "Figure":
     right, top = max(1.25 * cost.max(), 1e-3), max(1.2 * missed.max(), 0.1)
     colours = [COLOURS.get(policy, INK) for policy in frame["policy"]]
     axes.scatter(cost, missed, s=110, color=colours, zorder=3)
-    for members in close(cost / right, missed / top):
+    for members in close(cost / right, missed / top, list(frame["policy"])):
         names = ", ".join(frame["policy"].iloc[member] for member in sorted(members))
         at = (cost[members].max(), missed[members].mean())
         colour = colours[members[0]] if len(members) == 1 else INK

@@ -26,6 +26,7 @@ COLOURS = {
     "corrected_closed": "#882255",
     "clairvoyant": "#222222",
 }
+GAP, LETTER = 0.02, 0.0105  # of the axes' width: from a point to its name, and a letter of it
 STYLE: dict[Any, Any] = {
     "figure.figsize": (10, 5.6),
     "figure.dpi": 160,
@@ -96,11 +97,16 @@ def legend(figure: "Figure", entries: Sequence[tuple[str, str]]) -> None:
     figure.legend(handles=handles, loc="outside upper left", ncols=len(entries), frameon=False)
 
 
-def close(x: np.ndarray, y: np.ndarray) -> list[list[int]]:
+def close(x: np.ndarray, y: np.ndarray, names: Sequence[str]) -> list[list[int]]:
     """Group points (in axes fractions) whose names would overlap, so that one label names them all."""
     groups: list[list[int]] = []
     for point in np.lexsort((y, x)):
-        near = (g for g in groups if abs(x[g[0]] - x[point]) < 0.2 and abs(y[g[0]] - y[point]) < 0.035)
+        room = (GAP + LETTER * sum(len(names[member]) + 2 for member in group) for group in groups)
+        near = (
+            group
+            for group, width in zip(groups, room, strict=True)
+            if x[point] - x[group[0]] < width and abs(y[group[0]] - y[point]) < 0.035
+        )
         group = next(near, None)
         if group is None:
             groups.append([int(point)])
