@@ -20,7 +20,7 @@ from assets.settings import Progress, Settings
 from assets.trials import Trial, score
 
 TRUTH = "truth"  # the clairvoyant forecast: what came
-CAPACITY_SHARES = (0.7, 0.85, 1.0, 1.1, 1.25)  # of what an instance sustains, that the plans count on
+CAPACITY_SHARES = (0.85, 1.0, 1.1, 1.25, 1.5)  # of what an instance sustains, that the plans count on
 
 
 def decide(settings: Settings, day: date, progress: Progress) -> pa.Table:
