@@ -67,15 +67,20 @@ def changed(settings: Settings, case: Case) -> Settings:
             name: replace(region, cap_gpus={case.gpu: sum(region.cap_gpus.values())})
             for name, region in regions.items()
         }
-    regions = {
-        name: replace(region, cap_gpus={}) if name in case.down else region
-        for name, region in regions.items()
-    }
     start = config.fleet.instances_at_start if case.instances_at_start is None else case.instances_at_start
     epsilon = config.plan.epsilon if case.epsilon is None else case.epsilon
     fleet = replace(config.fleet, deployments=deployments, instances_at_start=start)
     config = replace(config, fleet=fleet, plan=replace(config.plan, epsilon=epsilon))
     return replace(settings, catalogue=replace(catalogue, gpus=gpus, regions=regions), config=config)
+
+
+def without(settings: Settings, down: Sequence[str]) -> Settings:
+    """The settings for the replay: no GPU in the regions that are down, so no instance at all."""
+    regions = {
+        name: replace(region, cap_gpus={}) if name in down else region
+        for name, region in settings.catalogue.regions.items()
+    }
+    return replace(settings, catalogue=replace(settings.catalogue, regions=regions))
 
 
 def limited(problem: Problem, case: Case) -> Problem:
@@ -108,7 +113,7 @@ def what_if(settings: Settings, day: date, names: Sequence[str], progress: Progr
             own = changed(settings, case)
             theta = sustained if case.gpu is None else sustained_tokens_per_s(own, day, progress)
             hours = plan_case(own, case, theta, load)
-            yield Trial(name, own, hours, hours[0][1].instances.sum(axis=2))
+            yield Trial(name, without(own, case.down), hours, hours[0][1].instances.sum(axis=2))
 
     table = score(settings, day, trials(), len(chosen), progress)
     told = table.assign(what=[case.what for case in chosen.values()])

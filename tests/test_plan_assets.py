@@ -187,7 +187,7 @@ def test_each_case_changes_what_it_says(planned: Settings) -> None:
 
 
 def test_a_region_that_is_down_has_no_instance_in_the_replay_either(planned: Settings) -> None:
-    down = whatif.changed(planned, whatif.load_cases(planned)["east_down"])
+    down = whatif.without(planned, whatif.load_cases(planned)["east_down"].down)
     fleet, rules = setting(down, "corrected")
     there = Session(fleet, rules, np.full((len(fleet.gpus), len(down.catalogue.regions)), 5)).instances()
     east = list(down.catalogue.regions).index("east")
@@ -198,14 +198,15 @@ def test_a_region_that_is_down_has_no_instance_in_the_replay_either(planned: Set
 def test_what_if_tells_cost_and_attainment_of_each_case(planned: Settings) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(whatif, "sustained_tokens_per_s", lambda *_: [300.0, 400.0, 200.0, 250.0])
-        table = whatif.what_if(planned, DAY, ["as_is", "h100_cheap"], Progress())
+        table = whatif.what_if(planned, DAY, ["as_is", "h100_cheap", "east_down"], Progress())
     rows = table.to_pandas().set_index("case_name")
-    assert list(rows.index) == ["as_is", "h100_cheap"]
+    assert list(rows.index) == ["as_is", "h100_cheap", "east_down"]
+    assert rows.loc["east_down", "gpu_hours"] < rows.loc["as_is", "gpu_hours"]
     assert rows.loc["h100_cheap", "usd"] == pytest.approx(rows.loc["as_is", "usd"] * 4 / 12.29)
     assert rows.loc["h100_cheap", "gpu_hours"] == rows.loc["as_is", "gpu_hours"]
     assert rows["iw_fast_attainment_share"].between(0.5, 1).all()
     assert whatif.draw(planned, DAY, table.to_pandas()).is_file()
-    assert planned.lake.sql("select case_name from whatifs").num_rows == 2
+    assert planned.lake.sql("select case_name from whatifs").num_rows == 3
     with pytest.raises(ConfigError, match="Did you mean 'east_down'"):
         whatif.what_if(planned, DAY, ["eastdown"], Progress())
 

@@ -4,6 +4,7 @@
 -- units: as in plans, whose columns it has
 with together as (
     select * from plans
+    where policy not in (select policy from closed_plans)
     union all by name
     select * from closed_plans
 )
