@@ -10,8 +10,16 @@ SCOREBOARD = "select * from scoreboard where trace = $trace and day = $day"
 
 
 def score_day(settings: Settings, day: date) -> pa.Table:
-    """Write the scorecard (per policy, llm, region, tier and hour) of every policy that was replayed."""
-    table = settings.lake.sql("marts/scorecard.sql", trace=settings.trace, day=day)
+    """Write the scorecard (per policy, llm, region, tier and hour) of every policy that was replayed.
+
+    One policy after the other: exact percentiles hold all their values in memory.
+    """
+    lake, trace = settings.lake, settings.trace
+    files = lake.root.glob(str(lake.path("outcomes", trace=trace, day=day).relative_to(lake.root)))
+    policies = sorted(file.parent.name.removeprefix("policy=") for file in files)
+    table = pa.concat_tables(
+        lake.sql("marts/scorecard.sql", trace=trace, day=day, policy=policy) for policy in policies
+    )
     settings.lake.write("scorecard", table, trace=settings.trace, day=day)
     return table
 
