@@ -7,6 +7,7 @@ instances die, boot late or follow a rule of their own, the fleet is another one
 from datetime import date
 
 import numpy as np
+import pandas as pd
 
 from assets.drives import DAY_S, HOUR_S, hourly_table, plan_rows, setting
 from assets.plan_inputs import day_loads, hour_problems, problem_template
@@ -25,10 +26,10 @@ def play_closed(settings: Settings, day: date, policy: str, trace: Trace, step: 
     rows = plan_rows(settings, day)
     session = Session(*setting(settings, policy), hourly_table(settings, rows, "lt_i", "instances")[0])
     session.feed(trace)
-    solve = checked_solve(settings, str(POLICIES[policy].plan), lambda solved: None)
+    solve = checked_solve(settings, str(POLICIES[policy].plan))
     hours: Day = []
     spent = []
-    for hour, problem in enumerate(asked_hours(settings, day, policy)):
+    for hour, problem in enumerate(asked_hours(settings, day, policy, rows)):
         held, donated = fleet_now(session, problem)
         asked = problem._replace(instances_now=held, spot=donated)
         hours.append((asked, solve(asked)))
@@ -42,9 +43,9 @@ def play_closed(settings: Settings, day: date, policy: str, trace: Trace, step: 
     return session.outcome(*(np.concatenate(columns) for columns in zip(*spent, strict=True)))
 
 
-def asked_hours(settings: Settings, day: date, policy: str) -> list[Problem]:
+def asked_hours(settings: Settings, day: date, policy: str, rows: pd.DataFrame) -> list[Problem]:
     """The hours of the policy's kind of plan, on the capacities that its open-loop plan counted on."""
-    kind, rows = str(POLICIES[policy].plan), plan_rows(settings, day)
+    kind = str(POLICIES[policy].plan)
     ahead = next(name for name, rule in POLICIES.items() if rule.plan == kind and not rule.is_closed)
     counted = hourly_table(settings, rows, ahead, "capacity_tokens_per_s")[0, :, 0]
     template = problem_template(settings, counted.tolist(), kind)

@@ -63,6 +63,6 @@ def trials(settings: Settings, day: date, methods: tuple[str, ...], progress: Pr
             template = problem_template(settings, (theta * share).tolist(), "corrected")
             at_start = start[:, :, None] * template.runs[:, None, :]
             spot = np.maximum(template.instances_now - at_start, 0)
-            solve = checked_solve(settings, "corrected", lambda solved: None)
+            solve = checked_solve(settings, "corrected")
             hours = open_loop(hour_problems(template, load), at_start, spot, solve)
             yield Trial(f"{method} {share}", settings, hours, start)

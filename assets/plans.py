@@ -93,7 +93,7 @@ def chained_plans(
     return days
 
 
-def checked_solve(settings: Settings, kind: str, done: Step) -> Solve:
+def checked_solve(settings: Settings, kind: str, done: Step = lambda solved: None) -> Solve:
     """The programme of a kind of plan with the config's options; each answer is re-checked and counted."""
     config, solved = settings.config.plan, 0
     solve = partial(PROGRAMMES[kind], options=Options(config.solver, config.gap_share, config.time_limit_s))

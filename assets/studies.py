@@ -7,8 +7,8 @@ from typing import Any
 
 import dagster as dg
 
-from assets import backtests as tests_of_time
-from assets import decisions as choices
+from assets import backtests as backtesting
+from assets import decisions as deciding
 from assets import whatif
 from assets.character_figures import draw_character
 from assets.characterise import characterise
@@ -49,8 +49,8 @@ def backtests(
     """Every forecast method on a past day, ten minutes to two hours ahead; never a part of the night."""
     with plainly():
         chosen, day = settings.load(), day_of(context)
-        table = tests_of_time.backtest_days(chosen, day, day, progress)
-        board = tests_of_time.leaderboard(chosen)
+        table = backtesting.backtest_days(chosen, day, day, progress)
+        board = backtesting.leaderboard(chosen)
         figure = draw_day(chosen, day, {"forecast_leaderboard": forecast_leaderboard})
         chosen.lake.publish()
     said: dict[str, Any] = {name: picture(path) for name, path in figure.items()}
@@ -65,8 +65,8 @@ def decisions(
     """What each forecast is worth: every method plans the day and is replayed, where all attain the same."""
     with plainly():
         chosen, day = settings.load(), day_of(context)
-        table = choices.decide(chosen, day, progress)
-        board = choices.leaderboard(chosen, day)
+        table = deciding.decide(chosen, day, progress)
+        board = deciding.leaderboard(chosen, day)
         figure = draw_day(chosen, day, {"decision_curves": decision_curves})
         chosen.lake.publish()
     said: dict[str, Any] = {name: picture(path) for name, path in figure.items()}

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from assets.drives import DAY_S, HOUR_S, setting
-from assets.plans import Day, plan_table
+from assets.plans import Day
 from assets.replays import Workload, read_workload, write_outcome
 from assets.scorecards import SCOREBOARD, score_day
 from assets.settings import Progress, Settings
@@ -21,8 +21,6 @@ TOLD = (
     *("usd", "gpu_hours", "iw_fast_attainment_share", "iw_normal_attainment_share", "niw_attainment_share"),
     "missed_share",
 )
-
-
 POLICY = "corrected"  # its rule follows a plan at once, so that the plan is all that differs
 
 
@@ -52,12 +50,10 @@ def score(
 def _score(settings: Settings, day: date, trial: Trial, workload: Workload) -> pd.DataFrame:
     """One trial's row of the scoreboard, and in how many hours its plan was short."""
     targets = np.array([plan.instances.sum(axis=2) for _, plan in trial.hours])
-    forecast = np.array([problem.demand_tokens_per_s.max(axis=2) for problem, _ in trial.hours])
     fleet, rules = setting(settings, POLICY)
-    drive = Drive(targets, forecast, trial.start, HOUR_S)
+    drive = Drive(targets, start=trial.start, hour_s=HOUR_S)
     outcome = replay(workload.trace, fleet, drive, rules, DAY_S)
     write_outcome(settings, day, trial.name, workload, outcome)
-    settings.lake.write("plans", plan_table(day, {trial.name: trial.hours}), trace=settings.trace, day=day)
     score_day(settings, day)
     board = settings.lake.sql(SCOREBOARD, trace=settings.trace, day=day).to_pandas().set_index("policy")
     short = (plan.short_llm_tokens_per_s.any() for _, plan in trial.hours)

@@ -130,7 +130,7 @@ def plan_case(settings: Settings, case: Case, sustained: Sequence[float], load: 
     hours = hour_problems(problem_template(settings, sustained, "corrected"), load)
     hours = [limited(problem, case) for problem in hours]
     start = hours[0].instances_now
-    return open_loop(hours, start, np.zeros_like(start), checked_solve(settings, "corrected", lambda _: None))
+    return open_loop(hours, start, np.zeros_like(start), checked_solve(settings, "corrected"))
 
 
 def draw(settings: Settings, day: date, table: pd.DataFrame) -> Path:

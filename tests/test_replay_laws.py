@@ -11,7 +11,7 @@ from one_endpoint import DECODE_S, KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_trace, 
 from models.replay.fleet import with_failures
 from models.replay.queue import ORDERS
 from models.replay.route import ROUND_ROBIN
-from models.replay.run import FINISHED, QUEUED, REFUSED, Drive, replay
+from models.replay.run import FINISHED, QUEUED, REFUSED, Drive, Session, replay
 from models.replay.scale import FOLLOW, REACTIVE
 from models.replay.state import BATCH, DONATED, INTERACTIVE, IW_FAST, NIW, SERVING
 
@@ -245,3 +245,8 @@ def test_a_bad_trace_is_refused_with_its_row(change: dict[str, Any], message: st
 def test_a_plan_of_the_wrong_shape_is_refused() -> None:
     with pytest.raises(ValueError, match=r"targets has shape \(2, 3\)"):
         run(a_trace([0.0], 1, 1), a_fleet(1), targets=np.ones((2, 3)))
+
+
+def test_an_endpoint_that_owns_nothing_at_the_start_may_still_be_given_instances() -> None:
+    fleet = a_fleet(4, instances_at_start=np.zeros(1, int))
+    assert Session(fleet, some_rules(), [[3]]).instances()[0, 0].tolist() == [3, 0, 0, 0]

@@ -38,11 +38,13 @@ def make_fleet(
     ]
     kinds, shares = (np.array(column) for column in zip(*POOLINGS[pooling], strict=True))
     per_pool = len(llms) * len(regions)
-    slots = np.repeat(pool_sizes(config.max_instances, shares, config.min_instances), per_pool)
-    endpoint = np.repeat(np.arange(slots.size), slots)
-    starting = np.repeat(pool_sizes(config.instances_at_start, shares, config.min_instances), per_pool)
     gpu_caps = [[site.cap_gpus.get(d.gpu, 0) for site in catalogue.regions.values()] for d in deployments]
     has_gpus = np.tile(np.ravel(gpu_caps) > 0, kinds.size).astype(np.int64)
+    slots, starting = (
+        np.repeat(pool_sizes(instances, shares, config.min_instances), per_pool) * has_gpus
+        for instances in (config.max_instances, config.instances_at_start)
+    )
+    endpoint = np.repeat(np.arange(slots.size), slots)
     preference = np.full((len(regions), len(regions)), NOBODY)
     for origin, region in enumerate(catalogue.regions.values()):
         preference[origin, : len(region.preference)] = [regions.index(name) for name in region.preference]
@@ -57,7 +59,7 @@ def make_fleet(
         gpu=np.array([gpus.index(d.gpu) for d in deployments]),
         gpus=np.array([d.tensor_parallel for d in deployments]),
         cap_gpus=np.array([[r.cap_gpus.get(gpu, 0) for gpu in gpus] for r in catalogue.regions.values()]),
-        instances_at_start=starting * has_gpus,
+        instances_at_start=starting,
         min_instances=config.min_instances * has_gpus,
         batching=BATCHINGS.index(config.batching),
         max_batch=config.max_batch,

@@ -81,8 +81,7 @@ class Session:
     def __init__(self, fleet: Fleet, rules: Rules, start: npt.ArrayLike) -> None:
         """`start`, shape (L, G), instances serve; the others are donated. Pools share them by pool_share."""
         counts = np.round(np.multiply.outer(fleet.pool_share, np.asarray(start).ravel())).ravel()
-        most = np.where(fleet.instances_at_start > 0, np.diff(fleet.slots), 0)  # a region may have no GPUs
-        counts = np.clip(counts, fleet.min_instances, most).astype(np.int64)
+        counts = np.clip(counts, fleet.min_instances, np.diff(fleet.slots)).astype(np.int64)
         self.fleet, self.rules = fleet, rules
         self.trace, self.state = EMPTY, initial_state(fleet, counts)
         self.row = np.zeros(0, np.int64)
