@@ -1,24 +1,24 @@
 """Forecasts: made from the past alone, equal to their naive twins, and never an error on an odd series."""
 
 import logging
-from pathlib import Path
 
 import numpy as np
 import pytest
 from demand_series import HOPELESS, ODD, SEASON, office
 from hypothesis import given
 from hypothesis import strategies as st
+from real_series import DEMAND, NAIVE, predicted, ratio_to_naive, real_series
 
 from models.forecast import ENSEMBLES, MEMBERS, METHODS, SLOW, statespace
 from models.forecast.backtest import Clock, actuals, walk
-from models.forecast.losses import wape
+from models.forecast.losses import covered_share, wape
 from models.forecast.method import Floats, Forecast, Past, floor_of
 from models.forecast.predict import predictions, walked, warm
 from models.forecast.regression import HOURS_BACK, RIDGE, regression
 from models.forecast.seasonal import PULL_WEEKS, profile, seasonal_level, seasonal_naive
 from models.forecast.statespace import ERROR_ORDERS, PLAIN_ORDERS, adjusted_arima, arima
 
-AZURE_HOURS = Path(__file__).parents[2] / "shared/data/demand/azure2024_code_hourly.csv"
+needs_real_series = pytest.mark.skipif(not DEMAND.exists(), reason="../shared/data/demand is not here")
 values = st.lists(st.one_of(st.just(float("nan")), st.integers(0, 64).map(float)), max_size=40)
 
 
@@ -250,15 +250,25 @@ def test_four_times_the_demand_is_four_times_the_forecast(method: str) -> None:
     assert four == pytest.approx(4.0 * one, rel=2e-3)
 
 
-@pytest.mark.skipif(not AZURE_HOURS.exists(), reason="the Azure 2024 hours are not here")
+@needs_real_series
 def test_methods_that_know_the_season_beat_those_that_do_not_on_the_azure_hours() -> None:
     """Every third of 72 held-out hours of AzurePublicDataset 2024 (code), from at least four days."""
-    tokens = np.loadtxt(AZURE_HOURS, delimiter=",", skiprows=1, usecols=3)[None] / 3600
-    clock = Clock(96, 3, 1, SEASON)
+    tokens, clock = real_series()["azure_code_tuesday"]
+    clock = clock._replace(every=3)
     names = ("last_value", "arima", "seasonal_naive", "seasonal_level", "regression", "harmonic")
     error = {name: wape(actuals(tokens, clock), walk(tokens, name, clock).mean) for name in names}
     for name in names[2:]:
         assert error[name] < 0.8 * error["arima"] < 0.8 * error["last_value"]
+
+
+@needs_real_series
+def test_the_default_holds_on_real_series_and_never_falls_behind_the_naive_methods() -> None:
+    for name, held in real_series().items():
+        found = predicted(held, ("weighted", *NAIVE))
+        assert ratio_to_naive(held, found, "weighted") < 1.0, name
+        covered = covered_share(actuals(*held), found["weighted"].quantiles[..., 1])
+        few = held.demand.size < 200 and held.clock.first_cutoff > 24  # 72 hours: four of them are 6 %
+        assert covered == pytest.approx(0.90, abs=0.05 if few else 0.03), name
 
 
 @pytest.mark.filterwarnings("ignore:Provided `endog`")

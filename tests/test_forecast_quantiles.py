@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from models.forecast import ENSEMBLES, MEMBERS
 from models.forecast.backtest import Clock, actuals, walk
-from models.forecast.conformal import BASE_SHARE, HIGHEST_LEVEL, LEVELS, STEP, WINDOW, quantiles
+from models.forecast.conformal import (
+    BASE_SHARE,
+    FIRST_STEP,
+    HIGHEST_LEVEL,
+    LEAST_STEP,
+    LEVELS,
+    WINDOW,
+    quantiles,
+)
 from models.forecast.ensemble import HALF_LIFE, HYSTERESIS, SHARPNESS, choice, recent_loss, told, weighted
 from models.forecast.losses import covered_share, paired_bootstrap, pinball, under_forecast_share, wape
 from models.forecast.method import Floats
@@ -52,25 +60,29 @@ def test_no_future_changes_a_prediction(cut: int, how: str, amount: int) -> None
 # --- quantiles -----------------------------------------------------------------------------------------
 
 
-def naive_quantiles(mean: Floats, actual: Floats, floor: float, lag: int) -> Floats:
+def naive_quantiles(mean: Floats, actual: Floats, level: Floats, highest: Floats, lag: int) -> Floats:
     """One series and one step: shape (cutoffs, levels), by lists."""
-    residuals = [math.log((a + floor) / (m + floor)) for m, a in zip(mean, actual, strict=True)]
+    units = [m + BASE_SHARE * mean_so_far for m, mean_so_far in zip(mean, level, strict=True)]
+    residuals = [(a - m) / unit for m, a, unit in zip(mean, actual, units, strict=True)]
     found, spreads = [], []
     levels = list(LEVELS)
     for now in range(len(mean)):
         judged = now - lag
         spread = [0.0] * len(LEVELS)
         if judged > lag and residuals[judged] == residuals[judged]:
-            for i, level in enumerate(LEVELS):
+            for i, wanted in enumerate(LEVELS):
                 is_below = residuals[judged] <= spreads[judged][i]
-                moved = levels[i] + STEP * (level - is_below)
+                moved = levels[i] + max(FIRST_STEP / math.sqrt(judged - lag), LEAST_STEP) * (
+                    wanted - is_below
+                )
                 levels[i] = min(max(moved, 1 - HIGHEST_LEVEL), HIGHEST_LEVEL)
         window = [r for r in residuals[max(judged + 1 - WINDOW, 0) : max(judged + 1, 0)] if r == r]
         if window:
-            ranks = [min(max(math.ceil((len(window) + 1) * level), 1), len(window)) for level in levels]
+            ranks = [min(max(math.ceil((len(window) + 1) * share), 1), len(window)) for share in levels]
             spread = [sorted(window)[rank - 1] for rank in ranks]
         spreads.append(spread)
-        row = [max((mean[now] + floor) * math.exp(s) - floor, 0.0) for s in spread]
+        most = max(highest[now], mean[now])
+        row = [min(max(mean[now] + units[now] * s, 0.0), most) for s in spread]
         found.append([max(row[: i + 1]) for i in range(len(row))])
     return np.array(found)
 
@@ -79,15 +91,18 @@ def naive_quantiles(mean: Floats, actual: Floats, floor: float, lag: int) -> Flo
 def test_quantiles_equal_a_twin_of_lists(lag: int) -> None:
     rng = np.random.default_rng(lag)
     mean, actual = rng.uniform(1, 9, (2, 2, 230, 3))
+    level, highest = rng.uniform(1, 5, (2, 230)), rng.uniform(8, 12, (2, 230))
     actual[0, 5:9] = np.nan
     actual[1, :, 2] *= 0.0
-    of_buckets, of_peak = quantiles(mean, actual, np.array([[5.0], [1.0]]), lag, 2)
-    for series, floor in enumerate((BASE_SHARE * 5.0, BASE_SHARE * 1.0)):
+    mean[1, 100] = 50.0  # a known event
+    of_buckets, of_peak = quantiles(mean, actual, level, highest, lag, 2)
+    for series in range(2):
+        so_far = level[series], highest[series]
         for step in range(3):
-            twin = naive_quantiles(mean[series, :, step], actual[series, :, step], floor, lag)
+            twin = naive_quantiles(mean[series, :, step], actual[series, :, step], *so_far, lag)
             assert of_buckets[series, :, step] == pytest.approx(twin)
         peaks = (part[series, :, :2].max(axis=-1) for part in (mean, actual))  # of the first two buckets
-        assert of_peak[series] == pytest.approx(naive_quantiles(*peaks, floor, lag))
+        assert of_peak[series] == pytest.approx(naive_quantiles(*peaks, *so_far, lag))
 
 
 def test_quantiles_hold_on_held_out_days_with_a_weekend() -> None:
@@ -104,13 +119,13 @@ def test_quantiles_hold_on_held_out_days_with_a_weekend() -> None:
 
 def test_the_peak_has_a_quantile_of_its_own() -> None:
     rng = np.random.default_rng(0)
-    demand = np.exp(rng.normal(0.0, 0.3, (6, 60 * 12)))
+    demand = np.exp(rng.normal(0.0, 0.3, (20, 60 * 12)))
     clock = Clock(30 * 12, 4, 4, 12 * 8)  # hours of four buckets
     found = predicted(demand, clock)["weighted"]
     peak = actuals(demand, clock).max(axis=-1)
     assert under_forecast_share(actuals(demand, clock), found.mean) > 0.8
     assert covered_share(peak, found.peak_quantiles[..., 1]) == pytest.approx(0.90, abs=0.04)
-    assert covered_share(peak, found.quantiles[..., 1].max(axis=-1)) < 0.85  # of single buckets: too low
+    assert covered_share(peak, found.quantiles[..., 1].max(axis=-1)) < 0.86  # of single buckets: too low
 
 
 # --- ensembles -----------------------------------------------------------------------------------------
@@ -120,12 +135,11 @@ def test_recent_loss_is_the_discounted_mean_of_what_is_known_by_then() -> None:
     rng = np.random.default_rng(1)
     mean, actual = rng.uniform(1, 9, (2, 1, 40, 2))
     actual[0, 10], actual[0, 11, 0] = np.nan, np.nan
-    level = np.array([[3.0]])
-    loss = pinball(actual, quantiles(mean, actual, level, 2, 2).of_buckets, LEVELS)[0]
-    recent = recent_loss(mean, actual, level, 2, 2)[0]
+    error = np.abs(mean - actual)[0]
+    recent = recent_loss(mean, actual, 2)[0]
     assert np.isnan(recent[:2]).all()
     for now in range(2, 40):
-        known = [float(np.nanmean(loss[k])) for k in range(now - 1) if not np.isnan(loss[k]).all()]
+        known = [float(np.nanmean(error[k])) for k in range(now - 1) if not np.isnan(error[k]).all()]
         shares = [0.5 ** (age / HALF_LIFE) for age in range(len(known))][::-1]
         assert recent[now] == pytest.approx(np.average(known, weights=shares))
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.forecast import method_named
-from models.forecast.method import DAYS, Floats, Forecast, Ints, Method, Past, last_value
+from models.forecast.method import DAYS, Floats, Forecast, Ints, Method, Past, highest_of, last_value
 
 CEILING = 3.0  # a forecast above this multiple of all that was ever seen has diverged
 
@@ -108,10 +108,9 @@ def actuals(demand: Floats, clock: Clock) -> Floats:
 
 def _bounded(forecast: Method, past: Past, state: object) -> Forecast:
     """The forecast, never negative; the last value for the series of which it diverged."""
-    highest = np.max(past.demand, axis=1, initial=0.0, where=~np.isnan(past.demand))
     naive = last_value(past).mean
     mean, state, told = forecast(past, state)
-    is_sound = np.all(mean <= CEILING * highest[:, None], axis=1)  # nan is not
+    is_sound = np.all(mean <= CEILING * highest_of(past.demand)[:, None], axis=1)  # nan is not
     fallbacks = [
         why if sound else "last_value: the forecast diverged"
         for why, sound in zip(told or [""] * len(mean), is_sound, strict=True)

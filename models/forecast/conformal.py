@@ -1,10 +1,11 @@
 """Quantiles that hold: from how wrong the latest forecasts of the same series were, whatever the method.
 
-A residual is the logarithm of actual over forecast, both raised by a share of the series' level: relative
-where demand is high, absolute where it is low, so that an error in an empty hour does not blow up a busy one.
-It counts once all its horizon is known. At each cutoff a quantile is read from the last WINDOW of them (split
+A residual is actual minus forecast, in units of the forecast and a share of the series' level: relative where
+demand is high, absolute where it is low, so that an error in an empty hour does not blow up a busy one. It
+counts once all its horizon is known. At each cutoff a quantile is read from the last WINDOW of them (split
 conformal prediction), at a level that moves after every miss and hit (adaptive conformal inference, Gibbs and
-Candes, 2021, equation 2), so that it holds while a series changes.
+Candes, 2021, equation 2), so that it holds while a series changes: by much while few are known, by less later
+(decaying steps: Angelopoulos, Barber and Bates, 2024).
 """
 
 from typing import NamedTuple
@@ -15,8 +16,11 @@ from models.forecast.method import Floats
 
 LEVELS = (0.50, 0.90, 0.95)
 WINDOW = 168  # cutoffs: a week of hours
-BASE_SHARE = 0.3  # of the level, added to actual and forecast
-STEP = 0.02  # by how much the level moves
+BASE_SHARE = 0.3  # of the level, added to the forecast
+FIRST_STEP = (
+    0.5  # by how much the level moves after the first judged forecast; with the root of their number less
+)
+LEAST_STEP = 0.02
 HIGHEST_LEVEL = 0.995
 
 
@@ -27,7 +31,7 @@ class Quantiles(NamedTuple):
     of_peak: Floats  # of the maximum over the hour ahead, shape (series, cutoffs, levels)
 
 
-def quantiles(mean: Floats, actual: Floats, level: Floats, lag: int, hour: int) -> Quantiles:
+def quantiles(mean: Floats, actual: Floats, level: Floats, highest: Floats, lag: int, hour: int) -> Quantiles:
     """Calibrated quantiles at every cutoff, from the cutoffs before it.
 
     Parameters
@@ -35,7 +39,9 @@ def quantiles(mean: Floats, actual: Floats, level: Floats, lag: int, hour: int) 
     mean, actual
         Forecasts and what came, shape (series, cutoffs, horizon); actual is nan where it is not known.
     level
-        The mean of each series, shape (series, 1); from what was known before the first cutoff.
+        The mean of each series, as far as it is known at each cutoff, shape (series, cutoffs).
+    highest
+        What no quantile may exceed unless the forecast does (a known event), shape (series, cutoffs).
     lag
         How many cutoffs later a forecast can be judged.
     hour
@@ -44,9 +50,10 @@ def quantiles(mean: Floats, actual: Floats, level: Floats, lag: int, hour: int) 
     """
     values = np.concatenate([mean, mean[..., :hour].max(axis=-1, keepdims=True)], axis=-1)
     came = np.concatenate([actual, actual[..., :hour].max(axis=-1, keepdims=True)], axis=-1)
-    base = BASE_SHARE * level[:, :, None]
-    spread = _rolling(np.log((came + base) / (values + base)), lag)
-    found = np.maximum((values + base)[..., None] * np.exp(spread) - base[..., None], 0.0)
+    unit = values + BASE_SHARE * level[:, :, None]
+    spread = _rolling((came - values) / unit, lag)
+    most = np.maximum(highest[:, :, None], values)[..., None]
+    found = np.clip(values[..., None] + unit[..., None] * spread, 0.0, most)
     found = np.maximum.accumulate(found, axis=-1)  # levels that adapt by themselves must not cross
     return Quantiles(found[:, :, :-1], found[:, :, -1])
 
@@ -62,7 +69,8 @@ def _rolling(residuals: Floats, lag: int) -> Floats:
         came = residuals[:, judged, :, None]
         if judged > lag:  # before that there was nothing to judge by
             is_below = np.where(np.isnan(came), wanted, came <= spread[:, judged])
-            level = np.clip(level + STEP * (wanted - is_below), 1 - HIGHEST_LEVEL, HIGHEST_LEVEL)
+            step = max(FIRST_STEP / np.sqrt(judged - lag), LEAST_STEP)
+            level = np.clip(level + step * (wanted - is_below), 1 - HIGHEST_LEVEL, HIGHEST_LEVEL)
         window = np.sort(residuals[:, max(judged + 1 - WINDOW, 0) : judged + 1], axis=1)  # nan come last
         known = (~np.isnan(window)).sum(axis=1)[..., None]
         rank = np.clip(np.ceil((known + 1) * level).astype(np.int64), 1, np.maximum(known, 1)) - 1

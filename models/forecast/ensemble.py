@@ -9,8 +9,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from models.forecast.conformal import LEVELS, quantiles
-from models.forecast.losses import pinball
 from models.forecast.method import Floats
 
 HALF_LIFE = 48  # cutoffs after which a loss counts half
@@ -20,16 +18,18 @@ NOTHING = 1e-12  # next to any loss
 NAMED_SHARE = 0.10  # smaller weights are not told
 
 
-def recent_loss(mean: Floats, actual: Floats, level: Floats, lag: int, hour: int) -> Floats:
-    """Discounted mean pinball loss of one method as it is known at each cutoff; nan before the first one.
+def recent_loss(mean: Floats, actual: Floats, lag: int) -> Floats:
+    """Discounted mean absolute error of one method as it is known at each cutoff; nan before the first one.
 
-    Arguments as in conformal.quantiles, whose quantiles are judged; shape (series, cutoffs).
+    That is twice the pinball loss of the forecast as a median: what calibration repairs does not count.
+    `mean` and `actual` (nan where unknown) have the shape (series, cutoffs, horizon), the losses (series,
+    cutoffs); a forecast can be judged `lag` cutoffs later.
     """
-    found = quantiles(mean, actual, level, lag, hour).of_buckets
-    loss = pinball(actual, found, LEVELS).mean(axis=-1)
-    known = ~np.isnan(loss)
-    of_cutoff = np.where(known, loss, 0.0).sum(axis=2) / np.maximum(known.sum(axis=2), 1)
-    has_any, keep = known.any(axis=2), 0.5 ** (1 / HALF_LIFE)
+    error = np.abs(actual - mean)
+    known = ~np.isnan(actual)
+    of_cutoff = np.where(known, error, 0.0).sum(axis=2) / np.maximum(known.sum(axis=2), 1)
+    has_any = np.asarray(known.any(axis=2))
+    keep = 0.5 ** (1 / HALF_LIFE)
     total, weight = np.zeros(len(mean)), np.zeros(len(mean))
     recent = np.full(of_cutoff.shape, np.nan)
     for now in range(lag, of_cutoff.shape[1]):

@@ -101,6 +101,12 @@ def level_of(demand: Floats) -> Floats:
     return np.where(mean > 0, mean, 1.0)
 
 
+def highest_of(demand: Floats) -> Floats:
+    """The highest of what is known, 0 where that is nothing; shape (...,)."""
+    highest: Floats = np.max(demand, axis=-1, initial=0.0, where=~np.isnan(demand))
+    return highest
+
+
 def floor_of(demand: Floats) -> Floats:
     """What is added before taking logarithms: an empty bucket is low, not minus infinity; shape (..., 1)."""
     return FLOOR_SHARE * level_of(demand)

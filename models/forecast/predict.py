@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.forecast import ENSEMBLES, MEMBERS, METHODS, SLOW
-from models.forecast.backtest import Clock, Walk, actuals
+from models.forecast.backtest import CEILING, Clock, Walk, actuals
 from models.forecast.conformal import WINDOW, quantiles
 from models.forecast.ensemble import choice, recent_loss, told, weighted
-from models.forecast.method import Floats, level_of
+from models.forecast.method import Floats, highest_of, level_of
 from models.reading import require_known
 
 SLOW_CUTOFFS = 24  # of which the errors of a slow method are known: another day of fits
@@ -58,18 +58,27 @@ def predictions(
     for name in names:
         members = MEMBERS if name in ENSEMBLES else (name,)
         begun = warm(clock, members[0])
-        actual, level = actuals(demand, begun), level_of(demand[:, : begun.first_cutoff])
+        actual = actuals(demand, begun)
         mean, fallbacks = walks[members[0]]
         reasons = np.full(fallbacks.shape, "")
         if name in ENSEMBLES:
             means = np.array([walks[member].mean for member in members])
-            recent = np.array([recent_loss(each, actual, level, clock.lag, clock.hour) for each in means])
+            recent = np.array([recent_loss(each, actual, clock.lag) for each in means])
             weights = WEIGHTS[name](recent)
             mean = np.einsum("msc,msch->sch", weights, means)
             reasons, fallbacks = told(weights, members), reasons
-        of_buckets, of_peak = quantiles(mean, actual, level, clock.lag, clock.hour)
+        level, highest = _seen(demand, begun)
+        of_buckets, of_peak = quantiles(mean, actual, level, CEILING * highest, clock.lag, clock.hour)
         late = slice(mean.shape[1] - len(clock.cutoffs(demand.shape[1])), None)
         found[name] = Prediction(
             mean[:, late], of_buckets[:, late], of_peak[:, late], fallbacks[:, late], reasons[:, late]
         )
     return found
+
+
+def _seen(demand: Floats, clock: Clock) -> tuple[Floats, Floats]:
+    """The mean and the highest of what each cutoff knows, both of shape (series, cutoffs)."""
+    level, highest = np.empty((2, len(demand), len(clock.cutoffs(demand.shape[1]))))
+    for now, end in enumerate(clock.cutoffs(demand.shape[1])):
+        level[:, now], highest[:, now] = level_of(demand[:, :end])[:, 0], highest_of(demand[:, :end])
+    return level, highest

@@ -1,0 +1,71 @@
+"""Real demand, read from the shared data beside the project, with the days that forecasts are held out on."""
+
+import csv
+import io
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from models.forecast.backtest import Clock, actuals, walk
+from models.forecast.method import Floats
+from models.forecast.predict import Prediction, predictions, walked, warm
+
+DEMAND = Path(__file__).parents[2] / "shared" / "data" / "demand"
+LEAST_SHARE = 0.005  # of all requests, for a client to be looked at by itself: 17 clients with 98 % of them
+NAIVE = ("last_value", "seasonal_naive")
+
+
+class Held(NamedTuple):
+    """Series, and the hours of them to be forecast an hour ahead."""
+
+    demand: Floats  # (series, buckets)
+    clock: Clock
+
+
+def real_series() -> dict[str, Held]:
+    """Every real series by name; FileNotFoundError where the data are not there."""
+    clients = servegen_clients()
+    total = clients.sum(axis=0, keepdims=True)
+    is_gap = total[0] == 0  # nobody collected
+    is_large = clients.sum(axis=1) >= LEAST_SHARE * total.sum()
+    ten_minutes, weeks = Clock(7 * 144, 6, 6, 144), Clock(14 * 24, 1, 1, 24)
+    azure = _hourly("azure2024_code_hourly.csv", "processed_context_tokens")
+    return {
+        "azure_code": Held(azure, Clock(24, 1, 1, 24)),  # Saturday to Thursday after a single Friday
+        "azure_code_tuesday": Held(azure, Clock(96, 1, 1, 24)),  # to Thursday, after four days
+        "servegen": Held(np.where(is_gap, np.nan, total), ten_minutes),
+        "servegen_clients": Held(np.where(is_gap, np.nan, clients[is_large]), ten_minutes),
+        "burstgpt_api": Held(_hourly("burstgpt1_hourly.csv", "api"), weeks),
+        "burstgpt_conversation": Held(_hourly("burstgpt1_hourly.csv", "conversation"), weeks),
+    }
+
+
+def servegen_clients() -> Floats:
+    """Requests/s of each ServeGen m-small client by ten minutes of 14 days, shape (43, 2016)."""
+    with tarfile.open(DEMAND / "servegen_m-small.traces.tar.gz") as archive:
+        files = [archive.extractfile(member) for member in archive if member.name.endswith(".csv")]
+        texts = [io.TextIOWrapper(file) for file in files if file is not None]
+        return np.array([[float(row[1] or 0) for row in csv.reader(text)] for text in texts])
+
+
+def predicted(held: Held, names: tuple[str, ...]) -> dict[str, Prediction]:
+    """Walk what the names need, then calibrate and combine."""
+    demand, clock = held
+    walks = {name: walk(demand, name, warm(clock, name)) for name in walked(names)}
+    return predictions(demand, walks, clock, names)
+
+
+def ratio_to_naive(held: Held, found: Mapping[str, Prediction], method: str) -> float:
+    """Absolute error of the method in that of the naive ones: for each series the better of the two."""
+    came = actuals(*held)
+    error = {name: np.nansum(np.abs(came - one.mean), axis=(1, 2)) for name, one in found.items()}
+    return float(error[method].sum() / np.minimum(*(error[name] for name in NAIVE)).sum())
+
+
+def _hourly(file: str, column: str) -> Floats:
+    """One column of an hourly table, per second, shape (1, hours)."""
+    with (DEMAND / file).open(newline="") as rows:
+        return np.array([[float(row[column]) for row in csv.DictReader(rows)]]) / 3600
