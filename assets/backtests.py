@@ -1,7 +1,8 @@
 """Backtests: every method on past days, ten minutes to two hours ahead, from what was known at each cutoff.
 
-One walk over all the days asked for, written day by day; the marts forecast_losses and forecast_leaderboard
-judge them. Not a part of the nightly run: fitting every method takes minutes.
+The input tokens of one tier; one walk over all the days asked for, written day by day. The marts
+forecast_losses and forecast_leaderboard judge them. Not a part of the nightly run: fitting every method takes
+minutes.
 """
 
 from datetime import date, timedelta
@@ -9,57 +10,63 @@ from datetime import date, timedelta
 import numpy as np
 import pyarrow as pa
 
-from assets.forecasts import rows
+from assets.demand import INTERACTIVE
+from assets.forecasts import PLANNED_MEASURE, rows
 from assets.history import require_history
 from assets.lookups import require_day
 from assets.schemas import SCHEMAS
 from assets.settings import HOURS, Progress, Settings
 from assets.walks import pieces_of, read_panel, walk_all
+from models.catalogue import TIERS
 from models.forecast import ENSEMBLES, METHODS
 from models.forecast.backtest import Clock, actuals
 from models.forecast.losses import paired_bootstrap
 from models.forecast.method import Floats
 from models.forecast.predict import predictions, walked
+from models.reading import require_known
 
 BUCKET_MINUTES = 10
 HORIZON_MINUTES = 120  # judged at 10 (weights in the region), 60 (the hourly plan), 120 (weights elsewhere)
 JUDGED = (*METHODS, *ENSEMBLES)
+JUDGED_TIERS = (INTERACTIVE, *TIERS)
 
 
-def backtest_days(settings: Settings, first: date, last: date, progress: Progress) -> pa.Table:
+def backtest_days(settings: Settings, first: date, last: date, tier: str, progress: Progress) -> pa.Table:
     """Forecast every hour of these days by every method; write the forecasts and by what they differ."""
+    require_known(tier, JUDGED_TIERS, "tier", "backtest")
     require_history(settings, first)
     require_day(settings.lake, "demand", settings.trace, last)
     per_hour, per_day = 60 // BUCKET_MINUTES, HOURS * 60 // BUCKET_MINUTES
     days, horizon = (last - first).days + 1, HORIZON_MINUTES // BUCKET_MINUTES
-    panel = read_panel(settings, settings.history(first)[0], last, BUCKET_MINUTES, horizon)
+    history = settings.history(first)[0], last
+    panel = read_panel(settings, history, BUCKET_MINUTES, horizon, (tier,), PLANNED_MEASURE)
     clock = Clock(panel.demand.shape[1] - days * per_day, per_hour, horizon, per_day)
     pieces = pieces_of(walked(JUDGED), len(panel.demand))
-    with progress.bar(f"backtest {first} to {last}", len(pieces)) as done:
+    with progress.bar(f"backtest {tier}, {first} to {last}", len(pieces)) as done:
         walks, cpu_s = walk_all(panel, clock, pieces, done)
     found, actual = predictions(panel.demand, walks, clock, JUDGED), actuals(panel.demand, clock)
     step = np.nanmean(np.abs(np.diff(panel.demand[:, : clock.first_cutoff])), axis=1)
     tables = []
     for method in JUDGED:
-        table = rows(settings, first, BUCKET_MINUTES, method, found[method], actual)
+        table = rows(panel, first, BUCKET_MINUTES, method, found[method], actual)
         spent_s = sum(cpu_s[single] for single in walked([method])) / found[method].fallbacks.size
         extra = {
             "cpu_s": np.full(table.num_rows, spent_s),
-            "naive_step_tokens_per_s": np.repeat(step, table.num_rows // len(step)),
+            "naive_step_per_s": np.repeat(step, table.num_rows // len(step)),
         }
         tables.append(pa.table({**dict(zip(table.column_names, table.columns, strict=True)), **extra}))
-    table = pa.concat_tables(tables)
+    table = pa.concat_tables(tables).select(SCHEMAS["backtests"].names)
     number = (table["cutoff"].to_numpy().astype("datetime64[D]") - np.datetime64(first)).astype(np.int64)
     for n in range(days):
         part = table.filter(pa.array(number == n))
-        settings.lake.write("backtests", part, trace=settings.trace, day=first + timedelta(days=n))
-    settings.lake.write("backtest_intervals", intervals(settings), trace=settings.trace)
+        settings.lake.write("backtests", part, trace=settings.trace, tier=tier, day=first + timedelta(days=n))
+    settings.lake.write("backtest_intervals", intervals(settings, tier), trace=settings.trace, tier=tier)
     return table
 
 
-def intervals(settings: Settings) -> pa.Table:
+def intervals(settings: Settings, tier: str) -> pa.Table:
     """How much the planned method saves against every other one, over all days backtested."""
-    sums = settings.lake.sql("staging/errors_by_cutoff.sql", trace=settings.trace).to_pandas()
+    sums = settings.lake.sql("staging/errors_by_cutoff.sql", trace=settings.trace, tier=tier).to_pandas()
     own = settings.config.forecast.method
     found = []
     for minutes, group in sums.groupby("horizon_minutes"):
@@ -70,12 +77,16 @@ def intervals(settings: Settings) -> pa.Table:
         for other in errors:
             if other != own and errors[other].size == errors[own].size:
                 difference = paired_bootstrap(errors[own], errors[other], HOURS)
-                found.append((own, other, minutes, errors[own].size, *difference))
+                ends = (None if np.isnan(end) else end for end in difference)
+                found.append((own, other, minutes, errors[own].size, *ends))
     schema = SCHEMAS["backtest_intervals"]
     return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in found], schema=schema)
 
 
-def leaderboard(settings: Settings) -> pa.Table:
-    """The mart forecast_leaderboard of the config's trace, the best first."""
-    query = "select * from forecast_leaderboard where trace = $trace order by horizon_minutes, wape_share"
-    return settings.lake.sql(query, trace=settings.trace)
+def leaderboard(settings: Settings, tier: str) -> pa.Table:
+    """The mart forecast_leaderboard of the config's trace and a tier, the best first."""
+    query = (
+        "select * from forecast_leaderboard where trace = $trace and tier = $tier "
+        "order by horizon_minutes, wape_share"
+    )
+    return settings.lake.sql(query, trace=settings.trace, tier=tier)

@@ -9,17 +9,24 @@ from numpy.typing import NDArray
 
 from assets.lookups import days_there, positions, require_day
 from assets.warehouse import Lake, LakeError
-from models.catalogue import Catalogue
+from models.catalogue import TIERS, Catalogue
 
 MINUTES_PER_DAY = 1440
+INTERACTIVE = "interactive"  # all tiers but niw together: what plans cover
+MEASURES = ("input_tokens", "output_tokens", "requests")
 
 
 class DemandMatrix(NamedTuple):
-    """Tokens (or requests) per second and endpoint; nan, never 0, where nobody collected."""
+    """Tokens (or requests) per second of each endpoint and tier; nan, never 0, where nobody collected."""
 
     bucket_start: NDArray[np.datetime64]  # (buckets,) UTC, first instant of each bucket
-    interactive_tokens_per_s: NDArray[np.float64]  # (llms, regions, buckets)
-    niw_tokens_per_s: NDArray[np.float64]  # (llms, regions, buckets)
+    per_s: NDArray[np.float64]  # (llms, regions, tiers, buckets)
+
+    def of_tier(self, tier: str) -> NDArray[np.float64]:
+        """The series of one tier or of all INTERACTIVE ones together, shape (llms, regions, buckets)."""
+        if tier == INTERACTIVE:
+            return self.per_s[:, :, [name != "niw" for name in TIERS]].sum(axis=2)
+        return self.per_s[:, :, TIERS.index(tier)]
 
 
 def build_demand(lake: Lake, trace: str, day: date) -> pa.Table:
@@ -50,19 +57,19 @@ def demand_matrix(
     bucket_minutes : int
         Length of a bucket; a day must be a whole number of them.
     measure : str
-        input_tokens, output_tokens or requests.
+        One of MEASURES.
 
     Returns
     -------
     DemandMatrix
-        Endpoints in catalogue order; the mean rate of each bucket, 0 where a present day has no request, nan
-        where a silence of the quality report touches it.
+        Endpoints and tiers in catalogue order; the mean rate of each bucket, 0 where a present day has no
+        request, nan where a silence of the quality report touches it.
     """
     present = _present_days(lake, trace, first_day, last_day, bucket_minutes)
     per_day = MINUTES_PER_DAY // bucket_minutes
     days, bucket = (last_day - first_day).days + 1, np.timedelta64(bucket_minutes, "m")
     start = np.datetime64(first_day, "us") + np.arange(days * per_day) * bucket
-    rates = np.full((2, len(catalogue.llms), len(catalogue.regions), days * per_day), np.nan)
+    rates = np.full((len(catalogue.llms), len(catalogue.regions), len(TIERS), days * per_day), np.nan)
     for day in present:
         rates[..., (day - first_day).days * per_day :][..., :per_day] = 0.0
     rows = lake.sql(
@@ -76,16 +83,16 @@ def demand_matrix(
     where = (
         positions(rows, "llm", catalogue.llms),
         positions(rows, "region", catalogue.regions),
+        positions(rows, "tier", TIERS),
         (bucket_starts - start[0]) // bucket,
     )
-    for rate, column in zip(rates, (f"interactive_{measure}", f"niw_{measure}"), strict=True):
-        rate[where] = rows[column].to_numpy() / (60.0 * bucket_minutes)
+    rates[where] = rows[measure].to_numpy() / (60.0 * bucket_minutes)
     for silence in lake.sql("from silences where trace = $trace", trace=trace).to_pylist():
         first, end = (
             np.datetime64(silence[f"silence_{edge}"].replace(tzinfo=None)) for edge in ("start", "end")
         )
         rates[..., (start < end) & (start + bucket > first)] = np.nan
-    return DemandMatrix(start, *rates)
+    return DemandMatrix(start, rates)
 
 
 def _present_days(lake: Lake, trace: str, first_day: date, last_day: date, bucket_minutes: int) -> set[date]:

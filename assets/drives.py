@@ -5,7 +5,7 @@ from datetime import date
 import numpy as np
 import pandas as pd
 
-from assets.demand import demand_matrix
+from assets.demand import INTERACTIVE, demand_matrix
 from assets.settings import HOURS, Settings
 from models.policies import POLICIES
 from models.reading import require_known
@@ -73,8 +73,8 @@ def hourly_table(settings: Settings, rows: pd.DataFrame, policy: str, column: st
 def recent_targets(settings: Settings, day: date, rows: pd.DataFrame, start: Floats) -> Floats:
     """Instances for the interactive load of the RECENT_MINUTES before, shape (periods, llms, regions)."""
     minutes, fleet = RECENT_MINUTES, settings.config.fleet
-    _, load, _ = demand_matrix(settings.lake, settings.trace, day, day, minutes, settings.catalogue)
+    found = demand_matrix(settings.lake, settings.trace, day, day, minutes, settings.catalogue)
     sustained = hourly_table(settings, rows, "clairvoyant", "capacity_tokens_per_s")[0]
-    load = np.nan_to_num(load)  # in a silence of the day nothing is replayed
+    load = np.nan_to_num(found.of_tier(INTERACTIVE))  # in a silence of the day nothing is replayed
     needed = np.ceil(np.moveaxis(load, -1, 0)[:-1] / sustained)
     return np.concatenate([start[None], np.clip(needed, fleet.min_instances, fleet.max_instances)])

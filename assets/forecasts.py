@@ -1,6 +1,8 @@
-"""Forecasts of a day: every hour the next hour, per llm and region, by every configured method.
+"""Forecasts of a day: every hour the next hour, per llm, region and tier.
 
-Each row carries its cutoff: the instant from which on the demand was unknown to it.
+What plans cover, the interactive input tokens, is forecast by every configured method; each tier and the
+other measures by the quick ones and by the one that is planned with. Each row carries its cutoff: the instant
+from which on the demand was unknown to it.
 """
 
 from collections.abc import Sequence
@@ -9,86 +11,85 @@ from datetime import date
 import numpy as np
 import pyarrow as pa
 
+from assets.demand import INTERACTIVE, MEASURES
 from assets.history import require_history
 from assets.schemas import SCHEMAS
 from assets.settings import HOURS, Progress, Settings
-from assets.walks import pieces_of, read_panel, walk_all
+from assets.walks import Panel, pieces_of, read_panel, walk_all
+from models.catalogue import TIERS
+from models.forecast import SLOW
 from models.forecast.backtest import Clock, actuals
 from models.forecast.method import Floats
 from models.forecast.predict import Prediction, predictions, walked
 
-OTHER_MEASURES = ("output_tokens", "requests")
+PLANNED_MEASURE = "input_tokens"
 
 
 def forecast_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
-    """Forecast each hour of `day` from what was known when it began.
-
-    The interactive input tokens by every configured method, into the table forecasts, which is returned; the
-    output tokens and requests by the one that plans read, into traffic_forecasts.
-    """
-    config = settings.config.forecast
+    """Forecast each hour of `day` from what was known when it began, and write the table forecasts."""
+    methods, planned = settings.config.forecast.methods, settings.config.forecast.method
+    quick = [method for method in methods if method not in SLOW or method == planned]
     require_history(settings, day)
-    table = predicted(settings, day, "input_tokens", config.methods, progress)
+    tables = [predicted(settings, day, PLANNED_MEASURE, (INTERACTIVE,), methods, progress)]
+    for measure in MEASURES:
+        tiers = TIERS if measure == PLANNED_MEASURE else (INTERACTIVE, *TIERS)
+        tables.append(predicted(settings, day, measure, tiers, quick, progress))
+    table = pa.concat_tables(tables)
     settings.lake.write("forecasts", table, trace=settings.trace, day=day)
-    others = [
-        _as_traffic(predicted(settings, day, measure, (config.method,), progress), measure)
-        for measure in OTHER_MEASURES
-    ]
-    settings.lake.write("traffic_forecasts", pa.concat_tables(others), trace=settings.trace, day=day)
     return table
 
 
 def predicted(
-    settings: Settings, day: date, measure: str, methods: Sequence[str], progress: Progress
+    settings: Settings,
+    day: date,
+    measure: str,
+    tiers: Sequence[str],
+    methods: Sequence[str],
+    progress: Progress,
 ) -> pa.Table:
-    """The forecasts of one measure, in the columns of the table forecasts."""
+    """The forecasts of one measure of some tiers, as rows of the table forecasts."""
     minutes = settings.config.forecast.bucket_minutes
     per_hour, per_day = 60 // minutes, HOURS * 60 // minutes
-    panel = read_panel(settings, settings.history(day)[0], day, minutes, per_hour, measure)
+    panel = read_panel(settings, (settings.history(day)[0], day), minutes, per_hour, tiers, measure)
     clock = Clock(panel.demand.shape[1] - per_day, per_hour, per_hour, per_day)
     pieces = pieces_of(walked(methods), len(panel.demand))
     with progress.bar(f"forecast {measure.replace('_', ' ')} of {day}", len(pieces)) as done:
         walks, _ = walk_all(panel, clock, pieces, done)
     found, actual = predictions(panel.demand, walks, clock, methods), actuals(panel.demand, clock)
-    return pa.concat_tables(rows(settings, day, minutes, name, found[name], actual) for name in methods)
-
-
-def _as_traffic(table: pa.Table, measure: str) -> pa.Table:
-    """The same rows under the names of traffic_forecasts."""
-    names = [name.replace("input_tokens_", "").replace("tokens_", "") for name in table.column_names]
-    named = table.rename_columns(names)
-    return named.append_column("measure", pa.array([measure] * named.num_rows))
+    table = pa.concat_tables(rows(panel, day, minutes, name, found[name], actual) for name in methods)
+    table = table.append_column("measure", pa.repeat(measure, table.num_rows))
+    return table.select(SCHEMAS["forecasts"].names)
 
 
 def errors(settings: Settings, day: date) -> pa.Table:
-    """How good each method's forecasts of the day were, per llm (the mart forecast_errors)."""
-    query = "select * from forecast_errors where trace = $trace and day = $day order by llm, wape_share"
-    return settings.lake.sql(query, trace=settings.trace, day=day)
+    """How good each method's forecasts of the day's input tokens were (the mart forecast_errors)."""
+    query = (
+        "select * exclude (trace, day, measure) from forecast_errors where trace = $trace and day = $day "
+        "and measure = $measure order by tier = $first desc, tier, llm, wape_share"
+    )
+    return settings.lake.sql(query, trace=settings.trace, day=day, measure=PLANNED_MEASURE, first=INTERACTIVE)
 
 
-def rows(
-    settings: Settings, first: date, minutes: int, method: str, found: Prediction, actual: Floats
-) -> pa.Table:
+def rows(panel: Panel, first: date, minutes: int, method: str, found: Prediction, actual: Floats) -> pa.Table:
     """Long rows of one method, a cutoff an hour from `first` on; `actual` has the shape of the mean."""
-    llms, regions = np.array(list(settings.catalogue.llms)), np.array(list(settings.catalogue.regions))
+    tier, llm, region = np.array(panel.names).T
     series, at, ahead = (axis.ravel() for axis in np.indices(found.mean.shape))
-    start, step = np.datetime64(first, "us"), np.timedelta64(minutes, "m")
-    cutoff = start + at * np.timedelta64(1, "h")
-    columns = [
-        llms[series // len(regions)],
-        regions[series % len(regions)],
-        np.full(series.size, method),
-        cutoff,
-        cutoff + ahead * step,
-        np.full(series.size, minutes, np.int32),
-        found.mean.ravel(),
-        actual.ravel(),
-        *found.quantiles.reshape(series.size, -1).T,
-        *found.peak_quantiles[series, at].T,
-        *(
-            [text or None for text in texts[series, at].tolist()]
-            for texts in (found.fallbacks, found.reasons)
-        ),
-    ]
-    arrays = [pa.array(column, from_pandas=True) for column in columns]
-    return pa.Table.from_arrays(arrays, names=SCHEMAS["forecasts"].names).cast(SCHEMAS["forecasts"])
+    cutoff = np.datetime64(first, "us") + at * np.timedelta64(1, "h")
+    levels = ("p50", "p90", "p95")
+    columns = {
+        "method": np.full(series.size, method),
+        "tier": tier[series],
+        "llm": llm[series],
+        "region": region[series],
+        "cutoff": cutoff,
+        "bucket_start": cutoff + ahead * np.timedelta64(minutes, "m"),
+        "bucket_minutes": np.full(series.size, minutes, np.int32),
+        "forecast_per_s": found.mean.ravel(),
+        "actual_per_s": actual.ravel(),
+        **{f"{level}_per_s": found.quantiles[..., n].ravel() for n, level in enumerate(levels)},
+        **{f"peak_{level}_per_s": found.peak_quantiles[series, at, n] for n, level in enumerate(levels)},
+        "fallback": [text or None for text in found.fallbacks[series, at].tolist()],
+        "reason": [text or None for text in found.reasons[series, at].tolist()],
+    }
+    types = {name: SCHEMAS["forecasts"].field(name).type for name in columns}
+    return pa.table({name: pa.array(of, types[name], from_pandas=True) for name, of in columns.items()})

@@ -9,39 +9,48 @@ from assets.settings import Settings
 from assets.style import BLUE, FAINT, INK, MUTED
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 BASELINE = "last_value"
 
 
 def draw_leaderboard(frame: pd.DataFrame, planned: str) -> "Figure":
-    """WAPE of each method, one panel per horizon, in the order of the hour ahead; the planned one in blue.
+    """WAPE of each method: a row of panels per tier, one per horizon; the best an hour ahead first.
 
-    `frame`: rows of the mart forecast_leaderboard.
+    `frame`: rows of the mart forecast_leaderboard. The planned method is blue.
     """
     import matplotlib.pyplot as plt
 
-    horizons = sorted(frame["horizon_minutes"].unique())
-    by_hour = frame[frame["horizon_minutes"] == min(horizons, key=lambda minutes: abs(minutes - 60))]
-    methods = list(by_hour.sort_values("wape_share", ascending=False)["method"])
-    figure, axes = plt.subplots(1, len(horizons), sharey=True, squeeze=False)
-    for panel, minutes in zip(axes.flat, horizons, strict=True):
-        rows = frame[frame["horizon_minutes"] == minutes].set_index("method").reindex(methods)
-        error = 100 * rows["wape_share"]
-        colours = [BLUE if method == planned else FAINT for method in methods]
-        panel.barh(methods, error, color=colours)
-        panel.axvline(error[BASELINE], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
-        for method, value in error.items():
-            colour = "white" if method == planned else INK
-            panel.annotate(f" {value:.1f}", (0, method), va="center", fontsize=10, color=colour)
-        panel.set_title(f"{minutes} minutes ahead")
-        panel.grid(visible=False)
+    horizons, tiers = sorted(frame["horizon_minutes"].unique()), sorted(frame["tier"].unique())
+    figure, axes = plt.subplots(len(tiers), len(horizons), sharey="row", squeeze=False)
+    figure.set_figheight(figure.get_figheight() * len(tiers))
+    for tier, panels in zip(tiers, axes, strict=True):
+        own = frame[frame["tier"] == tier]
+        hour = own[own["horizon_minutes"] == min(horizons, key=lambda minutes: abs(minutes - 60))]
+        methods = list(hour.sort_values("wape_share", ascending=False)["method"])
+        for panel, minutes in zip(panels, horizons, strict=True):
+            rows = own[own["horizon_minutes"] == minutes].set_index("method").reindex(methods)
+            _bars(panel, 100 * rows["wape_share"], planned)
+            panel.set_title(f"{tier}, {minutes} minutes ahead")
     figure.supxlabel("absolute error, % of what came (dashes: the last value)", fontsize=12)
     return figure
 
 
+def _bars(panel: "Axes", error: pd.Series, planned: str) -> None:
+    """One bar per method with its figure."""
+    panel.barh(
+        list(error.index), error, color=[BLUE if method == planned else FAINT for method in error.index]
+    )
+    panel.axvline(error[BASELINE], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+    for method, value in error.items():
+        colour = "white" if method == planned else INK
+        panel.annotate(f" {value:.1f}", (0, str(method)), va="center", fontsize=10, color=colour)
+    panel.grid(visible=False)
+
+
 def forecast_leaderboard(settings: Settings, day: date) -> "Figure":
-    """The figure of all days backtested so far."""
+    """The figure of all tiers and days of the trace that were backtested."""
     query = "select * from forecast_leaderboard where trace = $trace"
     frame = settings.lake.sql(query, trace=settings.trace).to_pandas()
     return draw_leaderboard(frame, settings.config.forecast.method)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from assets.demand import demand_matrix
+from assets.demand import INTERACTIVE, demand_matrix
 from assets.lookups import positions
 from assets.settings import HOURS, Settings, midnight
 from models.plan.problem import Problem
@@ -35,9 +35,10 @@ def day_loads(settings: Settings, day: date) -> dict[str, Load]:
     """The load of each hour as each plan sees it; `peak` has the hours of the whole history."""
     config = settings.config.forecast
     first = settings.history(day)[0]
-    _, interactive, niw = demand_matrix(
+    found = demand_matrix(
         settings.lake, settings.trace, first, day, config.bucket_minutes, settings.catalogue
     )
+    interactive, niw = found.of_tier(INTERACTIVE), found.of_tier("niw")
     for rates in (interactive, niw):  # in a silence of the day nothing is replayed
         np.nan_to_num(rates[..., -HOURS * 60 // config.bucket_minutes :], copy=False)
     windows = _by_hour(interactive, config.bucket_minutes)
@@ -62,10 +63,12 @@ def forecast_windows(settings: Settings, day: date, method: str) -> tuple[Floats
     """
     config, catalogue = settings.config, settings.catalogue
     rows = settings.lake.sql(
-        "select * from forecasts where trace = $trace and day = $day and method = $method",
+        "select * from forecasts where trace = $trace and day = $day and method = $method "
+        "and measure = 'input_tokens' and tier = $tier",
         trace=settings.trace,
         day=day,
         method=method,
+        tier=INTERACTIVE,
     )
     per_hour = 60 // config.forecast.bucket_minutes
     minutes = (rows["bucket_start"].to_numpy() - np.datetime64(day, "us")) // np.timedelta64(1, "m")
@@ -75,9 +78,9 @@ def forecast_windows(settings: Settings, day: date, method: str) -> tuple[Floats
         positions(rows, "region", catalogue.regions),
         minutes % 60 // config.forecast.bucket_minutes,
     )
-    peak_column = f"peak_p{round(100 * config.plan.quantile)}_tokens_per_s"
+    peak_column = f"peak_p{round(100 * config.plan.quantile)}_per_s"
     mean, peak = np.full((2, HOURS, len(catalogue.llms), len(catalogue.regions), per_hour), np.nan)
-    mean[where] = rows["input_tokens_per_s"].to_numpy()
+    mean[where] = rows["forecast_per_s"].to_numpy()
     _require_all(settings, day, method, mean)
     peak[where] = rows[peak_column].to_numpy()
     largest = mean.max(axis=-1, keepdims=True)

@@ -7,23 +7,16 @@ import pyarrow as pa
 TIMESTAMP = pa.timestamp("us", "UTC")
 _TEXT, _COUNT, _FIGURE = pa.string(), pa.int64(), pa.float64()
 _RATE = _FIGURE
-_FORECAST_KEYS = {
-    **dict.fromkeys(("llm", "region", "method"), _TEXT),
+_PREDICTION = {
+    **dict.fromkeys(("method", "llm", "region"), _TEXT),
     **dict.fromkeys(("cutoff", "bucket_start"), TIMESTAMP),
     "bucket_minutes": pa.int32(),
-}
-_FORECAST_MAKERS = {
+    "forecast_per_s": _RATE,  # the middle of what is expected
+    "actual_per_s": _RATE,
+    # also of the largest bucket of the hour, on each of its rows
+    **{f"{of}p{level}_per_s": _RATE for of in ("", "peak_") for level in (50, 90, 95)},
     "fallback": _TEXT,  # what forecast instead and why, null where the method itself did
     "reason": _TEXT,  # whom an ensemble listened to, null for a single method
-}
-_FORECAST = {
-    **_FORECAST_KEYS,
-    "input_tokens_per_s": _RATE,  # the middle of what is expected
-    "actual_input_tokens_per_s": _RATE,
-    **{f"p{level}_tokens_per_s": _RATE for level in (50, 90, 95)},
-    # of the largest bucket of the hour, on each of its rows
-    **{f"peak_p{level}_tokens_per_s": _RATE for level in (50, 90, 95)},
-    **_FORECAST_MAKERS,
 }
 _ENDPOINT = dict.fromkeys(("llm", "region"), _TEXT)
 _PLAN = {
@@ -43,8 +36,8 @@ _PLAN = {
 FLOWS = ("capacity", "exports", "imports", "unserved", "remote", "buffer_short")
 BOUNDS = ("fluid", "whole", "hour", "minimum")
 RESULTS: Mapping[str, pa.Schema] = {
-    "forecasts": pa.schema(_FORECAST),
-    "backtests": pa.schema({**_FORECAST, "cpu_s": _FIGURE, "naive_step_tokens_per_s": _RATE}),
+    "forecasts": pa.schema({**dict.fromkeys(("measure", "tier"), _TEXT), **_PREDICTION}),
+    "backtests": pa.schema({**_PREDICTION, "cpu_s": _FIGURE, "naive_step_per_s": _RATE}),
     "backtest_intervals": pa.schema(
         {
             **dict.fromkeys(("method", "against"), _TEXT),
@@ -52,15 +45,6 @@ RESULTS: Mapping[str, pa.Schema] = {
             "cutoffs": _COUNT,
             "saved_share": _FIGURE,  # how much lower the method's WAPE is than that of `against`
             **dict.fromkeys(("low_share", "high_share"), _FIGURE),  # its 95 % interval
-        }
-    ),
-    "traffic_forecasts": pa.schema(
-        {
-            "measure": _TEXT,  # output_tokens or requests, per second
-            **_FORECAST_KEYS,
-            **dict.fromkeys(("per_s", "actual_per_s"), _RATE),
-            **{f"{of}p{level}_per_s": _RATE for of in ("", "peak_") for level in (50, 90, 95)},
-            **_FORECAST_MAKERS,
         }
     ),
     "decisions": pa.schema(

@@ -6,12 +6,14 @@ They stand beside the lineage: nothing is made from them.
 from typing import Any
 
 import dagster as dg
+from pydantic import Field
 
 from assets import backtests as backtesting
 from assets import decisions as deciding
 from assets import whatif
 from assets.character_figures import draw_character
 from assets.characterise import characterise
+from assets.demand import INTERACTIVE
 from assets.figures import draw_day
 from assets.leaderboard import decision_curves, forecast_leaderboard
 from assets.partitions import DAYS, WITH_HISTORY
@@ -38,19 +40,28 @@ def characterisation(
     return dg.MaterializeResult(metadata={**told(table, "tables/characterisation.sql"), **pictures})
 
 
+class Backtest(dg.Config):
+    """What of the demand is forecast."""
+
+    tier: str = Field(INTERACTIVE, description="interactive (all but niw as one series), or a single tier")
+
+
 @dg.asset(
     partitions_def=DAYS,
     deps=[dg.AssetDep("demand", partition_mapping=WITH_HISTORY)],
     **described("backtests"),
 )
 def backtests(
-    context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
+    context: dg.AssetExecutionContext,
+    config: Backtest,
+    settings: SettingsResource,
+    progress: dg.ResourceParam[Progress],
 ) -> dg.MaterializeResult:
     """Every forecast method on a past day, ten minutes to two hours ahead; never a part of the night."""
     with plainly():
         chosen, day = settings.load(), day_of(context)
-        table = backtesting.backtest_days(chosen, day, day, progress)
-        board = backtesting.leaderboard(chosen)
+        table = backtesting.backtest_days(chosen, day, day, config.tier, progress)
+        board = backtesting.leaderboard(chosen, config.tier)
         figure = draw_day(chosen, day, {"forecast_leaderboard": forecast_leaderboard})
         chosen.lake.publish()
     said: dict[str, Any] = {name: picture(path) for name, path in figure.items()}

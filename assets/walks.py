@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from datetime import date
 from multiprocessing import get_context
@@ -23,9 +23,10 @@ SERIES_AT_ONCE = 2  # of a slow method: pieces small enough for both processes t
 
 
 class Panel(NamedTuple):
-    """The series of a trace, llm by llm and region by region, from the first day of a history."""
+    """The series of a trace from the first day of a history: tier by tier, llm by llm, region by region."""
 
-    demand: Floats  # interactive input tokens/s, or another measure, shape (series, buckets)
+    names: list[tuple[str, str, str]]  # tier, llm and region of each series
+    demand: Floats  # tokens or requests per second, shape (series, buckets)
     phase: Ints  # (series, buckets + horizon)
     factor: Floats  # (series, buckets + horizon)
 
@@ -39,18 +40,26 @@ class Piece(NamedTuple):
 
 
 def read_panel(
-    settings: Settings, first: date, last: date, minutes: int, horizon: int, measure: str = "input_tokens"
+    settings: Settings,
+    days: tuple[date, date],
+    minutes: int,
+    horizon: int,
+    tiers: Sequence[str],
+    measure: str,
 ) -> Panel:
-    """The interactive demand of whole days in buckets of `minutes`, the last included, with its calendar."""
-    calendar, lake = settings.config.calendar, settings.lake
-    _, interactive, _ = demand_matrix(lake, settings.trace, first, last, minutes, settings.catalogue, measure)
-    demand = interactive.reshape(-1, interactive.shape[-1])
+    """The demand of whole days, both ends included, in buckets of `minutes`, with its calendar.
+
+    `tiers`: of the catalogue, or INTERACTIVE for all but niw together.
+    """
+    calendar, catalogue = settings.config.calendar, settings.catalogue
+    found = demand_matrix(settings.lake, settings.trace, *days, minutes, catalogue, measure)
+    demand = np.concatenate([found.of_tier(tier).reshape(-1, found.bucket_start.size) for tier in tiers])
     buckets = demand.shape[1] + horizon
-    names = [(llm, region) for llm in settings.catalogue.llms for region in settings.catalogue.regions]
-    by_region = {r: phases(calendar, first, minutes, buckets, r) for r in settings.catalogue.regions}
-    phase = np.array([by_region[region] for _, region in names])
-    factor = np.array([factors(calendar, first, minutes, buckets, *name) for name in names])
-    return Panel(demand, phase, factor)
+    names = [(tier, llm, region) for tier in tiers for llm in catalogue.llms for region in catalogue.regions]
+    by_region = {r: phases(calendar, days[0], minutes, buckets, r) for r in catalogue.regions}
+    phase = np.array([by_region[region] for _, _, region in names])
+    factor = np.array([factors(calendar, days[0], minutes, buckets, *where) for _, *where in names])
+    return Panel(names, demand, phase, factor)
 
 
 def pieces_of(methods: Iterable[str], series: int) -> list[Piece]:

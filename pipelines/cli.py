@@ -152,6 +152,9 @@ def replay(
 @app.command()
 def backtest(
     days: Annotated[int, typer.Option(help="How many days, up to --date.", min=1)] = 3,
+    tier: Annotated[
+        str, typer.Option(help="interactive (all but niw as one series), iw_fast, iw_normal or niw.")
+    ] = "interactive",
     date_: Day = None,
     config: Config = "office",
     quiet: Quiet = False,
@@ -160,6 +163,8 @@ def backtest(
 
     fleetcast backtest --days 7
 
+    fleetcast backtest --tier niw
+
     fleetcast sql sql/queries/forecast_leaderboard.sql
     """
     with spoken():
@@ -167,7 +172,7 @@ def backtest(
         from pipelines.night import backtest_days
 
         resource = SettingsResource(config=config_of(config))
-        board, figures = backtest_days(resource, day_of(date_), days, progress_of(quiet))
+        board, figures = backtest_days(resource, day_of(date_), days, tier, progress_of(quiet))
         show_leaderboard(board)
         OUT.print(f"figure   {near(figures)}/forecast_leaderboard.png")
         OUT.print('tables   fleetcast sql "from forecast_leaderboard", "from forecast_losses"')

@@ -16,6 +16,7 @@ from assets.leaderboard import forecast_leaderboard
 from assets.partitions import require_in_calendar
 from assets.settings import Progress
 from assets.telling import SettingsResource
+from models.reading import require_known
 from pipelines.runs import embedded_home, run_job
 
 UNREAD = "landing: every_file_is_read"
@@ -90,9 +91,10 @@ def land(resource: SettingsResource, progress: Progress) -> Landed:
 
 
 def backtest_days(
-    resource: SettingsResource, last: date | None, days: int, progress: Progress
+    resource: SettingsResource, last: date | None, days: int, tier: str, progress: Progress
 ) -> tuple[pa.Table, Path]:
     """Backtest the days up to `last`, their history first; the leaderboard, and the folder of its figure."""
+    require_known(tier, backtests.JUDGED_TIERS, "tier", "--tier")
     settings = resource.load()
     last = last or settings.config.trace.replay_day
     first = last - timedelta(days=days - 1)
@@ -107,10 +109,10 @@ def backtest_days(
         for count, past in enumerate(missing, start=1):
             run_job("history", resource, past, Progress())
             done(count)
-    backtests.backtest_days(settings, first, last, progress)
+    backtests.backtest_days(settings, first, last, tier, progress)
     draw_day(settings, last, {"forecast_leaderboard": forecast_leaderboard})
     settings.lake.publish()
-    return backtests.leaderboard(settings), settings.figures(last)
+    return backtests.leaderboard(settings, tier), settings.figures(last)
 
 
 def replay_policy(

@@ -103,7 +103,8 @@ def show_whatifs(cases: pa.Table, trace: str, day: date) -> None:
 
 def show_leaderboard(board: pa.Table) -> None:
     """The methods side by side an hour ahead, the best first."""
-    title = "an hour ahead, over all days backtested   (shares in %)"
+    rows = [row for row in board.to_pylist() if row["horizon_minutes"] == 60]
+    title = f"{rows[0]['tier']}, an hour ahead, over all days backtested   (shares in %)"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     table.add_column("\n\nmethod", no_wrap=True)
     heads = ("\n\nWAPE", "\npinball\nloss", "at or\nbelow\nP90", "hour's\npeak\nunder",
@@ -112,12 +113,12 @@ def show_leaderboard(board: pa.Table) -> None:
     for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
     shares = ("wape_share", "pinball_share", "below_p90_share", "under_share", "above_peak_p90_share")
-    for row in (row for row in board.to_pylist() if row["horizon_minutes"] == 60):
+    for row in rows:
         saved, low, high = (_percent(row[f"saved{name}_share"], ".1f") for name in ("", "_low", "_high"))
         table.add_row(
             row["method"],
             *(_percent(row[name], ".1f") for name in shares),
-            f"{saved} ({low} to {high})" if row["saved_share"] is not None else "",
+            "" if row["saved_share"] is None else saved if low == "–" else f"{saved} ({low} to {high})",
             _figure(row["cpu_ms"], ",.1f"),
         )
     OUT.print(table)

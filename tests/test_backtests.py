@@ -10,7 +10,7 @@ from small import small_config
 from assets import backtests, walks
 from assets.demand import build_demand
 from assets.forecasts import errors, forecast_day
-from assets.leaderboard import draw_leaderboard
+from assets.leaderboard import forecast_leaderboard
 from assets.settings import Progress, Settings, load_settings
 from assets.traces import make_day
 from assets.warehouse import LakeError
@@ -18,6 +18,7 @@ from models.forecast.backtest import Clock
 from models.forecast.losses import covered_share, paired_bootstrap, pinball, under_forecast_share, wape
 
 DAY = date(2025, 7, 4)
+TIERS = ("interactive", "niw")
 FAST = ("last_value", "seasonal_naive", "weighted")
 
 
@@ -34,7 +35,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Settings:
         build_demand(settings.lake, settings.trace, day)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backtests, "JUDGED", FAST)
-        backtests.backtest_days(settings, DAY, DAY + timedelta(days=1), Progress())
+        for tier in TIERS:
+            backtests.backtest_days(settings, DAY, DAY + timedelta(days=1), tier, Progress())
     forecast_day(settings, DAY, Progress())
     return settings
 
@@ -42,27 +44,28 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 def test_every_hour_of_the_days_is_forecast_two_hours_ahead(ran: Settings) -> None:
     rows = ran.lake.read("backtests", trace="small").to_pandas()
     assert sorted(rows["day"].unique()) == [DAY, DAY + timedelta(days=1)]
-    assert len(rows) == len(FAST) * 12 * 48 * 12  # methods, series, cutoffs, buckets
+    assert len(rows) == len(TIERS) * len(FAST) * 12 * 48 * 12  # methods, series, cutoffs, buckets
     ahead = rows["bucket_start"] - rows["cutoff"]
     assert (ahead.min(), ahead.max()) == (timedelta(0), timedelta(minutes=110))
     assert (rows["cutoff"].dt.date == rows["day"]).all()
-    beyond = rows["actual_input_tokens_per_s"].isna()
+    beyond = rows["actual_per_s"].isna()
     assert (rows["bucket_start"][beyond].dt.date == DAY + timedelta(days=2)).all()
 
 
+@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("minutes", [10, 60, 120])
-def test_the_mart_of_losses_equals_the_formulas(ran: Settings, minutes: int) -> None:
-    rows = ran.lake.read("backtests", trace="small").to_pandas()
+def test_the_mart_of_losses_equals_the_formulas(ran: Settings, minutes: int, tier: str) -> None:
+    rows = ran.lake.read("backtests", trace="small", tier=tier).to_pandas()
     rows = rows[(rows["method"] == "weighted") & (rows["llm"] == "bloom-176b") & (rows["region"] == "east")]
     rows = rows.sort_values(["cutoff", "bucket_start"])
 
     def grid(name: str) -> np.ndarray:
         return rows[name].to_numpy().reshape(48, 12)[:, : minutes // 10]
 
-    actual, mean = grid("actual_input_tokens_per_s"), grid("input_tokens_per_s")
+    actual, mean = grid("actual_per_s"), grid("forecast_per_s")
     told = ran.lake.sql(
         "select * from forecast_losses where method = 'weighted' and llm = 'bloom-176b' and region = 'east' "
-        "and horizon_minutes = $minutes", minutes=minutes,
+        "and horizon_minutes = $minutes and tier = $tier", minutes=minutes, tier=tier,
     ).to_pylist()[0]  # fmt: skip
     known = ~np.isnan(actual)
     both = np.where(actual + mean > 0, actual + mean, 1.0)
@@ -70,14 +73,14 @@ def test_the_mart_of_losses_equals_the_formulas(ran: Settings, minutes: int) -> 
     assert told["buckets"] == known.sum()
     assert told["wape_share"] == pytest.approx(wape(actual, mean))
     assert told["smape_share"] == pytest.approx((2 * off / both)[known].mean())
-    assert told["mase"] == pytest.approx(off[known].mean() / rows["naive_step_tokens_per_s"].iloc[0])
+    assert told["mase"] == pytest.approx(off[known].mean() / rows["naive_step_per_s"].iloc[0])
     for name, level in (("p50", 0.50), ("p90", 0.90), ("p95", 0.95)):
-        quantile = grid(f"{name}_tokens_per_s")
+        quantile = grid(f"{name}_per_s")
         loss = pinball(actual, quantile[..., None], (level,))
         assert told[f"pinball_{name}"] == pytest.approx(np.nansum(loss))
         assert told[f"below_{name}_share"] == pytest.approx(covered_share(actual, quantile))
     hour = rows[rows["bucket_start"] - rows["cutoff"] < timedelta(hours=1)]
-    peaks = (hour[f"{name}input_tokens_per_s"].to_numpy().reshape(48, 6) for name in ("actual_", ""))
+    peaks = (hour[f"{name}_per_s"].to_numpy().reshape(48, 6) for name in ("actual", "forecast"))
     assert told["under_share"] == pytest.approx(under_forecast_share(*peaks))
 
 
@@ -85,30 +88,32 @@ def test_a_day_without_demand_is_refused(ran: Settings) -> None:
     with pytest.raises(
         LakeError, match=r"^The trace 'small' has no demand on 2025-07-09\. It has 2025-07-01 to"
     ):
-        backtests.backtest_days(ran, DAY, date(2025, 7, 9), Progress())
+        backtests.backtest_days(ran, DAY, date(2025, 7, 9), "interactive", Progress())
 
 
 def test_the_leaderboard_has_every_method_with_its_interval_and_draws(ran: Settings) -> None:
-    board = backtests.leaderboard(ran).to_pandas()
+    board = backtests.leaderboard(ran, "interactive").to_pandas()
     assert sorted(set(zip(board["horizon_minutes"], board["method"], strict=True))) == [
         (minutes, method) for minutes in (10, 60, 120) for method in FAST
     ]
     hour = board[board["horizon_minutes"] == 60].set_index("method")
-    sums = ran.lake.sql("staging/errors_by_cutoff.sql", trace="small").to_pandas()
+    sums = ran.lake.sql("staging/errors_by_cutoff.sql", trace="small", tier="interactive").to_pandas()
     error = {m: g["error"].to_numpy() for m, g in sums[sums["horizon_minutes"] == 60].groupby("method")}
     saved = paired_bootstrap(error["weighted"], error["last_value"], 24)
     shown = hour.loc["last_value", ["saved_share", "saved_low_share", "saved_high_share"]].tolist()
     assert shown == pytest.approx(list(saved))
     ratio = hour.loc["weighted", "wape_share"] / hour.loc["last_value", "wape_share"]
     assert 1 - ratio == pytest.approx(saved.saved_share)
-    figure = draw_leaderboard(board, "weighted")
-    assert [axes.get_title() for axes in figure.axes] == [f"{m} minutes ahead" for m in (10, 60, 120)]
+    figure = forecast_leaderboard(ran, DAY)
+    titles = [f"{tier}, {minutes} minutes ahead" for tier in TIERS for minutes in (10, 60, 120)]
+    assert [axes.get_title() for axes in figure.axes] == titles
 
 
 def test_a_forecast_worse_than_the_last_value_is_flagged_and_rings(ran: Settings) -> None:
-    told = errors(ran, DAY).to_pandas().set_index(["llm", "method"])
-    for (llm, _method), row in told.iterrows():
-        is_worse = row["wape_share"] > told.loc[(llm, "last_value"), "wape_share"]
+    told = errors(ran, DAY).to_pandas().set_index(["tier", "llm", "method"])
+    assert set(told.index.get_level_values("tier")) == {"interactive", "iw_fast", "iw_normal", "niw"}
+    for (tier, llm, _method), row in told.iterrows():
+        is_worse = row["wape_share"] > told.loc[(tier, llm, "last_value"), "wape_share"]
         assert (row["note"] == "worse than the last value") == is_worse
     rang = {}
     for method in FAST:
@@ -118,21 +123,26 @@ def test_a_forecast_worse_than_the_last_value_is_flagged_and_rings(ran: Settings
     assert rang["seasonal_naive"] > rang["weighted"]
 
 
-def test_output_tokens_and_requests_are_forecast_as_well(ran: Settings) -> None:
-    rows = ran.lake.read("traffic_forecasts", trace="small", day=DAY).to_pandas()
-    assert sorted(rows["measure"].unique()) == ["output_tokens", "requests"]
-    assert set(rows["method"]) == {"weighted"}
+def test_every_tier_and_measure_is_forecast(ran: Settings) -> None:
+    rows = ran.lake.read("forecasts", trace="small", day=DAY).to_pandas()
+    assert rows.groupby(["method", "measure", "tier"]).size().eq(12 * 96).all()
+    assert len(rows) == len(FAST) * 3 * 4 * 12 * 96  # methods, measures, tiers, series, buckets
     came = ran.lake.sql(
-        "select sum(output_tokens)::double as output_tokens, sum(requests)::double as requests from demand "
-        "where trace = 'small' and day = $day and tier <> 'niw'", day=DAY,
-    ).to_pylist()[0]  # fmt: skip
-    for measure, part in rows.groupby("measure"):
-        assert len(part) == 12 * 96
-        assert (part["actual_per_s"] * 900).sum() == pytest.approx(came[measure])
-        assert (
-            0.5 < part["per_s"].sum() / part["actual_per_s"].sum() < 1.5
-        )  # few requests: the middle lies below the mean
+        "select tier, sum(input_tokens) as input_tokens, sum(output_tokens) as output_tokens, "
+        "sum(requests) as requests from demand where trace = 'small' and day = $day group by tier",
+        day=DAY,
+    ).to_pandas().set_index("tier").astype(float)  # fmt: skip
+    came.loc["interactive"] = came.loc[["iw_fast", "iw_normal"]].sum()
+    for (measure, tier), part in rows[rows["method"] == "weighted"].groupby(["measure", "tier"]):
+        assert (part["actual_per_s"] * 900).sum() == pytest.approx(came.loc[tier, measure])
+        share = part["forecast_per_s"].sum() / part["actual_per_s"].sum()
+        assert (0.5 if tier == "interactive" else 0.0) < share < 1.5  # few requests: the middle lies low
         assert (part["p90_per_s"] >= part["p50_per_s"]).all()
+
+
+def test_an_unknown_tier_is_named(ran: Settings) -> None:
+    with pytest.raises(ValueError, match=r"unknown tier 'iw_fats'\. Did you mean 'iw_fast'"):
+        backtests.backtest_days(ran, DAY, DAY, "iw_fats", Progress())
 
 
 def test_a_change_of_demand_rings(ran: Settings) -> None:
@@ -140,10 +150,10 @@ def test_a_change_of_demand_rings(ran: Settings) -> None:
     ask = {"trace": "changed", "day": DAY, "method": "weighted"}
     hour = table["cutoff"].to_numpy().astype("datetime64[h]").astype(np.int64) % 24
     for factor, hours, rings in ((1.0, 24, False), (9.0, 8, True), (0.1, 24, True)):
-        came = table["actual_input_tokens_per_s"].to_numpy()
+        came = table["actual_per_s"].to_numpy()
         actual = pa.array(np.where(hour < hours, factor, 1.0) * came)
-        at = table.schema.get_field_index("actual_input_tokens_per_s")
-        changed = table.set_column(at, "actual_input_tokens_per_s", actual)
+        at = table.schema.get_field_index("actual_per_s")
+        changed = table.set_column(at, "actual_per_s", actual)
         ran.lake.write("forecasts", changed, trace="changed", day=DAY)
         assert (ran.lake.sql("alarms/demand_behaves_as_before.sql", **ask).num_rows > 3) == rings
     ran.lake.path("forecasts", trace="changed", day=DAY).unlink()
@@ -152,7 +162,7 @@ def test_a_change_of_demand_rings(ran: Settings) -> None:
 def test_two_processes_walk_as_one_would() -> None:
     demand = np.arange(1.0, 4.0)[:, None] * np.ones(54)  # constant: arima gives up at once, series by series
     phase = np.tile(np.arange(56) % 168, (3, 1))
-    panel, clock = walks.Panel(demand, phase, np.ones(phase.shape)), Clock(50, 2, 2, 24)
+    panel, clock = walks.Panel([], demand, phase, np.ones(phase.shape)), Clock(50, 2, 2, 24)
     pieces = walks.pieces_of(["last_value", "arima"], 3)
     assert [piece.first_series for piece in pieces] == [0, 0, 2]
     steps: list[int] = []

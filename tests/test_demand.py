@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from assets.demand import build_demand, demand_matrix
+from assets.demand import INTERACTIVE, build_demand, demand_matrix
 from assets.traces import make_day, read_template
 from assets.warehouse import Lake, LakeError
 from models.catalogue import load_catalogue
@@ -50,20 +50,20 @@ def write_day(lake: Lake, day: date, rows: int, seed: int) -> list[tuple]:
 
 @pytest.mark.parametrize("minutes", [5, 60])
 def test_the_matrix_is_what_counting_gives(lake, minutes):
-    expected = np.full((2, len(LLMS), len(REGIONS), 3 * 1440 // minutes), np.nan)
+    expected = np.full((len(LLMS), len(REGIONS), len(TIERS), 3 * 1440 // minutes), np.nan)
     for offset in (0, 2):  # the day between is missing
         day = DAY + timedelta(days=offset)
         first = offset * 1440 // minutes
         expected[..., first : first + 1440 // minutes] = 0.0
         for llm, region, tier, minute, tokens in write_day(lake, day, 400, offset):
-            niw = int(TIERS[tier] == "niw")
-            expected[niw, llm, region, first + minute // minutes] += tokens / (60 * minutes)
+            expected[llm, region, tier, first + minute // minutes] += tokens / (60 * minutes)
         build_demand(lake, "t", day)
     found = demand_matrix(lake, "t", DAY, DAY + timedelta(days=2), minutes, CATALOGUE)
     assert found.bucket_start[0] == np.datetime64(DAY)
     assert np.all(np.diff(found.bucket_start) == np.timedelta64(minutes, "m"))
-    np.testing.assert_allclose(found.interactive_tokens_per_s, expected[0], rtol=1e-12)
-    np.testing.assert_allclose(found.niw_tokens_per_s, expected[1], rtol=1e-12)
+    np.testing.assert_allclose(found.per_s, expected, rtol=1e-12)
+    np.testing.assert_allclose(found.of_tier(INTERACTIVE), expected[:, :, :2].sum(axis=2), rtol=1e-12)
+    np.testing.assert_array_equal(found.of_tier("niw"), found.per_s[:, :, 2])
 
 
 def test_days_that_are_missing_are_named(lake):

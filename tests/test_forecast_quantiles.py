@@ -199,6 +199,7 @@ def test_the_bootstrap_tells_a_real_difference_from_none() -> None:
     assert (better.saved_share, better.low, better.high) == pytest.approx(
         (0.2, 0.2, 0.2)
     )  # paired: no spread
+    assert np.isnan(paired_bootstrap(errors[:24], errors[24:48], 24).low)  # a single day
     other = paired_bootstrap(errors, rng.permutation(errors), 24)
     assert other.low < 0 < other.high
     assert other.saved_share == pytest.approx(0.0)

@@ -31,7 +31,7 @@ from pipelines.cli import app
 
 DAY = date(2025, 7, 3)
 METHOD = "last_value"
-QUANTILES = tuple(f"peak_p{q}_tokens_per_s" for q in (50, 90, 95))
+QUANTILES = tuple(f"peak_p{q}_per_s" for q in (50, 90, 95))
 
 
 @pytest.fixture(scope="module")

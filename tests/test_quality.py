@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.demand import build_demand, demand_matrix
+from assets.demand import INTERACTIVE, build_demand, demand_matrix
 from assets.ingest import ingest
 from assets.quality import assess
 from assets.warehouse import Lake
@@ -90,7 +90,7 @@ def test_a_silence_is_missing_demand_and_no_zero(steady):
         build_demand(steady, "t", START.date() + timedelta(days=n))
     assess(steady, "t")
     days = START.date(), START.date() + timedelta(days=3)
-    rates = demand_matrix(steady, "t", *days, 60, CATALOGUE).interactive_tokens_per_s
+    rates = demand_matrix(steady, "t", *days, 60, CATALOGUE).of_tier(INTERACTIVE)
     assert np.isnan(rates).any(axis=(0, 1)).nonzero()[0].tolist() == [30, 31]
     assert np.nan_to_num(rates[..., 60]).sum() > 0  # six minutes less are no silence
 

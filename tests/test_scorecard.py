@@ -28,6 +28,16 @@ PLANNED = {
     **{"status": "optimal", "gap_share": 0.0},
     **dict.fromkeys(("plan_usd", "plan_bound_usd", "plan_lp_bound_usd"), 1.0),
 }
+FORECAST = {
+    **{"measure": "input_tokens", "tier": "interactive", "method": "arima", "llm": "a", "region": "east"},
+    **{
+        "cutoff": START,
+        "bucket_start": START,
+        "bucket_minutes": 60,
+        "forecast_per_s": 3.0,
+        "actual_per_s": 4.0,
+    },
+}
 BOUND = {"hour_start": START, "fluid_usd": 10.0, "whole_usd": 11.0, "hour_usd": 13.0, "minimum_usd": 17.0}
 PARTS = (
     *("rounding_usd", "hour_usd", "minimum_usd", "routing_usd", "forecast_usd"),
@@ -100,13 +110,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
         **{"short_tokens_per_s": 30.0, "short_llm_tokens_per_s": 0.0, "programme": "corrected"},
         **PLANNED,
     }
-    forecast = {
-        **{"method": "arima", "llm": "a", "cutoff": START, "bucket_start": START, "bucket_minutes": 15},
-        **{"input_tokens_per_s": 3.0, "actual_input_tokens_per_s": 4.0},
-    }
     lake.write("plans", full("plans", [plan, plan | {"policy": "lt_i", "usd": 30.0}]), **WHERE)
     lake.write("plan_bounds", full("plan_bounds", [BOUND]), **WHERE)
-    lake.write("forecasts", full("forecasts", [forecast | {"region": r} for r in ("east", "west")]), **WHERE)
+    lake.write("forecasts", full("forecasts", [FORECAST, FORECAST | {"region": "west"}]), **WHERE)
     for policy, booting_s in (("reactive", 1800.0), ("clairvoyant", 450.0)):
         lake.write("outcomes", outcomes(REQUESTS), **WHERE, policy=policy)
         lake.write("fleet_hours", fleet_hours(3600.0, booting_s), **WHERE, policy=policy)
@@ -226,7 +232,7 @@ def test_sql_and_python_agree_on_attainment_and_percentiles(lake, requests):
             "forecasts",
             "select * replace (cutoff - interval 1 hour as cutoff)",
         ),
-        ("forecasts_cover_the_day", "forecasts", "select * replace (null::double as input_tokens_per_s)"),
+        ("forecasts_cover_the_day", "forecasts", "select * replace (null::double as forecast_per_s)"),
         ("plans_cover_demand", "plans", "select * replace (0 as instances)"),
         ("plan_windows_balance", "plan_windows", "select * replace (29.0 as capacity_tokens_per_s)"),
         ("plan_windows_balance", "plan_windows", "select * replace (1.0 as exports_tokens_per_s)"),
@@ -269,11 +275,7 @@ def sound_lake(root: Path) -> Lake:
         **{"demand_tokens_per_s": 25.0, "buffer_tokens_per_s": 5.0, "capacity_tokens_per_s": 30.0},
         **dict.fromkeys((f"{name}_tokens_per_s" for name in FLOWS[1:]), 0.0),
     }
-    forecast = {
-        **{"method": "arima", "llm": "a", "region": "east", "bucket_minutes": 60},
-        **{"input_tokens_per_s": 3.0, "actual_input_tokens_per_s": 4.0},
-    }
-    forecasts = [forecast | {"cutoff": hour, "bucket_start": hour} for hour in hours]
+    forecasts = [FORECAST | {"cutoff": hour, "bucket_start": hour} for hour in hours]
     row = fleet_hours(3600.0, 0.0).to_pylist()[0]
     lake.write("requests", full("requests", [request]), **WHERE)
     lake.write("plans", full("plans", [plan | {"hour_start": hour} for hour in hours]), **WHERE)

@@ -75,7 +75,8 @@ def test_the_grain_of_demand_by_is_unique_and_conserves(lake, minutes):
     sums = rows[["requests", "input_tokens", "output_tokens"]].sum().tolist()
     assert sums == list(totals.values())
     series = lake.sql("select * from demand_series($minutes)", minutes=minutes).to_pandas()
-    assert series[["interactive_input_tokens", "niw_input_tokens"]].to_numpy().sum() == totals["i"]
+    assert series[["requests", "input_tokens", "output_tokens"]].sum().tolist() == list(totals.values())
+    assert not series.duplicated(["trace", "llm", "region", "tier", "bucket_start"]).any()
 
 
 def test_checks_of_requests_and_demand_pass_and_can_fail(lake, tmp_path):

@@ -45,7 +45,10 @@ def under_forecast_share(actual: Floats, predicted: Floats) -> float:
 
 
 class Difference(NamedTuple):
-    """How much lower one method's WAPE is than another's, a share of the other's, with its 95 % interval."""
+    """How much lower one method's WAPE is than another's, a share of the other's, with its 95 % interval.
+
+    Both ends are nan where there is but one block: nothing tells how much days differ.
+    """
 
     saved_share: float
     low: float
@@ -66,10 +69,12 @@ def paired_bootstrap(
         Cutoffs in a block: a day of them, since neighbouring hours err together.
     """
     count = errors.size
-    width = max(min(blocks, count), 1)
-    starts = np.random.default_rng(seed).integers(0, count - width + 1, (draws, -(-count // width)))
-    index = (starts[:, :, None] + np.arange(width)).reshape(draws, -1)[:, :count]
+    saved_share = 1 - float(errors.sum() / other_errors.sum())
+    if count <= blocks:
+        return Difference(saved_share, float("nan"), float("nan"))
+    starts = np.random.default_rng(seed).integers(0, count - blocks + 1, (draws, -(-count // blocks)))
+    index = (starts[:, :, None] + np.arange(blocks)).reshape(draws, -1)[:, :count]
     with np.errstate(divide="ignore", invalid="ignore"):
         saved = 1 - errors[index].sum(axis=1) / other_errors[index].sum(axis=1)
         low, high = np.nanquantile(saved, (0.025, 0.975))
-        return Difference(1 - float(errors.sum() / other_errors.sum()), float(low), float(high))
+    return Difference(saved_share, float(low), float(high))

@@ -7,13 +7,14 @@
 with hours as (
     select
         trace, day, llm, region, cutoff,
-        max(actual_input_tokens_per_s) as peak,
-        any_value(peak_p50_tokens_per_s) as peak_p50,
-        any_value(peak_p95_tokens_per_s) as peak_p95
+        max(actual_per_s) as peak,
+        any_value(peak_p50_per_s) as peak_p50,
+        any_value(peak_p95_per_s) as peak_p95
     from forecasts
     where trace = coalesce($trace, trace) and day = coalesce($day::date, day) and method = $method
+        and measure = 'input_tokens' and tier = 'interactive'
     group by trace, day, llm, region, cutoff
-    having count(actual_input_tokens_per_s) = count(*)
+    having count(actual_per_s) = count(*)
 ),
 
 counted as (

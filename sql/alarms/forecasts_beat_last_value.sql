@@ -1,27 +1,24 @@
--- On every endpoint the planned forecast of the day was closer to what came than the last value was.
--- grain: trace, day, llm, region
+-- On every endpoint and tier the planned forecast of the day was closer to what came than the last value was.
+-- grain: trace, day, tier, llm, region
 -- reads: forecasts
 -- units: *_wape_share absolute error in what came; null where nothing came
 with summed as (
     select
-        trace, day, llm, region, method,
-        wape_share(
-            sum(abs(input_tokens_per_s - actual_input_tokens_per_s)),
-            sum(actual_input_tokens_per_s)
-        ) as wape
+        trace, day, tier, llm, region, method,
+        wape_share(sum(abs(forecast_per_s - actual_per_s)), sum(actual_per_s)) as wape
     from forecasts
     where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
-        and actual_input_tokens_per_s is not null
-    group by trace, day, llm, region, method
+        and measure = 'input_tokens' and actual_per_s is not null
+    group by trace, day, tier, llm, region, method
 ),
 
 paired as (
     select
-        trace, day, llm, region, own.method,
+        trace, day, tier, llm, region, own.method,
         own.wape as own_wape_share,
         naive.wape as last_value_wape_share
     from summed as own
-    inner join summed as naive using (trace, day, llm, region)
+    inner join summed as naive using (trace, day, tier, llm, region)
     where own.method = $method and naive.method = 'last_value'
 )
 

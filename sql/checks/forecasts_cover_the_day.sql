@@ -1,18 +1,18 @@
--- Every method forecasts every bucket of the day once for every llm and region, as a number from 0.
--- grain: trace, day, method, llm, region
+-- Every method forecasts every bucket of the day once for every llm, region and tier, as a number from 0.
+-- grain: trace, day, method, measure, tier, llm, region
 -- reads: forecasts
--- units: input tokens per second
+-- units: least of the measure per second
 with counted as (
     select
-        trace, day, method, llm, region,
+        trace, day, method, measure, tier, llm, region,
         count(*) as buckets,
         count(distinct bucket_start) as distinct_buckets,
         1440 // any_value(bucket_minutes) as wanted,
-        coalesce(min(input_tokens_per_s), -1) as least,
-        count_if(input_tokens_per_s is null or not isfinite(input_tokens_per_s)) as not_numbers
+        coalesce(min(forecast_per_s), -1) as least,
+        count_if(forecast_per_s is null or not isfinite(forecast_per_s)) as not_numbers
     from forecasts
     where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
-    group by trace, day, method, llm, region
+    group by trace, day, method, measure, tier, llm, region
 )
 
 select * from counted

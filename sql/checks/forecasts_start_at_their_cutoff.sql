@@ -1,8 +1,8 @@
 -- Every forecast covers the hour that begins at its cutoff, and nothing that was known by then.
--- grain: trace, day, method, llm, region, bucket_start
+-- grain: trace, day, method, measure, tier, llm, region, bucket_start
 -- reads: forecasts
--- units: input tokens per second
-select trace, day, method, llm, region, cutoff, bucket_start
+-- units: instants UTC
+select trace, day, method, measure, tier, llm, region, cutoff, bucket_start
 from forecasts
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
     and (

@@ -6,9 +6,10 @@ with summed as (
     select
         trace, day, method, llm, bucket_start,
         any_value(bucket_minutes) as bucket_minutes,
-        sum(input_tokens_per_s) as input_tokens_per_s,
-        sum(actual_input_tokens_per_s) as actual_input_tokens_per_s
+        sum(forecast_per_s) as input_tokens_per_s,
+        sum(actual_per_s) as actual_input_tokens_per_s
     from forecasts
+    where measure = 'input_tokens' and tier = 'interactive'
     group by trace, day, method, llm, bucket_start
 )
 

@@ -1,6 +1,7 @@
 -- forecast_errors: how good the forecasts of a day were: error, whether P90 holds, how often a peak was above its forecast.
--- grain: trace, day, method, llm
+-- grain: trace, day, measure, tier, method, llm
 -- reads: forecasts
+-- tier = urgency class, or interactive: all but niw as one series
 -- units: wape_share = absolute error in what came; other shares 0 to 1
 -- below_p90_share = buckets that came out at or below their P90
 -- under_share = hours whose peak came out above the largest bucket of the mean forecast
@@ -8,28 +9,28 @@
 -- note = methods that do worse than the last value
 with hours as (
     select
-        trace, day, method, llm, region, cutoff,
+        trace, day, measure, tier, method, llm, region, cutoff,
         count(*) as buckets,
-        sum(abs(input_tokens_per_s - actual_input_tokens_per_s)) as error,
-        sum(actual_input_tokens_per_s) as came,
-        count_if(actual_input_tokens_per_s <= p90_tokens_per_s) as below_p90,
-        max(input_tokens_per_s) as expected_peak,
-        max(actual_input_tokens_per_s) as peak,
-        any_value(peak_p90_tokens_per_s) as peak_p90
+        sum(abs(forecast_per_s - actual_per_s)) as error,
+        sum(actual_per_s) as came,
+        count_if(actual_per_s <= p90_per_s) as below_p90,
+        max(forecast_per_s) as expected_peak,
+        max(actual_per_s) as peak,
+        any_value(peak_p90_per_s) as peak_p90
     from forecasts
-    where actual_input_tokens_per_s is not null
-    group by trace, day, method, llm, region, cutoff
+    where actual_per_s is not null
+    group by trace, day, measure, tier, method, llm, region, cutoff
 ),
 
 summed as (
     select
-        trace, day, method, llm,
+        trace, day, measure, tier, method, llm,
         wape_share(sum(error), sum(came)) as wape_share,
         sum(below_p90) / sum(buckets) as below_p90_share,
         count_if(peak > expected_peak) / count(*) as under_share,
         count_if(peak <= peak_p90) / count(*) as peak_below_p90_share
     from hours
-    group by trace, day, method, llm
+    group by trace, day, measure, tier, method, llm
 ),
 
 compared as (
@@ -39,6 +40,7 @@ compared as (
     from summed
     left join summed as naive
         on summed.trace = naive.trace and summed.day = naive.day and summed.llm = naive.llm
+        and summed.measure = naive.measure and summed.tier = naive.tier
         and naive.method = 'last_value'
 )
 

@@ -1,5 +1,5 @@
--- forecast_leaderboard: the methods side by side over all endpoints, per horizon.
--- grain: trace, method, horizon_minutes
+-- forecast_leaderboard: the methods side by side over all endpoints, per tier and horizon.
+-- grain: trace, tier, method, horizon_minutes
 -- reads: forecast_losses, backtest_intervals
 -- units: *_share 0 to 1, cpu_ms milliseconds of CPU per forecast of one series
 -- wape_share = absolute error in what came, over all endpoints
@@ -9,7 +9,7 @@
 -- saved_low_share, saved_high_share = its 95 % interval by a paired bootstrap of days
 with combined as (
     select
-        trace, method, horizon_minutes,
+        trace, tier, method, horizon_minutes,
         wape_share(sum(error), sum(came)) as wape_share,
         avg(smape_share) as smape_share,
         avg(mase) as mase,
@@ -22,7 +22,7 @@ with combined as (
         avg(fallback_share) as fallback_share,
         1000 * avg(cpu_s) as cpu_ms
     from forecast_losses
-    group by trace, method, horizon_minutes
+    group by trace, tier, method, horizon_minutes
 ),
 
 joined as (
@@ -34,6 +34,7 @@ joined as (
     from combined
     left join backtest_intervals
         on combined.trace = backtest_intervals.trace
+        and combined.tier = backtest_intervals.tier
         and combined.method = backtest_intervals.against
         and combined.horizon_minutes = backtest_intervals.horizon_minutes
 )

@@ -1,5 +1,5 @@
 -- forecast_losses: how wrong each method was on the days backtested, per endpoint and horizon.
--- grain: trace, method, llm, region, horizon_minutes
+-- grain: trace, tier, method, llm, region, horizon_minutes
 -- reads: backtests
 -- units: *_share 0 to 1; error, came, pinball_* input tokens/s summed over buckets; cpu_s seconds per forecast
 -- horizon_minutes = all buckets that end so soon after the cutoff count
@@ -19,52 +19,52 @@ judged as (
     from backtests
     inner join horizons
         on bucket_start + to_minutes(bucket_minutes) <= cutoff + to_minutes(horizon_minutes)
-    where actual_input_tokens_per_s is not null
+    where actual_per_s is not null
 ),
 
 hours as (
     select
-        trace, method, llm, region, cutoff,
-        max(actual_input_tokens_per_s) > max(input_tokens_per_s) as is_under,
-        max(actual_input_tokens_per_s) > any_value(peak_p90_tokens_per_s) as is_above_peak_p90
+        trace, tier, method, llm, region, cutoff,
+        max(actual_per_s) > max(forecast_per_s) as is_under,
+        max(actual_per_s) > any_value(peak_p90_per_s) as is_above_peak_p90
     from judged
     where horizon_minutes = 60
-    group by trace, method, llm, region, cutoff
+    group by trace, tier, method, llm, region, cutoff
 ),
 
 peaks as (
     select
-        trace, method, llm, region,
+        trace, tier, method, llm, region,
         count_if(is_under) / count(*) as under_share,
         count_if(is_above_peak_p90) / count(*) as above_peak_p90_share
     from hours
-    group by trace, method, llm, region
+    group by trace, tier, method, llm, region
 ),
 
 summed as (
     select
-        trace, method, llm, region, horizon_minutes,
+        trace, tier, method, llm, region, horizon_minutes,
         count(*) as buckets,
-        sum(abs(input_tokens_per_s - actual_input_tokens_per_s)) as error,
-        sum(actual_input_tokens_per_s) as came,
-        avg(smape_term(actual_input_tokens_per_s, input_tokens_per_s)) as smape_share,
-        avg(abs(input_tokens_per_s - actual_input_tokens_per_s) / nullif(naive_step_tokens_per_s, 0)) as mase,
-        sum(pinball_loss(actual_input_tokens_per_s, p50_tokens_per_s, 0.50)) as pinball_p50,
-        sum(pinball_loss(actual_input_tokens_per_s, p90_tokens_per_s, 0.90)) as pinball_p90,
-        sum(pinball_loss(actual_input_tokens_per_s, p95_tokens_per_s, 0.95)) as pinball_p95,
-        count_if(actual_input_tokens_per_s <= p50_tokens_per_s) / count(*) as below_p50_share,
-        count_if(actual_input_tokens_per_s <= p90_tokens_per_s) / count(*) as below_p90_share,
-        count_if(actual_input_tokens_per_s <= p95_tokens_per_s) / count(*) as below_p95_share,
+        sum(abs(forecast_per_s - actual_per_s)) as error,
+        sum(actual_per_s) as came,
+        avg(smape_term(actual_per_s, forecast_per_s)) as smape_share,
+        avg(abs(forecast_per_s - actual_per_s) / nullif(naive_step_per_s, 0)) as mase,
+        sum(pinball_loss(actual_per_s, p50_per_s, 0.50)) as pinball_p50,
+        sum(pinball_loss(actual_per_s, p90_per_s, 0.90)) as pinball_p90,
+        sum(pinball_loss(actual_per_s, p95_per_s, 0.95)) as pinball_p95,
+        count_if(actual_per_s <= p50_per_s) / count(*) as below_p50_share,
+        count_if(actual_per_s <= p90_per_s) / count(*) as below_p90_share,
+        count_if(actual_per_s <= p95_per_s) / count(*) as below_p95_share,
         count_if(fallback is not null) / count(*) as fallback_share,
         avg(cpu_s) as cpu_s
     from judged
-    group by trace, method, llm, region, horizon_minutes
+    group by trace, tier, method, llm, region, horizon_minutes
 ),
 
 joined as (
     select *, wape_share(error, came) as wape_share
     from summed
-    inner join peaks using (trace, method, llm, region)
+    inner join peaks using (trace, tier, method, llm, region)
 )
 
 select * from joined

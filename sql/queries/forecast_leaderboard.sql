@@ -1,6 +1,6 @@
 -- Which forecast method is best, ten minutes, one hour and two hours ahead? After fleetcast backtest.
--- grain: trace, horizon_minutes, method
+-- grain: trace, tier, horizon_minutes, method
 -- reads: forecast_leaderboard
 -- units: *_share 0 to 1, cpu_ms milliseconds, as in sql/marts/forecast_leaderboard.sql
 select * from forecast_leaderboard
-order by trace, horizon_minutes, wape_share
+order by trace, tier, horizon_minutes, wape_share

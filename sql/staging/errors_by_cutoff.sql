@@ -1,4 +1,4 @@
--- Absolute error of each method at each cutoff over all series of a trace: what paired_bootstrap resamples.
+-- Absolute error of each method at each cutoff over all series of a trace and tier: what paired_bootstrap resamples.
 -- grain: horizon_minutes, method, cutoff
 -- reads: backtests
 -- units: error input tokens/s, summed over series and the buckets within the horizon
@@ -9,11 +9,11 @@ with horizons as (
 summed as (
     select
         horizon_minutes, method, cutoff,
-        sum(abs(input_tokens_per_s - actual_input_tokens_per_s)) as error
+        sum(abs(forecast_per_s - actual_per_s)) as error
     from backtests
     inner join horizons
         on bucket_start + to_minutes(bucket_minutes) <= cutoff + to_minutes(horizon_minutes)
-    where trace = $trace and actual_input_tokens_per_s is not null
+    where trace = $trace and tier = $tier and actual_per_s is not null
     group by horizon_minutes, method, cutoff
 )
 

@@ -1,26 +1,27 @@
 -- backtests: what every method would have forecast on past days, every hour up to two hours ahead.
--- grain: trace, day, method, llm, region, cutoff, bucket_start
+-- grain: trace, tier, day, method, llm, region, cutoff, bucket_start
 -- reads: backtests
--- units: *_per_s interactive input tokens per second, means over the bucket; instants are UTC
+-- units: *_per_s input tokens per second, means over the bucket; instants are UTC
 -- trace = name of the trace <- demand.trace
 -- day = UTC <- demand.day
+-- tier = urgency class, or interactive: all but niw as one series <- demand.tier
 -- llm = the served network <- demand.llm
 -- region = where the requests come from <- demand.region
 -- method = how it was forecast: a name of models/forecast
 -- cutoff = instant from which on the demand was unknown to it
 -- bucket_start = first instant of the bucket <- demand.bucket_start
 -- bucket_minutes = length of the bucket
--- input_tokens_per_s = what was expected <- demand.input_tokens
--- actual_input_tokens_per_s = what came <- demand.input_tokens
--- p50_tokens_per_s = the bucket is as likely above it as below
--- p90_tokens_per_s = nine buckets in ten lie below
--- p95_tokens_per_s = nineteen in twenty do
--- peak_p50_tokens_per_s = the same of the largest bucket of the hour ahead
--- peak_p90_tokens_per_s = the same
--- peak_p95_tokens_per_s = the same
+-- forecast_per_s = what was expected: the middle of the likely <- demand.input_tokens
+-- actual_per_s = what came <- demand.input_tokens
+-- p50_per_s = the bucket is as likely above it as below
+-- p90_per_s = nine buckets in ten lie below
+-- p95_per_s = nineteen in twenty do
+-- peak_p50_per_s = the same of the largest bucket of the hour ahead
+-- peak_p90_per_s = the same
+-- peak_p95_per_s = the same
 -- fallback = what forecast instead and why; null where the method itself did
 -- reason = whom an ensemble listened to, heaviest first; null for a single method
 -- cpu_s = CPU seconds of a forecast of the series, in the mean
--- naive_step_tokens_per_s = mean change from bucket to bucket in the history: what MASE measures against
+-- naive_step_per_s = mean change from bucket to bucket in the history: what MASE measures against
 select * from backtests
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

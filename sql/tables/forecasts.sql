@@ -1,23 +1,25 @@
 -- forecasts: what each method expected of the next hour, made every hour from what was known when it began.
--- grain: trace, day, method, llm, region, bucket_start
+-- grain: trace, day, method, measure, tier, llm, region, bucket_start
 -- reads: forecasts
--- units: *_per_s interactive input tokens per second, means over the bucket; instants are UTC
+-- units: *_per_s of the measure, means over the bucket; instants are UTC
 -- trace = name of the trace <- demand.trace
 -- day = UTC <- demand.day
+-- measure = input_tokens, output_tokens or requests
+-- tier = urgency class, or interactive: all but niw as one series, what plans cover (tiers need not add up to it) <- demand.tier
 -- llm = the served network <- demand.llm
 -- region = where the requests come from <- demand.region
--- method = how it was forecast: a name of models/forecast
+-- method = how it was forecast: a name of models/forecast; slow ones only interactive input tokens
 -- cutoff = instant from which on the demand was unknown to it
 -- bucket_start = first instant of the bucket <- demand.bucket_start
 -- bucket_minutes = length of the bucket
--- input_tokens_per_s = what was expected <- demand.input_tokens
--- actual_input_tokens_per_s = what came <- demand.input_tokens
--- p50_tokens_per_s = the bucket is as likely above it as below <- demand.input_tokens
--- p90_tokens_per_s = nine buckets in ten lie below
--- p95_tokens_per_s = nineteen in twenty do
--- peak_p50_tokens_per_s = the same of the largest bucket of the hour, on each of its rows <- demand.input_tokens
--- peak_p90_tokens_per_s = what the corrected plan covers by default
--- peak_p95_tokens_per_s = and what it may cover
+-- forecast_per_s = what was expected: the middle of the likely, which for bursts lies below their mean <- demand.input_tokens
+-- actual_per_s = what came <- demand.input_tokens
+-- p50_per_s = the bucket is as likely above it as below <- demand.input_tokens
+-- p90_per_s = nine buckets in ten lie below
+-- p95_per_s = nineteen in twenty do
+-- peak_p50_per_s = the same of the largest bucket of the hour, on each of its rows <- demand.input_tokens
+-- peak_p90_per_s = what the corrected plan covers by default
+-- peak_p95_per_s = and what it may cover
 -- fallback = what forecast instead and why; null where the method itself did
 -- reason = whom an ensemble listened to, heaviest first; null for a single method
 select * from forecasts

@@ -9,7 +9,7 @@
 -- window_start = first instant of the window <- forecasts.bucket_start
 -- llm = the served network <- forecasts.llm
 -- region = where the requests come from <- forecasts.region
--- demand_tokens_per_s = interactive load to carry <- forecasts.peak_p90_tokens_per_s
+-- demand_tokens_per_s = interactive load to carry <- forecasts.peak_p90_per_s
 -- buffer_tokens_per_s = kept free for niw <- demand.input_tokens
 -- capacity_tokens_per_s = what the region's instances are counted on to serve by then
 -- exports_tokens_per_s = of the region's demand, served elsewhere
