@@ -32,7 +32,7 @@ def decide(settings: Settings, day: date, progress: Progress) -> pa.Table:
     board = score(settings, day, trials(settings, day, methods, progress), count, progress)
     method, share = zip(*(name.rsplit(" ", 1) for name in board.index), strict=True)
     slo = next(iter(settings.catalogue.tiers.values()))
-    told = ("usd", "gpu_hours", "iw_fast_attainment_share", "missed_share")
+    told = ("usd", "boot_usd", "gpu_hours", "iw_fast_attainment_share", "missed_share")
     table = pa.table(
         {
             "method": method,

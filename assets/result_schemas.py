@@ -50,7 +50,7 @@ RESULTS: Mapping[str, pa.Schema] = {
     "decisions": pa.schema(
         {
             "method": _TEXT,
-            **dict.fromkeys(("capacity_share", "usd", "gpu_hours"), _FIGURE),
+            **dict.fromkeys(("capacity_share", "usd", "boot_usd", "gpu_hours"), _FIGURE),
             **dict.fromkeys(("iw_fast_attainment_share", "missed_share", "matched_share"), _FIGURE),
         }
     ),

@@ -18,7 +18,14 @@ from models.replay.run import Drive, replay
 from models.replay.state import Floats
 
 TOLD = (
-    *("usd", "gpu_hours", "iw_fast_attainment_share", "iw_normal_attainment_share", "niw_attainment_share"),
+    *(
+        "usd",
+        "boot_usd",
+        "gpu_hours",
+        "iw_fast_attainment_share",
+        "iw_normal_attainment_share",
+        "niw_attainment_share",
+    ),
     "missed_share",
 )
 POLICY = "corrected"  # its rule follows a plan at once, so that the plan is all that differs

@@ -131,12 +131,20 @@ def show_decisions(board: pa.Table, trace: str, day: date) -> None:
     title = f"what a forecast is worth, {trace}, {day}   (GPU-hours at {matched} % attainment of iw_fast)"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     table.add_column("\nforecast", no_wrap=True)
-    heads = ("GPU-\nhours", "\nUSD", "over\ntruth, %", "saved on last\nvalue, %", "on seasonal\nnaive, %")
+    heads = (
+        "GPU-\nhours",
+        "\nUSD",
+        "for the\nerror",
+        "for\nboots",
+        "over\ntruth, %",
+        "saved on last\nvalue, %",
+        "on seasonal\nnaive, %",
+    )
     for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
     shares = ("over_truth_share", "saved_on_last_value_share", "saved_on_seasonal_naive_share")
     for row in rows:
-        figures = (_figure(row[name], ",.0f") for name in ("gpu_hours", "usd"))
+        figures = (_figure(row[name], ",.0f") for name in ("gpu_hours", "usd", "forecast_usd", "boot_usd"))
         table.add_row(row["method"], *figures, *(_percent(row[name], "+.1f") for name in shares))
     OUT.print(table)
 

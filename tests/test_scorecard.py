@@ -215,6 +215,31 @@ def test_sql_and_python_agree_on_attainment_and_percentiles(lake, requests):
     np.testing.assert_allclose(found["ttft"] or [np.nan] * len(expected), expected, rtol=1e-12)
 
 
+def test_forecasts_are_compared_where_they_attain_the_same_and_their_costs_add_up(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    columns = ("method", "capacity_share", "usd", "boot_usd", "gpu_hours", "iw_fast_attainment_share")
+    trials = [
+        ("truth", 1.0, 30.0, 4.0, 3.0, 0.98),
+        ("truth", 1.2, 20.0, 2.0, 2.0, 0.94),  # 0.96 lies half way
+        ("last_value", 1.0, 50.0, 6.0, 5.0, 0.97),
+        ("last_value", 1.2, 34.0, 2.0, 3.4, 0.93),  # three quarters of the way
+        ("arima", 1.0, 90.0, 1.0, 9.0, 0.99),
+        ("arima", 1.2, 80.0, 1.0, 8.0, 0.97),  # never comes down to it
+    ]
+    rest = {"missed_share": 0.0, "matched_share": 0.96}
+    rows = [dict(zip(columns, trial, strict=True)) | rest for trial in trials]
+    lake.write("decisions", full("decisions", rows), **WHERE)
+    lake.write("plan_bounds", full("plan_bounds", [BOUND]), **WHERE)
+    board = lake.sql("select * from decision_leaderboard").to_pandas().set_index("method")
+    assert board["usd"].to_dict() == pytest.approx(
+        {"truth": 25, "last_value": 46, "arima": np.nan}, nan_ok=True
+    )
+    parts = ["fluid_usd", "rounding_usd", "routing_usd", "forecast_usd", "boot_usd"]
+    assert board.loc["last_value", parts].tolist() == pytest.approx([10, 7, 22 - 17, 46 - 5 - 22, 5])
+    assert board.loc["truth", parts].tolist() == pytest.approx([10, 7, 5, 0, 3])
+    assert board.loc["truth", "saved_on_last_value_share"] == pytest.approx(1 - 2.5 / 4.6)
+
+
 @pytest.mark.parametrize(
     ("check", "table", "change"),
     [

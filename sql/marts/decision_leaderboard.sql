@@ -1,11 +1,17 @@
 -- decision_leaderboard: what each forecast method costs where all attain the same, each driving the same plan and replay.
 -- grain: trace, day, method
--- reads: decisions
+-- reads: decisions, plan_bounds
 -- units: GPU-hours, US dollars, shares 0 to 1; between two replays of a method the cost is read off a straight line
 -- method = how the plan's demand was forecast; truth is what came
 -- matched_share = attainment of iw_fast at which all are compared: the tier's target
 -- gpu_hours = at that attainment; null where no two replays of the method lie on both sides of it
 -- usd = at that attainment
+-- fluid_usd, rounding_usd, routing_usd, forecast_usd, boot_usd = its parts, as in regret
+-- fluid_usd = the least that any fleet must spend on the day
+-- rounding_usd = instances are whole, are held for whole hours, and never fewer than the minimum
+-- routing_usd = each region serves most of its own, with buffer: the clairvoyant forecast above that, without boots
+-- forecast_usd = the method above the clairvoyant forecast, without boots
+-- boot_usd = booting
 -- over_truth_share = GPU-hours above those of the clairvoyant forecast
 -- saved_on_last_value_share = GPU-hours below those of the last value
 -- saved_on_seasonal_naive_share = GPU-hours below those of the seasonal naive forecast
@@ -16,7 +22,8 @@ with neighbours as (
         *,
         lead(iw_fast_attainment_share) over cheaper_first as next_share,
         lead(gpu_hours) over cheaper_first          as next_gpu_hours,
-        lead(usd) over cheaper_first                as next_usd
+        lead(usd) over cheaper_first                as next_usd,
+        lead(boot_usd) over cheaper_first           as next_boot_usd
     from decisions
     window cheaper_first as (partition by trace, day, method order by capacity_share desc)
 ),
@@ -27,7 +34,8 @@ crossings as (
         day,
         method,
         gpu_hours + weight * (next_gpu_hours - gpu_hours) as gpu_hours,
-        usd + weight * (next_usd - usd)                   as usd
+        usd + weight * (next_usd - usd)                   as usd,
+        boot_usd + weight * (next_boot_usd - boot_usd)    as boot_usd
     from (
         select
             *,
@@ -51,13 +59,29 @@ as_planned as (
     where capacity_share = 1
 ),
 
+least as (
+    select
+        trace,
+        day,
+        sum(fluid_usd)   as fluid_usd,
+        sum(minimum_usd) as whole_usd
+    from plan_bounds
+    group by trace, day
+),
+
 matched as (
     select
         as_planned.*,
         crossings.gpu_hours,
-        crossings.usd
+        crossings.usd,
+        crossings.boot_usd,
+        least.fluid_usd,
+        least.whole_usd - least.fluid_usd as rounding_usd,
+        max(crossings.usd - crossings.boot_usd) filter (where method = 'truth') over of_day as truth_usd
     from as_planned
     left join crossings using (trace, day, method)
+    left join least using (trace, day)
+    window of_day as (partition by trace, day)
 ),
 
 compared as (
@@ -68,6 +92,11 @@ compared as (
         matched_share,
         gpu_hours,
         usd,
+        fluid_usd,
+        rounding_usd,
+        truth_usd - rounding_usd - fluid_usd as routing_usd,
+        usd - boot_usd - truth_usd as forecast_usd,
+        boot_usd,
         gpu_hours / max(gpu_hours) filter (where method = 'truth') over of_day - 1 as over_truth_share,
         1 - gpu_hours / max(gpu_hours) filter (where method = 'last_value') over of_day
             as saved_on_last_value_share,

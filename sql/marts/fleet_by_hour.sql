@@ -4,6 +4,7 @@
 -- units: *_gpu_hours GPU-hours, usd US dollars, *_gpus GPUs (mean over the hour), kv_utilisation_share 0 to 1
 -- wasted_gpu_hours = booting: paid for and serving nobody
 -- usd = serving, booting and draining at the price of the GPU
+-- boot_usd = of it, booting
 -- held_gpus = serving, booting and draining
 -- needed_gpus = what the true demand and buffer of the hour fill, by the clairvoyant plan's capacity; not rounded up
 with counted as (
@@ -31,6 +32,7 @@ joined as (
         gpu_hours(booting_s, gpus_per_instance) as wasted_gpu_hours,
         paid_gpu_hours,
         usd(paid_gpu_hours, usd_per_gpu_hour) as usd,
+        usd(gpu_hours(booting_s, gpus_per_instance), usd_per_gpu_hour) as boot_usd,
         kv_utilisation_share,
         paid_gpu_hours as held_gpus,
         needed.instances * gpus_per_instance as needed_gpus

@@ -16,7 +16,7 @@ with spent as (
     select
         trace, day, policy,
         sum(usd) as usd,
-        sum(usd * wasted_gpu_hours / nullif(paid_gpu_hours, 0)) as boot_usd
+        sum(boot_usd) as boot_usd
     from fleet_by_hour
     group by trace, day, policy
 ),
@@ -37,7 +37,7 @@ least as (
 joined as (
     select
         trace, day, spent.policy, usd, fluid_usd, whole_usd, held_usd, least_usd,
-        coalesce(boot_usd, 0) as boot_usd,
+        boot_usd,
         clairvoyant.plan_usd as clairvoyant_usd,
         coalesce(own.plan_usd, clairvoyant.plan_usd) as plan_usd
     from spent

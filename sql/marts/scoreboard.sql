@@ -8,6 +8,7 @@
 -- ttft_p95_s = of iw_fast
 -- gpu_hours = serving, booting and draining
 -- wasted_gpu_hours = booting
+-- boot_usd = what that cost
 -- kv_utilisation_share = mean of the serving instances' KV memory, weighted by GPU-hours
 -- over_clairvoyant_share = GPU-hours above those of the clairvoyant; null when it was not replayed
 with attained as (
@@ -55,6 +56,7 @@ cost as (
         sum(wasted_gpu_hours) as wasted_gpu_hours,
         sum(donated_gpu_hours) as donated_gpu_hours,
         sum(usd) as usd,
+        sum(boot_usd) as boot_usd,
         sum(kv_utilisation_share * serving_gpu_hours) / nullif(sum(serving_gpu_hours), 0) as kv_utilisation_share
     from fleet_by_hour
     group by trace, day, policy

@@ -7,6 +7,7 @@
 -- method = how the plan's demand was forecast; truth is what came <- forecasts.method
 -- capacity_share = of what an instance sustains within its SLO, that the plan counts on
 -- usd = cost of the day, as in scoreboard
+-- boot_usd = of it, booting
 -- gpu_hours = serving, booting and draining
 -- iw_fast_attainment_share = of iw_fast requests whose TTFT is within the SLO
 -- missed_share = of interactive requests that missed their SLO

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from models.arrivals import office_day, weekly_shape
-from models.catalogue import Catalogue, Region, load_catalogue
+from models.capacity import trial_fleet
+from models.catalogue import Catalogue, load_catalogue
 from models.config import Config, load_config
-from models.replay.fleet import make_fleet
 from models.replay.run import Drive, Outcome, replay
 from models.replay.state import Fleet, Rules, Trace
 from models.traffic import Columns, Names
@@ -20,7 +20,6 @@ INPUT_SIGMA, OUTPUT_SIGMA = 0.53, 0.80  # of the logarithms, as in data/config/o
 LLM = "llama2-70b"
 INSTANCES = 60
 DAY_S, HOUR_S = 86_400.0, 3600.0
-ENDLESS_GPUS = 1_000_000
 
 
 def setting() -> tuple[Catalogue, Config]:
@@ -32,18 +31,8 @@ def setting() -> tuple[Catalogue, Config]:
 def endpoint_fleet(instances: int, llm: str = LLM, **changes: Any) -> Fleet:
     """One endpoint whose instances all serve, always; `changes` are those to the [fleet] table."""
     catalogue, config = setting()
-    deployment = config.fleet.deployments[llm]
-    here = Region(("here",), {}, {deployment.gpu: ENDLESS_GPUS}, (), "the one region of a measurement")
-    alone = dataclasses.replace(catalogue, llms={llm: catalogue.llms[llm]}, regions={"here": here})
-    fixed = dataclasses.replace(
-        config.fleet,
-        deployments={llm: deployment},
-        instances_at_start=instances,
-        min_instances=instances,
-        max_instances=instances,
-        **changes,
-    )
-    return make_fleet(alone, fixed, config.replay, seed=0)
+    changed = dataclasses.replace(config, fleet=dataclasses.replace(config.fleet, **changes))
+    return trial_fleet(llm, config.fleet.deployments[llm], catalogue, changed, instances)
 
 
 def endpoint_trace(requests: int, requests_per_s: float, output_tokens: float = OUTPUT_TOKENS) -> Trace:
