@@ -9,7 +9,6 @@ import numpy as np
 from measure import Figures, Target, cpu_seconds, cpu_seconds_of, peak_gb
 from workloads import (
     DAY_S,
-    ENDLESS_GPUS,
     HOUR_S,
     INSTANCES,
     endpoint_fleet,
@@ -29,6 +28,7 @@ REQUESTS_PER_S = 50.0  # to 60 instances: a third of their KV memory is in use, 
 LIGHT_PER_S, HEAVY_PER_S = 10.0, 70.0  # a twentieth and half of it
 CHUNK_TOKENS = 2048  # the budget of a step
 WEEK_REQUESTS = 10_000_000
+ENDLESS_GPUS = 1_000_000  # so that no region is too small for the instances asked for
 WINDOW_S = 900.0  # a plan's load is the largest quarter of an hour
 TARGETS = {
     "replay_endpoint_requests_per_s": Target(
