@@ -87,7 +87,8 @@ class Replay(NaiveFleet):
         self.wishes = [[] for _ in range(self.endpoints)]
         self.spent = [[0.0] * 4 for _ in range(self.endpoints)]
         self.target, self.forecast = [0] * self.endpoints, [0.0] * self.endpoints
-        self.seen = [0] * self.endpoints
+        self.arrivals = [[] for _ in range(self.endpoints)]
+        self.since_s = self.before_s = 0.0
         self.hour_s = self.monitor_s = 0.0
         self.booted = self.admissions = 0
         self.coming = list(self.requests)
@@ -113,12 +114,13 @@ class Replay(NaiveFleet):
 
     def start_hour(self, now, target, forecast):
         self.hour_s, self.target, self.forecast = now, list(target), forecast
-        self.seen = [0] * self.endpoints
         if self.scaling == "follow":
             self.follow(now)
 
     def monitor(self, now):
         self.monitor_s += self.rules.monitor_s
+        if now - self.since_s >= 20 * self.rules.cooldown_s:
+            self.before_s, self.since_s = self.since_s, now
         if self.scaling == "hpa":
             self.wish(now)
         if self.scaling in ("follow", "hpa"):
@@ -127,6 +129,8 @@ class Replay(NaiveFleet):
             while self.niw[llm] and self.aged(self.niw[llm][0], now):
                 self.route(self.niw[llm].pop(0), now)
         for endpoint in range(self.endpoints):
+            while self.held(endpoint) < self.fleet.min_instances[endpoint] and self.add(endpoint, now):
+                pass
             self.react(endpoint, now)
             self.pull(endpoint, now)
 
@@ -139,7 +143,7 @@ class Replay(NaiveFleet):
                 self.pull(endpoint, now)
         else:
             if request.tier != NIW:
-                self.seen[request.llm * self.regions + request.region] += request.input_tokens
+                self.arrivals[request.llm * self.regions + request.region].append(request)
             endpoint = self.route(request, now)
             if endpoint is not None:
                 self.react(endpoint, now)

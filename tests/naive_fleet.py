@@ -104,7 +104,8 @@ class NaiveFleet:
         if self.scaling in ("lt_u", "lt_ua"):
             grow, shrink = grow and count < target, shrink and count > target
         if self.scaling == "lt_ua" and now - self.hour_s >= rules.correction_s:
-            predicted, seen = self.forecast[endpoint] * (now - self.hour_s), self.seen[endpoint]
+            predicted = self.forecast[endpoint] * (now - self.before_s)
+            seen = sum(r.input_tokens for r in self.arrivals[endpoint] if r.arrival_s >= self.before_s)
             if count >= target and 0 < seen >= rules.surge_ratio * predicted:
                 grow = grow or used >= rules.scale_in_share * room
             if count <= target and seen <= rules.slump_ratio * predicted:

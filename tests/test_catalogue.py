@@ -214,6 +214,13 @@ def test_an_llm_without_a_deployment_is_refused() -> None:
         make_fleet(CATALOGUE, dataclasses.replace(OFFICE.fleet, deployments=deployments), OFFICE.replay, 0)
 
 
+def test_a_fleet_needs_a_region_with_its_gpus():
+    regions = {name: dataclasses.replace(site, cap_gpus={}) for name, site in CATALOGUE.regions.items()}
+    nowhere = dataclasses.replace(CATALOGUE, regions=regions)
+    with pytest.raises(ConfigError, match="No region has the GPUs of any"):
+        make_fleet(nowhere, OFFICE.fleet, OFFICE.replay, seed=0)
+
+
 @pytest.mark.parametrize(
     ("table", "key", "value", "message"),
     [

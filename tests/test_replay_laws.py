@@ -12,7 +12,7 @@ from models.replay.fleet import with_failures
 from models.replay.queue import ORDERS
 from models.replay.route import ROUND_ROBIN
 from models.replay.run import FINISHED, QUEUED, REFUSED, Drive, Session, replay
-from models.replay.scale import FOLLOW, REACTIVE
+from models.replay.scale import FOLLOW, LT_U, LT_UA, REACTIVE, SCALINGS
 from models.replay.state import BATCH, DONATED, INTERACTIVE, IW_FAST, NIW, SERVING
 
 
@@ -152,6 +152,31 @@ def test_a_dead_instance_s_requests_are_recomputed_elsewhere() -> None:
     assert hurt.first_token_s[1] == healthy.first_token_s[1]
     assert hurt.finish_s[1] > healthy.finish_s[1] + 512 * PREFILL_S_PER_TOKEN
     assert hurt.instance_s[0, 0, 0, SERVING - 1] == 64.0 + 2.0
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_every_rule_replaces_the_dead_up_to_the_minimum(scaling: str) -> None:
+    """Both instances die at 2 s with nobody asking for anything: only the minimum brings them back."""
+    rules = some_rules(
+        scaling=SCALINGS.index(scaling), failure_s=np.array([2.0, 2.0]), failure_slot=np.array([0, 1])
+    )
+    session = Session(a_fleet(4, 8, min_instances=np.full(1, 2)), rules, np.full((1, 1), 2))
+    session.play(Drive(np.full((1, 1), 0), hour_s=1024.0), 1024.0)
+    assert session.instances()[0, 0, SERVING - 1] == 2
+
+
+def test_lt_ua_goes_past_its_plan_when_a_burst_comes_late_in_the_hour() -> None:
+    """Ten times the forecast from minute 38 on: in the mean of the hour it never is five times."""
+    calm, burst = np.arange(0, 2280, 8.0), np.arange(2280, 3600, 0.4)
+    trace = a_trace(np.concatenate([calm, burst]), 64, 512)
+    held = {}
+    for scaling in (LT_U, LT_UA):
+        rules, drive = some_rules(scaling=scaling), Drive([[2]], [[16.0]], [[2]], hour_s=3600.0)
+        outcome = replay(trace, a_fleet(8, 64, kv_capacity=np.array([16_384])), drive, rules, 3600.0)
+        held[scaling] = outcome.instance_s[0, 0, 0, :2].sum() / 3600
+    assert trace.input_tokens.sum() < 5 * 16.0 * 3600
+    assert held[LT_U] == pytest.approx(2.0, abs=0.01)
+    assert held[LT_UA] > 2.5
 
 
 def test_failures_come_at_the_configured_rate() -> None:

@@ -70,7 +70,7 @@ def initial_state(fleet: Fleet, start: Ints) -> State:
         return np.full(shape, NOBODY, np.int64)
 
     return State(
-        clock=np.zeros(3),
+        clock=np.zeros(5),
         counts=np.array([0, 0, 0, 0, NOBODY, 0, 0, 0, 0, 0]),
         **untouched(0),
         status=status,
@@ -118,6 +118,7 @@ def initial_state(fleet: Fleet, start: Ints) -> State:
         highest_wish=nobody(endpoints),
         forecast_tokens_per_s=np.zeros(endpoints),
         seen_tokens=np.zeros(endpoints, np.int64),
+        seen_before=np.zeros(endpoints, np.int64),
         instance_s=np.zeros((endpoints, len(STATES))),
         niw_head=nobody(llms),
         niw_tail=nobody(llms),

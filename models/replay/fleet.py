@@ -44,6 +44,8 @@ def make_fleet(
         np.repeat(pool_sizes(instances, shares, config.min_instances), per_pool) * has_gpus
         for instances in (config.max_instances, config.instances_at_start)
     )
+    if not slots.any():
+        raise ConfigError("No region has the GPUs of any [fleet.deployments]. Add them to a cap_gpus.")
     endpoint = np.repeat(np.arange(slots.size), slots)
     preference = np.full((len(regions), len(regions)), NOBODY)
     for origin, region in enumerate(catalogue.regions.values()):

@@ -20,9 +20,18 @@ from models.replay.life import account_instance, change_status, donate_when_empt
 from models.replay.memory import integrate_kv
 from models.replay.pools import endpoint_of, is_shared
 from models.replay.route import fail, hold_niw, pull_niw, release_aged_niw, route, take_stranded
-from models.replay.scale import FOLLOW, HPA, follow_targets, react, set_hpa_targets
+from models.replay.scale import (
+    FOLLOW,
+    HPA,
+    RECENT_COOLDOWNS,
+    follow_targets,
+    keep_minimum,
+    react,
+    set_hpa_targets,
+)
 from models.replay.state import (
     ARRIVED,
+    BEFORE,
     BOOTING,
     DECODE,
     DRAINING,
@@ -40,6 +49,7 @@ from models.replay.state import (
     PREFILL,
     RUNNING,
     SERVING,
+    SINCE,
     Fleet,
     Rules,
     State,
@@ -97,7 +107,6 @@ def account(fleet: Fleet, state: State, now: float) -> None:
 def start_hour(fleet: Fleet, rules: Rules, state: State, now: float) -> None:
     """The control tick: state.target and state.forecast_tokens_per_s are those of the hour that begins."""
     state.clock[HOUR] = now
-    state.seen_tokens[:] = 0
     if rules.scaling == FOLLOW:
         follow_targets(fleet, state, now)
 
@@ -106,6 +115,10 @@ def start_hour(fleet: Fleet, rules: Rules, state: State, now: float) -> None:
 def monitor(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) -> None:
     """What must happen even when no request arrives: scaling, ageing, signals of spare memory."""
     state.clock[MONITOR] += rules.monitor_s
+    if now - state.clock[SINCE] >= RECENT_COOLDOWNS * rules.cooldown_s:
+        state.clock[BEFORE], state.clock[SINCE] = state.clock[SINCE], now
+        for endpoint in range(state.seen_tokens.size):
+            state.seen_before[endpoint], state.seen_tokens[endpoint] = state.seen_tokens[endpoint], 0
     if rules.scaling == HPA:
         set_hpa_targets(fleet, rules, state, now)
     if rules.scaling == FOLLOW or rules.scaling == HPA:
@@ -113,6 +126,7 @@ def monitor(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) 
     for llm in range(state.niw_head.size):
         release_aged_niw(trace, fleet, rules, state, llm, now)
     for endpoint in range(state.kv_used.size):
+        keep_minimum(fleet, state, endpoint, now)
         react(trace, fleet, rules, state, endpoint, now)
         pull_niw(trace, fleet, rules, state, endpoint, now)
 

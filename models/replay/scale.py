@@ -15,13 +15,14 @@ from models.replay.compiled import called, compiled
 from models.replay.life import add_instance, held, remove_instance
 from models.replay.memory import is_over, is_under
 from models.replay.pools import endpoint_of, kind_of, llm_of
-from models.replay.state import BATCH, HOUR, NIW, NOBODY, Fleet, Rules, State, Trace
+from models.replay.state import BATCH, BEFORE, HOUR, NIW, NOBODY, Fleet, Rules, State, Trace
 
 SCALINGS = ("follow", "reactive", "lt_u", "lt_ua", "chiron", "hpa")
 FOLLOW, REACTIVE, LT_U, LT_UA, CHIRON, HPA = range(6)
 # Defaults of the HorizontalPodAutoscaler (kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale).
 HPA_TOLERANCE_SHARE = 0.1
 HPA_STABILISATION_COOLDOWNS = 20.0  # of 15 s: five minutes
+RECENT_COOLDOWNS = 20.0  # of 15 s: LT-UA compares the traffic of five to ten minutes with the forecast
 
 
 @called
@@ -33,6 +34,13 @@ def follow_targets(fleet: Fleet, state: State, now: float) -> None:
     for endpoint in range(state.target.size):
         while held(state, endpoint) < state.target[endpoint] and add_instance(fleet, state, endpoint, now):
             pass
+
+
+@compiled
+def keep_minimum(fleet: Fleet, state: State, endpoint: int, now: float) -> None:
+    """Replace what died: no rule leaves an endpoint below the fewest instances that it may have."""
+    while held(state, endpoint) < fleet.min_instances[endpoint] and add_instance(fleet, state, endpoint, now):
+        pass
 
 
 @compiled
@@ -54,9 +62,10 @@ def react(trace: Trace, fleet: Fleet, rules: Rules, state: State, endpoint: int,
 def by_memory(rules: Rules, state: State, endpoint: int, now: float) -> tuple[bool, bool]:
     """Whether to grow and whether to shrink: reactive, LT-U and LT-UA.
 
-    LT-UA's gap rule (SageServe 6.4) looks at traffic instead of memory in the last minutes of the hour.
-    Taken alone it would boot for a handful of requests where next to none were forecast, so it does not
-    act against the memory: no growth below the lower threshold, no shrinking above the upper one.
+    LT-UA's gap rule (SageServe 6.4) looks at traffic instead of memory in the last minutes of the hour: at
+    that of the last five to ten, since a burst drowns in the mean of the hour. Taken alone it would boot for
+    a handful of requests where next to none were forecast, so it does not act against the memory: no growth
+    below the lower threshold, no shrinking above the upper one.
     """
     over = is_over(state, endpoint, rules.scale_out_share)
     under = is_under(state, endpoint, rules.scale_in_share)
@@ -65,8 +74,8 @@ def by_memory(rules: Rules, state: State, endpoint: int, now: float) -> tuple[bo
     count, target = held(state, endpoint), state.target[endpoint]
     out, in_ = over and count < target, under and count > target
     if rules.scaling == LT_UA and now - state.clock[HOUR] >= rules.correction_s:
-        seen = state.seen_tokens[endpoint]
-        forecast = state.forecast_tokens_per_s[endpoint] * (now - state.clock[HOUR])
+        seen = state.seen_before[endpoint] + state.seen_tokens[endpoint]
+        forecast = state.forecast_tokens_per_s[endpoint] * (now - state.clock[BEFORE])
         out = out or (count >= target and seen > 0 and seen >= rules.surge_ratio * forecast and not under)
         in_ = in_ or (count <= target and seen <= rules.slump_ratio * forecast and not over)
     return out, in_

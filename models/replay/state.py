@@ -33,7 +33,7 @@ STATES = ("serving", "booting", "draining", "donated")
 IDLE, PREFILL, DECODE = range(3)
 
 # Fields of State.clock (float64) and State.counts (int64): scalars that change live in arrays.
-NOW, MONITOR, HOUR = range(3)
+NOW, MONITOR, HOUR, SINCE, BEFORE = range(5)
 ARRIVED, ENDED, ADMITTED, BOOTED, RUNNING, EVENTS, FAILED, IDLING, CACHED, LOST = range(10)
 
 
@@ -106,7 +106,9 @@ REQUEST_BITS = (1 << 32) - 1  # of a State.finish_key
 class State(NamedTuple):
     """Everything that changes. Saving these arrays saves the replay."""
 
-    clock: Floats  # (3,) NOW, MONITOR: next monitor tick, HOUR: start of the hour
+    # clock: NOW, MONITOR: next monitor tick, HOUR: start of the hour, SINCE when seen_tokens counts, BEFORE
+    # when seen_before began
+    clock: Floats  # (5,)
     # counts: ARRIVED and ENDED requests, ADMITTED, BOOTED instances, the slot RUNNING, EVENTS, FAILED
     # failures passed, IDLING: events since the clock last moved, tokens CACHED by prefill and decode, tokens
     # LOST by preemption, which are computed again
@@ -168,7 +170,8 @@ class State(NamedTuple):
     target: Ints  # (E,) instances that the plan wants, or Kubernetes' rule
     highest_wish: Ints  # (E,) at most wanted by it since it began to want fewer; NOBODY: it does not
     forecast_tokens_per_s: Floats  # (E,) interactive input tokens of this hour
-    seen_tokens: Ints  # (E,) interactive input tokens that arrived from the region in this hour
+    seen_tokens: Ints  # (E,) interactive input tokens that arrived from the region in the last minutes
+    seen_before: Ints  # (E,) in those before them
     instance_s: Floats  # (E, 4) instance-seconds in STATES
     # held requests, per llm
     niw_head: Ints  # (L,) non-interactive ones at the queue manager
