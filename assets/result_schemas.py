@@ -34,7 +34,7 @@ _PLAN = {
     **dict.fromkeys(("usd", "plan_usd", "plan_bound_usd", "plan_lp_bound_usd"), _FIGURE),
 }
 FLOWS = ("capacity", "exports", "imports", "unserved", "remote", "buffer_short")
-BOUNDS = ("fluid", "whole", "hour", "minimum")
+BOUNDS = ("fluid", "whole", "minimum", "hour")
 RESULTS: Mapping[str, pa.Schema] = {
     "forecasts": pa.schema({**dict.fromkeys(("measure", "tier"), _TEXT), **_PREDICTION}),
     "backtests": pa.schema({**_PREDICTION, "cpu_s": _FIGURE, "naive_step_per_s": _RATE}),

@@ -66,16 +66,17 @@ def show_scoreboard(board: pa.Table, trace: str, day: date) -> None:
     title = f"{trace}, {day}   (attainment and distance in %, TTFT in s)"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     table.add_column("\n\npolicy", no_wrap=True)
-    heads = ("SLA\nattainment\niw_fast", "\n\niw_normal", "\n\nniw", "TTFT\np95\niw_fast", "\nGPU-\nhours",
-             "wasted\nGPU-\nhours", "\n\nUSD", "over\nclair-\nvoyant")  # fmt: skip
+    heads = ("SLA\nattained\niw_fast", "worst\nllm", "\n\niw_normal", "\n\nniw", "TTFT\np95\niw_fast",
+             "\nGPU-\nhours", "left\nto do", "\n\nUSD", "over\nclair-\nvoyant")  # fmt: skip
     for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
+    parts = ("iw_fast", "worst_llm", "iw_normal", "niw")
     for row in board.to_pylist():
         table.add_row(
             row["policy"],
-            *(_percent(row[f"{tier}_attainment_share"], ".2f") for tier in ("iw_fast", "iw_normal", "niw")),
+            *(_percent(row[f"{of}_attainment_share"], ".1f") for of in parts),
             _figure(row["ttft_p95_s"], ".2f"),
-            *(_figure(row[name], ",.0f") for name in ("gpu_hours", "wasted_gpu_hours", "usd")),
+            *(_figure(row[name], ",.0f") for name in ("gpu_hours", "left_gpu_hours", "usd")),
             _percent(row["over_clairvoyant_share"], "+.1f"),
         )
     OUT.print(table)

@@ -38,11 +38,12 @@ FORECAST = {
         "actual_per_s": 4.0,
     },
 }
-BOUND = {"hour_start": START, "fluid_usd": 10.0, "whole_usd": 11.0, "hour_usd": 13.0, "minimum_usd": 17.0}
+BOUND = {"hour_start": START, "fluid_usd": 10.0, "whole_usd": 11.0, "minimum_usd": 13.0, "hour_usd": 17.0}
 PARTS = (
-    *("rounding_usd", "hour_usd", "minimum_usd", "routing_usd", "forecast_usd"),
-    *("boot_usd", "scaling_usd"),
+    *("rounding_usd", "minimum_usd", "hour_usd", "routing_usd", "foresight_usd"),
+    *("boot_usd", "scaling_usd", "left_usd"),
 )
+LEFT = {"input_tokens": 36_000}  # in the queue at midnight: half an hour of an instance
 WAITS = ("held_s", "waited_s", "prefill_s", "network_s")
 # met, missed, never served; met, missed, pending, out of time while waiting, refused
 REQUESTS = [
@@ -63,10 +64,10 @@ REQUESTS = [
         "deadline_s": 60.0,
     },
     {"tier": "iw_fast", "status": "queued", "queued_s": 9.0, "ttft_slo_s": 1.0, "deadline_s": 60.0},
-    {"tier": "niw", "status": "finished", "ttft_s": 50.0, "e2e_s": 100.0, "deadline_s": 100.0},
-    {"tier": "niw", "status": "finished", "ttft_s": 50.0, "e2e_s": 100.5, "deadline_s": 100.0},
-    {"tier": "niw", "status": "queued", "queued_s": 99.0, "deadline_s": 100.0},
-    {"tier": "niw", "status": "queued", "queued_s": 100.0, "deadline_s": 100.0},
+    {"tier": "niw", "status": "finished", "held_s": 9.0, "ttft_s": 50.0, "e2e_s": 100.0, "deadline_s": 100.0},
+    {"tier": "niw", "status": "finished", "held_s": 9.0, "ttft_s": 50.0, "e2e_s": 100.5, "deadline_s": 100.0},
+    {"tier": "niw", "status": "queued", "queued_s": 99.0, "deadline_s": 100.0, **LEFT},
+    {"tier": "niw", "status": "queued", "queued_s": 100.0, "deadline_s": 100.0, **LEFT},
     {"tier": "niw", "status": "refused", "deadline_s": 100.0},
 ]
 
@@ -145,9 +146,11 @@ def test_the_scoreboard_adds_up(lake):
         2 * 8 * 0.5,
     )
     assert reactive["usd"] == 12 * reactive["gpu_hours"]
+    assert reactive["left_gpu_hours"] == 8.0
     assert reactive["over_clairvoyant_share"] == pytest.approx(
-        metrics.distance_share(reactive["gpu_hours"], board.loc["clairvoyant", "gpu_hours"])
+        metrics.distance_share(reactive["gpu_hours"] + 8, board.loc["clairvoyant", "gpu_hours"] + 8)
     )
+    assert reactive["worst_llm_attainment_share"] == pytest.approx(1 / 3)
     assert reactive["missed_share"] == pytest.approx(2 / 3)
     assert (reactive["requests"], reactive["missed"], reactive["pending"]) == (8, 5, 1)
 
@@ -163,7 +166,8 @@ def test_the_parts_of_a_regret_add_up(lake):
     for policy, row in rows.iterrows():
         parts = row[list(PARTS)]
         assert row["regret_usd"] == pytest.approx(parts.sum()), policy
-        assert row["usd"] - row["fluid_usd"] == pytest.approx(row["regret_usd"])
+        assert row["usd"] + row["left_usd"] - row["fluid_usd"] == pytest.approx(row["regret_usd"])
+    assert rows["left_usd"].tolist() == [12 * 8.0] * 2
     usd = 12 * 2 * 8 / 3600  # of a second of two hours
     assert rows.loc["reactive", list(PARTS[:5])].tolist() == [1, 2, 4, -16, 0]
     assert rows.loc["reactive", "boot_usd"] == pytest.approx(usd * 1800)

@@ -4,8 +4,8 @@ Each bound drops something that a real fleet cannot: read upwards, their differe
 
 fluid    instances can be divided, and follow the demand from window to window and from region to region
 whole    the same in whole instances
-hour     the same held for the whole hour
 minimum  the same with the least number of instances that the operator wants of each llm
+hour     the same held for the whole hour: what a plan by the hour cannot do without
 
 All serve the demand alone: no buffer, no region apart, no boot time, no cap. An instance sustains
 theta tokens/s within its SLO (models/capacity.py), so that a fleet below `fluid` misses SLOs on this trace.
@@ -24,12 +24,12 @@ EXACT = Options(gap_share=0.0)
 
 
 class Bounds(NamedTuple):
-    """USD of an hour: fluid <= whole <= hour <= minimum <= what any plan without shortage holds."""
+    """USD of an hour: fluid <= whole <= minimum <= hour <= what any plan without shortage holds."""
 
     fluid_usd: float
     whole_usd: float
-    hour_usd: float
     minimum_usd: float
+    hour_usd: float
 
 
 def bounds(problem: Problem) -> Bounds:
@@ -39,14 +39,17 @@ def bounds(problem: Problem) -> Bounds:
         axis=1
     )
     fluid_usd = float(usd_per_token @ p.demand_tokens_per_s[:, 0].mean(axis=1))
-    each = [
-        paper.solve(p._replace(demand_tokens_per_s=p.demand_tokens_per_s[:, :, w : w + 1]), EXACT).bound_usd
-        for w in range(p.windows)
-    ]
-    whole_usd = max(float(np.mean(each)), fluid_usd)  # the solver's arithmetic may end a hair below
-    hour_usd = max(paper.solve(p, EXACT).bound_usd, whole_usd)
     at_least = p._replace(min_instances=problem.min_instances.sum(axis=1, keepdims=True))
-    return Bounds(fluid_usd, whole_usd, hour_usd, max(paper.solve(at_least, EXACT).bound_usd, hour_usd))
+    whole_usd = max(_by_window(p), fluid_usd)  # the solver's arithmetic may end a hair below
+    minimum_usd = max(_by_window(at_least), whole_usd)
+    return Bounds(fluid_usd, whole_usd, minimum_usd, max(paper.solve(at_least, EXACT).bound_usd, minimum_usd))
+
+
+def _by_window(problem: Problem) -> float:
+    """The mean over the windows of the hour, each planned for itself."""
+    demand = problem.demand_tokens_per_s
+    each = (problem._replace(demand_tokens_per_s=demand[:, :, w : w + 1]) for w in range(problem.windows))
+    return float(np.mean([paper.solve(window, EXACT).bound_usd for window in each]))
 
 
 def pooled(problem: Problem) -> Problem:

@@ -64,7 +64,7 @@ least as (
         trace,
         day,
         sum(fluid_usd)   as fluid_usd,
-        sum(minimum_usd) as whole_usd
+        sum(hour_usd)    as whole_usd
     from plan_bounds
     group by trace, day
 ),

@@ -1,16 +1,18 @@
 -- scoreboard: one row per policy: what a day cost, what it missed, and how far from the clairvoyant it was.
 -- grain: trace, day, policy
--- reads: scorecard, outcomes, fleet_by_hour
+-- reads: scorecard, outcomes, fleet_by_hour, left_over
 -- units: *_gpu_hours GPU-hours, usd US dollars, *_share 0 to 1, ttft_p95_s seconds
 -- *_attainment_share = requests of the tier that met their SLO (sql/macros/slo.sql)
+-- worst_llm_attainment_share = of iw_fast, of the llm that met its SLO least often
 -- missed_share = interactive requests that missed their SLO
 -- pending = non-interactive requests that still waited at the end with their deadline ahead
 -- ttft_p95_s = of iw_fast
 -- gpu_hours = serving, booting and draining
 -- wasted_gpu_hours = booting
 -- boot_usd = what that cost
+-- left_gpu_hours = what the non-interactive requests that nobody had served by midnight would still take (left_over)
 -- kv_utilisation_share = mean of the serving instances' KV memory, weighted by GPU-hours
--- over_clairvoyant_share = GPU-hours above those of the clairvoyant; null when it was not replayed
+-- over_clairvoyant_share = GPU-hours and left_gpu_hours above those of the clairvoyant; null when it was not replayed
 with attained as (
     select
         trace, day, policy,
@@ -42,6 +44,19 @@ with attained as (
     group by trace, day, policy
 ),
 
+of_llms as (
+    select trace, day, policy, attainment_share(sum(met), sum(requests), sum(pending)) as share
+    from scorecard
+    where tier = 'iw_fast'
+    group by trace, day, policy, llm
+),
+
+worst as (
+    select trace, day, policy, min(share) as worst_llm_attainment_share
+    from of_llms
+    group by trace, day, policy
+),
+
 waited as (
     select trace, day, policy, percentiles(ttft_s)[3] as ttft_p95_s
     from outcomes
@@ -62,14 +77,23 @@ cost as (
     group by trace, day, policy
 ),
 
+left_behind as (
+    select trace, day, policy, sum(gpu_hours) as left_gpu_hours
+    from left_over
+    group by trace, day, policy
+),
+
 joined as (
     select
-        *,
+        * replace (coalesce(left_gpu_hours, 0) as left_gpu_hours),
         distance_share(
-            gpu_hours,
-            max(gpu_hours) filter (where policy = 'clairvoyant') over (partition by trace, day)
+            gpu_hours + coalesce(left_gpu_hours, 0),
+            max(gpu_hours + coalesce(left_gpu_hours, 0)) filter (where policy = 'clairvoyant')
+                over (partition by trace, day)
         ) as over_clairvoyant_share
     from attained
+    left join worst using (trace, day, policy)
+    left join left_behind using (trace, day, policy)
     inner join waited using (trace, day, policy)
     inner join cost using (trace, day, policy)
 )

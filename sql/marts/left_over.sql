@@ -1,0 +1,41 @@
+-- left_over: non-interactive requests that no instance had yet when the day ended, and what they would still cost.
+-- grain: trace, day, policy, llm
+-- reads: outcomes, plans, fleet_hours
+-- units: requests, tokens, GPU-hours, US dollars
+-- gpu_hours = at what an instance sustains: what spare capacity would have taken of them for nothing is not known
+-- usd = of these
+with held as (
+    select
+        trace, day, policy, llm,
+        count(*)                  as requests,
+        sum(input_tokens)::bigint as input_tokens
+    from outcomes
+    where tier = 'niw' and status <> 'refused'
+        and (held_s is null or arrived_at + to_microseconds((1e6 * held_s)::bigint) >= day + interval 1 day)
+    group by trace, day, policy, llm
+),
+
+sustained as (
+    select trace, day, llm, avg(capacity_tokens_per_s / gpus_per_instance) as tokens_per_gpu_s
+    from plans
+    where policy = 'clairvoyant'
+    group by trace, day, llm
+),
+
+priced as (
+    select trace, day, policy, llm, avg(usd_per_gpu_hour) as usd_per_gpu_hour
+    from fleet_hours
+    group by trace, day, policy, llm
+),
+
+joined as (
+    select
+        trace, day, policy, llm, requests, input_tokens,
+        input_tokens / tokens_per_gpu_s / 3600 as gpu_hours,
+        usd(input_tokens / tokens_per_gpu_s / 3600, usd_per_gpu_hour) as usd
+    from held
+    inner join sustained using (trace, day, llm)
+    inner join priced using (trace, day, policy, llm)
+)
+
+select * from joined
