@@ -5,7 +5,7 @@
 -- *_attainment_share = requests of the tier that met their SLO (sql/macros/slo.sql)
 -- missed_share = interactive requests that missed their SLO
 -- pending = non-interactive requests that still waited at the end with their deadline ahead
--- ttft_p95_s = of iw_fast
+-- ttft_p95_s = of iw_fast; null in a trace without it
 -- gpu_hours = serving, booting and draining
 -- wasted_gpu_hours = booting
 -- boot_usd = what that cost
@@ -70,7 +70,7 @@ joined as (
             max(gpu_hours) filter (where policy = 'clairvoyant') over (partition by trace, day)
         ) as over_clairvoyant_share
     from attained
-    inner join waited using (trace, day, policy)
+    left join waited using (trace, day, policy)
     inner join cost using (trace, day, policy)
 )
 
