@@ -1,9 +1,10 @@
 """The headers of sql/ are true: every file reads what it says, and has the grain that it says."""
 
 import re
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from assets import sql_docs
@@ -105,6 +106,29 @@ def test_every_column_of_the_lake_has_its_meaning(table):
 def test_the_page_of_the_headers_is_up_to_date():
     assert sql_docs.README.read_text(encoding="utf-8") == sql_docs.page(), "run: python -m assets.sql_docs"
     assert "| bucket_start | first instant of the minute, UTC | requests.arrived_at |" in sql_docs.page()
+
+
+def test_growth_compares_a_week_that_has_only_begun_with_the_same_hours_a_week_earlier(tmp_path):
+    """Nine days: 10 requests an hour on the first Monday, 15 on the second, 1 on any other day."""
+    lake, monday = Lake(tmp_path), datetime(2025, 7, 7, tzinfo=UTC)
+    keys = {
+        **dict.fromkeys(("region", "llm"), "a"),
+        "tier": "niw",
+        "app": "rag",
+        "input_tokens": 1,
+        "output_tokens": 1,
+    }
+    for n in range(9):
+        counts = {0: 10, 7: 15}.get(n, 1)
+        rows = [
+            keys | {"bucket_start": monday + timedelta(days=n, hours=hour), "requests": counts}
+            for hour in (range(24) if n < 8 else range(6))  # the last day has only begun
+        ]
+        day = (monday + timedelta(days=n)).date()
+        lake.write("demand", pa.Table.from_pylist(rows, SCHEMAS["demand"]), trace="t", day=day)
+    (row,) = lake.sql("queries/growth_by_week.sql").to_pylist()
+    assert (row["compared_hours"], row["requests"], row["requests_before"]) == (30, 24 * 15 + 6, 24 * 10 + 6)
+    assert row["growth_share"] == pytest.approx(366 / 246 - 1)
 
 
 def test_a_new_format_is_one_file(lake, tmp_path, monkeypatch):

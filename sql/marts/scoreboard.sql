@@ -6,7 +6,7 @@
 -- worst_llm_attainment_share = of iw_fast, of the llm that met its SLO least often
 -- missed_share = interactive requests that missed their SLO
 -- pending = non-interactive requests that still waited at the end with their deadline ahead
--- ttft_p95_s = of iw_fast
+-- ttft_p95_s = of iw_fast; null in a trace without it
 -- gpu_hours = serving, booting and draining
 -- wasted_gpu_hours = booting
 -- boot_usd = what that cost
@@ -94,7 +94,7 @@ joined as (
     from attained
     left join worst using (trace, day, policy)
     left join left_behind using (trace, day, policy)
-    inner join waited using (trace, day, policy)
+    left join waited using (trace, day, policy)
     inner join cost using (trace, day, policy)
 )
 

@@ -1,23 +1,59 @@
--- What grows from week to week? Requests per recorded day of every app, week by week, against the week before.
+-- What grows from week to week? Requests of every app, week by week, against the same hours a week earlier.
 -- grain: trace, app, week_start
 -- reads: load_by_hour
--- units: requests per recorded day; growth_share 0.1 is a tenth more than the week before
-with by_week as (
-    select
-        trace, app,
-        date_trunc('week', day) as week_start,
-        count(distinct day) as days,
-        sum(requests) / count(distinct day) as requests_per_day
+-- units: requests; growth_share 0.1 is a tenth more than a week earlier; no row before the second week
+-- compared_hours = hours of the week that were recorded a week earlier too: a week that has only begun is fairly compared
+-- requests = of the app in these hours
+-- requests_before = of the app in the same hours a week earlier
+with by_hour as (
+    select trace, app, hour_start, sum(requests) as requests
     from load_by_hour
-    group by all
+    group by trace, app, hour_start
+),
+
+recorded as (
+    select distinct trace, hour_start
+    from load_by_hour
+),
+
+comparable as (
+    select trace, hour_start
+    from recorded
+    semi join (select trace, hour_start + interval 7 day as hour_start from recorded) using (trace, hour_start)
 ),
 
 compared as (
+    select trace, app, hour_start, requests, 0 as requests_before
+    from by_hour
+    union all
+    select trace, app, hour_start + interval 7 day as hour_start, 0 as requests, requests as requests_before
+    from by_hour
+),
+
+by_week as (
     select
-        *,
-        requests_per_day / lag(requests_per_day) over (partition by trace, app order by week_start) - 1 as growth_share
+        trace, app,
+        date_trunc('week', hour_start) as week_start,
+        sum(requests)::bigint as requests,
+        sum(requests_before)::bigint as requests_before
+    from compared
+    semi join comparable using (trace, hour_start)
+    group by all
+),
+
+weeks as (
+    select trace, date_trunc('week', hour_start) as week_start, count(*) as compared_hours
+    from comparable
+    group by all
+),
+
+told as (
+    select
+        trace, app, week_start, compared_hours, requests, requests_before,
+        requests / nullif(requests_before, 0) - 1 as growth_share
     from by_week
+    inner join weeks using (trace, week_start)
 )
 
-select * from compared
-order by trace, week_start, requests_per_day desc
+select * from told
+order by trace, week_start, requests desc

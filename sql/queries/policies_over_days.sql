@@ -1,18 +1,35 @@
 -- Over all days that were replayed: what did each policy spend, and how often was iw_fast served in time?
 -- grain: trace, policy
--- reads: scoreboard
+-- reads: scoreboard, scorecard
 -- units: replayed_days days, gpu_hours GPU-hours, usd US dollars, *_share 0 to 1
-with summed as (
+-- iw_fast_attainment_share = over the requests of all days, so that a full day counts for more than a quiet one
+-- worst_day_iw_fast_attainment_share = of the day with the least
+with spent as (
     select
         trace, policy,
         count(*) as replayed_days,
         sum(gpu_hours) as gpu_hours,
         sum(usd) as usd,
-        avg(iw_fast_attainment_share) as iw_fast_attainment_share,
         min(iw_fast_attainment_share) as worst_day_iw_fast_attainment_share
     from scoreboard
     group by trace, policy
+),
+
+attained as (
+    select trace, policy, attainment_share(sum(met), sum(requests), sum(pending)) as iw_fast_attainment_share
+    from scorecard
+    where tier = 'iw_fast'
+    group by trace, policy
+),
+
+joined as (
+    select
+        trace, policy, replayed_days, gpu_hours, usd,
+        iw_fast_attainment_share,
+        worst_day_iw_fast_attainment_share
+    from spent
+    left join attained using (trace, policy)
 )
 
-select * from summed
+select * from joined
 order by trace, usd

@@ -1,23 +1,23 @@
--- Do regions help each other? Requests of each region that were served in another, and what they waited.
--- grain: trace, day, policy, region, served_region
+-- Do regions help each other? Requests of each region and tier that were served in another, and what they waited.
+-- grain: trace, day, policy, tier, region, served_region
 -- reads: outcomes
--- units: requests, ttft_p95_s seconds; share of the region's served requests, 0 to 1
+-- units: requests, ttft_p95_s seconds; share of the region's served requests of the tier, 0 to 1
 with counted as (
     select
-        trace, day, policy, region, served_region,
+        trace, day, policy, tier, region, served_region,
         count(*) as requests,
         percentiles(ttft_s)[3] as ttft_p95_s
     from outcomes
     where served_region is not null
-    group by trace, day, policy, region, served_region
+    group by trace, day, policy, tier, region, served_region
 ),
 
 shared as (
     select
         *,
-        requests / sum(requests) over (partition by trace, day, policy, region) as share
+        requests / sum(requests) over (partition by trace, day, policy, tier, region) as share
     from counted
 )
 
 select * from shared
-order by trace, day, policy, region, requests desc
+order by trace, day, policy, tier, region, requests desc

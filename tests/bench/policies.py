@@ -22,7 +22,7 @@ CHANGES = {
 TARGETS = {
     "plan_gpu_hours_ratio_to_lt_ua": Target(
         "",
-        "GPU-hours of corrected over those of lt_ua in a generated week, what is left to do at midnight included",
+        "GPU-hours of corrected over those of lt_ua in a generated week, those left to do at midnight too",
         at_most=0.9,
     ),
     "plan_attainment_over_lt_ua": Target("", "the same week: iw_fast attainment, difference", at_least=0.0),
