@@ -68,8 +68,10 @@ RESULTS: Mapping[str, pa.Schema] = {
         {
             **dict.fromkeys(("usd", "gpu_hours"), _FIGURE),
             **{f"{tier}_attainment_share": _FIGURE for tier in ("iw_fast", "iw_normal", "niw")},
-            "missed_share": _FIGURE,
+            **dict.fromkeys(("missed_share", "dearest_hour_usd"), _FIGURE),
             "short_hours": _COUNT,
+            **dict.fromkeys(("remote_share", "buffer_short_share"), _FIGURE),
+            "below_minimum_hours": _COUNT,
             "what": _TEXT,
         }
     ),

@@ -11,6 +11,7 @@ from pydantic import Field
 from assets import backtests as backtesting
 from assets import decisions as deciding
 from assets import whatif
+from assets.cases import case_names
 from assets.character_figures import draw_character
 from assets.characterise import characterise
 from assets.demand import INTERACTIVE
@@ -20,7 +21,7 @@ from assets.partitions import DAYS, WITH_HISTORY
 from assets.settings import Progress
 from assets.telling import SettingsResource, day_of, described, markdown, picture, plainly, told
 
-CASES = dg.StaticPartitionsDefinition(whatif.case_names())
+CASES = dg.StaticPartitionsDefinition(case_names())
 DAYS_AND_CASES = dg.MultiPartitionsDefinition({"day": DAYS, "case": CASES})
 
 

@@ -1,12 +1,14 @@
 """Trials: other plans of a day, each replayed and scored like a policy in a lake that is thrown away."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import date
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from assets.drives import DAY_S, HOUR_S, setting
 from assets.plans import Day
@@ -14,20 +16,18 @@ from assets.replays import Workload, read_workload, write_outcome
 from assets.scorecards import SCOREBOARD, score_day
 from assets.settings import Progress, Settings
 from assets.warehouse import Lake
+from models.arrivals import multiplied
 from models.replay.run import Drive, replay
-from models.replay.state import Floats
+from models.replay.state import Floats, Trace
 
 TOLD = (
-    *(
-        "usd",
-        "boot_usd",
-        "gpu_hours",
-        "iw_fast_attainment_share",
-        "iw_normal_attainment_share",
-        "niw_attainment_share",
-    ),
+    *("usd", "boot_usd", "gpu_hours"),
+    *("iw_fast_attainment_share", "iw_normal_attainment_share", "niw_attainment_share"),
     "missed_share",
 )
+DEAREST_HOUR = """
+select max(usd) as usd from (select sum(usd) as usd from fleet_by_hour group by hour_start)
+"""
 POLICY = "corrected"  # its rule follows a plan at once, so that the plan is all that differs
 
 
@@ -38,30 +38,76 @@ class Trial(NamedTuple):
     settings: Settings
     hours: Day
     start: Floats  # (llms, regions) instances that serve
+    demand_factor: float = 1.0  # requests for each one of the day
 
 
 def score(
     settings: Settings, day: date, trials: Iterable[Trial], count: int, progress: Progress
 ) -> pd.DataFrame:
     """Cost and attainment of each trial, by name."""
+    return pd.concat(scores(settings, day, trials, count, progress))
+
+
+def scores(
+    settings: Settings, day: date, trials: Iterable[Trial], count: int, progress: Progress
+) -> Iterator[pd.DataFrame]:
+    """Cost and attainment of one trial after the other, a row each, as soon as it has been replayed."""
     workload = read_workload(settings, day)
-    rows: list[pd.DataFrame] = []
     with progress.bar("plan and replay", count) as done:
-        for trial in trials:
+        for number, trial in enumerate(trials, start=1):
             with settings.lake.scratch() as folder:
-                rows.append(_score(replace(trial.settings, lake=Lake(folder)), day, trial, workload))
-            done(len(rows))
-    return pd.concat(rows)
+                own = replace(trial.settings, lake=Lake(folder))
+                row = _score(own, day, trial, multiplied_workload(own, day, workload, trial.demand_factor))
+            done(number)
+            yield row
+
+
+def multiplied_workload(settings: Settings, day: date, workload: Workload, factor: float) -> Workload:
+    """The day's requests, `factor` of them for each one (models.arrivals.multiplied)."""
+    if factor == 1.0:
+        return workload
+    once_us = np.rint(1e6 * workload.trace.arrival_s).astype(np.int64)
+    arrived_us, row = multiplied(once_us, factor, day, settings.config.trace.seed)
+    moved = pa.array(arrived_us - once_us[row]).cast(pa.duration("us"))
+    table = workload.requests.take(pa.array(row))
+    at = table.column_names.index("arrived_at")
+    table = table.set_column(at, "arrived_at", pc.add(table["arrived_at"], moved))
+    same = (column[row] for column in workload.trace[1:])
+    return Workload(table, Trace._make((arrived_us / 1e6, *same)))
 
 
 def _score(settings: Settings, day: date, trial: Trial, workload: Workload) -> pd.DataFrame:
-    """One trial's row of the scoreboard, and in how many hours its plan was short."""
+    """One trial's row of the scoreboard, its dearest hour, and what its plan could not carry."""
     targets = np.array([plan.instances.sum(axis=2) for _, plan in trial.hours])
     fleet, rules = setting(settings, POLICY)
+    # A plan may go below the minimum (a budget, a region that is full): the replay follows it there.
+    fleet = fleet._replace(min_instances=np.minimum(fleet.min_instances, targets.min(axis=0).ravel()))
     drive = Drive(targets, start=trial.start, hour_s=HOUR_S)
     outcome = replay(workload.trace, fleet, drive, rules, DAY_S)
     write_outcome(settings, day, trial.name, workload, outcome)
     score_day(settings, day)
     board = settings.lake.sql(SCOREBOARD, trace=settings.trace, day=day).to_pandas().set_index("policy")
-    short = (plan.short_llm_tokens_per_s.any() for _, plan in trial.hours)
-    return board[list(TOLD)].assign(short_hours=sum(map(int, short)))
+    dearest = settings.lake.sql(DEAREST_HOUR)["usd"][0].as_py()
+    return board[list(TOLD)].assign(dearest_hour_usd=dearest, **shortage(trial.hours))
+
+
+def shortage(hours: Day) -> dict[str, float]:
+    """What the corrected plan of a day could not carry, worst first.
+
+    short_hours          hours in which some of an llm's load is served nowhere
+    remote_share         of the demand, served elsewhere beyond what epsilon allows
+    buffer_short_share   of the buffer for niw, given up
+    below_minimum_hours  hours in which an endpoint holds fewer instances than its minimum
+    """
+    demand = sum(float(problem.demand_tokens_per_s.sum()) for problem, _ in hours)
+    buffer = sum(float(problem.buffer_tokens_per_s.sum()) * problem.windows for problem, _ in hours)
+    flows = [plan.windows for _, plan in hours if plan.windows is not None]
+    remote, given_up = (
+        sum(float(getattr(of_hour, name).sum()) for of_hour in flows) for name in ("remote", "buffer_short")
+    )
+    return {
+        "short_hours": sum(bool(plan.short_llm_tokens_per_s.any()) for _, plan in hours),
+        "remote_share": remote / demand if demand else 0.0,
+        "buffer_short_share": given_up / buffer if buffer else 0.0,
+        "below_minimum_hours": sum(bool(plan.missing_instances.any()) for _, plan in hours),
+    }

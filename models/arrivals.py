@@ -1,4 +1,4 @@
-"""Seeded request traces, a day at a time: office-suite-like traffic, and a short real trace tiled over days.
+"""Seeded traces, a day at a time: office-suite-like traffic, a short real trace tiled, a day multiplied.
 
 Office traffic follows the workload figures of SageServe section 3. The rate of a cell (tier, llm, region) is
 
@@ -19,6 +19,7 @@ from models.drawing import (
     HOUR_US,
     MINUTE_US,
     Floats,
+    Integers,
     burst_factor,
     by_arrival,
     draw_by_row,
@@ -180,6 +181,30 @@ def tile(template: Columns, params: TiledTraffic, day: date, seed: int) -> Colum
     place = (place + rng.integers(0, 1_000_000, hour.size)) % HOUR_US
     arrived_us, drawn = by_arrival(hour * HOUR_US + place, drawn, rows)
     return Columns._make((arrived_us, *(column[drawn] for column in template[1:])))
+
+
+# --- a day with more or fewer requests ------------------------------------------------------------------
+
+
+def multiplied(arrived_us: Integers, factor: float, day: date, seed: int) -> tuple[Integers, Integers]:
+    """A day with `factor` times its requests: when they arrive, sorted, and which request each one repeats.
+
+    Every request comes as many times as whole numbers go into `factor`, and once more (below 1: at all) by
+    chance. The first of its kind keeps its instant; the others come within half a minute of it, so that the
+    load of a minute grows and no two arrive as one.
+
+    Parameters
+    ----------
+    arrived_us : Integers
+        Since midnight, shape (rows,).
+    """
+    rng = stream(seed, day, "copies")
+    times = np.floor(factor + rng.random(arrived_us.size)).astype(np.int64)
+    row = np.repeat(np.arange(arrived_us.size), times)
+    is_copy = np.diff(row, prepend=-1) == 0
+    moved_us = np.where(is_copy, rng.integers(-MINUTE_US // 2, MINUTE_US // 2, row.size), 0)
+    moved_us = np.clip(arrived_us[row] + moved_us, 0, MINUTES * MINUTE_US - 1)
+    return by_arrival(moved_us, row, arrived_us.size)
 
 
 # --- drawing -------------------------------------------------------------------------------------------

@@ -126,10 +126,11 @@ class Catalogue:
         for profile in self.latency:
             if (profile.llm, profile.gpu, profile.tensor_parallel) == (llm, gpu, tensor_parallel):
                 return profile
-        known = ", ".join(f"{p.llm} on {p.tensor_parallel} x {p.gpu}" for p in self.latency)
+        known = ", ".join(f"{p.tensor_parallel} x {p.gpu}" for p in self.latency if p.llm == llm) or "none"
         raise ConfigError(
-            f"latency.toml has no profile of {llm} on {tensor_parallel} x {gpu}; it has {known}. "
-            "Choose one of these in [fleet.deployments] or add a [[profile]]."
+            f"latency.toml has no profile of {llm} on {tensor_parallel} x {gpu}; of this llm it has {known}. "
+            f"Choose one of these, or estimate it: fleetcast calibrate --llm {llm} --gpu {gpu} "
+            f"--tensor-parallel {tensor_parallel} --write."
         )
 
 

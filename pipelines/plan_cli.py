@@ -73,13 +73,16 @@ def whatif(
     config: Config = "office",
     quiet: Quiet = False,
 ) -> None:
-    """Plan and replay a day under other prices, GPUs, regions, budgets: a table of cost against attainment.
+    """Plan and replay a day under other demand, prices, GPUs, regions, budgets: cost against attainment.
 
         fleetcast whatif
 
-        fleetcast whatif as_is a100 east_down
+        fleetcast whatif as_is min_1 demand_1_3
 
-    The day must have forecasts (`fleetcast nightly`). A case takes some ten seconds.
+    The day must have forecasts (`fleetcast nightly`). A case takes some ten seconds. Its row tells what the
+    day cost, what it attained, and what its plan could not carry: hours in which load is served nowhere,
+    demand served farther away than epsilon allows, the part of niw's buffer that is given up, hours in which
+    an endpoint has fewer instances than its minimum.
     """
     with spoken():
         from assets.settings import load_settings

@@ -84,19 +84,22 @@ def show_scoreboard(board: pa.Table, trace: str, day: date) -> None:
 
 def show_whatifs(cases: pa.Table, trace: str, day: date) -> None:
     """What each case of a what-if costs and attains."""
-    title = f"what if, {trace}, {day}   (attainment in %)"
-    table = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False
-    )
-    table.add_column("case", no_wrap=True)
-    for head in ("USD", "GPU-hours", "iw_fast", "iw_normal", "niw", "short hours"):
+    title = f"what if, {trace}, {day}   (attainment in %; USD of the day and of its dearest hour)"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
+    table.add_column("\n\ncase", no_wrap=True)
+    heads = ("\n\nUSD", "USD,\ndear-\nest h", "\nGPU-\nhours", "SLA\nattained\niw_fast", "\niw_\nnormal",
+             "\n\nniw", "plan\nshort,\nhours", "too\nfar,\n%", "buffer\nlost,\n%",
+             "below\nmin,\nhours")  # fmt: skip
+    for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
     for row in cases.to_pylist():
+        money = (_figure(row[name], ",.0f") for name in ("usd", "dearest_hour_usd", "gpu_hours"))
         shares = (
             _percent(row[f"{tier}_attainment_share"], ".2f") for tier in ("iw_fast", "iw_normal", "niw")
         )
-        figures = (_figure(row[name], ",.0f") for name in ("usd", "gpu_hours"))
-        table.add_row(row["case_name"], *figures, *shares, str(row["short_hours"]))
+        lacking = (_percent(row[name], ".1f") for name in ("remote_share", "buffer_short_share"))
+        hours = (str(row["short_hours"]), *lacking, str(row["below_minimum_hours"]))
+        table.add_row(row["case_name"], *money, *shares, *hours)
     OUT.print(table)
     for row in cases.to_pylist():
         OUT.print(f"{row['case_name']}: {row['what']}", soft_wrap=True)

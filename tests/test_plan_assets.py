@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -13,12 +14,13 @@ from plan_cases import a_problem
 from small import small_config
 from typer.testing import CliRunner
 
-from assets import plan_export, plans, whatif
+from assets import cases, plan_export, plans, trials, whatif
 from assets.demand import build_demand
 from assets.drives import setting
 from assets.forecasts import forecast_day
 from assets.plan_inputs import forecast_windows, hour_problems, problem_template
-from assets.settings import Progress, Settings, load_settings
+from assets.replays import read_workload
+from assets.settings import Progress, Settings, load_settings, midnight
 from assets.traces import make_day
 from assets.warehouse import Lake
 from models.plan import corrected, paper
@@ -164,12 +166,11 @@ def test_a_missing_forecast_hour_is_named(planned: Settings, tmp_path: Path) -> 
 
 
 def test_each_case_changes_what_it_says(planned: Settings) -> None:
-    cases = whatif.load_cases(planned)
     hours = {}
-    for name, case in cases.items():
-        own = whatif.changed(planned, case)
+    for name, case in cases.load_cases(planned).items():
+        own = cases.changed(planned, case)
         template = problem_template(own, [300.0, 400.0, 200.0, 250.0], "corrected")
-        hours[name] = whatif.limited(template, case)
+        hours[name] = cases.limited(template, case)
     base, gpus = hours["as_is"], list(planned.catalogue.gpus)
     h100, a100 = gpus.index("h100-80gb"), gpus.index("a100-80gb")
     assert np.nanmax(hours["h100_cheap"].usd_per_hour[:, h100] / base.usd_per_hour[:, h100]) == pytest.approx(
@@ -179,15 +180,18 @@ def test_each_case_changes_what_it_says(planned: Settings) -> None:
     assert not base.runs[:, a100].any()
     assert hours["a100"].runs[:, a100].all()
     assert hours["a100"].cap_gpus[:, a100].tolist() == base.cap_gpus[:, h100].tolist()
+    assert hours["llama_on_4"].gpus_per_instance[:, h100].tolist() == [8, 4, 1, 1]
+    assert hours["llama_on_4"].usd_per_hour[1, h100] == pytest.approx(4 * 12.29)
     assert hours["east_down"].max_instances[:, 0].tolist() == [0] * 4
     assert hours["east_down"].max_instances[:, 1:].min() > 0
     assert (hours["epsilon_0_5"].epsilon, hours["epsilon_1"].epsilon) == (0.5, 1.0)
-    assert hours["half_spot"].instances_now.max() == 10
+    assert (base.instances_now.max(), hours["cold_starts"].instances_now.max()) == (4, 3)
+    assert {name for name, hour in hours.items() if (hour.min_instances == 1).all()} >= {"as_is", "min_1"}
     assert hours["budget"].budget_usd == 1200.0
 
 
 def test_a_region_that_is_down_has_no_instance_in_the_replay_either(planned: Settings) -> None:
-    down = whatif.without(planned, whatif.load_cases(planned)["east_down"].down)
+    down = cases.without(planned, cases.load_cases(planned)["east_down"].down)
     fleet, rules = setting(down, "corrected")
     there = Session(fleet, rules, np.full((len(fleet.gpus), len(down.catalogue.regions)), 5)).instances()
     east = list(down.catalogue.regions).index("east")
@@ -195,32 +199,99 @@ def test_a_region_that_is_down_has_no_instance_in_the_replay_either(planned: Set
     assert (np.delete(there, east, axis=1)[..., 0] == 5).all()
 
 
-def test_what_if_tells_cost_and_attainment_of_each_case(planned: Settings) -> None:
+POOR = """
+[double]
+what = "twice the requests"
+demand_factor = 2.0
+
+[poor]
+what = "less than the minimum costs"
+budget_usd_per_hour = 200.0
+
+[west_only]
+what = "one region is left"
+down = ["east", "central"]
+"""
+
+
+def test_what_if_tells_cost_and_attainment_of_each_case(planned: Settings, tmp_path: Path) -> None:
+    path = tmp_path / "whatif.toml"
+    path.write_text(cases.CASES.read_text() + POOR)
+    chosen = ["as_is", "h100_cheap", "east_down", "double", "quantile_0_5", "poor", "west_only"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(whatif, "sustained_tokens_per_s", lambda *_: [300.0, 400.0, 200.0, 250.0])
-        table = whatif.what_if(planned, DAY, ["as_is", "h100_cheap", "east_down"], Progress())
+        patch.setattr(cases.possible_cases, "__defaults__", (path,))
+        table = whatif.what_if(planned, DAY, chosen, Progress())
     rows = table.to_pandas().set_index("case_name")
-    assert list(rows.index) == ["as_is", "h100_cheap", "east_down"]
-    assert rows.loc["east_down", "gpu_hours"] < rows.loc["as_is", "gpu_hours"]
-    assert rows.loc["h100_cheap", "usd"] == pytest.approx(rows.loc["as_is", "usd"] * 4 / 12.29)
-    assert rows.loc["h100_cheap", "gpu_hours"] == rows.loc["as_is", "gpu_hours"]
+    assert list(rows.index) == chosen
+    as_is = rows.loc["as_is"]
+    assert rows.loc["east_down", "gpu_hours"] < as_is["gpu_hours"]
+    assert rows.loc["h100_cheap", "usd"] == pytest.approx(as_is["usd"] * 4 / 12.29)
+    assert rows.loc["h100_cheap", "gpu_hours"] == as_is["gpu_hours"]
     assert rows["iw_fast_attainment_share"].between(0.5, 1).all()
+    assert rows.loc["double", "gpu_hours"] > 1.3 * as_is["gpu_hours"]
+    assert rows.loc["quantile_0_5", "gpu_hours"] < as_is["gpu_hours"]
+    assert (rows["dearest_hour_usd"] >= rows["usd"] / 24).all()
+    assert as_is[["short_hours", "remote_share", "below_minimum_hours"]].tolist() == [0, 0.0, 0]
+    poor = rows.loc["poor"]  # the replay goes below the minimum with its plan
+    assert poor["below_minimum_hours"] == 24
+    assert poor["dearest_hour_usd"] <= 1.01 * 200.0
+    assert rows.loc["west_only", "remote_share"] > 0.5  # all of the two that are down, but epsilon's fifth
     assert whatif.draw(planned, DAY, table.to_pandas()).is_file()
-    assert planned.lake.sql("select case_name from whatifs").num_rows == 3
-    with pytest.raises(ConfigError, match="Did you mean 'east_down'"):
-        whatif.what_if(planned, DAY, ["eastdown"], Progress())
+    assert planned.lake.sql("select case_name from whatifs").num_rows == len(chosen)
 
 
-def test_a_case_with_an_unknown_name_is_refused(planned: Settings, tmp_path: Path) -> None:
+def test_a_multiplied_day_is_the_same_day_with_more_requests(planned: Settings) -> None:
+    once = read_workload(planned, DAY)
+    more = trials.multiplied_workload(planned, DAY, once, 2.5)
+    assert more.trace.arrival_s.size == more.requests.num_rows
+    assert more.requests.num_rows == pytest.approx(2.5 * once.requests.num_rows, rel=0.02)
+    since = more.requests["arrived_at"].cast(pa.int64()).to_numpy() / 1e6 - midnight(DAY).timestamp()
+    assert since == pytest.approx(more.trace.arrival_s, abs=1e-6)
+    assert (np.diff(more.trace.arrival_s) >= 0).all()
+    by_hour = [np.bincount((w.trace.arrival_s // 3600).astype(int), minlength=24) for w in (once, more)]
+    assert by_hour[1] == pytest.approx(2.5 * by_hour[0], rel=0.15)
+    assert set(once.requests["request_id"].to_pylist()) == set(more.requests["request_id"].to_pylist())
+    fewer = trials.multiplied_workload(planned, DAY, once, 0.25)
+    ids = fewer.requests["request_id"].to_pylist()
+    assert len(ids) == len(set(ids)) == pytest.approx(0.25 * once.requests.num_rows, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('down = ["easst"]', "unknown region 'easst'. Did you mean 'east'"),
+        ('down = ["east", "central", "west"]', "down names every region; leave one up"),
+        ('gpu = "h100"', "unknown gpu 'h100'"),
+        ('gpu = "h200-141gb"', "latency.toml has no profile of bloom-176b on 8 x h200-141gb; of this llm it"),
+        ("tensor_parallel = { lama2-70b = 4 }", "unknown llm 'lama2-70b'. Did you mean 'llama2-70b'"),
+        ("epsilom = 0.5", "unknown key 'epsilom'. Did you mean 'epsilon'"),
+        ("quantile = 0.8", "[plan] quantile must be one of 0.5, 0.9, 0.95"),
+        ("instances_at_start = 25", "of each llm: 300 h100-80gb in east, whose cap_gpus is 240"),
+        ("min_instances = 50", "[fleet] needs 0 <= min_instances <= max_instances"),
+        ("demand_factor = 0.0", "demand_factor is 0, it must be above 0"),
+        ("usd_per_gpu_hour = { h100-80gb = -1 }", "usd_per_gpu_hour must not be negative"),
+        ("budget_usd_per_hour = 100", "is 100, but one instance of each llm costs 147"),
+    ],
+)
+def test_a_case_that_cannot_be_is_refused_before_anything_is_replayed(
+    planned: Settings, tmp_path: Path, line: str, message: str
+) -> None:
     path = tmp_path / "whatif.toml"
-    for line, message in (
-        ('down = ["easst"]', r"whatif\.toml \[x\]: unknown region 'easst'\. Did you mean 'east'"),
-        ('gpu = "h100"', r"whatif\.toml \[x\]: unknown gpu 'h100'"),
-        ("epsilom = 0.5", r"whatif\.toml \[x\]: unknown key 'epsilom'\. Did you mean 'epsilon'"),
-    ):
-        path.write_text(f'[x]\nwhat = "a mistake"\n{line}\n')
-        with pytest.raises(ConfigError, match=message):
-            whatif.load_cases(planned, path)
+    path.write_text(f'[x]\nwhat = "a mistake"\n{line}\n')
+    with pytest.raises(ConfigError, match=rf"^whatif\.toml \[x\]: .*{re.escape(message)}"):
+        cases.possible_cases(planned, [], path)
+    with pytest.raises(ConfigError, match="Did you mean 'east_down'"):
+        cases.possible_cases(planned, ["eastdown"])
+
+
+def test_a_case_that_no_plan_can_satisfy_is_named(planned: Settings) -> None:
+    crowded = dataclasses.replace(cases.load_cases(planned)["as_is"], min_instances=40)
+    chosen = {"crowded": (crowded, cases.possible(planned, crowded, "x"))}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(whatif, "sustained_tokens_per_s", lambda *_: [300.0, 400.0, 200.0, 250.0])
+        with pytest.raises(ConfigError, match=r"^whatif\.toml \[crowded\]: The plan contradicts itself"):
+            whatif.planned_cases(chosen, DAY, Progress())
 
 
 def test_a_plan_of_nothing_says_why(planned: Settings) -> None:

@@ -11,7 +11,11 @@
 -- iw_normal_attainment_share = likewise
 -- niw_attainment_share = of niw requests that ended before their deadline
 -- missed_share = of interactive requests that missed their SLO
--- short_hours = hours in which the plan could not carry all of an llm's demand
+-- dearest_hour_usd = what the dearest hour of the day cost
+-- short_hours = hours in which the plan could not carry all of an llm's load
+-- remote_share = of the planned demand, served elsewhere beyond what epsilon allows
+-- buffer_short_share = of the buffer for niw, given up
+-- below_minimum_hours = hours in which an endpoint was planned fewer instances than its minimum
 -- what = what is different
 select * from whatifs
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -1,0 +1,167 @@
+"""The cases of data/whatif.toml: what each changes in a run, refused before anything is computed from it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from assets.plan_inputs import Load
+from assets.settings import Settings
+from models.catalogue import ROOT
+from models.config import check_ranges
+from models.plan.problem import Problem
+from models.reading import ConfigError, build, read_toml, require_known
+from models.replay.fleet import kv_capacity_tokens
+
+CASES = ROOT / "data" / "whatif.toml"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What differs from the config; data/whatif.toml says what each key means."""
+
+    what: str
+    usd_per_gpu_hour: Mapping[str, float] | None = None
+    gpu: str | None = None
+    tensor_parallel: Mapping[str, int] | None = None
+    down: tuple[str, ...] = ()
+    demand_factor: float = 1.0
+    quantile: float | None = None
+    epsilon: float | None = None
+    min_instances: int | None = None
+    instances_at_start: int | None = None
+    budget_usd_per_hour: float | None = None
+
+
+def case_names() -> list[str]:
+    """The cases there are."""
+    return list(read_toml(CASES))
+
+
+def load_cases(settings: Settings, path: Path = CASES) -> dict[str, Case]:
+    """Read the cases; ConfigError names a GPU type, an llm or a region that the catalogue does not have."""
+    catalogue = settings.catalogue
+    cases: dict[str, Case] = {
+        name: build(Case, value, f"{path.name} [{name}]") for name, value in read_toml(path).items()
+    }
+    for name, case in cases.items():
+        where = f"{path.name} [{name}]"
+        for gpu in (*(case.usd_per_gpu_hour or {}), *([case.gpu] if case.gpu else [])):
+            require_known(gpu, catalogue.gpus, "gpu", where)
+        for llm in case.tensor_parallel or {}:
+            require_known(llm, catalogue.llms, "llm", where)
+        for region in case.down:
+            require_known(region, catalogue.regions, "region", where)
+    return cases
+
+
+def possible_cases(
+    settings: Settings, names: Sequence[str], path: Path = CASES
+) -> dict[str, tuple[Case, Settings]]:
+    """The named cases, else all, each with its settings; ConfigError names one that cannot be."""
+    cases = load_cases(settings, path)
+    for name in names:
+        require_known(name, cases, "case", path.name)
+    return {
+        name: (cases[name], possible(settings, cases[name], f"{path.name} [{name}]"))
+        for name in names or cases
+    }
+
+
+def possible(settings: Settings, case: Case, where: str) -> Settings:
+    """The settings of a case; ConfigError, beginning with `where`, if no fleet can be like that."""
+    own = changed(settings, case)
+    catalogue, fleet = own.catalogue, own.config.fleet
+    check_ranges(own.config, catalogue, where)
+    try:
+        for llm, deployment in fleet.deployments.items():
+            catalogue.profile(llm, deployment.gpu, deployment.tensor_parallel)
+            kv_capacity_tokens(catalogue, fleet, llm)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    one_of_each = sum(
+        deployment.tensor_parallel * catalogue.gpus[deployment.gpu].usd_per_hour
+        for deployment in fleet.deployments.values()
+    )
+    budget = np.inf if case.budget_usd_per_hour is None else case.budget_usd_per_hour
+    rules = (
+        (not set(catalogue.regions) <= set(case.down), "down names every region; leave one up"),
+        (case.demand_factor > 0, f"demand_factor is {case.demand_factor:g}, it must be above 0"),
+        (
+            min((case.usd_per_gpu_hour or {}).values(), default=0.0) >= 0,
+            "usd_per_gpu_hour must not be negative",
+        ),
+        (
+            budget >= one_of_each,
+            f"budget_usd_per_hour is {budget:,.0f}, but one instance of each llm costs {one_of_each:,.0f}",
+        ),
+    )
+    for holds, rule in rules:
+        if not holds:
+            raise ConfigError(f"{where}: {rule}. Change it.")
+    return own
+
+
+def changed(settings: Settings, case: Case) -> Settings:
+    """The settings of a case; demand, budget and regions that are down change its load and its hours."""
+    catalogue, config = settings.catalogue, settings.config
+    prices = case.usd_per_gpu_hour or {}
+    gpus = {
+        name: replace(gpu, usd_per_hour=prices.get(name, gpu.usd_per_hour))
+        for name, gpu in catalogue.gpus.items()
+    }
+    regions = dict(catalogue.regions)
+    if case.gpu is not None:
+        regions = {
+            name: replace(region, cap_gpus={case.gpu: sum(region.cap_gpus.values())})
+            for name, region in regions.items()
+        }
+    degrees = case.tensor_parallel or {}
+    deployments = {
+        llm: _with(one, gpu=case.gpu, tensor_parallel=degrees.get(llm))
+        for llm, one in config.fleet.deployments.items()
+    }
+    fleet = _with(
+        config.fleet,
+        deployments=deployments,
+        min_instances=case.min_instances,
+        instances_at_start=case.instances_at_start,
+    )
+    plan = _with(config.plan, epsilon=case.epsilon, quantile=case.quantile)
+    return replace(
+        settings,
+        catalogue=replace(catalogue, gpus=gpus, regions=regions),
+        config=replace(config, fleet=fleet, plan=plan),
+    )
+
+
+def _with(table: Any, **said: Any) -> Any:
+    """A frozen table with other values where a case says one."""
+    return replace(table, **{key: value for key, value in said.items() if value is not None})
+
+
+def without(settings: Settings, down: Sequence[str]) -> Settings:
+    """The settings for the replay: no GPU in the regions that are down, so no instance at all."""
+    regions = {
+        name: replace(region, cap_gpus={}) if name in down else region
+        for name, region in settings.catalogue.regions.items()
+    }
+    return replace(settings, catalogue=replace(settings.catalogue, regions=regions))
+
+
+def multiplied_load(load: Load, factor: float) -> Load:
+    """The load of a case: the forecast grows with the demand."""
+    return Load(load.demand * factor, load.buffer * factor)
+
+
+def limited(problem: Problem, case: Case) -> Problem:
+    """An hour of a case: nothing may run in the regions that are down, and the budget holds."""
+    is_down = np.isin(problem.regions, case.down)
+    return problem._replace(
+        min_instances=np.where(is_down, 0, problem.min_instances),
+        max_instances=np.where(is_down, 0, problem.max_instances),
+        instances_now=np.where(is_down[:, None], 0, problem.instances_now),
+        budget_usd=np.inf if case.budget_usd_per_hour is None else case.budget_usd_per_hour,
+    )
