@@ -3,13 +3,17 @@
 -- reads: scoreboard, scorecard
 -- units: replayed_days days, gpu_hours GPU-hours, usd US dollars, *_share 0 to 1
 -- iw_fast_attainment_share = over the requests of all days, so that a full day counts for more than a quiet one
+-- left_gpu_hours = to be had still for what waited at the midnights, as in scoreboard
+-- worst_llm_iw_fast_attainment_share = of the llm with the least on the worst day
 -- worst_day_iw_fast_attainment_share = of the day with the least
 with spent as (
     select
         trace, policy,
         count(*) as replayed_days,
         sum(gpu_hours) as gpu_hours,
+        sum(left_gpu_hours) as left_gpu_hours,
         sum(usd) as usd,
+        min(worst_llm_attainment_share) as worst_llm_iw_fast_attainment_share,
         min(iw_fast_attainment_share) as worst_day_iw_fast_attainment_share
     from scoreboard
     group by trace, policy
@@ -24,8 +28,9 @@ attained as (
 
 joined as (
     select
-        trace, policy, replayed_days, gpu_hours, usd,
+        trace, policy, replayed_days, gpu_hours, left_gpu_hours, usd,
         iw_fast_attainment_share,
+        worst_llm_iw_fast_attainment_share,
         worst_day_iw_fast_attainment_share
     from spent
     left join attained using (trace, policy)
