@@ -29,6 +29,7 @@ from models.plan.problem import Plan, PlanError, Problem
 from models.plan.reasons import reasons
 from models.reading import ConfigError
 from models.replay.run import Session
+from pipelines import plan_shown
 from pipelines.cli import app
 
 DAY = date(2025, 7, 3)
@@ -115,12 +116,51 @@ def test_the_json_export_tells_hours_endpoints_and_reasons(planned: Settings) ->
     endpoint = next(one for hour in told["hours"] for one in hour["endpoints"] if one["why"])
     change = endpoint["reclaimed"] + endpoint["started"] - endpoint["donated"]
     assert endpoint["instances"] - endpoint["instances_before"] == change
+    hours = planned.lake.sql("queries/plan_by_hour.sql", policy="corrected").to_pylist()
+    for hour, row in zip(told["hours"], hours, strict=True):
+        of_hour = {key: sum(one[key] for one in hour["endpoints"]) for key in ("gpus", "usd")}
+        assert (hour["gpus"], hour["usd"]) == (of_hour["gpus"], pytest.approx(of_hour["usd"]))
+        assert (row["gpus"], row["usd"]) == (hour["gpus"], pytest.approx(hour["usd"]))
+        loads = (one["demand_tokens_per_s"] + one["buffer_tokens_per_s"] for one in hour["endpoints"])
+        serves = (one["capacity_tokens_per_s"] for one in hour["endpoints"])
+        fullest = max(load / capacity for load, capacity in zip(loads, serves, strict=True))
+        assert row["fullest_share"] == pytest.approx(fullest)
+    assert told["gpu_hours"] == sum(row["gpus"] for row in hours)
+
+
+def test_the_steps_of_a_plan_lead_from_its_first_hour_to_every_other(planned: Settings) -> None:
+    rows = plan_export.plan_of(planned, DAY, "corrected")
+    held: dict[tuple[str, str], int] = {}
+    by_hour: dict[datetime, dict[tuple[str, str], int]] = {}
+    for step in plan_export.steps(rows):
+        held = {**held, (step["region"], step["llm"]): step["instances"]}
+        by_hour[step["hour_start"]] = held
+    for row in rows:
+        known = by_hour[max(hour for hour in by_hour if hour <= row["hour_start"])]
+        assert known[row["region"], row["llm"]] == row["instances"]
+
+
+def test_a_plan_is_shown_so_that_it_can_be_carried_out(planned: Settings, monkeypatch, capsys) -> None:
+    rows = plan_export.plan_of(planned, DAY, "corrected", "east")
+    hours = planned.lake.sql("queries/plan_by_hour.sql", policy="corrected", region="east").to_pylist()
+    assert sum(hour["usd"] for hour in hours) == pytest.approx(sum(row["usd"] for row in rows))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    plan_shown.show_plan(plan_export.steps(rows), hours)
+    shown = capsys.readouterr().out
+    first = {row["llm"]: row["instances"] for row in rows[:: len(hours)]}
+    for llm, instances in first.items():
+        assert re.search(rf"^{re.escape(llm)} +\d x h100-80gb +{instances}\b", shown, re.M)
+    assert "back from spot: peak at" in " ".join(shown.split())
+    assert re.search(rf"^23:00 .*\b{hours[-1]['gpus']} +{hours[-1]['usd']:,.0f}\b", shown, re.M)
+    assert f"{sum(hour['gpus'] for hour in hours):,} GPU-hours" in shown
 
 
 def test_the_k8s_export_holds_the_planned_count_in_every_hour(planned: Settings) -> None:
     rows = plan_export.plan_of(planned, DAY, "corrected", "east")
     objects = list(yaml.safe_load_all(plan_export.as_k8s(rows)))
     assert len(objects) == 4
+    with pytest.raises(ValueError, match=r"has the regions central, east, west; .* one cluster. .* --region"):
+        plan_export.as_k8s(plan_export.plan_of(planned, DAY, "corrected"))
     for one in objects:
         assert one["kind"] == "ScaledObject"
         held = {}
