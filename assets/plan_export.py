@@ -19,6 +19,7 @@ from models.reading import require_known
 Row = Mapping[str, Any]
 HOUR = timedelta(hours=1)
 CHANGE = ("instances_before", "instances", "reclaimed", "started", "donated", "why")
+LOAD = ("demand_tokens_per_s", "buffer_tokens_per_s", "short_tokens_per_s")
 
 
 def plan_of(settings: Settings, day: date, policy: str, region: str | None = None) -> list[Row]:
@@ -39,27 +40,49 @@ def plan_of(settings: Settings, day: date, policy: str, region: str | None = Non
     return rows
 
 
+def steps(rows: Iterable[Row]) -> list[Row]:
+    """What is to be done, in order of time: the whole fleet of the first hour, then every change."""
+    ordered = sorted(rows, key=lambda row: row["hour_start"])
+    first = ordered[0]["hour_start"]
+    return [row for row in ordered if row["hour_start"] == first or row["why"] is not None]
+
+
 def as_json(rows: Iterable[Row]) -> str:
-    """Hour by hour what each endpoint holds, what changes, and why."""
+    """Hour by hour what each endpoint has to carry and holds, what that costs, what changes, and why."""
     ordered = sorted(rows, key=lambda row: row["hour_start"])
     hours = [
-        {"hour_start": start.isoformat(), "endpoints": [_endpoint(row) for row in of_hour]}
-        for start, of_hour in groupby(ordered, key=lambda row: row["hour_start"])
+        _hour(start, list(of_hour)) for start, of_hour in groupby(ordered, key=lambda row: row["hour_start"])
     ]
     first = ordered[0]
     plan = {name: first[name] for name in ("trace", "policy", "programme")}
-    return json.dumps({**plan, "day": first["day"].isoformat(), "hours": hours}, indent=2)
+    whole = {"gpu_hours": sum(hour["gpus"] for hour in hours), "usd": sum(hour["usd"] for hour in hours)}
+    return json.dumps({**plan, "day": first["day"].isoformat(), **whole, "hours": hours}, indent=2)
 
 
 def as_k8s(rows: Iterable[Row]) -> str:
-    """One KEDA ScaledObject per region, llm and GPU type, as YAML documents."""
-    by_endpoint = groupby(rows, key=lambda row: (row["region"], row["llm"], row["gpu"]))
+    """One KEDA ScaledObject per llm and GPU type, as YAML documents; ValueError for more than one region."""
+    rows = list(rows)
+    regions = list(dict.fromkeys(row["region"] for row in rows))
+    if len(regions) > 1:
+        raise ValueError(
+            f"The plan has the regions {', '.join(regions)}; Kubernetes objects are for one cluster. "
+            f"Choose its region: --region {regions[0]}."
+        )
+    by_endpoint = groupby(rows, key=lambda row: (row["llm"], row["gpu"]))
     return "---\n".join("".join(f"{line}\n" for line in _scaled_object(list(of))) for _, of in by_endpoint)
 
 
+def _hour(start: datetime, rows: list[Row]) -> dict[str, Any]:
+    endpoints = [_endpoint(row) for row in rows]
+    whole = {name: sum(endpoint[name] for endpoint in endpoints) for name in ("gpus", "usd")}
+    return {"hour_start": start.isoformat(), **whole, "endpoints": endpoints}
+
+
 def _endpoint(row: Row) -> dict[str, Any]:
-    named = {name: row[name] for name in ("region", "llm", "gpu", *CHANGE)}
-    return {**named, "gpus": row["instances"] * row["gpus_per_instance"]}
+    named = {name: row[name] for name in ("region", "llm", "gpu", *CHANGE, *LOAD, "usd")}
+    serves = row["instances"] * row["capacity_tokens_per_s"]
+    gpus = row["instances"] * row["gpus_per_instance"]
+    return {**named, "capacity_tokens_per_s": serves, "gpus": gpus}
 
 
 def _scaled_object(rows: list[Row]) -> Iterator[str]:

@@ -7,10 +7,12 @@ import typer
 
 from models.policies import planned
 from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
-from pipelines.terminal import OUT, near, show_decisions, show_table, show_whatifs, spoken
+from pipelines.plan_shown import show_plan
+from pipelines.terminal import OUT, near, show_decisions, show_whatifs, spoken
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 Policy = Annotated[str, typer.Option(help=f"Whose plan: {', '.join(planned())}.")]
+Region = Annotated[str | None, typer.Option(help="Only this region: one cluster.")]
 
 
 class Format(StrEnum):
@@ -26,31 +28,37 @@ def plan() -> None:
 
 
 @app.command()
-def show(policy: Policy = "corrected", date_: Day = None, config: Config = "office") -> None:
-    """Print every change of a day's plan with its reason; in a pipe as CSV.
+def show(
+    policy: Policy = "corrected", region: Region = None, date_: Day = None, config: Config = "office"
+) -> None:
+    """Print a day's plan: the fleet to begin with, every change with its reason, GPUs and USD by hour.
 
-    fleetcast plan show --policy corrected
+    The fullest endpoint is told by its load, buffer included, of what its instances sustain; above 100 %
+    another region helps. In a pipe it is CSV: the fleet of the first hour, then the changes.
+
+        fleetcast plan show --region east
     """
     with spoken():
-        from assets.plan_export import plan_of
+        from assets.plan_export import plan_of, steps
         from assets.settings import load_settings
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day
-        plan_of(settings, day, policy)  # refuses what is not there
-        changes = settings.lake.sql("queries/plan_changes.sql", trace=settings.trace, day=day, policy=policy)
-        show_table(changes.drop_columns(["trace", "day", "policy"]))
+        rows = plan_of(settings, day, policy, region)
+        asked = {"trace": settings.trace, "day": day, "policy": policy, "region": region}
+        hours = settings.lake.sql("queries/plan_by_hour.sql", **asked)
+        show_plan(steps(rows), hours.to_pylist())
 
 
 @app.command()
 def export(
     format_: Annotated[Format, typer.Option("--format", help="json, or k8s: KEDA ScaledObjects as YAML.")],
     policy: Policy = "corrected",
-    region: Annotated[str | None, typer.Option(help="Only this region: one cluster.")] = None,
+    region: Region = None,
     date_: Day = None,
     config: Config = "office",
 ) -> None:
-    """Write a day's plan to stdout: JSON with the reasons, or replica targets for Kubernetes.
+    """Write a day's plan to stdout: JSON with load, cost and reasons, or replica targets for one cluster.
 
     fleetcast plan export --format json > plan.json
 

@@ -174,6 +174,7 @@ def test_every_recipe_answers_and_has_its_grain(characterised, path):
         assert set(sql.columns) <= set(rows.columns)
     rare = {
         "forecast_leaderboard",
+        "plan_by_hour",
         "plan_changes",
         "timeline",
         "short_plans",

@@ -1,0 +1,89 @@
+"""A day's plan in the terminal, as it is carried out: the fleet, its changes, what the hours cost."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+from rich import box
+from rich.table import Table
+
+from pipelines.terminal import OUT
+
+Row = Mapping[str, Any]
+STEP = (
+    *("hour_start", "region", "llm", "gpu", "gpus_per_instance", "instances_before", "instances"),
+    *("reclaimed", "started", "donated", "usd", "why"),
+)
+
+
+def show_plan(steps: Sequence[Row], hours: Sequence[Row]) -> None:
+    """Print a plan; in a pipe its steps alone, as CSV.
+
+    `steps` are the endpoints of the first hour and then every change, `hours` the rows of plan_by_hour.
+    """
+    if not sys.stdout.isatty():
+        table = pa.Table.from_pylist([{name: step[name] for name in STEP} for step in steps])
+        pyarrow.csv.write_csv(table, sys.stdout.buffer)
+        return
+    begin = steps[0]["hour_start"]
+    OUT.print("{trace}, {day}, plan of {policy}".format(**steps[0]))
+    OUT.print(_fleet([step for step in steps if step["hour_start"] == begin]))
+    OUT.print(_changes([step for step in steps if step["hour_start"] > begin]))
+    OUT.print(_hours(hours))
+    gpu_hours, usd = (sum(hour[name] for hour in hours) for name in ("gpus", "usd"))
+    OUT.print(f"the day: {gpu_hours:,} GPU-hours, {usd:,.0f} USD")
+
+
+def _table(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False
+    )
+    for name in left:
+        table.add_column(name, no_wrap=True)
+    for name in right:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _fleet(steps: Sequence[Row]) -> Table:
+    """Instances of each llm, a column per region."""
+    regions = list(dict.fromkeys(step["region"] for step in steps))
+    title = f"\ninstances from {steps[0]['hour_start']:%H:%M} UTC on"
+    table = _table(title, ("llm", "of GPUs"), regions)
+    held = {(step["llm"], step["gpu"], step["region"]): str(step["instances"]) for step in steps}
+    each = {(step["llm"], step["gpu"]): step["gpus_per_instance"] for step in steps}
+    for (llm, gpu), gpus in each.items():
+        table.add_row(llm, f"{gpus} x {gpu}", *(held.get((llm, gpu, region), "–") for region in regions))
+    return table
+
+
+def _changes(steps: Sequence[Row]) -> Table:
+    """What to add and what to give up, hour by hour, and why."""
+    table = _table("\nchanges", ("hour", "region", "llm"), ("from", "to"))
+    table.add_column("what and why", overflow="fold")
+    for step in steps:
+        counts = (str(step[name]) for name in ("instances_before", "instances"))
+        table.add_row(f"{step['hour_start']:%H:%M}", step["region"], step["llm"], *counts, step["why"])
+    return table
+
+
+def _hours(hours: Sequence[Row]) -> Table:
+    """What each hour holds and costs, and what it lacks."""
+    heads = ("in-\nstances", "\nGPUs", "\nUSD", "from\nspot", "\nstarted", "to\nspot", "fullest,\n%")
+    table = _table("\nby hour", ("\nhour",), (*heads, "short,\ntokens/s"))
+    for hour in hours:
+        fullest = "–" if hour["fullest_share"] is None else f"{100 * hour['fullest_share']:,.0f}"
+        short = max(hour["short_tokens_per_s"], hour["short_llm_tokens_per_s"])
+        counts = (str(hour[name]) for name in ("reclaimed", "started", "donated"))
+        table.add_row(
+            f"{hour['hour_start']:%H:%M}",
+            str(hour["instances"]),
+            f"{hour['gpus']:,}",
+            f"{hour['usd']:,.0f}",
+            *counts,
+            fullest,
+            f"{short:,.0f}" if short else "",
+        )
+    return table

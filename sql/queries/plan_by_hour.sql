@@ -1,0 +1,45 @@
+-- What does each plan hold in every hour, what does it cost, and what can it not carry?
+-- grain: trace, day, policy, hour_start
+-- reads: all_plans
+-- units: counts of instances and GPUs, usd US dollars of the hour, *_tokens_per_s input tokens/s; of $region or of all
+-- fullest_share = largest load of an endpoint, buffer included, of what its instances are counted on to serve
+-- short_tokens_per_s = what regions lack of their own share of demand
+-- short_llm_tokens_per_s = what llms lack in all regions together
+with endpoints as (
+    select
+        trace, day, policy, hour_start, llm, region,
+        row_number() over (partition by trace, day, policy, hour_start, llm order by region) as nth_region,
+        sum(instances) as instances,
+        sum(reclaimed) as reclaimed,
+        sum(started) as started,
+        sum(donated) as donated,
+        sum(instances * gpus_per_instance) as gpus,
+        sum(usd) as usd,
+        any_value(demand_tokens_per_s + buffer_tokens_per_s)
+        / nullif(sum(instances * capacity_tokens_per_s), 0) as load_share,
+        any_value(short_tokens_per_s) as short_tokens_per_s,
+        any_value(short_llm_tokens_per_s) as short_llm_tokens_per_s
+    from all_plans
+    where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
+        and policy = coalesce($policy, policy) and region = coalesce($region, region)
+    group by trace, day, policy, hour_start, llm, region
+),
+
+hours as (
+    select
+        trace, day, policy, hour_start,
+        sum(instances)::bigint as instances,
+        sum(reclaimed)::bigint as reclaimed,
+        sum(started)::bigint as started,
+        sum(donated)::bigint as donated,
+        sum(gpus)::bigint as gpus,
+        sum(usd) as usd,
+        max(load_share) as fullest_share,
+        sum(short_tokens_per_s) as short_tokens_per_s,
+        sum(short_llm_tokens_per_s) filter (where nth_region = 1) as short_llm_tokens_per_s
+    from endpoints
+    group by trace, day, policy, hour_start
+)
+
+select * from hours
+order by trace, day, policy, hour_start
