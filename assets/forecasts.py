@@ -1,8 +1,9 @@
-"""Forecasts of a day: every hour the next hour, per llm, region and tier.
+"""Forecasts of a day: every hour the next hour, per llm, region and tier; at midnight the whole day.
 
 What plans cover, the interactive input tokens, is forecast by every configured method; each tier and the
 other measures by the quick ones and by the one that is planned with. Each row carries its cutoff: the instant
-from which on the demand was unknown to it.
+from which on the demand was unknown to it. The day ahead is forecast by the method that is planned with, of
+what plans cover only; the days before are walked from every hour, so that its errors are known.
 """
 
 from collections.abc import Sequence
@@ -36,6 +37,28 @@ def forecast_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
         tables.append(predicted(settings, day, measure, tiers, quick, progress))
     table = pa.concat_tables(tables)
     settings.lake.write("forecasts", table, trace=settings.trace, day=day)
+    forecast_day_ahead(settings, day, progress)
+    return table
+
+
+def forecast_day_ahead(settings: Settings, day: date, progress: Progress) -> pa.Table:
+    """Forecast `day` from what is known when it begins, and write the table day_ahead_forecasts.
+
+    Nothing of the day itself need be there.
+    """
+    minutes, method = settings.config.forecast.bucket_minutes, settings.config.forecast.method
+    per_hour, per_day = 60 // minutes, HOURS * 60 // minutes
+    days = settings.history(day)[0], day
+    panel = read_panel(settings, days, minutes, 0, (INTERACTIVE,), PLANNED_MEASURE)
+    came, midnight = panel.demand[:, -per_day:], panel.demand.shape[1] - per_day
+    first_unknown = np.full((len(came), 1), np.nan)  # the one cutoff
+    panel = panel._replace(demand=np.concatenate([panel.demand[:, :midnight], first_unknown], axis=1))
+    clock = Clock(midnight, per_hour, per_day, per_day)
+    found = found_by(panel, clock, (method,), f"forecast the whole of {day}", progress)[method]
+    table = rows(panel, day, minutes, method, found, came[:, None])
+    table = table.append_column("measure", pa.repeat(PLANNED_MEASURE, table.num_rows))
+    table = table.select(SCHEMAS["day_ahead_forecasts"].names)
+    settings.lake.write("day_ahead_forecasts", table, trace=settings.trace, day=day)
     return table
 
 
@@ -52,13 +75,21 @@ def predicted(
     per_hour, per_day = 60 // minutes, HOURS * 60 // minutes
     panel = read_panel(settings, (settings.history(day)[0], day), minutes, per_hour, tiers, measure)
     clock = Clock(panel.demand.shape[1] - per_day, per_hour, per_hour, per_day)
-    pieces = pieces_of(walked(methods), len(panel.demand))
-    with progress.bar(f"forecast {measure.replace('_', ' ')} of {day}", len(pieces)) as done:
-        walks, _ = walk_all(panel, clock, pieces, done)
-    found, actual = predictions(panel.demand, walks, clock, methods), actuals(panel.demand, clock)
+    found = found_by(panel, clock, methods, f"forecast {measure.replace('_', ' ')} of {day}", progress)
+    actual = actuals(panel.demand, clock)
     table = pa.concat_tables(rows(panel, day, minutes, name, found[name], actual) for name in methods)
     table = table.append_column("measure", pa.repeat(measure, table.num_rows))
     return table.select(SCHEMAS["forecasts"].names)
+
+
+def found_by(
+    panel: Panel, clock: Clock, methods: Sequence[str], label: str, progress: Progress
+) -> dict[str, Prediction]:
+    """Walk what the methods need, then calibrate and combine."""
+    pieces = pieces_of(walked(methods), len(panel.demand))
+    with progress.bar(label, len(pieces)) as done:
+        walks, _ = walk_all(panel, clock, pieces, done)
+    return predictions(panel.demand, walks, clock, methods)
 
 
 def errors(settings: Settings, day: date) -> pa.Table:
@@ -74,6 +105,7 @@ def rows(panel: Panel, first: date, minutes: int, method: str, found: Prediction
     """Long rows of one method, a cutoff an hour from `first` on; `actual` has the shape of the mean."""
     tier, llm, region = np.array(panel.names).T
     series, at, ahead = (axis.ravel() for axis in np.indices(found.mean.shape))
+    peaks = found.peak_quantiles[series, at, ahead // (60 // minutes)]
     cutoff = np.datetime64(first, "us") + at * np.timedelta64(1, "h")
     levels = ("p50", "p90", "p95")
     columns = {
@@ -87,7 +119,7 @@ def rows(panel: Panel, first: date, minutes: int, method: str, found: Prediction
         "forecast_per_s": found.mean.ravel(),
         "actual_per_s": actual.ravel(),
         **{f"{level}_per_s": found.quantiles[..., n].ravel() for n, level in enumerate(levels)},
-        **{f"peak_{level}_per_s": found.peak_quantiles[series, at, n] for n, level in enumerate(levels)},
+        **{f"peak_{level}_per_s": peaks[:, n] for n, level in enumerate(levels)},
         "fallback": [text or None for text in found.fallbacks[series, at].tolist()],
         "reason": [text or None for text in found.reasons[series, at].tolist()],
     }

@@ -35,7 +35,7 @@ def plan_of(settings: Settings, day: date, policy: str, region: str | None = Non
     if not rows:
         raise ValueError(
             f"The trace {settings.trace!r} has no plan of {policy} on {day}. "
-            f"Make it: fleetcast nightly --date {day}."
+            f"Make it: fleetcast nightly --date {day}, or for a day to come fleetcast plan ahead."
         )
     return rows
 

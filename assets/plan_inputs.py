@@ -2,6 +2,7 @@
 
 forecast   the maximum of the hour's mean forecast, and SageServe's buffer for niw (6.3)
 corrected  a quantile of the forecast, window by window, and the same buffer
+day_ahead  a quantile of the forecast of the whole day, made when it begins, and the buffer of the day before
 truth      what really came: no policy can know it, every policy is measured against it
 peak       the largest hours of the history, to be held all day
 """
@@ -55,7 +56,18 @@ def day_loads(settings: Settings, day: date) -> dict[str, Load]:
     }
 
 
-def forecast_windows(settings: Settings, day: date, method: str) -> tuple[Floats, Floats]:
+def day_ahead_load(settings: Settings, day: date) -> Load:
+    """The load of each hour of a day as it is foreseen when the day begins; nothing of it need be there."""
+    config, past = settings.config.forecast, settings.history(day)
+    found = demand_matrix(settings.lake, settings.trace, past[0], past[-1], 60, settings.catalogue)
+    niw = np.moveaxis(np.nan_to_num(found.of_tier("niw")[..., -HOURS:]), -1, 0)
+    _, quantile = forecast_windows(settings, day, config.method, "day_ahead_forecasts")
+    return Load(quantile, niw * config.niw_buffer_share)
+
+
+def forecast_windows(
+    settings: Settings, day: date, method: str, table: str = "forecasts"
+) -> tuple[Floats, Floats]:
     """Read a method's forecast, tokens/s, shape (hours, llms, regions, windows): mean and quantile.
 
     The quantile path is the mean's, scaled so that its maximum is the [plan] quantile of the hour's maximum.
@@ -63,7 +75,7 @@ def forecast_windows(settings: Settings, day: date, method: str) -> tuple[Floats
     """
     config, catalogue = settings.config, settings.catalogue
     rows = settings.lake.sql(
-        "select * from forecasts where trace = $trace and day = $day and method = $method "
+        f"select * from {table} where trace = $trace and day = $day and method = $method "
         "and measure = 'input_tokens' and tier = $tier",
         trace=settings.trace,
         day=day,
@@ -114,7 +126,7 @@ def problem_template(settings: Settings, sustained_tokens_per_s: Sequence[float]
     """
     catalogue, config, options = settings.catalogue, settings.config, settings.config.plan
     llms, regions, gpus = list(catalogue.llms), list(catalogue.regions), list(catalogue.gpus)
-    share = options.corrected_capacity_share if kind in ("corrected", "truth") else options.capacity_share
+    share = options.corrected_capacity_share if kind not in ("forecast", "peak") else options.capacity_share
     theta, usd = np.full((len(llms), len(gpus)), np.nan), np.zeros((len(llms), len(gpus)))
     size = np.ones((len(llms), len(gpus)), np.int64)
     now = np.zeros((len(llms), len(regions), len(gpus)), np.int64)

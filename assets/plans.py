@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from assets.plan_inputs import Load, day_loads, hour_problems, problem_template, token_mixes
+from assets.plan_inputs import (
+    Load,
+    day_ahead_load,
+    day_loads,
+    hour_problems,
+    problem_template,
+    token_mixes,
+)
 from assets.result_schemas import FLOWS, RESULTS
 from assets.settings import HOURS, Progress, Settings, Step, midnight
 from models.capacity import capacity_tokens_per_s
@@ -31,6 +38,7 @@ PROGRAMMES = {
     "forecast": paper.solve,
     "peak": paper.solve,
     "corrected": corrected.solve,
+    "day_ahead": corrected.solve,
     "truth": corrected.solve,
 }
 # Hour by hour: what was asked, from what the hour before left, and the answer.
@@ -40,7 +48,7 @@ Day = list[tuple[Problem, Plan]]
 def plan_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
     """Plan the hours of `day` for every policy that follows a plan, all from the same fleet."""
     sustained = sustained_tokens_per_s(settings, day, progress)
-    loads = day_loads(settings, day)
+    loads = {**day_loads(settings, day), "day_ahead": day_ahead_load(settings, day)}
     with progress.bar(f"plan {day}", len(loads) * HOURS) as done:
         days = chained_plans(settings, sustained, loads, done)
     ahead = {name: rule.plan for name, rule in POLICIES.items() if not rule.is_closed}

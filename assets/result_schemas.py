@@ -36,7 +36,10 @@ _PLAN = {
 FLOWS = ("capacity", "exports", "imports", "unserved", "remote", "buffer_short")
 BOUNDS = ("fluid", "whole", "minimum", "hour")
 RESULTS: Mapping[str, pa.Schema] = {
-    "forecasts": pa.schema({**dict.fromkeys(("measure", "tier"), _TEXT), **_PREDICTION}),
+    **dict.fromkeys(
+        ("forecasts", "day_ahead_forecasts"),
+        pa.schema({**dict.fromkeys(("measure", "tier"), _TEXT), **_PREDICTION}),
+    ),
     "backtests": pa.schema({**_PREDICTION, "cpu_s": _FIGURE, "naive_step_per_s": _RATE}),
     "backtest_intervals": pa.schema(
         {
@@ -54,7 +57,7 @@ RESULTS: Mapping[str, pa.Schema] = {
             **dict.fromkeys(("iw_fast_attainment_share", "missed_share", "matched_share"), _FIGURE),
         }
     ),
-    "plans": pa.schema({"policy": _TEXT, **_PLAN}),
+    **dict.fromkeys(("plans", "day_ahead_plans"), pa.schema({"policy": _TEXT, **_PLAN})),
     "closed_plans": pa.schema(_PLAN),
     "plan_windows": pa.schema(
         {

@@ -18,6 +18,7 @@ from assets.warehouse import LAKE, LakeError
 OWNERS = ["team:capacity"]
 INTERRUPTED = "Interrupted by Ctrl-C or from the UI."
 ASSET_OF = {  # tables whose asset has another name
+    "day_ahead_forecasts": "forecasts",
     "outcomes": "replays",
     "fleet_hours": "replays",
     "token_histogram": "characterisation",

@@ -6,8 +6,8 @@ from typing import NamedTuple
 class Policy(NamedTuple):
     """A row of the scoreboard: a plan (or none), the scaling rule, and how the instances are pooled."""
 
-    # "peak", "forecast", "corrected", "truth": a plan of each hour (assets/plan_inputs.py); "recent": targets
-    # every few minutes from those before (assets/drives.py); None: no plan
+    # "peak", "forecast", "corrected", "day_ahead", "truth": a plan of each hour (assets/plan_inputs.py);
+    # "recent": targets every few minutes from those before (assets/drives.py); None: no plan
     plan: str | None
     scaling: str  # one of models.replay.scale.SCALINGS
     what: str
@@ -38,6 +38,9 @@ POLICIES = {
     ),
     "corrected_closed": Policy(
         "corrected", "follow", "the same, each hour planned from the fleet that there is", is_closed=True
+    ),
+    "day_ahead": Policy(
+        "day_ahead", "follow", "the same, all hours planned at midnight from a forecast of the whole day"
     ),
     "clairvoyant": Policy("truth", "follow", "the corrected programme on the true demand, at once"),
 }

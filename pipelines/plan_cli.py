@@ -1,5 +1,6 @@
 """`fleetcast plan` and `fleetcast whatif`: a plan with its reasons, handed on, or under other conditions."""
 
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
@@ -13,6 +14,14 @@ from pipelines.terminal import OUT, near, show_decisions, show_whatifs, spoken
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 Policy = Annotated[str, typer.Option(help=f"Whose plan: {', '.join(planned())}.")]
 Region = Annotated[str | None, typer.Option(help="Only this region: one cluster.")]
+
+
+ComingDay = Annotated[
+    datetime | None,
+    typer.Option(
+        "--date", formats=["%Y-%m-%d"], help="The day, UTC; without it the one after the last with demand."
+    ),
+]
 
 
 class Format(StrEnum):
@@ -48,6 +57,28 @@ def show(
         asked = {"trace": settings.trace, "day": day, "policy": policy, "region": region}
         hours = settings.lake.sql("queries/plan_by_hour.sql", **asked)
         show_plan(steps(rows), hours.to_pylist())
+
+
+@app.command()
+def ahead(date_: ComingDay = None, config: Config = "office", quiet: Quiet = False) -> None:
+    """Plan a day to come from the demand so far, and print it like `plan show`.
+
+        fleetcast plan ahead
+
+        fleetcast plan export --format k8s --policy day_ahead --date DAY --region east
+
+    Each hour carries a quantile of its largest load, as it is foreseen when the day begins. The plan starts
+    from what the day-ahead plan of the day before leaves, else from all instances of the config.
+    """
+    with spoken():
+        from assets.plan_ahead import POLICY, day_to_come, plan_ahead
+        from assets.settings import load_settings, midnight
+
+        settings = load_settings(config_of(config))
+        day = day_of(date_) or day_to_come(settings)
+        plan_ahead(settings, day, progress_of(quiet))
+        settings.lake.publish()
+    show(policy=POLICY, date_=midnight(day), config=config)
 
 
 @app.command()

@@ -69,12 +69,11 @@ def naive_quantiles(mean: Floats, actual: Floats, level: Floats, highest: Floats
     for now in range(len(mean)):
         judged = now - lag
         spread = [0.0] * len(LEVELS)
-        if judged > lag and residuals[judged] == residuals[judged]:
+        had_any = any(r == r for r in residuals[: max(judged - lag + 1, 0)])
+        if judged > lag and had_any and residuals[judged] == residuals[judged]:
+            step = max(FIRST_STEP / math.sqrt(judged - lag), LEAST_STEP) / lag
             for i, wanted in enumerate(LEVELS):
-                is_below = residuals[judged] <= spreads[judged][i]
-                moved = levels[i] + max(FIRST_STEP / math.sqrt(judged - lag), LEAST_STEP) * (
-                    wanted - is_below
-                )
+                moved = levels[i] + step * (wanted - (residuals[judged] <= spreads[judged][i]))
                 levels[i] = min(max(moved, 1 - HIGHEST_LEVEL), HIGHEST_LEVEL)
         window = [r for r in residuals[max(judged + 1 - WINDOW, 0) : max(judged + 1, 0)] if r == r]
         if window:
@@ -90,19 +89,21 @@ def naive_quantiles(mean: Floats, actual: Floats, level: Floats, highest: Floats
 @pytest.mark.parametrize("lag", [1, 2, 3])
 def test_quantiles_equal_a_twin_of_lists(lag: int) -> None:
     rng = np.random.default_rng(lag)
-    mean, actual = rng.uniform(1, 9, (2, 2, 230, 3))
+    mean, actual = rng.uniform(1, 9, (2, 2, 230, 5))  # two hours of two buckets, and half of a third
     level, highest = rng.uniform(1, 5, (2, 230)), rng.uniform(8, 12, (2, 230))
-    actual[0, 5:9] = np.nan
+    actual[0, :3] = actual[0, 5:9] = np.nan
     actual[1, :, 2] *= 0.0
     mean[1, 100] = 50.0  # a known event
-    of_buckets, of_peak = quantiles(mean, actual, level, highest, lag, 2)
+    of_buckets, of_peaks = quantiles(mean, actual, level, highest, lag, 2)
+    assert of_peaks.shape == (2, 230, 2, len(LEVELS))
     for series in range(2):
         so_far = level[series], highest[series]
-        for step in range(3):
+        for step in range(5):
             twin = naive_quantiles(mean[series, :, step], actual[series, :, step], *so_far, lag)
             assert of_buckets[series, :, step] == pytest.approx(twin)
-        peaks = (part[series, :, :2].max(axis=-1) for part in (mean, actual))  # of the first two buckets
-        assert of_peak[series] == pytest.approx(naive_quantiles(*peaks, *so_far, lag))
+        for hour in range(2):
+            both = (part[series, :, 2 * hour : 2 * hour + 2].max(axis=-1) for part in (mean, actual))
+            assert of_peaks[series, :, hour] == pytest.approx(naive_quantiles(*both, *so_far, lag))
 
 
 def test_quantiles_hold_on_held_out_days_with_a_weekend() -> None:
@@ -124,7 +125,7 @@ def test_the_peak_has_a_quantile_of_its_own() -> None:
     found = predicted(demand, clock)["weighted"]
     peak = actuals(demand, clock).max(axis=-1)
     assert under_forecast_share(actuals(demand, clock), found.mean) > 0.8
-    assert covered_share(peak, found.peak_quantiles[..., 1]) == pytest.approx(0.90, abs=0.04)
+    assert covered_share(peak, found.peak_quantiles[:, :, 0, 1]) == pytest.approx(0.90, abs=0.04)
     assert covered_share(peak, found.quantiles[..., 1].max(axis=-1)) < 0.86  # of single buckets: too low
 
 

@@ -35,7 +35,7 @@ class Clock(NamedTuple):
 
     @property
     def hour(self) -> int:
-        """Forecast buckets whose maximum a plan is sized for: those of the hour ahead."""
+        """Buckets of an hour, whose maximum a plan is sized for; of the horizon where that is shorter."""
         return min(self.horizon, max(self.season // 24, 1))
 
     def earlier(self, cutoffs: int) -> "Clock":

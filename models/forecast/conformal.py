@@ -5,7 +5,8 @@ demand is high, absolute where it is low, so that an error in an empty hour does
 counts once all its horizon is known. At each cutoff a quantile is read from the last WINDOW of them (split
 conformal prediction), at a level that moves after every miss and hit (adaptive conformal inference, Gibbs and
 Candes, 2021, equation 2), so that it holds while a series changes: by much while few are known, by less later
-(decaying steps: Angelopoulos, Barber and Bates, 2024).
+(decaying steps: Angelopoulos, Barber and Bates, 2024), and by less where many forecasts are made before the
+first of them can be judged: they overlap and err together.
 """
 
 from typing import NamedTuple
@@ -28,7 +29,7 @@ class Quantiles(NamedTuple):
     """Quantiles at LEVELS, in the unit of the forecast."""
 
     of_buckets: Floats  # shape (series, cutoffs, horizon, levels)
-    of_peak: Floats  # of the maximum over the hour ahead, shape (series, cutoffs, levels)
+    of_peaks: Floats  # of the maximum of each whole hour, shape (series, cutoffs, hours, levels)
 
 
 def quantiles(mean: Floats, actual: Floats, level: Floats, highest: Floats, lag: int, hour: int) -> Quantiles:
@@ -45,35 +46,43 @@ def quantiles(mean: Floats, actual: Floats, level: Floats, highest: Floats, lag:
     lag
         How many cutoffs later a forecast can be judged.
     hour
-        The first buckets of the horizon, over which the maximum counts. It has residuals of its own: the
-        largest bucket of a mean forecast lies below the largest that comes more often than not.
+        Buckets of an hour. The maximum of each whole hour ahead has residuals of its own: the largest bucket
+        of a mean forecast lies below the largest that comes more often than not.
     """
-    values = np.concatenate([mean, mean[..., :hour].max(axis=-1, keepdims=True)], axis=-1)
-    came = np.concatenate([actual, actual[..., :hour].max(axis=-1, keepdims=True)], axis=-1)
+    steps = mean.shape[-1]
+    values = np.concatenate([mean, peaks(mean, hour)], axis=-1)
+    came = np.concatenate([actual, peaks(actual, hour)], axis=-1)
     unit = values + BASE_SHARE * level[:, :, None]
     spread = _rolling((came - values) / unit, lag)
     most = np.maximum(highest[:, :, None], values)[..., None]
     found = np.clip(values[..., None] + unit[..., None] * spread, 0.0, most)
     found = np.maximum.accumulate(found, axis=-1)  # levels that adapt by themselves must not cross
-    return Quantiles(found[:, :, :-1], found[:, :, -1])
+    return Quantiles(found[:, :, :steps], found[:, :, steps:])
+
+
+def peaks(rate: Floats, hour: int) -> Floats:
+    """The maximum of each whole hour of the last axis, nan where a bucket is; shape (..., hours)."""
+    hours = rate.shape[-1] // hour
+    return np.max(rate[..., : hours * hour].reshape(*rate.shape[:-1], hours, hour), axis=-1)
 
 
 def _rolling(residuals: Floats, lag: int) -> Floats:
     """Residual quantiles at each cutoff, shape (series, cutoffs, steps, levels); 0 while none is known."""
     series, cutoffs, steps = residuals.shape
-    spread = np.zeros((series, cutoffs, steps, len(LEVELS)))
+    spread = np.full((series, cutoffs, steps, len(LEVELS)), np.nan)
     wanted = np.array(LEVELS)
     level = np.broadcast_to(wanted, (series, steps, len(LEVELS))).copy()
     for now in range(lag, cutoffs):
         judged = now - lag
         came = residuals[:, judged, :, None]
         if judged > lag:  # before that there was nothing to judge by
-            is_below = np.where(np.isnan(came), wanted, came <= spread[:, judged])
-            step = max(FIRST_STEP / np.sqrt(judged - lag), LEAST_STEP)
+            is_judged = ~np.isnan(came) & ~np.isnan(spread[:, judged])
+            is_below = np.where(is_judged, came <= spread[:, judged], wanted)
+            step = max(FIRST_STEP / np.sqrt(judged - lag), LEAST_STEP) / lag
             level = np.clip(level + step * (wanted - is_below), 1 - HIGHEST_LEVEL, HIGHEST_LEVEL)
         window = np.sort(residuals[:, max(judged + 1 - WINDOW, 0) : judged + 1], axis=1)  # nan come last
         known = (~np.isnan(window)).sum(axis=1)[..., None]
         rank = np.clip(np.ceil((known + 1) * level).astype(np.int64), 1, np.maximum(known, 1)) - 1
         picked = np.take_along_axis(window, rank.transpose(0, 2, 1), axis=1).transpose(0, 2, 1)
-        spread[:, now] = np.where(known > 0, picked, 0.0)
-    return spread
+        spread[:, now] = np.where(known > 0, picked, np.nan)
+    return np.nan_to_num(spread)

@@ -1,4 +1,4 @@
-"""From walks to what a plan needs: means, quantiles, the quantiles of the hour's maximum, and who made them.
+"""From walks to what a plan needs: means, quantiles, those of each hour's maximum, and who made them.
 
     walks = {method: walk(demand, method, warm(clock, method)) for method in walked(names)}
     predictions(demand, walks, clock, names)["weighted"].peak_quantiles
@@ -28,7 +28,7 @@ class Prediction(NamedTuple):
 
     mean: Floats  # (series, cutoffs, horizon)
     quantiles: Floats  # at conformal.LEVELS, (series, cutoffs, horizon, levels)
-    peak_quantiles: Floats  # of the maximum over the hour ahead, (series, cutoffs, levels)
+    peak_quantiles: Floats  # of the maximum of each whole hour ahead, (series, cutoffs, hours, levels)
     fallbacks: NDArray[np.str_]  # which method answered instead and why, (series, cutoffs); "" if none
     reasons: NDArray[np.str_]  # whom an ensemble listened to, (series, cutoffs); "" for single methods
 
@@ -67,11 +67,14 @@ def predictions(
             weights = WEIGHTS[name](recent)
             mean = np.einsum("msc,msch->sch", weights, means)
             reasons, fallbacks = told(weights, members), reasons
+            actual[:, : clock.lag] = (
+                np.nan
+            )  # before its members were judged it knew nothing: no error of its own
         level, highest = _seen(demand, begun)
-        of_buckets, of_peak = quantiles(mean, actual, level, CEILING * highest, clock.lag, clock.hour)
+        of_buckets, of_peaks = quantiles(mean, actual, level, CEILING * highest, clock.lag, clock.hour)
         late = slice(mean.shape[1] - len(clock.cutoffs(demand.shape[1])), None)
         found[name] = Prediction(
-            mean[:, late], of_buckets[:, late], of_peak[:, late], fallbacks[:, late], reasons[:, late]
+            mean[:, late], of_buckets[:, late], of_peaks[:, late], fallbacks[:, late], reasons[:, late]
         )
     return found
 

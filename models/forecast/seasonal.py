@@ -42,18 +42,16 @@ def _repeated(past: Past, periods: tuple[int, ...]) -> tuple[Floats, Ints]:
     """
     mean = last_value(past).mean
     source = np.full(mean.shape, -1)
-    known, buckets = ~np.isnan(past.demand), past.demand.shape[1]
-    if buckets == 0:
+    if past.demand.shape[1] == 0:
         return mean, source
-    rows = np.arange(len(mean))
-    for step in range(past.horizon):
-        for period in periods:
-            is_same = known & (past.behind % period == past.ahead[:, step : step + 1] % period)
-            at = buckets - 1 - np.argmax(is_same[:, ::-1], axis=1)
-            found = is_same.any(axis=1) & (source[:, step] < 0)
-            mean[:, step] = np.where(found, past.demand[rows, at], mean[:, step])
-            source[:, step] = np.where(found, at, source[:, step])
-    return mean, source
+    row, bucket = np.nonzero(~np.isnan(past.demand))  # in order of time
+    for period in periods:
+        latest = np.full((len(mean), period), -1)
+        latest[row, past.behind[row, bucket] % period] = bucket  # of several the last one stays
+        found = np.take_along_axis(latest, past.ahead % period, axis=1)
+        source = np.where(source < 0, found, source)
+    repeated = np.take_along_axis(past.demand, np.maximum(source, 0), axis=1)
+    return np.where(source < 0, mean, repeated), source
 
 
 def profile(values: Floats, phase: Ints, season: int) -> Floats:

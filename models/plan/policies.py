@@ -36,10 +36,17 @@ def spot_after(problem: Problem, plan: Plan) -> Ints:
     Those of the beginning and the new ones, less the reclaimed, less those whose VM a cold start of another
     llm took because the region had no free one: from the llm that has donated most, as the replay does.
     """
-    spot = problem.spot + plan.donated - plan.reclaimed
-    gpus = problem.gpus_per_instance
+    return spot_that_fits(problem, plan.instances, problem.spot + plan.donated - plan.reclaimed)
+
+
+def spot_that_fits(problem: Problem, instances: Ints, spot: Ints) -> Ints:
+    """The donated instances that the GPUs have room for beside those that serve, shape (i, j, k).
+
+    Where there are too many, the llm that has donated most loses one.
+    """
+    spot, gpus = spot.copy(), problem.gpus_per_instance
     for j, k in np.ndindex(problem.cap_gpus.shape):
-        over = int(((plan.instances + spot)[:, j, k] * gpus[:, k]).sum() - problem.cap_gpus[j, k])
+        over = int(((instances + spot)[:, j, k] * gpus[:, k]).sum() - problem.cap_gpus[j, k])
         while over > 0 and spot[:, j, k].any():
             most = int(spot[:, j, k].argmax())
             spot[most, j, k] -= 1

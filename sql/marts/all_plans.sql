@@ -1,12 +1,16 @@
--- all_plans: the plans that policies followed, those made ahead (plans) and those made as it went (closed_plans).
+-- all_plans: the plans that policies followed, made before the day (plans) or as it went (closed_plans), and those of days to come.
 -- grain: trace, day, policy, llm, region, gpu, hour_start
--- reads: plans, closed_plans
+-- reads: plans, closed_plans, day_ahead_plans
 -- units: as in plans, whose columns it has
 with together as (
     select * from plans
     where policy not in (select policy from closed_plans)
     union all by name
     select * from closed_plans
+    union all by name
+    select day_ahead_plans.*
+    from day_ahead_plans
+    anti join plans using (trace, day)
 )
 
 select * from together

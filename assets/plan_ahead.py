@@ -1,0 +1,81 @@
+"""The plan of a day to come, as it can be made when the day begins: nothing of the day need be there.
+
+The policy `day_ahead` of the scoreboard follows the same forecast and programme on days that have been, from
+the fleet that all policies start with. Here the plan starts from what the plan of the day before leaves.
+"""
+
+from datetime import date, timedelta
+
+import numpy as np
+import pyarrow as pa
+
+from assets.forecasts import forecast_day_ahead
+from assets.history import require_history, require_own_name
+from assets.lookups import days_there, positions, require_day
+from assets.plan_inputs import day_ahead_load, hour_problems, problem_template
+from assets.plans import checked_solve, open_loop, plan_table, sustained_tokens_per_s
+from assets.settings import HOURS, Progress, Settings, midnight
+from assets.warehouse import LakeError
+from models.plan.policies import spot_that_fits
+from models.plan.problem import Ints, Problem
+
+POLICY = "day_ahead"
+
+
+def day_to_come(settings: Settings) -> date:
+    """The day after the last one of which the lake has demand; LakeError where it has none."""
+    days = settings.lake.days("demand", settings.trace)
+    if not days:
+        raise LakeError(
+            f"The trace {settings.trace!r} has no demand to forecast a day from. "
+            + days_there(settings.lake, "demand", settings.trace)
+        )
+    return days[-1] + timedelta(days=1)
+
+
+def plan_ahead(settings: Settings, day: date, progress: Progress) -> pa.Table:
+    """Forecast and plan the hours of `day` from what is known when it begins; write day_ahead_plans.
+
+    ValueError for a day that the nightly job has planned, LakeError without the demand of the day before.
+    """
+    require_own_name(settings)
+    require_history(settings, day)
+    if day in settings.lake.days("plans", settings.trace):
+        raise ValueError(
+            f"{day} has been planned for every policy already. "
+            f"See it: fleetcast plan show --policy {POLICY} --date {day}."
+        )
+    require_day(settings.lake, "demand", settings.trace, day - timedelta(days=1))
+    forecast_day_ahead(settings, day, progress)
+    template = problem_template(settings, sustained_tokens_per_s(settings, day, progress), POLICY)
+    hours = hour_problems(template, day_ahead_load(settings, day))
+    start, spot = fleet_before(settings, day, template)
+    with progress.bar(f"plan {day}", HOURS) as done:
+        planned = open_loop(hours, start, spot, checked_solve(settings, POLICY, done))
+    table = plan_table(day, {POLICY: planned})
+    settings.lake.write("day_ahead_plans", table, trace=settings.trace, day=day)
+    return table
+
+
+def fleet_before(settings: Settings, day: date, template: Problem) -> tuple[Ints, Ints]:
+    """What serves and what is donated when the day begins, each of shape (llms, regions, GPU types).
+
+    The last hour of the day-ahead plan of the day before, the rest of the fleet donated; without such a plan
+    the whole fleet serves.
+    """
+    last_hour = settings.lake.sql(
+        "select llm, region, gpu, instances from all_plans "
+        "where trace = $trace and policy = $policy and hour_start = $hour_start",
+        trace=settings.trace,
+        policy=POLICY,
+        hour_start=midnight(day) - timedelta(hours=1),
+    )
+    whole = template.instances_now
+    if not last_hour.num_rows:
+        return whole, np.zeros_like(whole)
+    held = np.zeros_like(whole)
+    names = {"llm": template.llms, "region": template.regions, "gpu": template.gpus}
+    where = tuple(positions(last_hour, column, known) for column, known in names.items())
+    held[where] = last_hour["instances"].to_numpy()
+    held *= template.runs[:, None, :]  # on other GPU types the config deploys nothing any more
+    return held, spot_that_fits(template, held, np.maximum(whole - held, 0))

@@ -1,0 +1,26 @@
+-- day_ahead_forecasts: what the planned method expected of the whole day, made at midnight from what was known then.
+-- grain: trace, day, method, measure, tier, llm, region, bucket_start
+-- reads: day_ahead_forecasts
+-- units: *_per_s of the measure, means over the bucket; instants are UTC
+-- trace = name of the trace <- demand.trace
+-- day = UTC <- demand.day
+-- measure = input_tokens
+-- tier = interactive: all but niw as one series, what plans cover <- demand.tier
+-- llm = the served network <- demand.llm
+-- region = where the requests come from <- demand.region
+-- method = how it was forecast: the one that is planned with
+-- cutoff = instant from which on the demand was unknown to it: midnight
+-- bucket_start = first instant of the bucket <- demand.bucket_start
+-- bucket_minutes = length of the bucket
+-- forecast_per_s = what was expected: the middle of the likely, which for bursts lies below their mean <- demand.input_tokens
+-- actual_per_s = what came; null where that is not known yet <- demand.input_tokens
+-- p50_per_s = the bucket is as likely above it as below <- demand.input_tokens
+-- p90_per_s = nine buckets in ten lie below
+-- p95_per_s = nineteen in twenty do
+-- peak_p50_per_s = the same of the largest bucket of the hour, on each of its rows <- demand.input_tokens
+-- peak_p90_per_s = what the day-ahead plan covers by default
+-- peak_p95_per_s = and what it may cover
+-- fallback = what forecast instead and why; null where the method itself did
+-- reason = whom an ensemble listened to, heaviest first; null for a single method
+select * from day_ahead_forecasts
+where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -1,0 +1,33 @@
+-- day_ahead_plans: instances per endpoint and hour of a day to come, planned before it begins (fleetcast plan ahead).
+-- grain: trace, day, policy, llm, region, gpu, hour_start
+-- reads: day_ahead_plans
+-- units: *_per_s input tokens per second; instances; usd US dollars of the hour; instants are UTC
+-- trace = name of the trace <- day_ahead_forecasts.trace
+-- day = UTC <- day_ahead_forecasts.day
+-- policy = day_ahead
+-- hour_start = first instant of the hour <- day_ahead_forecasts.bucket_start
+-- llm = the served network <- day_ahead_forecasts.llm
+-- region = where the instances stand <- day_ahead_forecasts.region
+-- gpu = GPU type of an instance
+-- demand_tokens_per_s = interactive load to carry: the largest bucket of the hour <- day_ahead_forecasts.forecast_per_s
+-- buffer_tokens_per_s = kept free for niw <- demand.input_tokens
+-- capacity_tokens_per_s = what an instance is counted on to serve within its SLO
+-- instances_before = planned for the hour before; in the first hour what the plan of the day before leaves, else what the config starts with
+-- instances = planned for this hour
+-- delta = instances added (or removed, below 0)
+-- short_tokens_per_s = what the region lacks of its own share of demand
+-- short_llm_tokens_per_s = what the llm lacks in all regions together
+-- status = how the solver ended
+-- gap_share = how far from the optimum it may be
+-- usd = cost of the planned instances
+-- programme = which of models/plan made it: paper or corrected
+-- gpus_per_instance = GPUs of an instance
+-- reclaimed = of those added, taken back from the spot pool of the same llm
+-- started = of those added, started cold
+-- donated = given to the spot pool
+-- why = the reason of a change in words; null where nothing changes
+-- plan_usd = what the whole hour costs, all endpoints together
+-- plan_bound_usd = no plan costs less, as the solver proved
+-- plan_lp_bound_usd = the same with fractional instances
+select * from day_ahead_plans
+where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
