@@ -17,6 +17,7 @@ from models.catalogue import Catalogue
 from models.changes import Changes
 from models.client_fit import fit_noise, weekly_rates
 from models.clients import ClientTraffic, altered, client_day
+from models.reading import TRACE_NAME
 from models.traffic import Names
 
 CLIENT = ["app", "region", "llm", "tier"]
@@ -56,6 +57,7 @@ def generate(lake: Lake, catalogue: Catalogue, order: Order, progress: Progress)
         raise LakeError(
             f"The trace {order.like!r} has no requests. {days_there(lake, 'requests', order.like)}"
         )
+    TRACE_NAME.check(order.name, "--name")
     if order.days < 1:
         raise ValueError(f"days is {order.days}, needs 1 or more.")
     first = order.first_day or days[0]

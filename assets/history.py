@@ -10,6 +10,7 @@ from pathlib import Path
 
 from assets.settings import Settings
 from models import arrivals, drawing, traffic
+from models.config import CONFIG_DIR
 
 
 def is_made(settings: Settings) -> bool:
@@ -28,15 +29,19 @@ def require_history(settings: Settings, day: date) -> None:
 
 
 def require_own_name(settings: Settings) -> None:
-    """One config per trace name: the results of two would overwrite each other in the lake."""
-    owner = settings.lake.root / "configs" / settings.trace
-    if owner.is_file() and owner.read_text() != settings.config.name:
+    """One config per trace name: the results of two would overwrite each other in the lake.
+
+    The first one claims the name, until its file is gone.
+    """
+    claim, mine = settings.lake.root / "configs" / settings.trace, settings.config.file
+    owner = CONFIG_DIR / claim.read_text() if claim.is_file() else mine
+    if owner != mine and owner.is_file():
         raise ValueError(
-            f"The trace name {settings.trace!r} belongs to {owner.read_text()}; {settings.config.name} would "
-            "overwrite its results. Give [trace] a name of its own."
+            f"The trace name {settings.trace!r} belongs to {owner}; {mine} would overwrite its results. "
+            f"Give a made trace a [trace] name of its own; hand a landed one over: rm {claim}"
         )
-    owner.parent.mkdir(parents=True, exist_ok=True)
-    owner.write_text(settings.config.name)
+    claim.parent.mkdir(parents=True, exist_ok=True)
+    claim.write_text(str(mine.relative_to(CONFIG_DIR) if mine.is_relative_to(CONFIG_DIR) else mine))
 
 
 def missing_days(settings: Settings, day: date) -> list[date]:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from assets.ingest import IngestError, IngestReport, ingest, landed_files, withdraw
 from assets.quality import assess
 from assets.settings import Settings
+from models.catalogue import load_catalogue
 
 COLUMNS = ("file", "trace", "format", "rows_in", "rows_kept", "rows_quarantined", "days", "note")
 SHOWN_REASONS = 5
@@ -20,11 +21,11 @@ class Landing(NamedTuple):
 
 
 def land_all(settings: Settings) -> Landing:
-    """Ingest every trace file of data/landing."""
-    landing = Landing([], [])
+    """Ingest every trace file of data/landing, whatever llms the config deploys."""
+    landing, catalogue = Landing([], []), load_catalogue()
     for path in landed_files():
         try:
-            landing.reports.append(ingest(path, settings.lake, settings.catalogue))
+            landing.reports.append(ingest(path, settings.lake, catalogue))
         except ValueError as error:  # IngestError, ConfigError and LakeError are written for a person
             landing.refused.append(str(error))
     for trace in {r.trace for r in landing.reports if r.is_new or not _is_assessed(settings, r.trace)}:

@@ -33,8 +33,9 @@ def positions(table: pa.Table, column: str, names: Iterable[str]) -> NDArray[np.
     codes = pc.index_in(table[column], value_set=known)
     if codes.null_count:
         stranger = table[column].filter(pc.is_null(codes))[0].as_py()
+        deploy = " and to [fleet.deployments] of the config" if column == "llm" else ""
         raise LakeError(
-            f"The trace has the {column} {stranger!r}; the catalogue has {', '.join(known.to_pylist())}. "
-            "Add it to data/catalogue, or map it to a known one and ingest the file again."
+            f"The trace has the {column} {stranger!r}; this run has {', '.join(known.to_pylist())}. "
+            f"Add it to data/catalogue{deploy}, or map it to a known one and ingest the file again."
         )
     return codes.to_numpy().astype(np.int16)

@@ -1,7 +1,6 @@
 """What a trace file says nothing about (trace, region, llm, tier, app, start), from a TOML file beside it."""
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from models.catalogue import CATALOGUE_DIR, Catalogue
-from models.reading import ConfigError, build, read_toml, require_known
+from models.reading import ConfigError, TraceName, build, read_toml, require_known
 
 KEYS = ("region", "llm", "tier", "app")
 DEFAULTS = CATALOGUE_DIR / "mapping.toml"
@@ -29,7 +28,7 @@ class MappingFile:
     start: datetime  # instant of time 0 where timestamps are relative
     llm_names: Mapping[str, str]  # what the source calls an llm -> the catalogue's name for it
     rate_scale: float  # of the rates of a format that gives rates, not requests
-    trace: str | None = None
+    trace: TraceName | None = None
 
 
 @dataclass(frozen=True)
@@ -72,10 +71,6 @@ def read_mapping(path: Path, default_trace: str, catalogue: Catalogue) -> TraceM
         values["tier"] = defaults["tier"]
     mapping: MappingFile = build(MappingFile, values, where)
     trace = mapping.trace or default_trace
-    if not re.fullmatch(r"[\w.-]+", trace):
-        raise ConfigError(
-            f"{where}: the trace is called {trace!r}; use letters, digits, '_', '.' and '-' only."
-        )
     known = {"region": catalogue.regions, "llm": catalogue.llms, "tier": catalogue.tiers, "app": None}
     shares = {key: _shares(getattr(mapping, key), known[key], key, where) for key in KEYS}
     for name in mapping.llm_names.values():

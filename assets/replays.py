@@ -1,5 +1,6 @@
 """Replays of a day: every policy on the same requests, from the same fleet."""
 
+import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
@@ -12,11 +13,12 @@ import pyarrow.compute as pc
 
 from assets.closed_loop import play_closed
 from assets.drives import DAY_S, HOUR_S, day_drives, setting
-from assets.lookups import require_day
+from assets.lookups import positions, require_day
+from assets.schemas import PARTITIONS
 from assets.settings import Progress, Settings, midnight
 from models.catalogue import TIERS
 from models.policies import POLICIES
-from models.reading import ConfigError, require_known
+from models.reading import require_known
 from models.replay.run import STATUSES, TAIL_PERIODS, Outcome, replay
 from models.replay.state import STATES, Trace
 
@@ -64,6 +66,14 @@ def replay_day(settings: Settings, day: date, policies: Sequence[str], progress:
     return total
 
 
+def forget_unnamed(settings: Settings, day: date) -> None:
+    """Drop what a day's replays left of policies that the config no longer names."""
+    for table in (name for name, keys in PARTITIONS.items() if "policy" in keys):
+        for folder in settings.lake.path(table, trace=settings.trace, day=day).parent.parent.glob("policy=*"):
+            if folder.name.removeprefix("policy=") not in settings.config.replay.policies:
+                shutil.rmtree(folder)
+
+
 def read_workload(settings: Settings, day: date) -> Workload:
     """Read a day's requests as the kernel's arrays; codes are positions in the catalogue."""
     table = settings.lake.read("requests", trace=settings.trace, day=day)
@@ -71,9 +81,9 @@ def read_workload(settings: Settings, day: date) -> Workload:
     since = pc.subtract(table["arrived_at"], pa.scalar(midnight(day), pa.timestamp("us", "UTC")))
     trace = Trace(
         arrival_s=since.cast(pa.int64()).to_numpy() / 1e6,
-        region=_codes(table, "region", list(catalogue.regions)),
-        llm=_codes(table, "llm", list(catalogue.llms)),
-        tier=_codes(table, "tier", list(TIERS)),
+        region=positions(table, "region", catalogue.regions),
+        llm=positions(table, "llm", catalogue.llms),
+        tier=positions(table, "tier", TIERS),
         input_tokens=table["input_tokens"].to_numpy(),
         output_tokens=table["output_tokens"].to_numpy(),
     )
@@ -150,17 +160,6 @@ def fleet_hours_table(settings: Settings, day: date, outcome: Outcome) -> pa.Tab
             ).take(pa.array(llm)),
         }
     )
-
-
-def _codes(table: pa.Table, column: str, names: list[str]) -> np.ndarray:
-    codes = pc.index_in(table[column], pa.array(names))
-    if codes.null_count:
-        unknown = pc.unique(table[column].filter(pc.is_null(codes)))[0].as_py()
-        raise ConfigError(
-            f"The trace asks for the {column} {unknown!r}, which data/catalogue does not have (it has "
-            f"{', '.join(names)}). Add it, or map it in the .toml file beside the landed trace."
-        )
-    return codes.to_numpy().astype(np.int16)
 
 
 def _or_null(values: np.ndarray) -> pa.Array:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -16,7 +16,7 @@ Step = Callable[[int], None]  # told how many steps are done
 
 @dataclass(frozen=True)
 class Settings:
-    """A lake, the catalogue and one run configuration."""
+    """A lake, one run configuration, and of the catalogue what it may use: the llms that it deploys."""
 
     lake: Lake
     catalogue: Catalogue
@@ -40,7 +40,9 @@ class Settings:
 def load_settings(config: str, lake: str | Path = LAKE) -> Settings:
     """Settings of a config by name or path; ConfigError names what is wrong with it."""
     catalogue = load_catalogue()
-    return Settings(Lake(Path(lake)), catalogue, load_config(config, catalogue))
+    chosen = load_config(config, catalogue)
+    deployed = {name: llm for name, llm in catalogue.llms.items() if name in chosen.fleet.deployments}
+    return Settings(Lake(Path(lake)), replace(catalogue, llms=deployed), chosen)
 
 
 def midnight(day: date) -> datetime:

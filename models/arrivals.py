@@ -8,7 +8,6 @@ arrivals are Poisson within the minute, tokens lognormal by app and tier. Every 
 stream of its own, so a day depends neither on which others are made nor on the order in which they are.
 """
 
-import difflib
 from collections.abc import Mapping
 from datetime import date
 
@@ -80,7 +79,6 @@ def office_day(params: OfficeTraffic, day: date, seed: int, names: Names) -> Col
 
 def office_rate(params: OfficeTraffic, day: date, seed: int, names: Names) -> Floats:
     """Expected requests per minute, with noise, jobs and bursts, shape (tiers, llms, regions, 1440)."""
-    require(set(params.tiers) == set(names.tiers), f"needs the tiers {', '.join(names.tiers)}, each once")
     shapes = {tier: weekly_shape(params.tiers[tier]) for tier in names.tiers}
     weekday_part = sum(params.tiers[tier].share * shape[:5].sum() for tier, shape in shapes.items())
     week = 5 * params.requests_per_day / weekday_part
@@ -89,7 +87,7 @@ def office_rate(params: OfficeTraffic, day: date, seed: int, names: Names) -> Fl
     rates = []
     for tier, shape in shapes.items():
         traffic = params.tiers[tier]
-        mix = _mix(traffic, names, f"[trace.office.tiers.{tier}.mix]")
+        mix = _by_cell(traffic.mix, 0.0, names)
         smooth = week * traffic.share * (1 + traffic.growth_per_week) ** weeks * shape[day.weekday()]
         steady = (1 - traffic.bulk_share) * mix[..., None] * smooth * _noise(noise, traffic, mix.shape)
         rates.append(steady + _bulk_jobs(jobs, traffic, traffic.bulk_share * smooth.sum(), mix))
@@ -108,27 +106,17 @@ def weekly_shape(traffic: TierTraffic) -> Floats:
     return shape / shape.sum()
 
 
-def _mix(traffic: TierTraffic, names: Names, where: str) -> Floats:
-    """Share of the tier's requests per llm and region, shape (llms, regions); 0 where the mix is silent."""
-    return _by_cell(traffic.mix, 0.0, names, where)
-
-
 def _heavier(params: OfficeTraffic, names: Names) -> Floats:
     """Factor on the input tokens of each cell, shape (tiers, llms, regions); 1 where nothing is said."""
-    return np.array(
-        [
-            _by_cell(params.tiers[tier].heavier, 1.0, names, f"[trace.office.tiers.{tier}.heavier]")
-            for tier in names.tiers
-        ]
-    )
+    return np.array([_by_cell(params.tiers[tier].heavier, 1.0, names) for tier in names.tiers])
 
 
-def _by_cell(said: Mapping[str, Mapping[str, float]], otherwise: float, names: Names, where: str) -> Floats:
-    """A table llm -> region -> figure as an array, shape (llms, regions)."""
+def _by_cell(said: Mapping[str, Mapping[str, float]], otherwise: float, names: Names) -> Floats:
+    """A table llm -> region -> figure as an array, shape (llms, regions); `otherwise` where it is silent."""
     cells = np.full((len(names.llms), len(names.regions)), otherwise)
     for llm, regions in said.items():
         for region, figure in regions.items():
-            cells[_code(llm, names.llms, where), _code(region, names.regions, where)] = figure
+            cells[names.llms.index(llm), names.regions.index(region)] = figure
     return cells
 
 
@@ -213,9 +201,3 @@ def multiplied(arrived_us: Integers, factor: float, day: date, seed: int) -> tup
 def _tokens(rng: np.random.Generator, median: Floats, sigma: float, most: int) -> NDArray[np.int32]:
     drawn = median * np.exp(sigma * rng.standard_normal(median.size, dtype=np.float32))
     return np.clip(drawn, 1, most).astype(np.int32)
-
-
-def _code(name: str, names: tuple[str, ...], where: str) -> int:
-    near = difflib.get_close_matches(name, names, n=1) or names
-    require(name in names, f"{where} has the unknown name {name!r}; known: {', '.join(near)}")
-    return names.index(name)

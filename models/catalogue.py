@@ -153,6 +153,8 @@ def load_catalogue(folder: Path = CATALOGUE_DIR) -> Catalogue:
         ),
         efficiency=build(Efficiency, read_toml(folder / "roofline.toml"), "roofline.toml"),
     )
+    for tier in catalogue.tiers:
+        require_known(tier, TIERS, "tier", "tiers.toml")
     for name, region in catalogue.regions.items():
         where = f"regions.toml [{name}]"
         for other in (*region.preference, *region.network_s):

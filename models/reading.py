@@ -1,17 +1,79 @@
-"""TOML in, frozen dataclasses out: what is unknown, missing or of the wrong type is refused by name."""
+"""TOML in, frozen dataclasses out: what is unknown, missing, mistyped or out of range is refused by name.
+
+What a value may be stands in the type of its field: `share: Annotated[float, Range(0, 1)]`.
+"""
 
 import dataclasses
 import difflib
+import math
+import re
 import tomllib
 import types
 import typing
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 
 class ConfigError(ValueError):
     """A catalogue or config file that breaks a rule; the message names file, key, rule and remedy."""
+
+
+class Range(NamedTuple):
+    """A figure between two others, both included unless the least one is refused."""
+
+    least: float
+    most: float
+    is_above: bool = False  # the least one is refused
+
+    def check(self, value: float, where: str) -> None:
+        """Refuse a figure outside; nan is outside."""
+        if not self.least <= value <= self.most or (self.is_above and value == self.least):
+            ends = f"above {self.least:,} and up to" if self.is_above else f"from {self.least:,} to"
+            raise ConfigError(f"{where}: got {value:,}, needed a number {ends} {self.most:,}.")
+
+
+class Among(NamedTuple):
+    """One of a few figures."""
+
+    figures: tuple[float, ...]
+
+    def check(self, value: float, where: str) -> None:
+        """Refuse another one."""
+        if value not in self.figures:
+            raise ConfigError(f"{where}: got {value}, needed one of {', '.join(map(str, self.figures))}.")
+
+
+class Known(NamedTuple):
+    """A name among others."""
+
+    what: str
+    names: tuple[str, ...]
+
+    def check(self, value: str, where: str) -> None:
+        """Refuse another name, with the nearest one."""
+        require_known(value, self.names, self.what, where)
+
+
+class Spelling(NamedTuple):
+    """A text that a pattern describes."""
+
+    pattern: str
+    said: str
+
+    def check(self, value: str, where: str) -> None:
+        """Refuse a text of another shape."""
+        if not re.fullmatch(self.pattern, value):
+            raise ConfigError(f"{where}: got {value!r}, needed {self.said}.")
+
+
+TRACE_NAME = Spelling(  # it names folders of the lake
+    r"\w[\w.-]{0,59}", "up to 60 letters, digits, '_', '.' and '-', of which the first is no '.' or '-'"
+)
+TraceName = Annotated[str, TRACE_NAME]
+Share = Annotated[float, Range(0, 1)]
+PositiveShare = Annotated[float, Range(0, 1, is_above=True)]
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -25,13 +87,6 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} cannot be read: {error.strerror}. Name a TOML file.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path.name} is not valid TOML: {error}. Mend that line.") from error
-
-
-def read_config(path: Path, folder: Path) -> dict[str, Any]:
-    """The tables of a config; those that it leaves out are of the shipped config that it is `based_on`."""
-    tables = read_toml(path)
-    base = tables.pop("based_on", None)
-    return tables if base is None else {**read_config(folder / f"{base}.toml", folder), **tables}
 
 
 def require_known(name: str, known: Mapping[str, Any] | typing.Iterable[str], what: str, where: str) -> None:
@@ -50,7 +105,7 @@ def build(cls: type, values: Any, where: str) -> Any:
     fields = {f.name: f for f in dataclasses.fields(cls)}
     for key in values:
         require_known(key, fields, "key", where)
-    hints = typing.get_type_hints(cls)
+    hints = typing.get_type_hints(cls, include_extras=True)
     built = {}
     for name, spec in fields.items():
         optional = types.NoneType in typing.get_args(hints[name])
@@ -64,8 +119,13 @@ def build(cls: type, values: Any, where: str) -> Any:
 
 
 def convert(hint: Any, value: Any, where: str) -> Any:
-    """Check `value` against a type hint of the catalogue; tables and lists are converted all the way down."""
+    """Check `value` against the type of its field; tables and lists are converted all the way down."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        found = convert(args[0], value, where)
+        for rule in args[1:]:
+            rule.check(found, where)
+        return found
     if types.NoneType in args:
         return convert(next(a for a in args if a is not types.NoneType), value, where)
     if dataclasses.is_dataclass(hint):
@@ -76,9 +136,34 @@ def convert(hint: Any, value: Any, where: str) -> Any:
         return {key: convert(args[1], item, f"{where}.{key}") for key, item in value.items()}
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if hint is Any or (
-        isinstance(hint, type) and isinstance(value, hint) and isinstance(value, bool) == (hint is bool)
-    ):
+    if hint is Any or (isinstance(hint, type) and _is_plain(value, hint)):
         return value
-    wanted = getattr(hint, "__name__", str(hint))
+    is_number = hint is float and isinstance(value, float)  # nan or infinite
+    wanted = "a finite number" if is_number else getattr(hint, "__name__", str(hint))
     raise ConfigError(f"{where}: got {value!r}, needed {wanted}.")
+
+
+def _is_plain(value: Any, kind: type) -> bool:
+    """Whether a value is of a type and not of a special case of it: True is no int, an instant no date."""
+    is_special = any(isinstance(value, case) and kind is not case for case in (bool, datetime))
+    is_finite = not isinstance(value, float) or math.isfinite(value)
+    return isinstance(value, kind) and not is_special and is_finite
+
+
+def merged(cls: type, base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Two tables of the dataclass `cls` as one: key by key, also in tables of it that are dataclasses.
+
+    Lists, and tables whose keys are names (llms, tiers), are not mixed: those of `own` stand.
+    """
+    both, hints = {**base, **own}, typing.get_type_hints(cls)
+    for key in base.keys() & own.keys():
+        record = _record(hints.get(key))
+        if record is not None and isinstance(base[key], dict) and isinstance(own[key], dict):
+            both[key] = merged(record, base[key], own[key])
+    return both
+
+
+def _record(hint: Any) -> type | None:
+    """The dataclass that a field holds, if it holds one; it may be optional."""
+    choices = typing.get_args(hint) if types.NoneType in typing.get_args(hint) else (hint,)
+    return next((kind for kind in choices if isinstance(kind, type) and dataclasses.is_dataclass(kind)), None)

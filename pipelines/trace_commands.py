@@ -73,9 +73,16 @@ def generate(
         )
         requests = generator.generate(lake, catalogue, order, progress_of(quiet))
         lake.publish()
+        first = order.first_day or lake.days("requests", order.name)[0]
         for line in (
             f"{requests:,} requests like {like} on {days} days, as the trace {order.name}",
             f"  fleetcast characterise {order.name}",
-            f'  a config with based_on = "office" and [trace] name = "{order.name}" runs nights on it',
+            "  a config that runs nights on it:",
+            '    based_on = "office"',
+            "    [trace]",
+            f'    name = "{order.name}"',
+            f"    first_day = {first}",
+            f"    days = {days}",
+            f"    seed = {seed}",
         ):
             OUT.print(line, markup=False, soft_wrap=True)

@@ -3,11 +3,9 @@
 import numpy as np
 from hypothesis import strategies as st
 
+from models.config import BATCHINGS, ORDERS, ROUTINGS
 from models.latency import LatencyTables
-from models.replay.batch import BATCHINGS
 from models.replay.pools import POOLINGS
-from models.replay.queue import ORDERS
-from models.replay.route import ROUTINGS
 from models.replay.scale import SCALINGS
 from models.replay.state import ALL_STEPS, Fleet, Rules, Trace
 

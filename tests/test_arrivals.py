@@ -147,13 +147,6 @@ def test_broken_parameters_are_refused(change, message):
         dataclasses.replace(OFFICE.tiers["iw_fast"], **change)
 
 
-def test_unknown_names_in_a_mix_are_refused():
-    broken = dataclasses.replace(OFFICE.tiers["niw"], mix={"bloom-176": {"east": 1.0}})
-    office = dataclasses.replace(OFFICE, tiers={**OFFICE.tiers, "niw": broken})
-    with pytest.raises(ValueError, match=r"niw\.mix\] has the unknown name 'bloom-176'; known: bloom-176b"):
-        office_rate(office, WEEK[0], 7, NAMES)
-
-
 def template(arrived_us: list[int]) -> Columns:
     """A trace whose input tokens are the row numbers, so that a tiled request tells where it comes from."""
     rows = np.arange(len(arrived_us))

@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 from one_endpoint import a_fleet, a_trace, some_rules
 from one_endpoint import run as run_one
 
-from models.replay.batch import BATCHINGS
-from models.replay.queue import ORDERS
-from models.replay.route import ROUTINGS
+from models.config import BATCHINGS, ORDERS, ROUTINGS
 from models.replay.run import FINISHED, QUEUED, REFUSED, TAIL_PERIODS, Drive, Outcome, Session, replay
 from models.replay.scale import SCALINGS
 from models.replay.state import Fleet, Rules, Trace

@@ -8,8 +8,8 @@ import pytest
 import theory
 from one_endpoint import DECODE_S, KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_trace, run, some_rules
 
+from models.config import ORDERS
 from models.replay.fleet import with_failures
-from models.replay.queue import ORDERS
 from models.replay.route import ROUND_ROBIN
 from models.replay.run import FINISHED, QUEUED, REFUSED, Drive, Session, replay
 from models.replay.scale import FOLLOW, LT_U, LT_UA, REACTIVE, SCALINGS

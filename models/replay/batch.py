@@ -44,8 +44,7 @@ from models.replay.state import (
     Trace,
 )
 
-BATCHINGS = ("whole", "chunked", "orca")
-WHOLE, CHUNKED, ORCA = range(3)
+WHOLE, CHUNKED, ORCA = range(3)  # positions in models.config.BATCHINGS
 
 
 @compiled

@@ -3,13 +3,10 @@
 import numpy as np
 
 from models.catalogue import Catalogue
-from models.config import FleetConfig, ReplayConfig
+from models.config import BATCHINGS, ORDERS, ROUTINGS, FleetConfig, ReplayConfig
 from models.latency import tables
-from models.reading import ConfigError, require_known
-from models.replay.batch import BATCHINGS
+from models.reading import ConfigError
 from models.replay.pools import POOLINGS
-from models.replay.queue import ORDERS
-from models.replay.route import ROUTINGS
 from models.replay.scale import SCALINGS
 from models.replay.state import ALL_STEPS, NOBODY, Fleet, Floats, Ints, Rules
 
@@ -31,7 +28,6 @@ def make_fleet(
             f"[fleet.deployments] has no entry for {', '.join(missing)}, which llms.toml lists. "
             "Add a gpu and a tensor_parallel degree for each."
         )
-    require_known(config.batching, BATCHINGS, "batching", "[fleet] batching")
     deployments = [config.deployments[llm] for llm in llms]
     profiles = [
         catalogue.profile(llm, d.gpu, d.tensor_parallel) for llm, d in zip(llms, deployments, strict=True)
@@ -118,8 +114,6 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
     """The kernel's view of the configured thresholds; `leap=False` plays every decode step (for tests)."""
     if scaling not in SCALINGS:
         raise ValueError(f"Unknown scaling {scaling!r}; there are {', '.join(SCALINGS)}.")
-    require_known(replay.routing, ROUTINGS, "routing", "[replay] routing")
-    require_known(replay.order, ORDERS, "queue order", "[replay] order")
     return Rules(
         scaling=SCALINGS.index(scaling),
         routing=ROUTINGS.index(replay.routing),

@@ -25,8 +25,7 @@ from models.replay.state import (
     Trace,
 )
 
-ROUTINGS = ("shortest_queue", "round_robin", "least_kv")
-SHORTEST_QUEUE, ROUND_ROBIN, LEAST_KV = range(3)
+SHORTEST_QUEUE, ROUND_ROBIN, LEAST_KV = range(3)  # positions in models.config.ROUTINGS
 
 
 @compiled

@@ -1,0 +1,86 @@
+"""What a config must be as a whole; what each figure may be by itself, its type in models/config.py says."""
+
+from typing import TYPE_CHECKING
+
+from models.catalogue import Catalogue
+from models.reading import ConfigError, require_known
+
+if TYPE_CHECKING:
+    from models.config import Config
+
+
+def check(config: "Config", catalogue: Catalogue) -> None:
+    """Refuse names that nobody knows and figures that contradict each other, before work begins."""
+    check_figures(config, catalogue)
+    check_names(config, catalogue)
+    check_caps(config, catalogue)
+
+
+def check_names(config: "Config", catalogue: Catalogue) -> None:
+    """Refuse llms and regions that the catalogue does not have, and requests for an llm without instances."""
+    where, deployments, office = config.file.name, config.fleet.deployments, config.trace.office
+    for llm, deployment in deployments.items():
+        require_known(llm, catalogue.llms, "llm", f"{where} [fleet.deployments]")
+        catalogue.profile(llm, deployment.gpu, deployment.tensor_parallel)
+    for tier, traffic in office.tiers.items() if office else ():
+        for table, cells in (("mix", traffic.mix), ("heavier", traffic.heavier)):
+            place = f"{where} [trace.office.tiers.{tier}.{table}]"
+            for llm, regions in cells.items():
+                require_known(llm, catalogue.llms, "llm", place)
+                if llm not in deployments:
+                    raise ConfigError(
+                        f"{place}: {llm} is not in [fleet.deployments]. Add it there or drop it."
+                    )
+                for region in regions:
+                    require_known(region, catalogue.regions, "region", place)
+
+
+def check_figures(config: "Config", catalogue: Catalogue) -> None:
+    """Refuse figures that contradict each other, and lists and tables that lack an entry."""
+    trace, fleet, forecast, replay = config.trace, config.fleet, config.forecast, config.replay
+    tiers = trace.office.tiers if trace.office else catalogue.tiers
+    lists = (forecast.methods, replay.policies)
+    twice = ", ".join(sorted({name for names in lists for name in names if names.count(name) > 1}))
+    rules = (
+        (not (trace.office and trace.tiled), "[trace] has office or tiled, not both"),
+        (
+            tiers.keys() == catalogue.tiers.keys(),
+            f"[trace.office.tiers] must have {', '.join(catalogue.tiers)}",
+        ),
+        (bool(fleet.deployments), "[fleet.deployments] must have an llm"),
+        (bool(replay.policies), "[replay] policies must have a policy"),
+        (not twice, f"[forecast] methods, [replay] policies: {twice} stands there twice"),
+        (
+            {forecast.method, forecast.paper_method} <= set(forecast.methods),
+            "[forecast] methods must have method and paper_method among them",
+        ),
+        (fleet.min_instances <= fleet.max_instances, "[fleet] needs min_instances <= max_instances"),
+        (
+            fleet.instances_at_start <= fleet.max_instances,
+            "[fleet] needs instances_at_start <= max_instances",
+        ),
+        (fleet.max_prefill_tokens > fleet.max_batch, "[fleet] max_prefill_tokens must exceed max_batch"),
+        (replay.scale_in_share < replay.scale_out_share, "[replay] needs scale_in_share < scale_out_share"),
+        (
+            replay.niw_pull_two_share <= replay.niw_pull_one_share,
+            "[replay] needs niw_pull_two_share <= niw_pull_one_share",
+        ),
+        (replay.boot_spot_s <= replay.boot_spot_max_s, "[replay] needs boot_spot_s <= boot_spot_max_s"),
+    )
+    for holds, rule in rules:
+        if not holds:
+            raise ConfigError(f"{config.file.name}: {rule}. Change it.")
+
+
+def check_caps(config: "Config", catalogue: Catalogue) -> None:
+    """Refuse a fleet that takes more GPUs at the start than a region has."""
+    fleet, start = config.fleet, config.fleet.instances_at_start
+    for name, region in catalogue.regions.items():
+        for gpu in catalogue.gpus:
+            sizes = (d.tensor_parallel for d in fleet.deployments.values() if d.gpu == gpu)
+            held, cap = start * sum(sizes), region.cap_gpus.get(gpu, 0)
+            if held > cap:
+                raise ConfigError(
+                    f"{config.file.name}: [fleet] instances_at_start = {start} of each llm: {held} {gpu} in "
+                    f"{name}, whose cap_gpus is {cap} (regions.toml). Lower the one or raise the other."
+                )
