@@ -19,6 +19,7 @@ from typing import IO, NamedTuple, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from assets.schemas import quoted
 from assets.sql_files import SQL, SqlFile, read_sql
 from assets.warehouse import LakeError
 
@@ -188,7 +189,7 @@ def rows_query(landed: LandedFile, folder: Path) -> str:
     if container == "parquet":
         columns = ", ".join(f'"{column}"' for column in there)
         raw = ", ".join(f"'{column}': \"{column}\"" for column in there)
-        path = _quoted(landed.path)
+        path = quoted(landed.path.resolve())
         return (
             f"select row, {dice}, null::varchar as complaint, to_json({{{raw}}})::varchar as raw, {columns}"
             f"{absent} from (select *, file_row_number + 1 as row from read_parquet('{path}', "
@@ -210,16 +211,12 @@ def rows_query(landed: LandedFile, folder: Path) -> str:
     )
 
 
-def _quoted(path: Path) -> str:
-    return str(path.resolve()).replace("'", "''")
-
-
 def _lines_query(landed: LandedFile) -> str:
     """One column a line: a spoilt line spoils its own row, not the file."""
     mark = "if(row = 1, ltrim(line, '\ufeff'), line)"  # a byte order mark
     return (
         f"select row, rtrim({mark}, chr(13)) as raw from (select row_number() over () as row, line from "
-        f"read_csv('{_quoted(landed.path)}', columns = {{'line': 'varchar'}}, auto_detect = false, "
+        f"read_csv('{quoted(landed.path.resolve())}', columns = {{'line': 'varchar'}}, auto_detect = false, "
         f"header = false, delim = '\x1f', quote = '', escape = '', skip = {landed.header_lines}, "
         f"strict_mode = false, compression = '{landed.packing}', max_line_size = {MAX_LINE_BYTES}))"
     )
@@ -233,9 +230,8 @@ def _members_query(landed: LandedFile, folder: Path) -> str:
             archive.extractall(folder, members, filter="data")
         except tarfile.TarError as error:  # a member that would lie outside of the folder
             raise IngestError(f"{landed.path.name} cannot be unpacked: {error}. Pack it anew.") from error
-    there = str(folder).replace("'", "''")
     return (
         "select *, md5_number_lower(name) as dice, null::varchar as complaint, name as raw from (select "
         f"row_number() over (order by filename) as row, substr(filename, {len(str(folder)) + 2}) as name, "
-        f"content from read_text('{there}/**'))"
+        f"content from read_text('{quoted(folder)}/**'))"
     )

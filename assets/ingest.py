@@ -145,8 +145,7 @@ def keep(con: Connection, lake: Lake, trace: str) -> None:
         con.execute("set variable day = $day::date", {"day": day})
         part = lake.copy(con, read_sql("staging/landed_day.sql").text, "requests", trace=trace, day=day)
         if con.execute("select count(*) from read_parquet($part)", {"part": str(part)}).fetchall() == [(0,)]:
-            part.unlink()
-            lake.path("demand", trace=trace, day=day).unlink(missing_ok=True)
+            lake.drop_day(trace, day)
 
 
 def withdraw(lake: Lake, trace: str, file: str) -> None:

@@ -1,6 +1,7 @@
 """The tables of the lake: their partitions, and the columns of those whose schema is checked on write."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -154,3 +155,25 @@ DUCKDB_TYPES = {
     _FIGURE: "double",
     pa.list_(pa.uint64()): "ubigint[]",
 }
+
+
+def scan(table: str, files: Path) -> str:
+    """A query for every row of the files of a table; a column that an older file does not have is null."""
+    types = ", ".join(f"'{key}': {'date' if key == 'day' else 'varchar'}" for key in PARTITIONS[table])
+    options = f"hive_partitioning = true, hive_types = {{{types}}}, union_by_name = true"
+    rows = f"select * from read_parquet('{quoted(files)}', {options})"
+    return f"{no_rows(table)} union all by name {rows}" if table in SCHEMAS else rows
+
+
+def no_rows(table: str) -> str:
+    """A query for the columns of a table without a row."""
+    keys = {key: pa.date32() if key == "day" else pa.string() for key in PARTITIONS[table]}
+    schema = SCHEMAS[table]
+    columns = {**{field.name: field.type for field in schema}, **keys}
+    nulls = ", ".join(f"null::{DUCKDB_TYPES[kind]} as {name}" for name, kind in columns.items())
+    return f"select {nulls} where false"
+
+
+def quoted(path: Path) -> str:
+    """A path as it stands between the quotes of an SQL text."""
+    return str(path).replace("'", "''")

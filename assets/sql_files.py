@@ -38,11 +38,9 @@ class SqlFile(NamedTuple):
 
 def read_sql(name: str | Path) -> SqlFile:
     """Read an SQL file, by its name under sql/ or by its path, and take its header apart."""
-    path = next((p for p in (SQL / name, Path(name)) if p.is_file()), None)
+    path = next((p for p in (SQL / name, SQL.parent / name, Path(name)) if p.is_file()), None)
     if path is None:
-        known = sorted(str(p.relative_to(SQL)) for p in SQL.rglob("*.sql"))
-        near = difflib.get_close_matches(str(name), known, n=1) or known
-        raise SqlFileError(f"There is no SQL file {name}; under sql/ there is: {', '.join(near)}.")
+        raise SqlFileError(f"There is no SQL file {name}. {_nearest_file(Path(name))}")
     text = path.read_text(encoding="utf-8")
     header = []
     for line in text.splitlines():
@@ -54,6 +52,15 @@ def read_sql(name: str | Path) -> SqlFile:
     columns = {name: meaning[0] for name, meaning in told.items()}
     made_from = {name: _origins(meaning[1]) for name, meaning in told.items() if len(meaning) > 1}
     return SqlFile(path.name, text, header[0] if header else "", fields, columns, made_from)
+
+
+def _nearest_file(path: Path) -> str:
+    """The file of sql/ whose name is most like it, or all recipes, as a sentence."""
+    known = {file.stem: f"sql/{file.relative_to(SQL)}" for file in sorted(SQL.rglob("*.sql"))}
+    if near := difflib.get_close_matches(path.stem, known, n=1):
+        return f"Did you mean {known[near[0]]}?"
+    recipes = sorted(file.stem for file in SQL.glob("queries/*.sql"))
+    return f"In sql/queries there is: {', '.join(recipes)}."
 
 
 def _origins(names: str) -> tuple[tuple[str, str], ...]:

@@ -5,13 +5,12 @@ reader never sees half of one. DuckDB only ever reads them: through views on an 
 and through the views of warehouse.duckdb, which can be deleted and published again at any time.
 """
 
-import difflib
 import errno
 import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
@@ -21,9 +20,19 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from assets.schemas import DUCKDB_TYPES, LAKE_VERSION, OPTIONAL, PARTITIONS, REQUEST_SCHEMA, SCHEMAS
+from assets.schemas import (
+    LAKE_VERSION,
+    OPTIONAL,
+    PARTITIONS,
+    REQUEST_SCHEMA,
+    SCHEMAS,
+    no_rows,
+    quoted,
+    scan,
+)
 from assets.sql_docs import comments
 from assets.sql_files import SQL, read_sql
+from models.reading import nearest
 
 __all__ = ["LAKE", "REQUEST_SCHEMA", "Connection", "Lake", "LakeError", "LakeVersionError"]
 
@@ -33,6 +42,8 @@ DUCKDB: dict[str, Any] = {"memory_limit": "1500MB", "threads": 2}
 ROW_GROUP_ROWS = 100_000
 LEFTOVER_S = 86_400.0  # scratch older than this is of a run that was killed
 Connection = duckdb.DuckDBPyConnection
+_Kind = duckdb.StatementType
+QUERIES = (_Kind.SELECT, _Kind.EXPLAIN, _Kind.MULTI)  # a pivot is several statements to DuckDB
 
 
 class LakeError(ValueError):
@@ -51,8 +62,7 @@ def one_line_errors(doing: str, remedy: str = "", kind: type[LakeError] = LakeEr
     except LakeError:
         raise
     except (OSError, duckdb.Error, pa.ArrowException) as error:
-        first_line = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".! ")
-        said = f"{doing} failed: {first_line}."
+        said = f"{doing} failed: {_in_one_line(error)}"
         if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in said:
             full = "The disk is full: free some space and run again; what was there before is kept."
             raise LakeError(f"{said} {full}") from error
@@ -65,8 +75,13 @@ class Lake:
     def __init__(self, root: Path | str = LAKE) -> None:
         self.root = Path(root).resolve()
         version = self.root / "VERSION"
-        found = version.read_text().strip() if version.is_file() else str(LAKE_VERSION)
-        if not found.isdigit() or int(found) > LAKE_VERSION:
+        found = version.read_text(errors="replace").strip() if version.is_file() else str(LAKE_VERSION)
+        if not found.isdecimal():
+            raise LakeVersionError(
+                f"{version} is damaged: it says {found[:20]!r}, not the version of the lake. "
+                f"Write {LAKE_VERSION} into it."
+            )
+        if int(found) > LAKE_VERSION:
             raise LakeVersionError(
                 f"The lake in {self.root} has version {found}, this code reads up to {LAKE_VERSION}. "
                 "Update fleetcast, or move that folder away and run again to build a new one."
@@ -75,8 +90,7 @@ class Lake:
     def path(self, table: str, file: str = "part", **partition: Any) -> Path:
         """Where the file of one partition lies; a partition that is not given stands as *."""
         if table not in PARTITIONS:
-            near = difflib.get_close_matches(table, PARTITIONS, n=1) or PARTITIONS
-            raise LakeError(f"The lake has no table {table!r}; it knows: {', '.join(near)}.")
+            raise LakeError(f"The lake has no table {table!r}. {nearest(table, PARTITIONS)}")
         if unknown := set(partition) - set(PARTITIONS[table]):
             raise LakeError(
                 f"{table} is not partitioned by {unknown.pop()}, but by {', '.join(PARTITIONS[table])}."
@@ -84,10 +98,15 @@ class Lake:
         folders = (f"{key}={partition.get(key, '*')}" for key in PARTITIONS[table])
         return self.root.joinpath(table, *folders, f"{file}.parquet")
 
+    def files(self, table: str, **partition: Any) -> list[Path]:
+        """The files of a table, or of some of its partitions."""
+        return sorted(self.root.glob(str(self.path(table, "*", **partition).relative_to(self.root))))
+
     def days(self, table: str, trace: str) -> list[date]:
         """The days of which the lake has this table, in order."""
-        found = self.root.glob(str(self.path(table, trace=trace).relative_to(self.root)))
-        folders = {part for p in found for part in p.parts if part.startswith("day=")}
+        folders = {
+            part for p in self.files(table, trace=trace) for part in p.parts if part.startswith("day=")
+        }
         return sorted(date.fromisoformat(folder.removeprefix("day=")) for folder in folders)
 
     @contextmanager
@@ -97,7 +116,8 @@ class Lake:
         with one_line_errors(f"Writing under {self.root}"):
             folder.mkdir(parents=True)
             if not (self.root / "VERSION").exists():
-                (self.root / "VERSION").write_text(f"{LAKE_VERSION}\n")
+                (folder / "VERSION").write_text(f"{LAKE_VERSION}\n")
+                os.replace(folder / "VERSION", self.root / "VERSION")
         try:
             yield folder
         finally:
@@ -122,12 +142,18 @@ class Lake:
             )
         return target
 
+    def drop_day(self, trace: str, day: date) -> None:
+        """Take a day of a trace out of every table."""
+        for table in (name for name, keys in PARTITIONS.items() if "day" in keys):
+            for part in self.files(table, trace=trace, day=day):
+                part.unlink()
+
     def copy(self, con: Connection, query: str, table: str, file: str = "part", **partition: Any) -> Path:
         """Write one partition from a query on `con`, never holding it in Python's memory."""
         target = self.path(table, file, **partition)
         with self.replacing(target) as temporary:
             con.execute(
-                f"copy (\n{query}\n) to '{_quoted(temporary)}' "
+                f"copy (\n{query}\n) to '{quoted(temporary)}' "
                 f"(format parquet, compression zstd, row_group_size {ROW_GROUP_ROWS})"
             )
             written = {field.name: field.type for field in pq.read_schema(temporary)}
@@ -137,21 +163,15 @@ class Lake:
 
     def read(self, table: str, **partition: Any) -> pa.Table:
         """Read a table or some of its partitions, with the partition keys as columns."""
-        pattern = self.path(table, "*", **partition)
-        if next(self.root.glob(str(pattern.relative_to(self.root))), None) is None:
+        if not self.files(table, **partition):
             wanted = ", ".join(f"{key} {value}" for key, value in partition.items()) or "any partition"
-            there = sorted(
-                {
-                    str(p.parent.relative_to(self.root / table))
-                    for p in self.root.glob(f"{table}/**/*.parquet")
-                }
-            )
+            there = sorted({str(p.parent.relative_to(self.root / table)) for p in self.files(table)})
             raise LakeError(
                 f"The lake has no {table} of {wanted}; it has: {', '.join(there[-5:]) or 'none at all'}."
             )
         with duckdb.connect(config=DUCKDB) as con, one_line_errors(f"Reading {table}"):
             con.execute("set TimeZone = 'UTC'; set enable_progress_bar = false")
-            return con.sql(_scan(table, pattern)).to_arrow_table()
+            return con.sql(scan(table, self.path(table, "*", **partition))).to_arrow_table()
 
     @contextmanager
     def connect(self, database: Path | str = ":memory:", **config: str) -> Iterator[Connection]:
@@ -162,7 +182,7 @@ class Lake:
             filled = {table for table in PARTITIONS if next((self.root / table).rglob("*.parquet"), None)}
             known = filled | set(SCHEMAS)
             for table in sorted(known):
-                rows = _scan(table, self.path(table, "*")) if table in filled else _no_rows(table)
+                rows = scan(table, self.path(table, "*")) if table in filled else no_rows(table)
                 con.execute(f"create view {table} as {rows}")
             waiting = {p: read_sql(p) for p in sorted((*SQL.glob("macros/*.sql"), *SQL.glob("marts/*.sql")))}
             # A mart named like a table of the lake is the recipe of that table, the others are views.
@@ -185,20 +205,28 @@ class Lake:
         """Run a query, or a file of sql/ ("checks/demand_conserves_tokens.sql"), and return an Arrow table.
 
         Parameters that the query names ($trace) and the call does not are null: a check that is given no
-        trace and no day covers the whole lake.
+        trace and no day covers the whole lake. LakeError for what is not one query.
         """
         text = read_sql(query).text if query.endswith(".sql") else query
-        filled = {path.name for path in self.root.glob("*") if path.name in PARTITIONS}
         with (
             one_line_errors("Opening the lake"),
             self.connect() as con,
-            one_line_errors("The query", _what_there_is(con, filled)),
+            one_line_errors("The query"),
         ):
-            named = {
-                name for statement in con.extract_statements(text) for name in statement.named_parameters
-            }
-            found = con.sql(text, params={name: params.get(name) for name in named} or None)
-            return pa.table({}) if found is None else found.to_arrow_table()
+            try:
+                named = _only_query(con, text).named_parameters
+                found = con.sql(text, params={name: params.get(name) for name in named} or None)
+            except duckdb.CatalogException as error:
+                raise LakeError(f"The query failed: {_in_one_line(error)} {self._contents(con)}") from error
+            return found.to_arrow_table()
+
+    def _contents(self, con: Connection) -> str:
+        """Which tables with rows and which marts a query may read, as a sentence."""
+        filled = sorted(path.name for path in self.root.glob("*") if path.name in PARTITIONS)
+        views = con.execute("select view_name from duckdb_views() where not internal").fetchall()
+        tables = ", ".join(filled) or "(none yet: run fleetcast nightly)"
+        marts = ", ".join(sorted({name for (name,) in views} - set(PARTITIONS)))
+        return f"The lake has the tables {tables}" + (f" and the marts {marts}." if marts else ".")
 
     def publish(self) -> Path:
         """Build warehouse.duckdb (views only) aside and move it into place; sweep what killed runs left."""
@@ -223,32 +251,23 @@ def _columns(con: Connection) -> dict[str, list[str]]:
     return dict(rows)
 
 
-def _what_there_is(con: Connection, filled: Iterable[str]) -> str:
-    """Which tables with rows and which marts a query may read, as a sentence."""
-    views = con.execute("select view_name from duckdb_views() where not internal").fetchall()
-    tables = ", ".join(sorted(filled)) or "(none yet: run fleetcast nightly)"
-    marts = ", ".join(sorted({name for (name,) in views} - set(PARTITIONS)))
-    return f"The lake has the tables {tables}" + (f" and the marts {marts}." if marts else ".")
+def _only_query(con: Connection, text: str) -> duckdb.Statement:
+    """The one statement of a text, which must read only; LakeError for anything else."""
+    statements = con.extract_statements(text)
+    if len(statements) != 1 or statements[0].type not in QUERIES:
+        given = ", ".join(statement.type.name.lower() for statement in statements) or "none"
+        raise LakeError(
+            f"Needed one query (select, from, pivot, describe, summarize, explain), got {given}. "
+            "Anything else can be done in a DuckDB shell on warehouse.duckdb."
+        )
+    return statements[0]
 
 
-def _scan(table: str, pattern: Path) -> str:
-    """Every row of the files; a column that an older file does not have yet is null."""
-    types = ", ".join(f"'{key}': {'date' if key == 'day' else 'varchar'}" for key in PARTITIONS[table])
-    options = f"hive_partitioning = true, hive_types = {{{types}}}, union_by_name = true"
-    rows = f"select * from read_parquet('{_quoted(pattern)}', {options})"
-    return f"{_no_rows(table)} union all by name {rows}" if table in SCHEMAS else rows
-
-
-def _no_rows(table: str) -> str:
-    keys = {key: pa.date32() if key == "day" else pa.string() for key in PARTITIONS[table]}
-    schema = SCHEMAS[table]
-    columns = {**{field.name: field.type for field in schema}, **keys}
-    nulls = ", ".join(f"null::{DUCKDB_TYPES[kind]} as {name}" for name, kind in columns.items())
-    return f"select {nulls} where false"
-
-
-def _quoted(path: Path) -> str:
-    return str(path).replace("'", "''")
+def _in_one_line(error: Exception) -> str:
+    """What an error says, with DuckDB's hint and without the text that it quotes, as a sentence."""
+    said = str(error).strip().split("\n\nLINE ")[0] or type(error).__name__
+    lines = (line.strip().rstrip(".! ") for line in said.splitlines() if line.strip())
+    return " ".join(line if line.endswith("?") else f"{line}." for line in lines)
 
 
 def _conform(table: str, rows: pa.Table) -> pa.Table:

@@ -91,11 +91,15 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def require_known(name: str, known: Mapping[str, Any] | typing.Iterable[str], what: str, where: str) -> None:
     """Refuse a name that the catalogue does not have, with the nearest one that it has."""
+    if name not in (names := list(known)):
+        raise ConfigError(f"{where}: unknown {what} {name!r}. {nearest(name, names)}")
+
+
+def nearest(name: str, known: typing.Iterable[str]) -> str:
+    """What may have been meant by a name that is not known, or all that are, as a sentence."""
     names = list(known)
-    if name not in names:
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(names)}."
-        raise ConfigError(f"{where}: unknown {what} {name!r}. {hint}")
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(names) or 'none'}."
 
 
 def build(cls: type, values: Any, where: str) -> Any:

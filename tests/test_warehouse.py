@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from assets import warehouse
+from assets.schemas import SCHEMAS
 from assets.sql_files import SqlFileError, read_sql
 from assets.warehouse import Lake, LakeError, LakeVersionError
 
@@ -135,9 +136,16 @@ def test_a_newer_lake_is_not_touched(tmp_path):
         Lake(tmp_path)
 
 
+@pytest.mark.parametrize("content", [b"", b"\xff\x00one"])
+def test_a_damaged_version_says_so(tmp_path, content):
+    (tmp_path / "VERSION").write_bytes(content)
+    with pytest.raises(LakeVersionError, match=r"VERSION is damaged: it says .* Write 1 into it\."):
+        Lake(tmp_path)
+
+
 def test_wrong_names_are_answered_with_the_right_ones(lake):
     lake.write("requests", requests(1), **PARTITION)
-    with pytest.raises(LakeError, match="no table 'request'; it knows: requests"):
+    with pytest.raises(LakeError, match=r"no table 'request'. Did you mean 'requests'\?"):
         lake.read("request")
     with pytest.raises(LakeError, match="requests is not partitioned by policy, but by trace, day"):
         lake.read("requests", policy="static")
@@ -148,13 +156,51 @@ def test_wrong_names_are_answered_with_the_right_ones(lake):
     with pytest.raises(LakeError, match="Writing requests needs its partition day"):
         lake.write("requests", requests(1), trace="t")
     with pytest.raises(
-        LakeError, match=r"The query failed: .*scorecard does not exist\. The lake has the tables requests"
+        LakeError, match=r"The query failed: .*scorecard does not exist\..* The lake has the tables requests"
     ):
         lake.sql("select * from scorecard")
-    with pytest.raises(LakeError, match=r"and the marts all_plans, .*top_apps, ttft_histogram\.$"):
+    with pytest.raises(
+        LakeError, match=r'mean "top_apps"\? .* marts all_plans, .*top_apps, ttft_histogram\.$'
+    ):
         lake.sql("select * from top_app")
-    with pytest.raises(SqlFileError, match=r"no SQL file checks/demand.sql; under sql/ there is: "):
-        lake.sql("checks/demand.sql")
+    with pytest.raises(LakeError, match=r'"tierr" not found .*Candidate bindings: "tier"[^:]*$'):
+        lake.sql("select tierr from requests")
+    for name in ("queries/worst_hour.sql", "elsewhere/worst_hour.sql"):
+        with pytest.raises(SqlFileError, match=r"worst_hour.sql. Did you mean sql/queries/worst_hours.sql\?"):
+            lake.sql(name)
+    with pytest.raises(SqlFileError, match=r"no SQL file zzz.sql. In sql/queries there is: busiest_hours, "):
+        lake.sql("zzz.sql")
+
+
+def test_a_recipe_is_found_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert read_sql("sql/queries/worst_hours.sql") == read_sql("queries/worst_hours.sql")
+
+
+@pytest.mark.parametrize(
+    ("text", "got"),
+    [("drop view requests", "drop"), ("select 1; select 2", "select, select"), ("-- nothing", "none"),
+     ("copy (select 1) to 'x.csv'", "copy")],
+)  # fmt: skip
+def test_only_one_query_is_answered(lake, text, got):
+    with pytest.raises(LakeError, match=f"Needed one query .*, got {got}\\."):
+        lake.sql(text)
+    for query in ("pivot requests on tier using count(*)", "describe requests", "select 1;"):
+        assert lake.sql(query).num_columns > 0
+
+
+def test_a_day_can_be_taken_out_of_every_table(lake):
+    for number in (1, 2):
+        day = date(2025, 7, number)
+        lake.write("requests", requests(1), trace="t", day=day)
+        lake.write("scorecard", pa.table({"requests": [1]}), trace="t", day=day)
+        lake.write("outcomes", SCHEMAS["outcomes"].empty_table(), trace="t", day=day, policy="static")
+    lake.write("requests", requests(1), trace="u", day=DAY)
+    lake.drop_day("t", DAY)
+    assert [name for name in files(lake) if f"day={DAY}" in name] == [
+        f"requests/trace=u/day={DAY}/part.parquet"
+    ]
+    assert len([name for name in files(lake) if "day=2025-07-02" in name]) == 3
 
 
 def test_parameters_that_are_not_given_are_null(lake):
