@@ -3,16 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from assets.plan_inputs import Load
 from assets.settings import Settings
 from models.catalogue import ROOT
-from models.config import check_ranges
+from models.config import QUANTILES, Instances
+from models.consistency import check
 from models.plan.problem import Problem
-from models.reading import ConfigError, build, read_toml, require_known
+from models.reading import Among, ConfigError, PositiveShare, Range, build, read_toml, require_known
 from models.replay.fleet import kv_capacity_tokens
 
 CASES = ROOT / "data" / "whatif.toml"
@@ -23,15 +24,15 @@ class Case:
     """What differs from the config; data/whatif.toml says what each key means."""
 
     what: str
-    usd_per_gpu_hour: Mapping[str, float] | None = None
+    usd_per_gpu_hour: Mapping[str, Annotated[float, Range(0, 10_000)]] | None = None
     gpu: str | None = None
-    tensor_parallel: Mapping[str, int] | None = None
+    tensor_parallel: Mapping[str, Annotated[int, Range(1, 1024)]] | None = None
     down: tuple[str, ...] = ()
-    demand_factor: float = 1.0
-    quantile: float | None = None
-    epsilon: float | None = None
-    min_instances: int | None = None
-    instances_at_start: int | None = None
+    demand_factor: Annotated[float, Range(0, 1000, is_above=True)] = 1.0
+    quantile: Annotated[float, Among(QUANTILES)] | None = None
+    epsilon: PositiveShare | None = None
+    min_instances: Instances | None = None
+    instances_at_start: Instances | None = None
     budget_usd_per_hour: float | None = None
 
 
@@ -74,8 +75,8 @@ def possible(settings: Settings, case: Case, where: str) -> Settings:
     """The settings of a case; ConfigError, beginning with `where`, if no fleet can be like that."""
     own = changed(settings, case)
     catalogue, fleet = own.catalogue, own.config.fleet
-    check_ranges(own.config, catalogue, where)
     try:
+        check(own.config, catalogue)
         for llm, deployment in fleet.deployments.items():
             catalogue.profile(llm, deployment.gpu, deployment.tensor_parallel)
             kv_capacity_tokens(catalogue, fleet, llm)
@@ -88,11 +89,6 @@ def possible(settings: Settings, case: Case, where: str) -> Settings:
     budget = np.inf if case.budget_usd_per_hour is None else case.budget_usd_per_hour
     rules = (
         (not set(catalogue.regions) <= set(case.down), "down names every region; leave one up"),
-        (case.demand_factor > 0, f"demand_factor is {case.demand_factor:g}, it must be above 0"),
-        (
-            min((case.usd_per_gpu_hour or {}).values(), default=0.0) >= 0,
-            "usd_per_gpu_hour must not be negative",
-        ),
         (
             budget >= one_of_each,
             f"budget_usd_per_hour is {budget:,.0f}, but one instance of each llm costs {one_of_each:,.0f}",

@@ -150,7 +150,7 @@ def draw_burstiness(parts: pd.DataFrame) -> "Figure":
     panels[0].set_yticks(at, names)
     panels[1].plot(shown["gap_cv"], at, "o", color=BLUE)
     panels[1].plot(shown["client_gap_cv"], at, "o", color=PALETTE[1], mfc="none")
-    panels[1].set_xlabel("CV of the gaps, pooled (full) and by client (hollow)")
+    panels[1].set_xlabel("CV of gaps: pooled full, by client hollow")
     for panel in panels:
         panel.axvline(1, color=MUTED, linewidth=1)
     whole = parts[(parts[["tier", "region", "llm", "app"]] == "all").all(axis=1)].iloc[0]

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from assets import style
+from assets.demand import INTERACTIVE
 from assets.settings import Settings
-from assets.style import BLUE, COLOURS, FAINT, INK, MUTED, STYLE, area, close, ground, legend, panels, stairs
-from models.forecast.losses import wape
+from assets.style import BLUE, COLOURS, FAINT, INK, MUTED, area, empty, ground, legend, panels, stairs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 Draw = Callable[[Settings, date], "Figure"]
 TTFT_TICKS_S = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
 NINES = 3.5  # how far the latency axis goes: 99.97 %
+NO_INTERACTIVE = "no interactive request, so none that waits for its first token"
+LINE_NINES, DASH = 0.02, 6.0  # a line's width on that axis; a dash in widths of its line
 
 
 def draw_day(settings: Settings, day: date, drawings: Mapping[str, Draw] | None = None) -> dict[str, Path]:
@@ -41,7 +44,7 @@ def save(settings: Settings, day: date, name: str, draw: Callable[[], "Figure"])
 
     path = settings.figures(day) / f"{name}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with plt.rc_context(STYLE):
+    with plt.rc_context(style.STYLE):
         figure = draw()
         figure.suptitle(f"{settings.trace}, {day}", x=0.995, ha="right", fontsize=10, color=MUTED)
         figure.savefig(path)
@@ -66,7 +69,8 @@ def thumbnail(path: Path, width_pixels: int = 900) -> bytes:
 def draw_demand_and_forecast(frame: pd.DataFrame, method: str) -> "Figure":
     """Interactive input tokens/s of each llm: what came, and what was expected when the hour began.
 
-    `frame`: llm, bucket_start, actual_input_tokens_per_s, input_tokens_per_s; in order of time.
+    `frame`: llm, bucket_start, actual_input_tokens_per_s, input_tokens_per_s of all regions, and wape_share,
+    how far off the regions are one by one, as they are planned; in order of time.
     """
     llms = list(dict.fromkeys(frame["llm"]))
     figure, multiples = panels(len(llms), columns=2)
@@ -75,8 +79,7 @@ def draw_demand_and_forecast(frame: pd.DataFrame, method: str) -> "Figure":
         actual, forecast = rows["actual_input_tokens_per_s"] / 1e3, rows["input_tokens_per_s"] / 1e3
         area(panel, rows["bucket_start"], actual)
         stairs(panel, rows["bucket_start"], forecast, BLUE)
-        error = wape(actual.to_numpy(float), forecast.to_numpy(float))
-        panel.set_title(f"{llm}   off by {error:.0%}")
+        panel.set_title(f"{llm}   regions off by {rows['wape_share'].iloc[0]:.0%}")
     ground(multiples)
     legend(figure, [("came", FAINT), (f"expected at the start of the hour ({method})", BLUE)])
     figure.supylabel("interactive input, thousand tokens/s", fontsize=12)
@@ -91,54 +94,75 @@ def draw_instances_against_demand(frame: pd.DataFrame) -> "Figure":
     """
     policies = list(dict.fromkeys(frame["policy"]))
     figure, multiples = panels(len(policies), columns=3)
-    top = min(1.05 * frame["held_gpus"].max(), 2.0 * frame["needed_gpus"].max())
+    needed = frame["needed_gpus"].max()
+    top = max(min(1.05 * frame["held_gpus"].max(), 2.0 * needed), needed, 1.0)
     for panel, policy in zip(multiples, policies, strict=True):
         rows = frame[frame["policy"] == policy]
         area(panel, rows["hour_start"], rows["needed_gpus"])
         stairs(panel, rows["hour_start"], rows["held_gpus"], COLOURS.get(policy, INK))
         panel.set_title(f"{policy}  {rows['held_gpus'].sum():,.0f} GPU-h", fontsize=11)
+        if (most := rows["held_gpus"].max()) > top:
+            panel.annotate(f"up to {most:,.0f} \u2191", (0.99, 0.97), xycoords="axes fraction", fontsize=10,
+                           color=COLOURS.get(policy, INK), ha="right", va="top")  # fmt: skip
     ground(multiples)
-    multiples[0].set_ylim(0, max(top, frame["needed_gpus"].max(), 1.0))
+    multiples[0].set_ylim(0, top)
     legend(figure, [("needed by what came", FAINT), ("held by the policy", INK)])
     figure.supylabel("GPUs", fontsize=12)
     return figure
 
 
-def draw_ttft_cdf(frame: pd.DataFrame, slo_s: float) -> "Figure":
-    """Share of iw_fast requests that had their first token within a time, per policy; the tail is stretched.
+def draw_ttft_cdf(frame: pd.DataFrame, tier: str, slo_s: float) -> "Figure":
+    """Share of a tier's requests that had their first token within a time, per policy; the tail is stretched.
 
     `frame`: policy, ttft_s (upper edge of a bin), share (cumulative, of all requests); in order of both.
+    Policies whose curves are the same share one line, dashed in the colours of all.
     """
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots()
-    labels = []
-    for policy, rows in frame.groupby("policy", sort=False):
-        colour = COLOURS.get(str(policy), INK)
-        waiting = (1 - rows["share"]).where(lambda share: share > 10**-NINES)
-        axes.plot(rows["ttft_s"], -np.log10(waiting), color=colour)
-        labels.append((rows["share"][rows["ttft_s"] <= slo_s].max(), str(policy), colour))
-    for place, (share, policy, colour) in enumerate(sorted(labels, reverse=True)):
-        text = f"{policy}  {100 * share:.1f} % in time"
+    shares = frame.pivot(index="ttft_s", columns="policy", values="share").ffill().fillna(0.0)
+    shares = shares[list(dict.fromkeys(frame["policy"]))]
+    nines = (
+        (1 - shares).where(lambda waiting: waiting > 10**-NINES).transform(lambda waiting: -np.log10(waiting))
+    )
+    for alike in same_curves(nines.fillna(NINES)):
+        for place, policy in enumerate(alike):
+            dashes = "-" if len(alike) == 1 else (DASH * place, (DASH, DASH * (len(alike) - 1)))
+            axes.plot(nines.index, nines[policy], color=COLOURS.get(policy, INK), linestyle=dashes)
+    in_time = shares[shares.index <= slo_s].max().sort_values(ascending=False, kind="stable")
+    for place, (name, share) in enumerate(in_time.items()):
         axes.annotate(
-            text,
+            f"{name}  {100 * share:.1f} % in time",
             (1.02, 0.97 - 0.07 * place),
             xycoords="axes fraction",
-            color=colour,
+            color=COLOURS.get(str(name), INK),
             va="center",
             fontsize=11,
         )
     axes.axvline(slo_s, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
     axes.annotate(f"SLO {slo_s:g} s", (slo_s, 0), (5, 6), textcoords="offset points", color=MUTED)
-    axes.set(xscale="log", xlabel="time to the first token, seconds", ylabel="iw_fast requests, %")
+    axes.set(xscale="log", xlabel="time to the first token, seconds", ylabel=f"{tier} requests, %")
     shown = frame["ttft_s"][(frame["share"] > 0.05) & (frame["share"] < 1 - 10**-NINES)]
-    axes.set_xlim(shown.min(), max(shown.max(), 3 * slo_s))
+    axes.set_xlim(*(shown.min(), max(shown.max(), 3 * slo_s)) if len(shown) else (slo_s / 10, 3 * slo_s))
     ticks = [tick for tick in TTFT_TICKS_S if axes.get_xlim()[0] <= tick <= axes.get_xlim()[1]]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.set_ylim(0, NINES)
     axes.set_yticks(-np.log10([1, 0.5, 0.1, 0.05, 0.01, 0.001]), ["0", "50", "90", "95", "99", "99.9"])
     return figure
+
+
+def same_curves(nines: pd.DataFrame) -> list[list[str]]:
+    """Group the columns that differ nowhere by more than the width of a line."""
+    groups: list[list[str]] = []
+    for policy in nines.columns:
+        alike = (group for group in groups if np.abs(nines[policy] - nines[group[0]]).max() < LINE_NINES)
+        group = next(alike, None)
+        if group is None:
+            groups.append([policy])
+        else:
+            group.append(policy)
+    return groups
 
 
 def draw_cost_against_misses(frame: pd.DataFrame) -> "Figure":
@@ -148,16 +172,26 @@ def draw_cost_against_misses(frame: pd.DataFrame) -> "Figure":
     """
     import matplotlib.pyplot as plt
 
+    frame = frame.dropna(subset="missed_share")
+    if frame.empty:
+        return empty(plt.figure(), NO_INTERACTIVE)
     figure, axes = plt.subplots()
     cost, missed = frame["usd"].to_numpy(float) / 1e3, 100 * frame["missed_share"].to_numpy(float)
     right, top = max(1.25 * cost.max(), 1e-3), max(1.2 * missed.max(), 0.1)
     colours = [COLOURS.get(policy, INK) for policy in frame["policy"]]
     axes.scatter(cost, missed, s=110, color=colours, zorder=3)
-    for members in close(cost / right, missed / top, list(frame["policy"])):
-        names = ", ".join(frame["policy"].iloc[member] for member in sorted(members))
-        at = (cost[members].max(), missed[members].mean())
-        colour = colours[members[0]] if len(members) == 1 else INK
-        axes.annotate(names, at, (10, 0), textcoords="offset points", color=colour, va="center")
+    x, y = cost / right, missed / top
+    groups = style.touching(x, y)
+    names = [", ".join(frame["policy"].iloc[member] for member in sorted(group)) for group in groups]
+    ends = np.array([(x[group].max(), y[group].mean()) for group in groups])
+    places = style.spots(ends[:, 0], ends[:, 1], [len(name) for name in names])
+    for name, group, end, place in zip(names, groups, ends, places, strict=True):
+        colour = colours[group[0]] if len(group) == 1 else INK
+        label, point = (place[0] * right, place[1] * top), (end[0] * right, end[1] * top)
+        line = (
+            {"arrowstyle": "-", "color": MUTED, "lw": 0.8, "relpos": (0, 0.5)} if place[1] != end[1] else None
+        )
+        axes.annotate(name, point, label, color=colour, va="center", arrowprops=line)
     axes.set(xlim=(0, right), ylim=(-0.03 * top, top), xlabel="cost of the day, thousand USD")
     axes.set_ylabel("interactive requests that missed their SLO, %")
     axes.annotate("better", (0.02, 0.06), (0.09, 0.16), xycoords="axes fraction", color=MUTED,
@@ -170,7 +204,9 @@ def draw_cost_against_misses(frame: pd.DataFrame) -> "Figure":
 
 def _demand_and_forecast(settings: Settings, day: date) -> "Figure":
     method = settings.config.forecast.method
-    frame = _mart(settings, day, "forecast_by_llm")
+    errors = _mart(settings, day, "forecast_errors")
+    errors = errors[(errors["measure"] == "input_tokens") & (errors["tier"] == INTERACTIVE)]
+    frame = _mart(settings, day, "forecast_by_llm").merge(errors[["method", "llm", "wape_share"]])
     return draw_demand_and_forecast(frame[frame["method"] == method], method)
 
 
@@ -181,9 +217,15 @@ def _instances_against_demand(settings: Settings, day: date) -> "Figure":
 
 
 def _ttft_cdf(settings: Settings, day: date) -> "Figure":
+    import matplotlib.pyplot as plt
+
     frame = _mart(settings, day, "ttft_histogram")
-    frame = _in_order(frame[frame["tier"] == "iw_fast"], settings, "ttft_s")
-    return draw_ttft_cdf(frame, settings.catalogue.tiers["iw_fast"].ttft_slo_s or 1.0)
+    tier = settings.catalogue.strictest_tier(frame["tier"].unique())
+    if tier is None:
+        return empty(plt.figure(), NO_INTERACTIVE)
+    slo_s = settings.catalogue.tiers[tier].ttft_slo_s
+    assert slo_s is not None
+    return draw_ttft_cdf(_in_order(frame[frame["tier"] == tier], settings, "ttft_s"), tier, slo_s)
 
 
 def _cost_against_misses(settings: Settings, day: date) -> "Figure":

@@ -112,7 +112,10 @@ def scorecard(context: dg.AssetExecutionContext, settings: SettingsResource) -> 
         chosen.lake.publish()
         board = scorecards.scoreboard(chosen, day)
     return dg.MaterializeResult(
-        metadata={**told(table, "marts/scorecard.sql"), "scoreboard": dg.MetadataValue.md(markdown(board))}
+        metadata={
+            **told(table, "marts/scorecard.sql"),
+            "scoreboard": dg.MetadataValue.md(markdown(board.select(scorecards.SHOWN))),
+        }
     )
 
 

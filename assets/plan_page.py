@@ -44,7 +44,8 @@ def draw_plan_page(settings: Settings, day: date) -> Path:
 def draw_plan(frame: pd.DataFrame) -> "Figure":
     """Thousand input tokens/s of each llm: what came, what the plan expected, what it can serve.
 
-    `frame`: llm, window_start, planned_, expected_ and came_tokens_per_s; in order of time.
+    `frame`: llm, window_start, planned_, expected_ and came_tokens_per_s, the last two with the buffer that
+    the plan keeps for niw; in order of time.
     """
     llms = list(dict.fromkeys(frame["llm"]))
     figure, multiples = panels(len(llms), columns=2)
@@ -56,6 +57,9 @@ def draw_plan(frame: pd.DataFrame) -> "Figure":
         idle = 1 - rows["came_tokens_per_s"].sum() / rows["planned_tokens_per_s"].sum()
         panel.set_title(f"{llm}   {idle:.0%} to spare")
     ground(multiples)
-    legend(figure, [("came", FAINT), ("expected, with buffer", BLUE), ("planned to serve", INK)])
+    legend(
+        figure,
+        [("came, with the buffer for niw", FAINT), ("expected, likewise", BLUE), ("planned to serve", INK)],
+    )
     figure.supylabel("input, thousand tokens/s", fontsize=12)
     return figure

@@ -6,6 +6,16 @@ import pyarrow as pa
 
 from assets.settings import Settings
 
+SHOWN = (  # columns of the scoreboard that fit on a page
+    *(
+        "policy",
+        "iw_fast_attainment_share",
+        "iw_normal_attainment_share",
+        "niw_attainment_share",
+        "ttft_p95_s",
+    ),
+    *("gpu_hours", "wasted_gpu_hours", "usd", "over_clairvoyant_share"),
+)
 SCOREBOARD = "select * from scoreboard where trace = $trace and day = $day"
 
 

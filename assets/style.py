@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Floats = NDArray[np.float64]
 INK, MUTED, FAINT, BLUE = "#222222", "#767676", "#DDDDDD", "#0072B2"
 # Okabe and Ito's colours, which colour-blind readers can tell apart; a policy has the same in every figure.
 COLOURS = {
@@ -27,7 +29,8 @@ COLOURS = {
     "day_ahead": "#AA4499",
     "clairvoyant": "#222222",
 }
-GAP, LETTER = 0.02, 0.0105  # of the axes' width: from a point to its name, and a letter of it
+# Of the axes: from a point to its name, a letter of it, half a line; a point in width and height.
+GAP, LETTER, HALF_LINE, POINT = 0.013, 0.0105, 0.018, (0.008, 0.016)
 STYLE: dict[Any, Any] = {
     "figure.figsize": (10, 5.6),
     "figure.dpi": 160,
@@ -98,19 +101,46 @@ def legend(figure: "Figure", entries: Sequence[tuple[str, str]]) -> None:
     figure.legend(handles=handles, loc="outside upper left", ncols=len(entries), frameon=False)
 
 
-def close(x: np.ndarray, y: np.ndarray, names: Sequence[str]) -> list[list[int]]:
-    """Group points (in axes fractions) whose names would overlap, so that one label names them all."""
+def empty(figure: "Figure", said: str) -> "Figure":
+    """A figure of nothing, which says why."""
+    figure.text(0.5, 0.5, said, ha="center", color=MUTED)
+    return figure
+
+
+def touching(x: Floats, y: Floats) -> list[list[int]]:
+    """Group points (in axes fractions) that lie on one another: they have one label."""
     groups: list[list[int]] = []
-    for point in np.lexsort((y, x)):
-        room = (GAP + LETTER * sum(len(names[member]) + 2 for member in group) for group in groups)
-        near = (
-            group
-            for group, width in zip(groups, room, strict=True)
-            if x[point] - x[group[0]] < width and abs(y[group[0]] - y[point]) < 0.035
-        )
-        group = next(near, None)
+    for point in np.lexsort((y, x)).tolist():
+        own = (g for g in groups if np.all(np.abs((x[point] - x[g[0]], y[point] - y[g[0]])) <= POINT))
+        group = next(own, None)
         if group is None:
-            groups.append([int(point)])
+            groups.append([point])
         else:
-            group.append(int(point))
+            group.append(point)
     return groups
+
+
+def spots(x: Floats, y: Floats, letters: Sequence[int]) -> list[tuple[float, float]]:
+    """Left end and height of the label of each point (in axes fractions), clear of the others and of points.
+
+    A label stands right of its point, left of it where the axes end, and as little above or below as it must;
+    those that need not move are set first.
+    """
+    taken = [(at - POINT[0], at + POINT[0], height, POINT[1]) for at, height in zip(x, y, strict=True)]
+    widths = LETTER * np.array(letters)
+    left = np.where(x + GAP + widths < 1, x + GAP, x - GAP - widths)
+
+    def is_clear(n: int, height: float) -> bool:
+        return not any(
+            left[n] - GAP < right
+            and begin - GAP < left[n] + widths[n]
+            and abs(height - middle) < half + HALF_LINE
+            for begin, right, middle, half in taken[:n] + taken[n + 1 :]
+        )
+
+    found = {}
+    for n in sorted(range(len(x)), key=lambda n: not is_clear(n, float(y[n]))):
+        shifts = (sign * step * HALF_LINE for step in range(40) for sign in (1, -1))
+        found[n] = next((y[n] + shift for shift in shifts if is_clear(n, y[n] + shift)), y[n])
+        taken.append((left[n], left[n] + widths[n], found[n], HALF_LINE))
+    return [(left[n], found[n]) for n in range(len(x))]

@@ -11,6 +11,7 @@ import dagster as dg
 import pyarrow as pa
 
 from assets.figures import thumbnail
+from assets.readable import readable
 from assets.settings import Settings, load_settings
 from assets.sql_files import read_sql
 from assets.warehouse import LAKE, LakeError
@@ -80,12 +81,11 @@ def text_table(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> dg.
 
 
 def markdown(table: pa.Table) -> str:
-    """A small table as Markdown, figures rounded for reading."""
+    """A small table as Markdown."""
     names = table.column_names
     lines = ["| " + " | ".join(names) + " |", "| " + " | ".join("---" for _ in names) + " |"]
     for row in table.to_pylist():
-        cells = (f"{v:,.4g}" if isinstance(v, float) else str(v) for v in row.values())
-        lines.append("| " + " | ".join(cells) + " |")
+        lines.append("| " + " | ".join(map(readable, row.values())) + " |")
     return "\n".join(lines)
 
 

@@ -3,7 +3,7 @@
 An unknown key, a missing key or a value of the wrong type is refused with the file, the key and the remedy.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,6 +120,11 @@ class Catalogue:
     tiers: Mapping[str, Tier]
     latency: tuple[LatencyProfile, ...]
     efficiency: Efficiency
+
+    def strictest_tier(self, present: Iterable[str]) -> str | None:
+        """The tier of these with the shortest SLO to the first token; None where none has one."""
+        slos = {name: slo_s for name in present if (slo_s := self.tiers[name].ttft_slo_s) is not None}
+        return min(slos, key=lambda name: slos[name], default=None)
 
     def profile(self, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:
         """The latency profile of a deployment; ConfigError where nobody measured or estimated it."""

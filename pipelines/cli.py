@@ -10,12 +10,13 @@ import typer
 from models.policies import POLICIES
 from pipelines import plan_cli, trace_commands
 from pipelines.calibrate import calibrate
-from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
+from pipelines.options import Config, Day, Quiet, config_of, day_of, params_of, progress_of
+from pipelines.tables import OUT, show_table
 from pipelines.terminal import (
-    OUT,
     near,
     refuse,
     show_checks,
+    show_empty,
     show_explanation,
     show_findings,
     show_landed,
@@ -23,7 +24,6 @@ from pipelines.terminal import (
     show_refused,
     show_scoreboard,
     show_short,
-    show_table,
     spoken,
 )
 
@@ -181,25 +181,35 @@ def backtest(
 @app.command()
 def sql(
     query: Annotated[str, typer.Argument(help="A query, or a file with one.", metavar="FILE|QUERY")],
+    param: Annotated[
+        list[str] | None, typer.Option(help="What a $NAME of the query stands for.", metavar="NAME=VALUE")
+    ] = None,
     date_: Day = None,
     config: Config = "office",
 ) -> None:
     """Ask the lake: every table, mart and macro by name. In a pipe the answer is CSV.
 
-    $trace and $day in a query stand for the config's trace and the day.
+    $trace and $day in a query stand for the config's trace and the day, any other $name for its --param.
 
         fleetcast sql "from scoreboard"
 
         fleetcast sql "select policy, sum(usd) as usd from fleet_by_hour group by policy"
 
         fleetcast sql sql/queries/worst_hours.sql > worst_hours.csv
+
+        fleetcast sql sql/queries/plan_changes.sql --param policy=lt_ua
     """
     with spoken():
+        from assets.recipes import parameters, why_empty
         from assets.settings import load_settings
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day
-        show_table(settings.lake.sql(query, trace=settings.trace, day=day))
+        given = {"trace": settings.trace, "day": day, **params_of(param or [], parameters(query))}
+        answer = settings.lake.sql(query, **given)
+        show_table(answer)
+        if not answer.num_rows:
+            show_empty(why_empty(settings.lake, query, given))
 
 
 @app.command()

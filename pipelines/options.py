@@ -1,5 +1,6 @@
 """Options that commands share, and what becomes of them."""
 
+from collections.abc import Sequence
 from datetime import date, datetime
 from pathlib import Path
 from typing import Annotated
@@ -7,6 +8,7 @@ from typing import Annotated
 import typer
 
 from assets.settings import Progress
+from models.reading import require_known
 from pipelines.terminal import Bars
 
 Config = Annotated[str, typer.Option(help="A file of data/config by name, or a TOML file by path.")]
@@ -32,3 +34,13 @@ def day_of(moment: datetime | None) -> date | None:
 def progress_of(quiet: bool) -> Progress:
     """Bars, or nothing."""
     return Progress() if quiet else Bars()
+
+
+def params_of(texts: Sequence[str], known: Sequence[str]) -> dict[str, str]:
+    """The parameters of NAME=VALUE texts; ValueError names one that is none, or that the query lacks."""
+    pairs = [text.partition("=") for text in texts]
+    for (name, equals, _), text in zip(pairs, texts, strict=True):
+        if not equals:
+            raise ValueError(f"--param {text}: it must be NAME=VALUE, like --param policy=lt_ua.")
+        require_known(name, known, "parameter", "the query")
+    return {name: value for name, _, value in pairs}

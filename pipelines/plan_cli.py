@@ -9,7 +9,8 @@ import typer
 from models.policies import planned
 from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
 from pipelines.plan_shown import show_plan
-from pipelines.terminal import OUT, near, show_decisions, show_whatifs, spoken
+from pipelines.tables import OUT
+from pipelines.terminal import near, show_decisions, show_whatifs, spoken
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 Policy = Annotated[str, typer.Option(help=f"Whose plan: {', '.join(planned())}.")]

@@ -1,8 +1,6 @@
 """What a person sees in the terminal: bars, tables, one-line errors."""
 
-import math
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
@@ -10,16 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 import typer
-from rich import box, progress
+from rich import progress
 from rich.console import Console
-from rich.table import Table
 
 from assets.settings import Progress, Step
+from pipelines.tables import OUT, figure, percent, show_board
 
-OUT, ERR = Console(highlight=False), Console(stderr=True, highlight=False)
+ERR = Console(stderr=True, highlight=False)
 HERE = Path.cwd()  # before anything changes it
 INTERRUPTED = 130
-SHOWN_ROWS = 100
 SHOWN_FINDINGS = 20
 
 
@@ -64,43 +61,41 @@ def refuse(line: str) -> None:
 def show_scoreboard(board: pa.Table, trace: str, day: date) -> None:
     """The scoreboard of a day: what each policy cost and what it missed."""
     title = f"{trace}, {day}   (attainment and distance in %, TTFT in s)"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
-    table.add_column("\n\npolicy", no_wrap=True)
-    heads = ("SLA\nattained\niw_fast", "worst\nllm", "\n\niw_normal", "\n\nniw", "TTFT\np95\niw_fast",
-             "\nGPU-\nhours", "left\nto do", "\n\nUSD", "over\nclair-\nvoyant")  # fmt: skip
-    for head in heads:
-        table.add_column(head, justify="right", no_wrap=True)
+    heads = ("\n\npolicy", "SLA\nattained\niw_fast", "\nworst\nllm", "\n\niw_normal", "\n\nniw",
+             "TTFT\np95\niw_fast", "\nGPU-\nhours", "\nleft\nto do", "\n\nUSD",
+             "over\nclair-\nvoyant")  # fmt: skip
     parts = ("iw_fast", "worst_llm", "iw_normal", "niw")
-    for row in board.to_pylist():
-        table.add_row(
+    rows = [
+        (
             row["policy"],
-            *(_percent(row[f"{of}_attainment_share"], ".1f") for of in parts),
-            _figure(row["ttft_p95_s"], ".2f"),
-            *(_figure(row[name], ",.0f") for name in ("gpu_hours", "left_gpu_hours", "usd")),
-            _percent(row["over_clairvoyant_share"], "+.1f"),
+            *(percent(row[f"{of}_attainment_share"], ".1f") for of in parts),
+            figure(row["ttft_p95_s"], ".2f"),
+            *(figure(row[name], ",.0f") for name in ("gpu_hours", "left_gpu_hours", "usd")),
+            percent(row["over_clairvoyant_share"], "+.1f"),
         )
-    OUT.print(table)
+        for row in board.to_pylist()
+    ]
+    show_board(title, heads, rows)
 
 
 def show_whatifs(cases: pa.Table, trace: str, day: date) -> None:
     """What each case of a what-if costs and attains."""
     title = f"what if, {trace}, {day}   (attainment in %; USD of the day and of its dearest hour)"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
-    table.add_column("\n\ncase", no_wrap=True)
-    heads = ("\n\nUSD", "USD,\ndear-\nest h", "\nGPU-\nhours", "SLA\nattained\niw_fast", "\niw_\nnormal",
-             "\n\nniw", "plan\nshort,\nhours", "too\nfar,\n%", "buffer\nlost,\n%",
+    heads = ("\n\ncase", "\n\nUSD", "USD,\ndear-\nest h", "\nGPU-\nhours", "SLA\nattained\niw_fast",
+             "\niw_\nnormal", "\n\nniw", "plan\nshort,\nhours", "too\nfar,\n%", "buffer\nlost,\n%",
              "below\nmin,\nhours")  # fmt: skip
-    for head in heads:
-        table.add_column(head, justify="right", no_wrap=True)
-    for row in cases.to_pylist():
-        money = (_figure(row[name], ",.0f") for name in ("usd", "dearest_hour_usd", "gpu_hours"))
-        shares = (
-            _percent(row[f"{tier}_attainment_share"], ".2f") for tier in ("iw_fast", "iw_normal", "niw")
+    rows = [
+        (
+            row["case_name"],
+            *(figure(row[name], ",.0f") for name in ("usd", "dearest_hour_usd", "gpu_hours")),
+            *(percent(row[f"{tier}_attainment_share"], ".2f") for tier in ("iw_fast", "iw_normal", "niw")),
+            str(row["short_hours"]),
+            *(percent(row[name], ".1f") for name in ("remote_share", "buffer_short_share")),
+            str(row["below_minimum_hours"]),
         )
-        lacking = (_percent(row[name], ".1f") for name in ("remote_share", "buffer_short_share"))
-        hours = (str(row["short_hours"]), *lacking, str(row["below_minimum_hours"]))
-        table.add_row(row["case_name"], *money, *shares, *hours)
-    OUT.print(table)
+        for row in cases.to_pylist()
+    ]
+    show_board(title, heads, rows)
     for row in cases.to_pylist():
         OUT.print(f"{row['case_name']}: {row['what']}", soft_wrap=True)
 
@@ -109,48 +104,32 @@ def show_leaderboard(board: pa.Table) -> None:
     """The methods side by side an hour ahead, the best first."""
     rows = [row for row in board.to_pylist() if row["horizon_minutes"] == 60]
     title = f"{rows[0]['tier']}, an hour ahead, over all days backtested   (shares in %)"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
-    table.add_column("\n\nmethod", no_wrap=True)
-    heads = ("\n\nWAPE", "\npinball\nloss", "at or\nbelow\nP90", "hour's\npeak\nunder",
+    heads = ("\n\nmethod", "\n\nWAPE", "\npinball\nloss", "at or\nbelow\nP90", "hour's\npeak\nunder",
              "peak\nabove\nits P90", "saved by the\nplanned one\n(95 % interval)",
              "CPU ms\nper fore-\ncast")  # fmt: skip
-    for head in heads:
-        table.add_column(head, justify="right", no_wrap=True)
     shares = ("wape_share", "pinball_share", "below_p90_share", "under_share", "above_peak_p90_share")
+    told = []
     for row in rows:
-        saved, low, high = (_percent(row[f"saved{name}_share"], ".1f") for name in ("", "_low", "_high"))
-        table.add_row(
-            row["method"],
-            *(_percent(row[name], ".1f") for name in shares),
-            "" if row["saved_share"] is None else saved if low == "–" else f"{saved} ({low} to {high})",
-            _figure(row["cpu_ms"], ",.1f"),
-        )
-    OUT.print(table)
+        saved, low, high = (percent(row[f"saved{name}_share"], ".1f") for name in ("", "_low", "_high"))
+        interval = "" if row["saved_share"] is None else saved if low == "–" else f"{saved} ({low} to {high})"
+        figures = (percent(row[name], ".1f") for name in shares)
+        told.append((row["method"], *figures, interval, figure(row["cpu_ms"], ",.1f")))
+    show_board(title, heads, told)
 
 
 def show_decisions(board: pa.Table, trace: str, day: date) -> None:
     """What each forecast costs where all attain the same, the cheapest first."""
     rows = board.to_pylist()
-    matched = _percent(rows[0]["matched_share"], ".0f")
+    matched = percent(rows[0]["matched_share"], ".0f")
     title = f"what a forecast is worth, {trace}, {day}   (GPU-hours at {matched} % attainment of iw_fast)"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
-    table.add_column("\nforecast", no_wrap=True)
-    heads = (
-        "GPU-\nhours",
-        "\nUSD",
-        "for the\nerror",
-        "for\nboots",
-        "over\ntruth, %",
-        "saved on last\nvalue, %",
-        "on seasonal\nnaive, %",
-    )
-    for head in heads:
-        table.add_column(head, justify="right", no_wrap=True)
+    heads = ("\nforecast", "GPU-\nhours", "\nUSD", "for the\nerror", "for\nboots", "over\ntruth, %",
+             "saved on last\nvalue, %", "on seasonal\nnaive, %")  # fmt: skip
     shares = ("over_truth_share", "saved_on_last_value_share", "saved_on_seasonal_naive_share")
+    told = []
     for row in rows:
-        figures = (_figure(row[name], ",.0f") for name in ("gpu_hours", "usd", "forecast_usd", "boot_usd"))
-        table.add_row(row["method"], *figures, *(_percent(row[name], "+.1f") for name in shares))
-    OUT.print(table)
+        figures = (figure(row[name], ",.0f") for name in ("gpu_hours", "usd", "forecast_usd", "boot_usd"))
+        told.append((row["method"], *figures, *(percent(row[name], "+.1f") for name in shares)))
+    show_board(title, heads, told)
 
 
 def show_explanation(told: pa.Table) -> None:
@@ -160,16 +139,14 @@ def show_explanation(told: pa.Table) -> None:
         "request {request_id}: {tier} for {llm} from {region}, {arrived_at:%Y-%m-%d %H:%M:%S} UTC, "
         "{input_tokens:,} tokens in, {output_tokens:,} out".format(**rows[0])
     )
-    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
-    table.add_column("policy", no_wrap=True)
-    for head in ("TTFT s", "held s", "queued s", "prefill s", "net s", "ahead (tokens)", "served by"):
-        table.add_column(head, justify="right", no_wrap=True)
+    heads = ("policy", "TTFT s", "held s", "queued s", "prefill s", "net s", "ahead (tokens)", "served by")
+    explained = []
     for row in rows:
         times = (row[name] for name in ("ttft_s", "held_s", "waited_s", "prefill_s", "network_s"))
         ahead = f"{row['ahead']} ({row['ahead_input_tokens']:,})"
         where = f"{row['served_region']} #{row['instance']}" if row["served_region"] else row["status"]
-        table.add_row(row["policy"], *(_figure(seconds, ",.2f") for seconds in times), ahead, where)
-    OUT.print(table)
+        explained.append((row["policy"], *(figure(seconds, ",.2f") for seconds in times), ahead, where))
+    show_board("", heads, explained)
     for row in rows:
         if row["preemptions"]:
             OUT.print(f"{row['policy']}: its memory was taken {row['preemptions']} times and it began anew.")
@@ -181,28 +158,26 @@ def show_explanation(told: pa.Table) -> None:
 
 def show_character(parts: pa.Table, trace: str) -> None:
     """What a trace and its parts are like, one line each."""
-    table = Table(title=trace, title_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
-    table.add_column("\npart", no_wrap=True)
-    heads = ("requests\nper s", "tokens\nper s", "peak\nin mean", "dis-\npersion", "gap CV\npooled",
+    heads = ("\npart", "requests\nper s", "tokens\nper s", "peak\nin mean", "dis-\npersion", "gap CV\npooled",
              "\nclient", "Poisson\n%", "strength\nday", "\nweek", "bursts\n%", "level\nchanges",
              "skill, %\n10 min", "\n60 min", "\n120 min")  # fmt: skip
-    for head in heads:
-        table.add_column(head, justify="right", no_wrap=True)
-    for row in parts.to_pylist():
-        part = " ".join(row[key] for key in ("tier", "region", "llm", "app") if row[key] != "all")
-        table.add_row(
-            part or "everything",
-            _figure(row["requests_per_s"], ",.2f"),
-            _figure(row["tokens_per_s"], ",.0f"),
-            _figure(row["peak_requests_per_s"] / row["requests_per_s"], ".1f"),
-            *(_figure(row[name], ".2f") for name in ("dispersion", "gap_cv", "client_gap_cv")),
-            _percent(row["poisson_share"], ".0f"),
-            *(_figure(row[f"{season}_strength"], ".2f") for season in ("daily", "weekly")),
-            _percent(row["burst_share"], ".1f"),
+    rows = [
+        (
+            " ".join(row[key] for key in ("tier", "region", "llm", "app") if row[key] != "all")
+            or "everything",
+            figure(row["requests_per_s"], ",.2f"),
+            figure(row["tokens_per_s"], ",.0f"),
+            figure(row["peak_requests_per_s"] / row["requests_per_s"], ".1f"),
+            *(figure(row[name], ".2f") for name in ("dispersion", "gap_cv", "client_gap_cv")),
+            percent(row["poisson_share"], ".0f"),
+            *(figure(row[f"{season}_strength"], ".2f") for season in ("daily", "weekly")),
+            percent(row["burst_share"], ".1f"),
             str(row["changes"]),
-            *(_percent(row[f"skill_{minutes}min"], ".0f") for minutes in (10, 60, 120)),
+            *(percent(row[f"skill_{minutes}min"], ".0f") for minutes in (10, 60, 120)),
         )
-    OUT.print(table)
+        for row in parts.to_pylist()
+    ]
+    show_board(trace, heads, rows)
 
 
 def show_landed(files: Sequence[Mapping[str, Any]]) -> None:
@@ -240,6 +215,11 @@ def show_short(plans: Sequence[Mapping[str, Any]]) -> None:
         ERR.print(line, style="yellow", markup=False, soft_wrap=True)
 
 
+def show_empty(reasons: Iterable[str]) -> None:
+    """Why a query has no rows."""
+    ERR.print(" ".join(["No rows.", *reasons]), style="yellow", markup=False, soft_wrap=True)
+
+
 def show_refused(reasons: Sequence[str]) -> None:
     """The files of data/landing that were not taken, a line each."""
     for reason in reasons:
@@ -255,29 +235,6 @@ def show_checks(checks: int, broken: Sequence[str], alarms: Sequence[str] = ()) 
     OUT.print(f"checks   {checks - len(broken) - len(alarms)} of {checks} hold")
 
 
-def show_table(table: pa.Table) -> None:
-    """A query's answer: a table for a person, CSV for a pipe."""
-    if not sys.stdout.isatty():
-        import pyarrow.csv
-
-        pyarrow.csv.write_csv(table, sys.stdout.buffer)
-        return
-    shown = Table(*table.column_names)
-    for row in table.slice(0, SHOWN_ROWS).to_pylist():
-        shown.add_row(*(_figure(v, ",.4g") if isinstance(v, float) else str(v) for v in row.values()))
-    OUT.print(shown)
-    if table.num_rows > SHOWN_ROWS:
-        OUT.print(f"{SHOWN_ROWS} of {table.num_rows:,} rows; pipe it into a file for all of them.")
-
-
 def near(path: Path) -> str:
     """A path as short as it can be said from here."""
     return str(path.relative_to(HERE)) if path.is_relative_to(HERE) else str(path)
-
-
-def _percent(share: float | None, spec: str) -> str:
-    return _figure(None if share is None else 100 * share, spec)
-
-
-def _figure(value: float | None, spec: str) -> str:
-    return "–" if value is None or math.isnan(value) else f"{value:{spec}}"

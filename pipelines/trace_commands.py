@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from pipelines.options import Quiet, progress_of
-from pipelines.terminal import OUT, near, show_character, spoken
+from pipelines.tables import OUT
+from pipelines.terminal import near, show_character, spoken
 
 Trace = Annotated[str, typer.Argument(help="A trace of the lake by name.", metavar="TRACE")]
 

@@ -5,18 +5,24 @@ import socket
 import subprocess
 import sys
 from contextlib import contextmanager
-from datetime import date
+from datetime import date, datetime
+from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import dagster as dg
+import pyarrow as pa
 import pytest
+from rich.console import Console
 from small import small_config
 from typer.testing import CliRunner
 
+from assets.recipes import why_empty
 from assets.settings import Progress, load_settings
 from assets.telling import SettingsResource
+from assets.warehouse import Lake
 from models.config import CONFIG_DIR
-from pipelines import night
+from pipelines import night, tables
 from pipelines.cli import app
 from pipelines.runs import RunFailed
 from pipelines.terminal import show_findings, show_short, spoken
@@ -75,6 +81,46 @@ def test_sql_answers_in_csv_when_piped_and_says_what_is_wrong():
     assert result.stdout == '"answer","text"\n42,"a,b"\n'
     assert "no_such_table" in one_line(invoke("sql", "from no_such_table"))
     assert "worst_hours" in one_line(invoke("sql", "queries/worst_hour.sql"))
+
+
+def test_sql_takes_parameters_and_says_why_there_is_no_row():
+    asked = invoke("sql", "select $policy as policy, hour(timestamp '2025-07-15 12:00') = $hour as is_noon",
+                   "--param", "policy=lt_i", "--param", "hour=12")  # fmt: skip
+    assert asked.stdout == '"policy","is_noon"\n"lt_i",true\n'
+    assert "Did you mean 'policy'?" in one_line(invoke("sql", "select $policy", "--param", "polcy=lt_i"))
+    assert "must be NAME=VALUE" in one_line(invoke("sql", "select $policy", "--param", "policy"))
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("queries/timeline.sql", "not told $policy, $llm, $region, $hour: give each as --param NAME=VALUE."),
+        ("queries/which_forecast_pays.sql", "decisions has nothing of trace t of day 2025-07-15: fleet"),
+        ("from token_cdf", "The table token_histogram has nothing: fleetcast characterise TRACE fills it."),
+        ("from scoreboard", "The table outcomes has nothing: fleetcast nightly fills it."),
+    ],
+)  # fmt: skip
+def test_a_recipe_without_rows_names_what_it_lacks(query, said, tmp_path):
+    given = {"trace": "t", "day": date(2025, 7, 15)}
+    assert said in " ".join(why_empty(Lake(tmp_path), query, given))
+
+
+@pytest.mark.parametrize("width", [24, 60, 400])
+def test_no_number_is_cut_however_narrow_the_terminal(width, monkeypatch):
+    sheet = StringIO()
+    monkeypatch.setattr(tables, "OUT", Console(file=sheet, width=width))
+    monkeypatch.setattr(tables.sys, "stdout", SimpleNamespace(isatty=lambda: True))
+    answer = {f"column_{n}": [1234567.891 + n, None] for n in range(6)}
+    tables.show_table(pa.table({"name": ["[x]", "y"], "at": [datetime(2025, 7, 15, 1)] * 2, **answer}))
+    tables.show_board("board", ("policy", *(f"two\nlines {n}" for n in range(6))),
+                      [("lt_i", *(f"{n},234,567" for n in range(6)))])  # fmt: skip
+    told = sheet.getvalue()
+    for n in range(6):
+        assert f"1,234,{568 + n}" in told
+        assert f"{n},234,567" in told
+    assert "[x]" in told
+    assert "2025-07-15 01:00:00" in told
+    assert "…" not in told
 
 
 def test_the_ui_refuses_a_port_that_answers():

@@ -320,11 +320,11 @@ def test_a_multiplied_day_is_the_same_day_with_more_requests(planned: Settings) 
         ('gpu = "h200-141gb"', "latency.toml has no profile of bloom-176b on 8 x h200-141gb; of this llm it"),
         ("tensor_parallel = { lama2-70b = 4 }", "unknown llm 'lama2-70b'. Did you mean 'llama2-70b'"),
         ("epsilom = 0.5", "unknown key 'epsilom'. Did you mean 'epsilon'"),
-        ("quantile = 0.8", "[plan] quantile must be one of 0.5, 0.9, 0.95"),
+        ("quantile = 0.8", "quantile: got 0.8, needed one of 0.5, 0.9, 0.95"),
         ("instances_at_start = 25", "of each llm: 300 h100-80gb in east, whose cap_gpus is 240"),
-        ("min_instances = 50", "[fleet] needs 0 <= min_instances <= max_instances"),
-        ("demand_factor = 0.0", "demand_factor is 0, it must be above 0"),
-        ("usd_per_gpu_hour = { h100-80gb = -1 }", "usd_per_gpu_hour must not be negative"),
+        ("min_instances = 50", "[fleet] needs min_instances <= max_instances"),
+        ("demand_factor = 0.0", "demand_factor: got 0.0, needed a number above 0 and up to 1,000"),
+        ("usd_per_gpu_hour = { h100-80gb = -1 }", "usd_per_gpu_hour.h100-80gb: got -1.0, needed a number from 0 to"),
         ("budget_usd_per_hour = 100", "is 100, but one instance of each llm costs 147"),
     ],
 )
@@ -333,7 +333,7 @@ def test_a_case_that_cannot_be_is_refused_before_anything_is_replayed(
 ) -> None:
     path = tmp_path / "whatif.toml"
     path.write_text(f'[x]\nwhat = "a mistake"\n{line}\n')
-    with pytest.raises(ConfigError, match=rf"^whatif\.toml \[x\]: .*{re.escape(message)}"):
+    with pytest.raises(ConfigError, match=rf"^whatif\.toml \[x\].*{re.escape(message)}"):
         cases.possible_cases(planned, [], path)
     with pytest.raises(ConfigError, match="Did you mean 'east_down'"):
         cases.possible_cases(planned, ["eastdown"])

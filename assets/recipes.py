@@ -1,0 +1,51 @@
+"""Why a query has no rows: what it was not told, and which command fills the tables that it reads."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from assets.schemas import PARTITIONS
+from assets.sql_files import SQL, read_sql
+from assets.warehouse import Lake
+
+FILLED_BY: Mapping[str, str] = {  # tables that no night fills
+    **dict.fromkeys(("ingests", "quarantine", "silences", "quality"), "ingest"),
+    **dict.fromkeys(
+        ("characterisation", "episodes", "token_histogram", "arrival_windows"), "characterise TRACE"
+    ),
+    **dict.fromkeys(("backtests", "backtest_intervals"), "backtest"),
+    "decisions": "decide",
+    "whatifs": "whatif",
+}
+
+
+def parameters(query: str) -> list[str]:
+    """The $names of a query, or of a file of sql/, in their order."""
+    return list(dict.fromkeys(re.findall(r"\$([a-z_]\w*)", _code(query))))
+
+
+def why_empty(lake: Lake, query: str, given: Mapping[str, Any]) -> Iterator[str]:
+    """Sentences that say why a query, or a file of sql/, that was given these parameters has no rows."""
+    asked = parameters(query)
+    if lacking := [name for name in asked if name not in given]:
+        yield f"It was not told {', '.join(f'${name}' for name in lacking)}: give each as --param NAME=VALUE."
+    for table in sorted(set(_behind(re.findall(r"\b(?:from|join)\s+(\w+)", _code(query))))):
+        where = {key: given[key] for key in PARTITIONS[table] if key in asked and key in given}
+        files = lake.path(table, "*", **where).relative_to(lake.root)
+        if next(lake.root.glob(str(files)), None) is None:
+            of = "".join(f" of {key} {value}" for key, value in where.items())
+            yield f"The table {table} has nothing{of}: fleetcast {FILLED_BY.get(table, 'nightly')} fills it."
+
+
+def _code(query: str) -> str:
+    """A query without its comments."""
+    return re.sub(r"--.*", "", read_sql(query).text if query.endswith(".sql") else query)
+
+
+def _behind(names: Iterable[str]) -> Iterator[str]:
+    """The tables of the lake that these tables and marts are read from."""
+    for name in names:
+        if name in PARTITIONS:
+            yield name
+        elif (SQL / "marts" / f"{name}.sql").is_file():
+            yield from _behind(read_sql(f"marts/{name}.sql").listed("reads"))

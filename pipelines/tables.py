@@ -1,0 +1,97 @@
+"""Tables in the terminal: nothing is ever cut off; what is too wide goes on below."""
+
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+import pyarrow as pa
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from assets.readable import readable
+
+UNBOUNDED = 10_000  # a file or a pipe has no edge
+OUT = Console(highlight=False, width=None if sys.stdout.isatty() else UNBOUNDED)
+SHOWN_ROWS = 100
+
+
+def show_board(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Rows whose first cell names them; columns that do not fit go on in a table below, named again."""
+    rows = list(rows)
+    widths = _widths(heads, rows)
+    room, pages = OUT.width - widths[0], [list[int]()]
+    for column in range(1, len(heads)):
+        if pages[-1] and sum(1 + widths[shown] for shown in (*pages[-1], column)) > room:
+            pages.append([])
+        pages[-1].append(column)
+    for number, page in enumerate(pages):
+        columns = (0, *page)
+        numbers = frozenset(range(1, len(columns)))
+        cells = ([row[column] for column in columns] for row in rows)
+        OUT.print(_table(title if number == 0 else "", [heads[column] for column in columns], cells, numbers))
+
+
+def show_table(table: pa.Table) -> None:
+    """A query's answer: CSV for a pipe; for a person a table, or a block per row where that is too wide."""
+    if not sys.stdout.isatty():
+        import pyarrow.csv
+
+        pyarrow.csv.write_csv(table, sys.stdout.buffer)
+        return
+    names, shown = table.column_names, table.slice(0, SHOWN_ROWS)
+    rows = [[readable(value) for value in row.values()] for row in shown.to_pylist()]
+    if sum(_widths(names, rows)) + 2 * len(names) <= OUT.width:
+        kinds = (field.type for field in table.schema)
+        numbers = {
+            n for n, kind in enumerate(kinds) if pa.types.is_floating(kind) or pa.types.is_integer(kind)
+        }
+        OUT.print(_table("", names, rows, numbers, gap=2))
+    else:
+        for row in rows:
+            show_record(names, row)
+    if table.num_rows > SHOWN_ROWS:
+        OUT.print(f"{SHOWN_ROWS} of {table.num_rows:,} rows; pipe it into a file for all of them.")
+
+
+def show_record(names: Sequence[str], values: Sequence[str]) -> None:
+    """One row as a block, a line for each column."""
+    width = max(map(len, names))
+    for name, value in zip(names, values, strict=True):
+        OUT.print(f"{name:<{width}}  {value}", markup=False, soft_wrap=True)
+    OUT.print()
+
+
+def percent(share: float | None, spec: str) -> str:
+    """A share of 0 to 1 in per cent."""
+    return figure(None if share is None else 100 * share, spec)
+
+
+def figure(value: float | None, spec: str) -> str:
+    """A number in its format, a dash for nothing."""
+    return "–" if value is None or math.isnan(value) else f"{value:{spec}}"
+
+
+def _widths(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[int]:
+    """Characters of the widest line of each column."""
+    columns = zip(heads, *rows, strict=True)
+    return [max(map(len, chain.from_iterable(cell.split("\n") for cell in column))) for column in columns]
+
+
+def _table(
+    title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int], gap: int = 1
+) -> Table:
+    table = Table(
+        title=title or None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, gap - 1, 0, 0),
+        show_edge=False,
+    )
+    for column, head in enumerate(heads):
+        table.add_column(head, justify="right" if column in numbers else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(Text, row))  # brackets are no markup
+    return table

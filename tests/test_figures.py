@@ -1,0 +1,100 @@
+"""The figures: every label is its own point's and covers no other; no tier and no policy goes unseen."""
+
+from datetime import UTC, date, datetime
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assets import figures, style
+from assets.schemas import SCHEMAS
+from assets.settings import Settings, load_settings
+from assets.style import GAP, HALF_LINE, LETTER, POINT
+from models.catalogue import load_catalogue
+
+DAY = date(2025, 7, 15)
+PLACE = st.tuples(st.integers(0, 80).map(lambda n: n / 100), st.integers(0, 80).map(lambda n: n / 100))
+
+
+@given(points=st.lists(PLACE, min_size=1, max_size=9, unique=True))
+def test_only_points_that_touch_share_a_label_and_no_label_covers_another_or_a_point(points):
+    x, y = np.array(points).T
+    groups = style.touching(x, y)
+    assert sorted(point for group in groups for point in group) == list(range(len(points)))
+    for group in groups:
+        assert np.ptp(x[group]) <= 2 * POINT[0]
+        assert np.ptp(y[group]) <= 2 * POINT[1]
+    ends = np.array([(x[group].max(), y[group].mean()) for group in groups])
+    letters = [7 * len(group) for group in groups]
+    boxes = [(left, left + LETTER * count, height) for (left, height), count in
+             zip(style.spots(ends[:, 0], ends[:, 1], letters), letters, strict=True)]  # fmt: skip
+    for n, (left, right, height) in enumerate(boxes):
+        for begin, end, other in boxes[:n]:
+            assert right <= begin or end <= left or abs(height - other) >= 2 * HALF_LINE - 1e-9
+        for m, (at, middle) in enumerate(ends):
+            is_beside = right <= at or at <= left
+            assert m == n or is_beside or abs(height - middle) >= HALF_LINE + POINT[1] - 1e-9
+
+
+def test_a_label_stays_beside_a_point_that_is_alone():
+    assert style.spots(np.array([0.2, 0.99]), np.array([0.5, 0.5]), [5, 5]) == [
+        (0.2 + GAP, 0.5),
+        pytest.approx((0.99 - GAP - 5 * LETTER, 0.5)),  # left of it: the axes end
+    ]
+
+
+def test_equal_curves_share_a_line_and_others_do_not():
+    nines = pd.DataFrame({"lt_u": [0.0, 1.0, 3.5], "corrected": [0.0, 1.1, 3.5], "lt_ua": [0.0, 1.001, 3.5]})
+    assert figures.same_curves(nines) == [["lt_u", "lt_ua"], ["corrected"]]
+
+
+def test_the_strictest_slo_of_the_tiers_that_are_there():
+    catalogue = load_catalogue()
+    assert catalogue.strictest_tier(["niw", "iw_normal", "iw_fast"]) == "iw_fast"
+    assert catalogue.strictest_tier(["niw", "iw_normal"]) == "iw_normal"
+    assert catalogue.strictest_tier(["niw"]) is None
+
+
+def scored(settings: Settings, tier: str) -> Settings:
+    """A lake of its own with five requests of a tier under one policy, scored."""
+    ttft_slo_s = settings.catalogue.tiers[tier].ttft_slo_s
+    row = {**dict.fromkeys(SCHEMAS["outcomes"].names), "arrived_at": datetime(2025, 7, 15, tzinfo=UTC)}
+    row |= {"tier": tier, "llm": "a", "region": "east", "app": "rag", "served_region": "east", "e2e_s": 9.0}
+    row |= {"status": "finished", "ttft_slo_s": ttft_slo_s, "deadline_s": 600.0}
+    rows = [row | {"request_id": n, "ttft_s": 20.0 * n} for n in range(5)]
+    hour = {
+        "hour_start": row["arrived_at"],
+        "llm": "a",
+        "region": "east",
+        "gpu": "h100",
+        "gpus_per_instance": 1,
+    }
+    hour |= {**dict.fromkeys(("booting_s", "draining_s", "donated_s"), 0.0), "serving_s": 3600.0}
+    hour |= {"kv_utilisation_share": 0.5, "usd_per_gpu_hour": 12.0}
+    where = {"trace": settings.trace, "day": DAY}
+    for table, content in (("outcomes", rows), ("fleet_hours", [hour])):
+        settings.lake.write(table, pa.Table.from_pylist(content, SCHEMAS[table]), **where, policy="lt_i")
+    settings.lake.write("scorecard", settings.lake.sql("marts/scorecard.sql", **where), **where)
+    return settings
+
+
+@pytest.mark.parametrize(
+    ("tier", "said"), [("iw_normal", "iw_normal requests, %"), ("niw", figures.NO_INTERACTIVE)]
+)
+def test_a_trace_without_iw_fast_has_a_scoreboard_and_figures(tmp_path, monkeypatch, tier, said):
+    settings = scored(load_settings("office", tmp_path / "lake"), tier)
+    (row,) = settings.lake.sql("select * from scoreboard").to_pylist()
+    assert (row["requests"], row["ttft_p95_s"], row["iw_fast_attainment_share"]) == (5, None, None)
+    assert row["usd"] == 12.0
+    import matplotlib.pyplot as plt
+
+    drawn = []
+    monkeypatch.setattr(plt, "close", drawn.append)
+    chosen = {name: figures.DRAWINGS[name] for name in ("ttft_cdf", "cost_against_misses")}
+    assert all(path.is_file() for path in figures.draw_day(settings, DAY, chosen).values())
+    texts = [axes.get_ylabel() for figure in drawn for axes in figure.axes]
+    texts += [text.get_text() for figure in drawn for text in figure.texts]
+    assert said in texts
