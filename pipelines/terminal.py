@@ -83,7 +83,7 @@ def show_scoreboard(board: pa.Table, trace: str, day: date) -> None:
 
 def show_whatifs(cases: pa.Table, trace: str, day: date) -> None:
     """What each case of a what-if costs and attains."""
-    title = f"what if, {trace}, {day}   (attainment in %; USD of the day and of its dearest hour)"
+    title = f"what if, {trace}, {day}   (attainment in %)"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     table.add_column("\n\ncase", no_wrap=True)
     heads = ("\n\nUSD", "USD,\ndear-\nest h", "\nGPU-\nhours", "SLA\nattained\niw_fast", "\niw_\nnormal",
