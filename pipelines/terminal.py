@@ -80,7 +80,7 @@ def show_scoreboard(board: pa.Table, trace: str, day: date) -> None:
 
 def show_whatifs(cases: pa.Table, trace: str, day: date) -> None:
     """What each case of a what-if costs and attains."""
-    title = f"what if, {trace}, {day}   (attainment in %; USD of the day and of its dearest hour)"
+    title = f"what if, {trace}, {day}   (attainment in %)"
     heads = ("\n\ncase", "\n\nUSD", "USD,\ndear-\nest h", "\nGPU-\nhours", "SLA\nattained\niw_fast",
              "\niw_\nnormal", "\n\nniw", "plan\nshort,\nhours", "too\nfar,\n%", "buffer\nlost,\n%",
              "below\nmin,\nhours")  # fmt: skip
