@@ -147,6 +147,9 @@ def test_a_night_makes_what_is_missing_and_only_that(small):
     third = night.run_night(small, None, Progress())
     assert third.checks == first.checks  # the history was made again from the new seed
     assert not third.board.equals(first.board)
+    small_config(path.parent, policies='["reactive"]', seed="8", min_instances="3")
+    with pytest.raises(ValueError, match=r"of 2025-07-03 are not of small\.toml as it is now.* nightly --"):
+        night.replay_policy(small, None, "static", Progress())
     lake = small.load().lake
     for table in ("outcomes", "fleet_hours", "scorecard"):  # static was replayed under the older config
         assert lake.sql(f"select distinct policy from {table}")["policy"].to_pylist() == ["reactive"]
