@@ -97,8 +97,8 @@ def replays_(
     """What every request met and what the fleet spent, under each policy, all from the same fleet."""
     with plainly():
         chosen, day = settings.load(), day_of(context)
-        replays.forget_unnamed(chosen, day)
-        rows = replays.replay_day(chosen, day, chosen.config.replay.policies, progress)
+        with replays.of_one_config(chosen, day):
+            rows = replays.replay_day(chosen, day, chosen.config.replay.policies, progress)
         columns = told(chosen.lake.sql("select * from outcomes limit 0"), "tables/outcomes.sql")
     return dg.MaterializeResult(metadata={**columns, "dagster/row_count": rows})
 

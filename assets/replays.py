@@ -1,9 +1,13 @@
 """Replays of a day: every policy on the same requests, from the same fleet."""
 
+import dataclasses
+import hashlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import date, timedelta
+from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
@@ -18,7 +22,7 @@ from assets.schemas import PARTITIONS
 from assets.settings import Progress, Settings, midnight
 from models.catalogue import TIERS
 from models.policies import POLICIES
-from models.reading import require_known
+from models.reading import ConfigError, require_known
 from models.replay.run import STATUSES, TAIL_PERIODS, Outcome, replay
 from models.replay.state import STATES, Trace
 
@@ -66,12 +70,40 @@ def replay_day(settings: Settings, day: date, policies: Sequence[str], progress:
     return total
 
 
-def forget_unnamed(settings: Settings, day: date) -> None:
-    """Drop what a day's replays left of policies that the config no longer names."""
+@contextmanager
+def of_one_config(settings: Settings, day: date) -> Iterator[None]:
+    """All policies of a day are replayed in here: what others left goes, and which config it was is noted."""
     for table in (name for name, keys in PARTITIONS.items() if "policy" in keys):
-        for folder in settings.lake.path(table, trace=settings.trace, day=day).parent.parent.glob("policy=*"):
+        for folder in _note(settings, day, table).parent.glob("policy=*"):
             if folder.name.removeprefix("policy=") not in settings.config.replay.policies:
                 shutil.rmtree(folder)
+    note = _note(settings, day)
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.write_text("unfinished")
+    yield
+    note.write_text(_fingerprint(settings))
+
+
+def require_same_config(settings: Settings, day: date) -> None:
+    """Refuse to set one policy beside others that were planned and replayed under another config."""
+    note = _note(settings, day)
+    if note.is_file() and note.read_text() != _fingerprint(settings):
+        raise ConfigError(
+            f"The results of {day} are not of {settings.config.file.name} as it is now: it or the catalogue "
+            f"has changed, or the night did not end. Make the day again: fleetcast nightly --date {day}"
+        )
+
+
+def _note(settings: Settings, day: date, table: str = "outcomes") -> Path:
+    return settings.lake.path(table, trace=settings.trace, day=day).parent.parent / "made_from"
+
+
+def _fingerprint(settings: Settings) -> str:
+    """Of all that a plan and a replay of the day's requests depend on, whichever policies are named."""
+    config = settings.config
+    replay = dataclasses.replace(config.replay, policies=())
+    parts = (settings.catalogue, config.trace.seed, config.fleet, config.forecast, config.plan, replay)
+    return hashlib.sha256(repr((*parts, config.calendar)).encode()).hexdigest()
 
 
 def read_workload(settings: Settings, day: date) -> Workload:

@@ -6,12 +6,16 @@ An unknown key, a missing key or a value of the wrong type is refused with the f
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from models.reading import ConfigError, build, read_toml, require_known
+from models.reading import ConfigError, PositiveShare, Range, build, read_toml, require_known
 
 ROOT = Path(__file__).resolve().parent.parent
 CATALOGUE_DIR = ROOT / "data" / "catalogue"
+Positive = Annotated[float, Range(0, 1_000_000_000, is_above=True)]
+NotNegative = Annotated[float, Range(0, 1_000_000_000)]
+Count = Annotated[int, Range(1, 1_000_000)]
+
 TIERS = ("iw_fast", "iw_normal", "niw")  # tier codes: positions here; the replay knows niw by its code
 
 
@@ -19,10 +23,10 @@ TIERS = ("iw_fast", "iw_normal", "niw")  # tier codes: positions here; the repla
 class Gpu:
     """A GPU type: memory in GiB, dense bf16 TFLOP/s, TB/s of memory bandwidth, USD per GPU-hour."""
 
-    memory_gib: float
-    peak_tflops: float
-    bandwidth_tb_per_s: float
-    usd_per_hour: float
+    memory_gib: Positive
+    peak_tflops: Positive
+    bandwidth_tb_per_s: Positive
+    usd_per_hour: NotNegative
     source: str
 
 
@@ -30,15 +34,15 @@ class Gpu:
 class Llm:
     """A served network: what its weights weigh and what one token of its KV cache takes."""
 
-    parameters_b: float
-    layers: int
-    kv_heads: int
-    head_dim: int
+    parameters_b: Positive
+    layers: Count
+    kv_heads: Count
+    head_dim: Count
     source: str
-    weight_bits: int = 16  # of a parameter, as served
-    active_parameters_b: float | None = None  # mixture of experts: parameters used per token
-    experts: int | None = None  # per layer, of which a token uses experts_per_token
-    experts_per_token: int | None = None
+    weight_bits: Annotated[int, Range(1, 64)] = 16  # of a parameter, as served
+    active_parameters_b: Positive | None = None  # mixture of experts: parameters used per token
+    experts: Count | None = None  # per layer, of which a token uses experts_per_token
+    experts_per_token: Count | None = None
 
     def __post_init__(self) -> None:
         mixture = (self.active_parameters_b, self.experts, self.experts_per_token)
@@ -64,8 +68,8 @@ class Region:
     """A site. `preference` orders the regions that may serve its requests; `network_s` is the added delay."""
 
     preference: tuple[str, ...]
-    network_s: Mapping[str, float]
-    cap_gpus: Mapping[str, int]
+    network_s: Mapping[str, NotNegative]
+    cap_gpus: Mapping[str, Annotated[int, Range(0, 1_000_000)]]
     weights: tuple[str, ...]  # llms whose weights lie in the region: a cold start takes 10 min, else 2 h
     source: str
 
@@ -74,10 +78,10 @@ class Region:
 class Tier:
     """An urgency class. `ttft_slo_s` is None where only the deadline counts."""
 
-    deadline_s: float
-    attainment_target_share: float
+    deadline_s: Positive
+    attainment_target_share: PositiveShare
     source: str
-    ttft_slo_s: float | None = None
+    ttft_slo_s: Positive | None = None
 
 
 @dataclass(frozen=True)
@@ -86,13 +90,13 @@ class LatencyProfile:
 
     llm: str
     gpu: str
-    tensor_parallel: int
-    prefill_tokens: tuple[int, ...]
-    prefill_s: tuple[float, ...]
-    decode_batch: tuple[int, ...]
-    decode_s: tuple[float, ...]  # one step without KV cache, at each batch size
-    decode_per_kv_token_s: float
-    median_error_share: float | None  # end to end, held out; None for an estimate
+    tensor_parallel: Count
+    prefill_tokens: tuple[Count, ...]
+    prefill_s: tuple[Positive, ...]
+    decode_batch: tuple[Count, ...]
+    decode_s: tuple[Positive, ...]  # one step without KV cache, at each batch size
+    decode_per_kv_token_s: NotNegative
+    median_error_share: NotNegative | None  # end to end, held out; None for an estimate
     source: str
 
 
@@ -100,13 +104,13 @@ class LatencyProfile:
 class Efficiency:
     """What engines reach of a GPU's peak, and what each pass costs beside: models/latency/roofline.py."""
 
-    flops_share: float
-    bandwidth_share: float
-    expert_bandwidth_share: float  # of the bandwidth that other weights are read at
-    tensor_parallel_exponent: float  # n GPUs compute as fast as n to this power
-    layer_s: float
-    allreduce_s: float  # per layer and doubling of the GPUs
-    request_s: float  # of a decode step, per request
+    flops_share: NotNegative
+    bandwidth_share: NotNegative
+    expert_bandwidth_share: NotNegative  # of the bandwidth that other weights are read at
+    tensor_parallel_exponent: NotNegative  # n GPUs compute as fast as n to this power
+    layer_s: NotNegative
+    allreduce_s: NotNegative  # per layer and doubling of the GPUs
+    request_s: NotNegative  # of a decode step, per request
     source: str
 
 

@@ -121,6 +121,7 @@ def replay_policy(
     """Replay one policy on a planned day; its row of the scoreboard, the trace and the day."""
     settings = resource.load()
     day = day or settings.config.trace.replay_day
+    replays.require_same_config(settings, day)
     replays.replay_day(settings, day, [policy], progress)
     scorecards.score_day(settings, day)
     settings.lake.publish()

@@ -93,6 +93,12 @@ def test_every_figure_of_the_catalogue_names_its_source() -> None:
             'gpu = "h200", tensor_parallel = 2',
             r"no profile of llama2-70b on 2 x h200; of this llm it has 2 x a100.*fleetcast calibrate",
         ),
+        (
+            "catalogue/gpus.toml",
+            "^usd_per_hour = .*$",
+            "usd_per_hour = -1",
+            r"got -1\.0, needed a number from 0",
+        ),
         ("catalogue/gpus.toml", "^usd_per_hour", "eur_per_hour", r"gpus\.toml \[h100-80gb\]: unknown key"),
         (
             "catalogue/regions.toml",

@@ -17,6 +17,7 @@ from rich.console import Console
 from small import small_config
 from typer.testing import CliRunner
 
+from assets import history
 from assets.recipes import why_empty
 from assets.settings import Progress, load_settings
 from assets.telling import SettingsResource
@@ -184,14 +185,20 @@ def test_a_night_makes_what_is_missing_and_only_that(small):
     assert first.checks - second.checks == 2 * 3  # two days of history with three checks each
     assert second.board.equals(first.board)  # the same config gives the same figures
 
+    row, trace, day = night.replay_policy(small, None, "static", Progress())
+    assert (trace, day, row["policy"].to_pylist()) == ("small", date(2025, 7, 3), ["static"])
+
     path = Path(small.config)
     small_config(path.parent, policies='["reactive"]', seed="8")
     third = night.run_night(small, None, Progress())
     assert third.checks == first.checks  # the history was made again from the new seed
     assert not third.board.equals(first.board)
-
-    row, trace, day = night.replay_policy(small, None, "static", Progress())
-    assert (trace, day, row["policy"].to_pylist()) == ("small", date(2025, 7, 3), ["static"])
+    small_config(path.parent, policies='["reactive"]', seed="8", min_instances="3")
+    with pytest.raises(ValueError, match=r"of 2025-07-03 are not of small\.toml as it is now.* nightly --"):
+        night.replay_policy(small, None, "static", Progress())
+    lake = small.load().lake
+    for table in ("outcomes", "fleet_hours", "scorecard"):  # static was replayed under the older config
+        assert lake.sql(f"select distinct policy from {table}")["policy"].to_pylist() == ["reactive"]
 
 
 def test_a_night_that_fails_says_why_and_the_next_one_completes(small, monkeypatch):
@@ -218,12 +225,21 @@ def test_the_default_config_loads():
     assert len(settings.history(settings.config.trace.replay_day)) == settings.config.forecast.history_days
 
 
-def test_a_second_config_must_not_overwrite_the_results_of_the_first(small):
-    night.run_night(small, None, Progress())
-    other = Path(small.config).with_name("other.toml")
-    other.write_text(Path(small.config).read_text())
-    with pytest.raises(ValueError, match=r"'small' belongs to .*small\.toml; .*other\.toml would overwrite"):
-        night.run_night(small.model_copy(update={"config": str(other)}), None, Progress())
+def test_a_second_config_must_not_overwrite_the_results_of_the_first(small, tmp_path):
+    """Configs of the same name in two folders are two; a name is free again when its config is gone."""
+    (tmp_path / "other").mkdir()
+    first, other = (
+        load_settings(small_config(folder), small.lake) for folder in (tmp_path, tmp_path / "other")
+    )
+    with pytest.raises(ValueError, match="No history"):
+        night.run_night(small, date(2025, 7, 1), Progress())
+    history.require_own_name(other)  # a night that cannot be claims nothing
+    with pytest.raises(
+        ValueError, match=r"'small' belongs to .*/other/small\.toml; .*small\.toml would .*: rm /"
+    ):
+        history.require_own_name(first)
+    other.config.file.unlink()
+    history.require_own_name(first)
 
 
 def test_a_fleet_too_small_for_the_load_is_told_by_how_much(tmp_path, monkeypatch, capsys):

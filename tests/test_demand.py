@@ -87,7 +87,7 @@ def test_a_name_that_the_catalogue_lost_is_named(lake):
     renamed = pa.array(["gone" if llm == LLMS[0] else llm for llm in requests["llm"].to_pylist()])
     lake.write("requests", requests.set_column(3, "llm", renamed), trace="t", day=DAY)
     build_demand(lake, "t", DAY)
-    with pytest.raises(LakeError, match="has the llm 'gone'; the catalogue has bloom-176b"):
+    with pytest.raises(LakeError, match="has the llm 'gone'; this run has bloom-176b"):
         demand_matrix(lake, "t", DAY, DAY, 15, CATALOGUE)
 
 

@@ -21,7 +21,7 @@ from models.catalogue import load_catalogue
 from models.changes import Changes, NewApp, Outage, load_changes
 from models.client_fit import fit_noise, weekly_rates
 from models.clients import ClientTraffic, Noise, altered, client_day, expected_rate
-from models.config import CONFIG_DIR, load_config
+from models.config import CONFIG_DIR, TraceConfig, load_config
 from models.drawing import minute_noise
 from models.reading import ConfigError
 from models.traffic import Burst, Columns, Names
@@ -280,16 +280,21 @@ def test_an_order_goes_on_where_it_stopped_and_another_is_refused(lake, monkeypa
     monkeypatch.setattr(generator, "MOST_CLIENTS", 10)
     with pytest.raises(LakeError, match=r"'small' has \d+ clients .* more than 10\. Give it fewer apps"):
         generate(lake, CATALOGUE, order("new"), Progress())
+    with pytest.raises(ConfigError, match=r"--name: got '\.\./x', needed up to 60 letters"):
+        generate(lake, CATALOGUE, order("../x"), Progress())
     with pytest.raises(LakeError, match="'nobody' has no requests"):
         generate(lake, CATALOGUE, order("new", like="nobody"), Progress())
 
 
-def test_the_command_says_what_it_made_and_what_is_wrong(lake, monkeypatch):
+def test_the_command_says_what_it_made_and_what_is_wrong(lake, monkeypatch, tmp_path):
     monkeypatch.setattr(generator, "fit_clients", lambda *given: (traffic(requests_per_hour=10.0), APPS))
     monkeypatch.setattr("assets.warehouse.Lake", lambda: lake)
     made = CliRunner().invoke(app, ["generate", "--like", "small", "--days", "2", "--scale", "2", "--quiet"])
     assert made.exit_code == 0, made.output
     assert "requests like small on 2 days, as the trace small_x2" in made.output
+    config = tmp_path / "hinted.toml"
+    config.write_text(made.output.partition("runs nights on it:")[2])
+    assert load_config(str(config), CATALOGUE).trace == TraceConfig("small_x2", date(2025, 7, 1), 2, 7)
     assert lake.sql("checks/requests_are_valid.sql", trace="small_x2").num_rows == 0
     assert lake.sql("checks/request_ids_are_unique.sql", trace="small_x2").num_rows == 0
     lost = CliRunner().invoke(app, ["generate", "--like", "smal"])

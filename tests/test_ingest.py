@@ -281,7 +281,7 @@ def test_files_that_are_no_trace_say_so_in_one_line(tmp_path, lake, name, conten
         ("region = { east = 0.5, wset = 0.5 }", "unknown region 'wset'. Did you mean 'west'"),
         ("tier = { niw = 0.5 }", "a.toml tier: the shares sum to 0.5. Make them sum to 1"),
         ('regions = "east"', "unknown key 'regions'. Did you mean 'region'"),
-        ('trace = "../x"', "the trace is called '../x'"),
+        ('trace = "../x"', "a.toml trace: got '../x', needed up to 60 letters"),
     ],
 )
 def test_mapping_errors_name_the_remedy(tmp_path, lake, mapping, message):

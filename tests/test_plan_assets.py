@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import yaml
 from plan_cases import a_problem
@@ -19,10 +20,10 @@ from assets.demand import build_demand
 from assets.drives import hourly_table, plan_rows, setting
 from assets.forecasts import forecast_day
 from assets.plan_inputs import forecast_windows, hour_problems, problem_template
-from assets.replays import read_workload
+from assets.replays import read_workload, replay_day
 from assets.settings import Progress, Settings, load_settings, midnight
 from assets.traces import make_day
-from assets.warehouse import Lake
+from assets.warehouse import Lake, LakeError
 from models.plan import corrected, flows, paper
 from models.plan.policies import hourly_plans
 from models.plan.problem import Plan, PlanError, Problem
@@ -68,6 +69,32 @@ def rewritten(settings: Settings, folder: Path, rows: pa.Table) -> Settings:
 
 def forecasts(settings: Settings) -> pa.Table:
     return settings.lake.read("forecasts", trace=settings.trace, day=DAY).drop_columns(["trace", "day"])
+
+
+def test_a_fleet_of_one_llm_holds_no_other(planned: Settings, tmp_path: Path) -> None:
+    """And a request for another one is refused by its name."""
+    llm, config = "llama3.1-8b", tmp_path / "own.toml"
+    config.write_text(
+        'based_on = "office"\n[trace]\nname = "mine"\nfirst_day = 2025-07-01\ndays = 3\nseed = 1\n'
+        f'[fleet.deployments]\n"{llm}" = {{ gpu = "h100-80gb", tensor_parallel = 1 }}\n'
+        f'[forecast]\nmethod = "{METHOD}"\npaper_method = "{METHOD}"\nmethods = ["{METHOD}"]\n'
+    )
+    own = load_settings(str(config), tmp_path / "lake")
+    for day in (DAY - timedelta(days=2), DAY - timedelta(days=1), DAY):
+        table = planned.lake.read("requests", trace=planned.trace, day=day).drop_columns(["trace", "day"])
+        own.lake.write("requests", table.filter(pc.equal(table["llm"], llm)), trace=own.trace, day=day)
+        build_demand(own.lake, own.trace, day)
+    forecast_day(own, DAY, Progress())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plans, "sustained_tokens_per_s", lambda *_: [200.0])
+        plans.plan_day(own, DAY, Progress())
+    replay_day(own, DAY, ["corrected"], Progress())
+    for name in ("forecasts", "plans", "fleet_hours"):
+        assert own.lake.sql(f"select distinct llm from {name}")["llm"].to_pylist() == [llm]
+    own.lake.write("requests", table, trace=own.trace, day=DAY)
+    refusal = r"has the llm '.*'; this run has llama3\.1-8b\. Add it .* to \[fleet\.deployments\]"
+    with pytest.raises(LakeError, match=refusal):
+        replay_day(own, DAY, ["corrected"], Progress())
 
 
 def test_every_change_has_its_reason_and_nothing_else_has_one(planned: Settings) -> None:
@@ -326,7 +353,10 @@ def test_a_multiplied_day_is_the_same_day_with_more_requests(planned: Settings) 
         ("instances_at_start = 25", "of each llm: 300 h100-80gb in east, whose cap_gpus is 240"),
         ("min_instances = 50", "[fleet] needs min_instances <= max_instances"),
         ("demand_factor = 0.0", "demand_factor: got 0.0, needed a number above 0 and up to 1,000"),
-        ("usd_per_gpu_hour = { h100-80gb = -1 }", "usd_per_gpu_hour.h100-80gb: got -1.0, needed a number from 0 to"),
+        (
+            "usd_per_gpu_hour = { h100-80gb = -1 }",
+            "usd_per_gpu_hour.h100-80gb: got -1.0, needed a number from 0 to",
+        ),
         ("budget_usd_per_hour = 100", "is 100, but one instance of each llm costs 147"),
     ],
 )
