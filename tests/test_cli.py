@@ -205,10 +205,12 @@ def test_a_bad_file_in_landing_is_told_and_keeps_no_other_from_landing(small, tm
     good.write_text(f"TIMESTAMP,ContextTokens,GeneratedTokens\n{clipped}")
     bad.write_text("when,what\n1,2\n")
     monkeypatch.setattr(landing, "landed_files", lambda: [bad, good])
+    monkeypatch.setattr(landing, "lone_mappings", lambda: [tmp_path / "godo.toml"])
     landed = night.land(small, Progress())
     assert [file["file"] for file in landed.files] == ["good.csv"]
-    assert len(landed.refused) == 1
-    assert "bad.csv" in landed.refused[0]
+    assert len(landed.refused) == 2
+    assert "godo.toml describes no file: none beside it is called godo" in landed.refused[0]
+    assert "bad.csv" in landed.refused[1]
     assert landed.broken == [night.UNREAD]  # a warning of the quality report breaks nothing
     assert [(f["verdict"], f["aspect"]) for f in landed.findings] == [
         ("warn", "clipped tokens"), ("note", "truncated days"), ("note", "tier"),
