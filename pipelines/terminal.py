@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from assets.settings import Progress, Step
+from pipelines.csv_text import write_csv
 
 OUT, ERR = Console(highlight=False), Console(stderr=True, highlight=False)
 HERE = Path.cwd()  # before anything changes it
@@ -53,6 +54,8 @@ def spoken() -> Iterator[None]:
         raise
     except (ValueError, RuntimeError) as error:  # what is wrong with the input; a defect that was noticed
         refuse(str(error))
+    except OSError as error:  # what the machine refuses: a folder that cannot be written, a disk that is full
+        refuse(f"{error.filename or 'The machine'}: {error.strerror or error}.")
 
 
 def refuse(line: str) -> None:
@@ -254,9 +257,7 @@ def show_checks(checks: int, broken: Sequence[str], alarms: Sequence[str] = ()) 
 def show_table(table: pa.Table) -> None:
     """A query's answer: a table for a person, CSV for a pipe."""
     if not sys.stdout.isatty():
-        import pyarrow.csv
-
-        pyarrow.csv.write_csv(table, sys.stdout.buffer)
+        write_csv(table, sys.stdout.buffer)
         return
     shown = Table(*table.column_names)
     for row in table.slice(0, SHOWN_ROWS).to_pylist():
