@@ -61,7 +61,7 @@ def generate(lake: Lake, catalogue: Catalogue, order: Order, progress: Progress)
     if order.days < 1:
         raise ValueError(f"days is {order.days}, needs 1 or more.")
     first = order.first_day or days[0]
-    stamp = lake.root / "requests" / f"trace={order.name}" / "made_from"
+    stamp = lake.made_from(order.name)
     recipe = repr(order._replace(first_day=first, days=0))
     if lake.days("requests", order.name) and not (stamp.is_file() and stamp.read_text() == recipe):
         raise LakeError(
@@ -71,6 +71,7 @@ def generate(lake: Lake, catalogue: Catalogue, order: Order, progress: Progress)
     names = Names(tuple(catalogue.llms), tuple(catalogue.regions), tuple(catalogue.tiers))
     traffic, apps = fit_clients(lake, order.like, names, progress)
     traffic, apps = altered(traffic, order.changes, order.scale, names, apps)
+    _drop_other_days(lake, order.name, first, order.days)
     requests = 0
     with progress.bar(f"days of {order.name}", order.days) as done:
         for number in range(order.days):
@@ -82,6 +83,13 @@ def generate(lake: Lake, catalogue: Catalogue, order: Order, progress: Progress)
             requests += rows.num_rows
             done(number + 1)
     return requests
+
+
+def _drop_other_days(lake: Lake, trace: str, first: date, days: int) -> None:
+    """Take out what an earlier order made beyond the days of this one."""
+    ordered = {first + timedelta(days=number) for number in range(days)}
+    for day in set(lake.days("requests", trace)) - ordered:
+        lake.drop_day(trace, day)
 
 
 def fit_clients(lake: Lake, trace: str, names: Names, progress: Progress) -> tuple[ClientTraffic, list[str]]:

@@ -8,6 +8,7 @@ import hashlib
 from datetime import date
 from pathlib import Path
 
+from assets.lookups import require_unlanded
 from assets.settings import Settings
 from models import arrivals, drawing, traffic
 from models.config import CONFIG_DIR
@@ -55,11 +56,11 @@ def missing_days(settings: Settings, day: date) -> list[date]:
 
 def forget_changed(settings: Settings) -> None:
     """Drop the demand of a made trace whose parameters have changed: its days count as missing then."""
-    stamp, now = (
-        settings.lake.root / "requests" / f"trace={settings.trace}" / "made_from",
-        _fingerprint(settings),
-    )
-    if not is_made(settings) or (stamp.is_file() and stamp.read_text() == now):
+    if not is_made(settings):
+        return
+    require_unlanded(settings.lake, settings.trace)
+    stamp, now = settings.lake.made_from(settings.trace), _fingerprint(settings)
+    if stamp.is_file() and stamp.read_text() == now:
         return
     for day in settings.lake.days("demand", settings.trace):
         settings.lake.path("demand", trace=settings.trace, day=day).unlink()

@@ -13,8 +13,9 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from assets.formats import COPY_AGAIN, IngestError, LandedFile, recognise, rows_query
-from assets.mapping import TraceMapping, read_mapping
+from assets.formats import COPY_AGAIN, IngestError, LandedFile, recognise
+from assets.mapping import TraceMapping, mapping_file, read_mapping
+from assets.rows import rows_query
 from assets.sql_files import read_sql
 from assets.warehouse import ROOT, Connection, Lake, one_line_errors
 from models.catalogue import Catalogue
@@ -50,6 +51,11 @@ def landed_files(folder: Path = LANDING) -> list[Path]:
     return sorted(p for p in files if p.suffix not in NO_TRACES)
 
 
+def lone_mappings(folder: Path = LANDING) -> list[Path]:
+    """The mapping files of the landing folder beside which no trace lies."""
+    return sorted(set(folder.glob("*.toml")) - {mapping_file(path) for path in landed_files(folder)})
+
+
 def ingest(path: Path, lake: Lake, catalogue: Catalogue) -> IngestReport:
     """Bring one file into the lake; the same content, mapping and catalogue a second time changes nothing.
 
@@ -57,11 +63,13 @@ def ingest(path: Path, lake: Lake, catalogue: Catalogue) -> IngestReport:
     ------
     IngestError
         The file is unknown, unreadable or empty: what it is, which formats there are, what to do.
+        Its trace is made, not landed.
     ConfigError
         The mapping file beside it names what the catalogue does not have.
     """
     landed = recognise(path)
     mapping = read_mapping(path, landed.format, catalogue)
+    require_not_made(lake, mapping.trace, path)
     variables = {
         **mapping.variables(),
         "file": path.name,
@@ -88,6 +96,16 @@ def ingest(path: Path, lake: Lake, catalogue: Catalogue) -> IngestReport:
         record = read_sql("staging/ingest.sql").text
         lake.copy(con, record, "ingests", file=path.name, trace=mapping.trace)
     return report(lake, mapping.trace, path.name, is_new=True)
+
+
+def require_not_made(lake: Lake, trace: str, path: Path) -> None:
+    """Refuse a file whose trace is made by a config or by `fleetcast generate`, which would overwrite it."""
+    if lake.made_from(trace).is_file():
+        raise IngestError(
+            f"{path.name} would land in {trace!r}, a trace whose days are made, and be overwritten. "
+            f"Give it another trace in {mapping_file(path).name}, "
+            f"or remove that one: rm -r {lake.root}/*/trace={trace}"
+        )
 
 
 def is_known(lake: Lake, trace: str, file: str, sha256: Any) -> bool:

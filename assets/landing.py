@@ -1,13 +1,13 @@
 """All files of data/landing at once: a bad one is refused with its reason and keeps no other from landing."""
 
-import difflib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from assets.ingest import IngestError, IngestReport, ingest, landed_files, withdraw
+from assets.ingest import IngestError, IngestReport, ingest, landed_files, lone_mappings, withdraw
 from assets.quality import assess
 from assets.settings import Settings
 from models.catalogue import load_catalogue
+from models.reading import nearest
 
 COLUMNS = ("file", "trace", "format", "rows_in", "rows_kept", "rows_quarantined", "days", "note")
 SHOWN_REASONS = 5
@@ -23,6 +23,11 @@ class Landing(NamedTuple):
 def land_all(settings: Settings) -> Landing:
     """Ingest every trace file of data/landing, whatever llms the config deploys."""
     landing, catalogue = Landing([], []), load_catalogue()
+    for mapping in lone_mappings():
+        landing.refused.append(
+            f"{mapping.name} describes no file: none beside it is called {mapping.stem} with the ending of a "
+            "trace (.csv, .jsonl.gz, ...). Name it after its trace, or remove it."
+        )
     for path in landed_files():
         try:
             landing.reports.append(ingest(path, settings.lake, catalogue))
@@ -39,8 +44,7 @@ def forget(settings: Settings, file: str) -> list[str]:
     traces = [row["trace"] for row in rows if row["file"] == file]
     if not traces:
         known = sorted({row["file"] for row in rows})
-        near = difflib.get_close_matches(file, known, n=1) or known or ["none"]
-        raise IngestError(f"No file {file!r} has landed; the lake has: {', '.join(near)}.")
+        raise IngestError(f"No file {file!r} has landed. {nearest(file, known)}")
     for trace in traces:
         withdraw(settings.lake, trace, file)
         assess(settings.lake, trace)

@@ -27,6 +27,15 @@ def days_there(lake: Lake, table: str, trace: str) -> str:
     return f"It has {days[0]} to {days[-1]}{missing}. Choose one of these, or land or make the missing one."
 
 
+def require_unlanded(lake: Lake, trace: str) -> None:
+    """Refuse to make the days of a trace that files have landed in: they would be overwritten."""
+    if files := [path.stem for path in lake.files("ingests", trace=trace)]:
+        raise LakeError(
+            f"The trace {trace!r} holds {', '.join(files)} from data/landing, which days made for it would "
+            f"overwrite. Give [trace] another name, or take it out: fleetcast forget {files[0]}"
+        )
+
+
 def positions(table: pa.Table, column: str, names: Iterable[str]) -> NDArray[np.int16]:
     """Where the texts of a column stand in `names`, shape (rows,); a text that is not there is refused."""
     known = pa.array(list(names), pa.string())

@@ -59,10 +59,15 @@ class TraceMapping:
         return values
 
 
+def mapping_file(path: Path) -> Path:
+    """Where the mapping file of a trace file lies: NAME.toml beside NAME.csv.gz."""
+    plain = path.with_suffix("") if path.suffix in COMPRESSED else path
+    return plain.with_suffix(".toml")
+
+
 def read_mapping(path: Path, default_trace: str, catalogue: Catalogue) -> TraceMapping:
     """Read NAME.toml beside the trace file NAME.csv.gz over the defaults of data/catalogue/mapping.toml."""
-    plain = path.with_suffix("") if path.suffix in COMPRESSED else path
-    own = plain.with_suffix(".toml")
+    own = mapping_file(path)
     where = own.name if own.is_file() else DEFAULTS.name
     defaults, said = read_toml(DEFAULTS), read_toml(own) if own.is_file() else {}
     values = defaults | said

@@ -10,7 +10,10 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from assets.lookups import require_day
 from assets.settings import Settings
+from models.policies import POLICIES
+from models.reading import require_known
 
 PHASES = (
     ("queued", "queued_from_s", "prefill_from_s"),
@@ -20,7 +23,18 @@ PHASES = (
 
 
 def write_timeline(settings: Settings, day: date, policy: str, llm: str, region: str, hour: int) -> Path:
-    """Write the hour's timeline beside the day's figures; ValueError where nothing was served then."""
+    """Write the hour's timeline beside the day's figures.
+
+    ValueError for a name that is not known, a policy that was not replayed, or an hour without requests.
+    """
+    require_known(llm, settings.catalogue.llms, "llm", "--llm")
+    require_known(region, settings.catalogue.regions, "region", "--region")
+    require_known(policy, POLICIES, "policy", "--policy")
+    require_day(settings.lake, "outcomes", settings.trace, day)
+    if not settings.lake.files("outcomes", trace=settings.trace, day=day, policy=policy):
+        raise ValueError(
+            f"{policy} was not replayed on {day}: fleetcast replay --policy {policy} --date {day} does it."
+        )
     rows = settings.lake.sql(
         "queries/timeline.sql",
         trace=settings.trace, day=day, policy=policy, llm=llm, region=region, hour=hour,
@@ -28,7 +42,7 @@ def write_timeline(settings: Settings, day: date, policy: str, llm: str, region:
     if not rows:
         raise ValueError(
             f"No request for {llm} was served in {region} in hour {hour} of {day} under {policy}. "
-            "What there is: fleetcast sql \"from scorecard where policy = 'lt_i'\""
+            f"What there is: fleetcast sql \"from scorecard where policy = '{policy}' and day = '{day}'\""
         )
     path = settings.figures(day) / f"timeline_{policy}_{llm}_{region}_{hour:02d}.json"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ from datetime import date
 import numpy as np
 import pyarrow as pa
 
-from assets.lookups import positions, require_day
+from assets.lookups import positions, require_day, require_unlanded
 from assets.schemas import REQUEST_SCHEMA, TIMESTAMP
 from assets.warehouse import Lake, LakeError
 from models.arrivals import office_day, tile
@@ -23,6 +23,8 @@ def make_day(lake: Lake, trace: TraceConfig, catalogue: Catalogue, day: date) ->
     A trace with neither [trace.office] nor [trace.tiled] is not made: its day must have been landed.
     """
     names = Names(tuple(catalogue.llms), tuple(catalogue.regions), tuple(catalogue.tiers))
+    if trace.office is not None or trace.tiled is not None:
+        require_unlanded(lake, trace.name)
     if trace.office is not None:
         columns, apps = office_day(trace.office, day, trace.seed, names), list(trace.office.apps)
         source = "office"

@@ -109,6 +109,10 @@ class Lake:
         }
         return sorted(date.fromisoformat(folder.removeprefix("day=")) for folder in folders)
 
+    def made_from(self, trace: str) -> Path:
+        """Where a trace that is made, not landed, keeps what its days were made from."""
+        return self.root / "requests" / f"trace={trace}" / "made_from"
+
     @contextmanager
     def scratch(self) -> Iterator[Path]:
         """A folder beside the tables (same disk, never read by a view) that is gone when the block ends."""

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from assets.readable import readable
+from pipelines.csv_text import write_csv
 
 UNBOUNDED = 10_000  # a file or a pipe has no edge
 OUT = Console(highlight=False, width=None if sys.stdout.isatty() else UNBOUNDED)
@@ -37,9 +38,7 @@ def show_board(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) 
 def show_table(table: pa.Table) -> None:
     """A query's answer: CSV for a pipe; for a person a table, or a block per row where that is too wide."""
     if not sys.stdout.isatty():
-        import pyarrow.csv
-
-        pyarrow.csv.write_csv(table, sys.stdout.buffer)
+        write_csv(table, sys.stdout.buffer)
         return
     names, shown = table.column_names, table.slice(0, SHOWN_ROWS)
     rows = [[readable(value) for value in row.values()] for row in shown.to_pylist()]

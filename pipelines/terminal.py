@@ -50,6 +50,8 @@ def spoken() -> Iterator[None]:
         raise
     except (ValueError, RuntimeError) as error:  # what is wrong with the input; a defect that was noticed
         refuse(str(error))
+    except OSError as error:  # what the machine refuses: a folder that cannot be written, a disk that is full
+        refuse(f"{error.filename or 'The machine'}: {error.strerror or error}.")
 
 
 def refuse(line: str) -> None:

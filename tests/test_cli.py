@@ -67,7 +67,7 @@ def test_an_unknown_key_of_a_config_is_refused_with_the_nearest(tmp_path):
     assert "Did you mean 'min_instances'?" in one_line(invoke("nightly", "--config", str(path)))
 
 
-@pytest.mark.parametrize("day", ["2023-10-31", "2999-01-01"])
+@pytest.mark.parametrize("day", ["1999-12-31", "2999-01-01"])
 def test_a_day_outside_the_calendar_is_refused(day):
     assert f"{day} is not in the calendar" in one_line(invoke("nightly", "--date", day))
 
@@ -80,6 +80,9 @@ def test_sql_answers_in_csv_when_piped_and_says_what_is_wrong():
     result = invoke("sql", "select 42 as answer, 'a,b' as text")
     assert result.exit_code == 0
     assert result.stdout == '"answer","text"\n42,"a,b"\n'
+    nested = "[1, 2]::ubigint[] as l, {'a': date '2024-02-29'} as s, null::int[] as l, interval 1 day as i"
+    told = invoke("sql", f"select {nested}").stdout.splitlines()[1]
+    assert told == '"[1, 2]","{""a"": ""2024-02-29""}",,"[0, 1, 0]"'
     assert "no_such_table" in one_line(invoke("sql", "from no_such_table"))
     assert "worst_hours" in one_line(invoke("sql", "queries/worst_hour.sql"))
 
@@ -136,6 +139,7 @@ def test_the_ui_refuses_a_port_that_answers():
         (KeyboardInterrupt(), 130, "Interrupted."),
         (ValueError("got 3, needed 4"), 2, "Error: got 3, needed 4"),
         (dg.Failure("the disk is full"), 2, "Error: the disk is full"),
+        (PermissionError(13, "Permission denied", "lake"), 2, "Error: lake: Permission denied."),
     ],
 )
 def test_what_goes_wrong_is_said_in_one_line(raised, code, said, capsys):
@@ -267,10 +271,12 @@ def test_a_bad_file_in_landing_is_told_and_keeps_no_other_from_landing(small, tm
     good.write_text(f"TIMESTAMP,ContextTokens,GeneratedTokens\n{clipped}")
     bad.write_text("when,what\n1,2\n")
     monkeypatch.setattr(landing, "landed_files", lambda: [bad, good])
+    monkeypatch.setattr(landing, "lone_mappings", lambda: [tmp_path / "godo.toml"])
     landed = night.land(small, Progress())
     assert [file["file"] for file in landed.files] == ["good.csv"]
-    assert len(landed.refused) == 1
-    assert "bad.csv" in landed.refused[0]
+    assert len(landed.refused) == 2
+    assert "godo.toml describes no file: none beside it is called godo" in landed.refused[0]
+    assert "bad.csv" in landed.refused[1]
     assert landed.broken == [night.UNREAD]  # a warning of the quality report breaks nothing
     assert [(f["verdict"], f["aspect"]) for f in landed.findings] == [
         ("warn", "clipped tokens"), ("note", "truncated days"), ("note", "tier"),

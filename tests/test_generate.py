@@ -270,6 +270,8 @@ def test_an_order_goes_on_where_it_stopped_and_another_is_refused(lake, monkeypa
     whole = lake.read("requests", trace="twin", day=date(2025, 7, 2))
     count = generate(lake, CATALOGUE, order("twin", days=2), Progress())
     assert lake.read("requests", trace="twin", day=date(2025, 7, 2)).equals(whole)
+    for table in ("requests", "demand", "arrival_windows"):  # no day of the longer order is left
+        assert lake.days(table, "twin")[2:] == []
     assert count == sum(
         lake.read("requests", trace="twin", day=date(2025, 7, day)).num_rows for day in (1, 2)
     )

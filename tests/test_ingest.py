@@ -11,11 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from assets.demand import build_demand
-from assets.ingest import IngestError, ingest, landed_files
+from assets.history import forget_changed
+from assets.ingest import IngestError, ingest, landed_files, lone_mappings
 from assets.landing import forget
 from assets.schemas import REQUEST_SCHEMA
 from assets.settings import Settings
-from assets.warehouse import Lake
+from assets.traces import make_day
+from assets.warehouse import Lake, LakeError
 from models.catalogue import load_catalogue
 from models.config import load_config
 from models.reading import ConfigError
@@ -151,7 +153,7 @@ def test_a_file_can_be_taken_out_of_the_lake_again(tmp_path, lake):
     for day in (16, 17):
         build_demand(lake, "azure_llm", date(2023, 11, day))
     settings = Settings(lake, CATALOGUE, load_config("office", CATALOGUE))
-    with pytest.raises(IngestError, match=r"No file 'a.cvs' has landed; the lake has: a.csv"):
+    with pytest.raises(IngestError, match=r"No file 'a.cvs' has landed. Did you mean 'a.csv'\?"):
         forget(settings, "a.cvs")
     assert forget(settings, "a.csv") == ["azure_llm"]
     assert lake.days("requests", "azure_llm") == lake.days("demand", "azure_llm") == [date(2023, 11, 16)]
@@ -228,7 +230,7 @@ def test_default_shares_are_independent_of_each_other(tmp_path, lake):
         assert cell["share"] == pytest.approx(expected, abs=0.006)
 
 
-def test_strangers_in_canonical_rows_are_quarantined(tmp_path, lake):
+def test_strangers_in_canonical_rows_are_quarantined_and_gaps_filled(tmp_path, lake):
     table = canonical(
         [1, 2, 3, 4],
         llm=["gpt", "llama2-70b", "llama2-70b", "llama2-70b"],
@@ -238,9 +240,32 @@ def test_strangers_in_canonical_rows_are_quarantined(tmp_path, lake):
     path = land(tmp_path, "c.parquet", b"")
     pq.write_table(table, path)
     report = ingest(path, lake, CATALOGUE)
-    assert report.reasons == {"deadline_s is not above 0": 1, "unknown llm gpt": 1, "unknown tier (none)": 1}
-    assert lake.read("requests")["deadline_s"].to_pylist() == [CATALOGUE.tiers["niw"].deadline_s]
+    assert report.reasons == {"deadline_s is not above 0": 1, "unknown llm gpt": 1}
+    told = lake.read("requests").select(["deadline_s", "tier", "tier_source"]).to_pylist()
+    assert [tuple(row.values()) for row in told] == [
+        (CATALOGUE.tiers["niw"].deadline_s, "niw", "given"), (2.0, "iw_fast", "deadline"),
+    ]  # fmt: skip
     assert '"llm":"gpt"' in lake.read("quarantine")["raw"][0].as_py()
+    pq.write_table(table.select(["request_id", "arrived_at", "input_tokens", "output_tokens"]), path)
+    land(tmp_path, "c.toml", 'llm = "bloom-176b"\nregion = "west"\ntier = "niw"\napp = "batch"')
+    assert ingest(path, lake, CATALOGUE).rows_kept == 4
+    found = lake.sql("select distinct llm, region, tier, app, tier_source from requests").to_pylist()
+    assert [tuple(row.values()) for row in found] == [("bloom-176b", "west", "niw", "batch", "mapping")]
+
+
+def test_commas_and_quotes_in_quotes_belong_to_their_field(tmp_path, lake):
+    lines = [
+        f'note,{HEADER},"a, ""b"""',
+        '"one, two",2023-11-16 10:00:00,5,1,x',
+        ' "say ""hi, you""" ,"2023-11-16 10:00:01","6",2,',
+        '5" wide,2023-11-16 10:00:02,7,3,"a"',
+        '"it goes on',
+        'here",2023-11-16 10:00:03,8,4,x',
+        '"",2023-11-16 10:00:04,9,5,"x"y',
+    ]
+    report = ingest(land(tmp_path, "a.csv", "\n".join(lines)), lake, CATALOGUE)
+    assert lake.sql("select input_tokens as i from requests order by i")["i"].to_pylist() == [5, 6, 7, 8, 9]
+    assert report.reasons == {"1 fields where the header has 5, and a quote that does not end in the line": 1}
 
 
 @pytest.mark.parametrize(
@@ -253,6 +278,14 @@ def test_strangers_in_canonical_rows_are_quarantined(tmp_path, lake):
             "TIMESTAMP,ContextTokens\n1,2",
             "looks like azure_llm but lacks the columns GeneratedTokens",
         ),
+        (
+            "a.csv",
+            "timestamp;ContextTokens;generatedtokens\n1;2;3",
+            "looks like azure_llm, but is csv with timestamp;ContextTokens;generatedtokens. "
+            "Write TIMESTAMP, ContextTokens, GeneratedTokens, spelt so and separated by commas",
+        ),
+        ("a.jsonl", '{"SESSION_ID": 1, "turns": []}', "looks like copilot_agent but lacks .*session_id"),
+        ("a.jsonl", '{"Session_ID": 1, "Turns": []}', "Write session_id, turns, spelt so\\.$"),
         ("a.csv", "a,b\n1,2", "is no trace format known here: csv with a, b. Known: azure_llm"),
         ("a.png", b"\x89PNG\x00", "neither text nor Parquet"),
         ("a.jsonl", '{"timestamp": ', "no whole object"),
@@ -290,10 +323,30 @@ def test_mapping_errors_name_the_remedy(tmp_path, lake, mapping, message):
         ingest(land(tmp_path, "a.csv", f"{HEADER}\n2023-11-16 10:00:00,5,5\n"), lake, CATALOGUE)
 
 
-def test_landed_files_are_the_traces_only(tmp_path):
-    for name in ("b.csv", "a.jsonl.gz", "a.toml", "README.md", ".hidden", "c.parquet.part"):
+def test_landed_files_are_the_traces_only_and_each_mapping_has_one(tmp_path):
+    for name in ("b.csv", "a.jsonl.gz", "a.toml", "bb.toml", "README.md", ".hidden", "c.parquet.part"):
         land(tmp_path, name, "x")
-    assert [path.name for path in landed_files(tmp_path / "landing")] == ["a.jsonl.gz", "b.csv"]
+    folder = tmp_path / "landing"
+    assert [path.name for path in landed_files(folder)] == ["a.jsonl.gz", "b.csv"]
+    assert [path.name for path in lone_mappings(folder)] == ["bb.toml"]
+
+
+def test_a_trace_is_landed_or_made_never_both(tmp_path, lake):
+    settings = Settings(lake, CATALOGUE, load_config("office", CATALOGUE))
+    path = land(tmp_path, "a.csv", f"{HEADER}\n2023-11-16 10:00:00,5,5\n")
+    land(tmp_path, "a.toml", 'trace = "office"')
+    ingest(path, lake, CATALOGUE)
+    for make in (
+        lambda: make_day(lake, settings.config.trace, CATALOGUE, date(2025, 7, 1)),
+        lambda: forget_changed(settings),
+    ):
+        with pytest.raises(LakeError, match=r"'office' holds a.csv .* overwrite.* fleetcast forget a.csv"):
+            make()
+    assert not lake.made_from("office").exists()
+    forget(settings, "a.csv")
+    forget_changed(settings)
+    with pytest.raises(IngestError, match=r"a.csv would land in 'office', a trace whose days are made"):
+        ingest(path, lake, CATALOGUE)
 
 
 @pytest.mark.parametrize(

@@ -355,7 +355,7 @@ def test_a_multiplied_day_is_the_same_day_with_more_requests(planned: Settings) 
         ("demand_factor = 0.0", "demand_factor: got 0.0, needed a number above 0 and up to 1,000"),
         (
             "usd_per_gpu_hour = { h100-80gb = -1 }",
-            "usd_per_gpu_hour.h100-80gb: got -1.0, needed a number from 0 to",
+            "usd_per_gpu_hour.h100-80gb: got -1.0, needed a number from 0",
         ),
         ("budget_usd_per_hour = 100", "is 100, but one instance of each llm costs 147"),
     ],

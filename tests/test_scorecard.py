@@ -1,6 +1,6 @@
 """The scorecard: SQL and Python agree on every metric, and the marts conserve what they sum up."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,12 @@ from hypothesis import strategies as st
 
 from assets.result_schemas import FLOWS
 from assets.schemas import PARTITIONS, SCHEMAS
+from assets.settings import Settings
 from assets.sql_files import read_sql
-from assets.timeline import events
+from assets.timeline import events, write_timeline
 from assets.warehouse import Lake
+from models.catalogue import load_catalogue
+from models.config import load_config
 
 START = datetime(2025, 7, 15, tzinfo=UTC)
 WHERE = {"trace": "t", "day": START.date()}
@@ -350,3 +353,23 @@ def test_a_timeline_has_every_second_of_every_request_in_lanes_that_do_not_overl
     for lane in range(3):
         own = sorted((bar["ts"], bar["dur"]) for bar in bars if bar["tid"] == lane)
         assert all(ts + dur <= later for (ts, dur), (later, _) in pairwise(own))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"llm": "bloom"}, "--llm: unknown llm 'bloom'. Did you mean 'bloom-176b'"),
+        ({"region": "eas"}, "--region: unknown region 'eas'. Did you mean 'east'"),
+        ({"policy": "lt_e"}, "--policy: unknown policy 'lt_e'. Did you mean 'lt_"),
+        ({"policy": "lt_i"}, "lt_i was not replayed on .* fleetcast replay --policy lt_i --date "),
+        ({"day": date(2025, 7, 9)}, "'office' has no outcomes on 2025-07-09"),
+        ({"hour": 3}, "in hour 3 of .* under reactive.* policy = 'reactive' and day = '"),
+    ],
+)
+def test_a_timeline_names_what_there_is_not(tmp_path: Path, wrong: dict, message: str) -> None:
+    lake, catalogue = Lake(tmp_path), load_catalogue()
+    office = Settings(lake, catalogue, load_config("office", catalogue))
+    lake.write("outcomes", outcomes([{}]), trace="office", day=START.date(), policy="reactive")
+    asked = {"day": START.date(), "policy": "reactive", "llm": "bloom-176b", "region": "east", "hour": 1}
+    with pytest.raises(ValueError, match=message):
+        write_timeline(office, **(asked | wrong))

@@ -1,20 +1,21 @@
--- The canonical request itself, for instance from another lake.
+-- The canonical request itself, for instance from another lake, or from a trace that no format here describes.
+-- What it does not say, by a null or by the lack of the column, comes from the mapping, the rules and the tier.
 -- grain: row
 -- reads: source
--- units: tokens, seconds; a null deadline becomes the tier's
+-- units: tokens, seconds
 -- format: parquet
--- recognised by: request_id, arrived_at, region, llm, tier, app, input_tokens, output_tokens, deadline_s
--- may have: session_id, cached_tokens, prefix_hashes, images, source_llm, source_ttft_s, source_e2e_s, tier_source, tier_confidence
+-- recognised by: request_id, arrived_at, input_tokens, output_tokens
+-- may have: region, llm, tier, app, deadline_s, session_id, cached_tokens, prefix_hashes, images, source_llm, source_ttft_s, source_e2e_s, tier_source, tier_confidence
 -- clock: as given, UTC where the column has no zone
 select
     row,
     complaint,
     try_cast(request_id as ubigint)       as request_id,
     instant(arrived_at)                   as arrived_at,
-    coalesce(region::varchar, '(none)')   as region,
-    coalesce(llm::varchar, '(none)')      as llm,
-    coalesce(tier::varchar, '(none)')     as tier,
-    coalesce(app::varchar, 'unknown')     as app,
+    region::varchar                       as region,
+    llm::varchar                          as llm,
+    tier::varchar                         as tier,
+    app::varchar                          as app,
     whole(input_tokens)                   as input_tokens,
     whole(output_tokens)                  as output_tokens,
     try_cast(deadline_s as double)        as deadline_s,

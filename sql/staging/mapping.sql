@@ -1,5 +1,7 @@
 -- Macros for sql/sources: numbers and instants from text, names from the mapping file beside the trace.
 -- reads: none
+-- csv_fields(line) = the fields of a line of CSV: a comma in quotes separates nothing, a quote in quotes is
+-- written twice (RFC 4180, section 2); a quote that does not end in the line is a character like any other
 -- whole(value) = the whole number that the text stands for, null where it is none (12.7 is not rounded)
 -- instant(value) = the UTC instant of a text; one without a zone is taken as UTC
 -- at_epoch(seconds) = the instant so many seconds after 1970, null outside 1868 to 2071
@@ -10,6 +12,16 @@
 -- mapped(key, dice) = a name for region, llm, tier or app, drawn by its share with a slice of the row's dice
 -- called(name, dice) = the llm of the catalogue for a name of the source: its own, else as [llm_names] of the
 -- mapping says, else dealt out by the name, so that one name is one llm
+create or replace temp macro csv_fields(line) as
+    if(
+        contains(line, '"'),
+        list_transform(
+            regexp_extract_all(',' || line, ',((?:\s*"(?:[^"]|"")*")?[^,]*)', 1),
+            lambda field: replace(field, '""', '"')
+        ),
+        string_split(line, ',')
+    );
+
 create or replace temp macro whole(value) as
     case when try_cast(value as double) = try_cast(value as bigint) then try_cast(value as bigint) end;
 

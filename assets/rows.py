@@ -1,0 +1,115 @@
+"""The query that reads a landed file row by row: a spoilt line spoils its own row, not the file."""
+
+import codecs
+import tarfile
+import zlib
+from pathlib import Path
+from typing import IO
+
+from assets.formats import COPY_AGAIN, MAX_LINE_BYTES, IngestError, LandedFile, member_kind, unpacked
+from assets.schemas import quoted
+
+BLOCK_BYTES = 1 << 20
+
+
+def as_utf8(landed: LandedFile, folder: Path) -> LandedFile:
+    """Read a text file to its end; where bytes are not UTF-8, a copy in `folder` that marks them stands in.
+
+    DuckDB refuses such a file as a whole, and takes a truncated zstd file without a word: Python sees both.
+    """
+    try:
+        if _recode(landed, None):
+            return landed
+    except (OSError, EOFError, zlib.error) as error:
+        said = str(error).rstrip(".")
+        raise IngestError(f"{landed.path.name} cannot be read: {said}. {COPY_AGAIN}") from error
+    folder.mkdir()
+    with (folder / landed.path.name).open("wb") as copy:
+        _recode(landed, copy)
+    return landed._replace(path=folder / landed.path.name, packing="none")
+
+
+def _recode(landed: LandedFile, copy: IO[bytes] | None) -> bool:
+    """Write the text as UTF-8 into `copy`; without one, whether it is UTF-8 already."""
+    decoder = codecs.getincrementaldecoder("utf-8")("strict" if copy is None else "replace")
+    with unpacked(landed.path, landed.packing) as opened:
+        block = b"more"
+        while block:
+            block = opened.read(BLOCK_BYTES)
+            try:
+                text = decoder.decode(block, final=not block)
+            except UnicodeDecodeError:
+                return False
+            if copy is not None:
+                copy.write(text.encode())
+    return True
+
+
+def rows_query(landed: LandedFile, folder: Path) -> str:
+    """The SELECT over the file: row, raw text, complaint, dice, and the columns that the format reads.
+
+    `row` counts from 1 after the header; `dice` is a stable 64-bit number of file and row, from which ids and
+    shares are drawn; `complaint` is set where a row is not even of the shape of its container. A column that
+    the format may have and the file lacks is null; a nested JSON value is its text. An archive is unpacked
+    into `folder`; its rows are its members, with name and content, whatever the archive is called.
+    """
+    wanted, optional = landed.source.listed("recognised by"), landed.source.listed("may have")
+    container = landed.source.fields["format"]
+    if container == "tar":
+        return _members_query(landed, folder)
+    dice = "md5_number_lower(getvariable('file') || ':' || row) as dice"
+    there = [c for c in (*wanted, *optional) if container == "jsonl" or c in landed.columns]
+    absent = "".join(f', null as "{column}"' for column in optional if column not in there)
+    if container == "parquet":
+        columns = ", ".join(f'"{column}"' for column in there)
+        raw = ", ".join(f"'{column}': \"{column}\"" for column in there)
+        path = quoted(landed.path.resolve())
+        return (
+            f"select row, {dice}, null::varchar as complaint, to_json({{{raw}}})::varchar as raw, {columns}"
+            f"{absent} from (select *, file_row_number + 1 as row from read_parquet('{path}', "
+            "file_row_number = true, hive_partitioning = false))"
+        )
+    landed = as_utf8(landed, folder)
+    if container == "jsonl":
+        columns = ", ".join(f'json_extract_string(document, \'$."{c}"\') as "{c}"' for c in there)
+        shaped = "select row, raw, if(json_valid(raw), raw, null) as document"
+        complaint = "if(document is null, 'not a JSON object', null)"
+    else:
+        width = len(landed.columns)
+        columns = ", ".join(f'trim(fields[{landed.columns.index(c) + 1}], \' "\') as "{c}"' for c in there)
+        shaped = "select row, raw, csv_fields(raw) as fields"
+        unclosed = (
+            """if(len(string_split(raw, '"')) % 2 = 0, ', and a quote that does not end in the line', '')"""
+        )
+        shape = f"len(fields) || ' fields where the header has {width}' || {unclosed}"
+        complaint = f"if(len(fields) = {width}, null, {shape})"
+    return (
+        f"select row, raw, {dice}, {complaint} as complaint, {columns}{absent} "
+        f"from ({shaped} from ({_lines_query(landed)}) where trim(raw) <> '')"
+    )
+
+
+def _lines_query(landed: LandedFile) -> str:
+    """One column a line: a spoilt line spoils its own row, not the file."""
+    mark = "if(row = 1, ltrim(line, '\ufeff'), line)"  # a byte order mark
+    return (
+        f"select row, rtrim({mark}, chr(13)) as raw from (select row_number() over () as row, line from "
+        f"read_csv('{quoted(landed.path.resolve())}', columns = {{'line': 'varchar'}}, auto_detect = false, "
+        f"header = false, delim = '\x1f', quote = '', escape = '', skip = {landed.header_lines}, "
+        f"strict_mode = false, compression = '{landed.packing}', max_line_size = {MAX_LINE_BYTES}))"
+    )
+
+
+def _members_query(landed: LandedFile, folder: Path) -> str:
+    wanted = landed.source.listed("recognised by")
+    with tarfile.open(landed.path) as archive:
+        members = (member for member in archive if member.isfile() and member_kind(member.name) in wanted)
+        try:
+            archive.extractall(folder, members, filter="data")
+        except tarfile.TarError as error:  # a member that would lie outside of the folder
+            raise IngestError(f"{landed.path.name} cannot be unpacked: {error}. Pack it anew.") from error
+    return (
+        "select *, md5_number_lower(name) as dice, null::varchar as complaint, name as raw from (select "
+        f"row_number() over (order by filename) as row, substr(filename, {len(str(folder)) + 2}) as name, "
+        f"content from read_text('{quoted(folder)}/**'))"
+    )
