@@ -129,6 +129,30 @@ def test_the_peak_has_a_quantile_of_its_own() -> None:
     assert covered_share(peak, found.quantiles[..., 1].max(axis=-1)) < 0.86  # of single buckets: too low
 
 
+def test_a_day_ahead_every_hour_s_peak_is_covered() -> None:
+    """Held-out days with a weekend, each forecast at midnight from two weeks; half hours."""
+    season, days, hour = 2 * SEASON, range(14, 21), 2
+    rng = np.random.default_rng(4)
+    noise = np.exp(rng.normal(0.0, 0.1, (6, 21 * season)))
+    demand = noise * np.stack([np.repeat(office(21, seed), hour) for seed in range(6)])
+    peak_p90, came, off = [], [], []
+    for day in days:
+        known = np.full((6, 14 * season + 1), np.nan)
+        known[:, :-1] = demand[:, (day - 14) * season : day * season]
+        phase = np.tile((day * season + np.arange(15 * season)) % (7 * season), (6, 1))
+        clock = Clock(14 * season, hour, season, season)
+        walks = {name: walk(known, name, warm(clock, name), phase) for name in walked(["weighted"])}
+        found = predictions(known, walks, clock, ["weighted"])["weighted"]
+        today = demand[:, day * season : (day + 1) * season]
+        peak_p90.append(found.peak_quantiles[:, 0, :, 1])
+        came.append(today.reshape(6, SEASON, hour).max(axis=-1))
+        off.append(wape(today, found.mean[:, 0]))
+    p90, peak = np.array(peak_p90), np.array(came)
+    assert covered_share(peak, p90) == pytest.approx(0.90, abs=0.03)
+    assert p90.sum() < 1.25 * peak.sum()  # and not because it lies far above everything
+    assert np.mean(off) < 0.15
+
+
 # --- ensembles -----------------------------------------------------------------------------------------
 
 

@@ -15,10 +15,10 @@ from plan_cases import a_problem
 from small import small_config
 from typer.testing import CliRunner
 
-from assets import cases, plan_export, plans, trials, whatif
+from assets import cases, plan_ahead, plan_export, plans, trials, whatif
 from assets.demand import build_demand
 from assets.drives import hourly_table, plan_rows, setting
-from assets.forecasts import forecast_day
+from assets.forecasts import forecast_day, forecast_day_ahead
 from assets.plan_inputs import forecast_windows, hour_problems, problem_template
 from assets.replays import read_workload, replay_day
 from assets.settings import Progress, Settings, load_settings, midnight
@@ -203,6 +203,47 @@ def test_the_k8s_export_holds_the_planned_count_in_every_hour(planned: Settings)
         assert held == {row["hour_start"]: row["instances"] for row in own}
         assert one["spec"]["minReplicaCount"] == min(held.values())
         assert one["spec"]["maxReplicaCount"] == max(held.values())
+
+
+def test_a_day_to_come_is_planned_from_what_the_day_before_leaves(planned: Settings) -> None:
+    """Nothing of the day is there. Every hour carries the quantile of its peak; the export is of that day."""
+    with pytest.raises(ValueError, match=r"2025-07-03 has been planned .* plan show --policy day_ahead"):
+        plan_ahead.plan_ahead(planned, DAY, Progress())
+    with pytest.raises(LakeError, match=r"no demand on 2025-07-05\. It has 2025-07-01 to 2025-07-03"):
+        plan_ahead.plan_ahead(planned, date(2025, 7, 6), Progress())
+    tomorrow = plan_ahead.day_to_come(planned)
+    assert tomorrow == date(2025, 7, 4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan_ahead, "sustained_tokens_per_s", lambda *_: [300.0, 400.0, 200.0, 250.0])
+        plan_ahead.plan_ahead(planned, tomorrow, Progress())
+    rows = plan_export.plan_of(planned, tomorrow, "day_ahead")
+    assert [row["hour_start"].date() for row in rows] == [tomorrow] * 12 * 24
+    by_hour = {(row["llm"], row["region"], row["hour_start"]): row for row in rows}
+    for row in plan_export.plan_of(planned, DAY, "day_ahead"):
+        then = by_hour[row["llm"], row["region"], datetime(2025, 7, 4, tzinfo=UTC)]
+        if row["hour_start"].hour == 23:
+            assert then["instances_before"] == row["instances"]
+    foreseen = planned.lake.read("day_ahead_forecasts", trace=planned.trace, day=tomorrow).to_pylist()
+    assert {row["actual_per_s"] for row in foreseen} == {None}
+    for one in foreseen:
+        hour = one["bucket_start"].replace(minute=0)
+        asked = by_hour[one["llm"], one["region"], hour]["demand_tokens_per_s"]
+        assert asked == pytest.approx(one["peak_p90_per_s"])
+    assert 'end: "0 0 5 7 *"' in plan_export.as_k8s([row for row in rows if row["region"] == "east"])
+
+
+def test_what_comes_on_the_day_changes_nothing_of_its_day_ahead_forecast(planned: Settings) -> None:
+    def foreseen() -> pa.Table:
+        return forecast_day_ahead(planned, DAY, Progress()).drop_columns("actual_per_s")
+
+    there, demand = foreseen(), planned.lake.path("demand", trace=planned.trace, day=DAY)
+    aside = demand.rename(demand.with_name("aside"))
+    try:
+        absent = foreseen()
+    finally:
+        aside.rename(demand)
+    assert there.equals(absent)
+    assert there["cutoff"].unique().to_pylist() == [datetime(2025, 7, 3, tzinfo=UTC)]
 
 
 @pytest.mark.parametrize(

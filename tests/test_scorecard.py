@@ -265,6 +265,16 @@ def test_forecasts_are_compared_where_they_attain_the_same_and_their_costs_add_u
             "select * replace (cutoff - interval 1 hour as cutoff)",
         ),
         ("forecasts_cover_the_day", "forecasts", "select * replace (null::double as forecast_per_s)"),
+        (
+            "day_ahead_forecasts_cover_the_day",
+            "day_ahead_forecasts",
+            "select * replace (cutoff + interval 1 hour as cutoff)",
+        ),
+        (
+            "day_ahead_forecasts_cover_the_day",
+            "day_ahead_forecasts",
+            "select * replace (bucket_start - interval 1 hour as bucket_start)",
+        ),
         ("plans_cover_demand", "plans", "select * replace (0 as instances)"),
         ("plan_windows_balance", "plan_windows", "select * replace (29.0 as capacity_tokens_per_s)"),
         ("plan_windows_balance", "plan_windows", "select * replace (1.0 as exports_tokens_per_s)"),
@@ -314,6 +324,8 @@ def sound_lake(root: Path) -> Lake:
     lake.write("plan_bounds", full("plan_bounds", [BOUND]), **WHERE)
     lake.write("plan_windows", full("plan_windows", [window]), **WHERE)
     lake.write("forecasts", full("forecasts", forecasts), **WHERE)
+    ahead = [forecast | {"cutoff": START} for forecast in forecasts]
+    lake.write("day_ahead_forecasts", full("day_ahead_forecasts", ahead), **WHERE)
     lake.write("outcomes", outcomes(REQUESTS[:1]), **WHERE, policy="reactive")
     fleet = full("fleet_hours", [row | {"hour_start": hour} for hour in hours])
     lake.write("fleet_hours", fleet, **WHERE, policy="reactive")

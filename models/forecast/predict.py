@@ -67,9 +67,7 @@ def predictions(
             weights = WEIGHTS[name](recent)
             mean = np.einsum("msc,msch->sch", weights, means)
             reasons, fallbacks = told(weights, members), reasons
-            actual[:, : clock.lag] = (
-                np.nan
-            )  # before its members were judged it knew nothing: no error of its own
+            actual[:, : clock.lag] = np.nan  # no member had been judged by then: not errors of the ensemble
         level, highest = _seen(demand, begun)
         of_buckets, of_peaks = quantiles(mean, actual, level, CEILING * highest, clock.lag, clock.hour)
         late = slice(mean.shape[1] - len(clock.cutoffs(demand.shape[1])), None)
