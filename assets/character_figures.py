@@ -17,6 +17,11 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 TOKEN_TICKS = (10, 100, 1_000, 10_000, 100_000)
 
 
+def figures_of(lake: Lake, trace: str) -> Path:
+    """Where they lie: beside the lake."""
+    return lake.root.parent / "figures" / trace / "character"
+
+
 def draw_character(lake: Lake, trace: str) -> dict[str, Path]:
     """Draw the four figures of a trace that was characterised, and save them as PNG; name -> file."""
     import matplotlib
@@ -32,7 +37,7 @@ def draw_character(lake: Lake, trace: str) -> dict[str, Path]:
         "and tier <> 'all' and region = 'all' and llm = 'all' and app = 'all' order by all"
     )
     parts = rows("tables/characterisation.sql")
-    where = lake.root.parent / "figures" / trace / "character"
+    where = figures_of(lake, trace)
     where.mkdir(parents=True, exist_ok=True)
     paths = {}
     with plt.rc_context(STYLE):

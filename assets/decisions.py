@@ -1,15 +1,16 @@
 """What a forecast is worth: each method drives the same plan and the same replay.
 
 How good a forecast looks says little about what it costs: an hour forecast too low misses SLOs, one too high
-wastes GPUs. So every method plans the day by the corrected programme and is replayed, several times: the less
-of an instance's capacity the plan counts on, the more it costs and the less it misses. The mart
-decision_leaderboard reads from these curves what each method costs where all attain the same.
+wastes GPUs. So every method plans the day by the corrected programme and is replayed, several times: the more
+of an instance's capacity the plan counts on, the less it costs and the more it misses. How much makes the day
+attain exactly the SLO's target is searched; the mart decision_leaderboard compares the methods there.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import date
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from assets.drives import hourly_table, plan_rows
@@ -18,31 +19,57 @@ from assets.plan_inputs import Load, day_loads, forecast_windows, hour_problems,
 from assets.plans import checked_solve, open_loop, sustained_tokens_per_s
 from assets.settings import Progress, Settings
 from assets.trials import Trial, score
+from models.crossing import Tried, next_point
 
 TRUTH = "truth"  # the clairvoyant forecast: what came
-CAPACITY_SHARES = (0.85, 1.0, 1.1, 1.25, 1.5)  # of what an instance sustains, that the plans count on
+COLUMNS = ["capacity_share", "usd", "boot_usd", "gpu_hours", "attainment_share", "missed_share"]
 
 
 def decide(settings: Settings, day: date, progress: Progress) -> pa.Table:
-    """Plan and replay a day that has been planned by every forecast method, and write the curves."""
+    """Plan and replay a day that has been planned by every forecast method, and write the curves.
+
+    Raises
+    ------
+    LakeError
+        The day has no forecasts or no plans.
+    ValueError
+        The day has no interactive request, so there is no SLO to attain.
+    """
     for table in ("forecasts", "plans"):
         require_day(settings.lake, table, settings.trace, day)
-    methods = (*settings.config.forecast.methods, TRUTH)
-    count = len(methods) * len(CAPACITY_SHARES)
-    board = score(settings, day, trials(settings, day, methods, progress), count, progress)
-    method, share = zip(*(name.rsplit(" ", 1) for name in board.index), strict=True)
-    slo = next(iter(settings.catalogue.tiers.values()))
-    told = ("usd", "boot_usd", "gpu_hours", "iw_fast_attainment_share", "missed_share")
-    table = pa.table(
-        {
-            "method": method,
-            "capacity_share": [float(text) for text in share],
-            **{name: board[name].to_numpy(float) for name in told},
-            "matched_share": np.full(len(board), slo.attainment_target_share),
-        }
-    )
+    tier = compared_tier(settings, day)
+    target = settings.catalogue.tiers[tier].attainment_target_share
+    trial = planner(settings, day, progress)
+    tried: dict[str, list[Tried]] = {method: [] for method in (*settings.config.forecast.methods, TRUTH)}
+    boards: list[pd.DataFrame] = []
+    while asked := {
+        m: share for m, found in tried.items() if (share := next_point(found, target)) is not None
+    }:
+        trials = (trial(method, share) for method, share in asked.items())
+        board = score(settings, day, trials, len(asked), progress).assign(
+            method=list(asked), capacity_share=list(asked.values())
+        )
+        board["attainment_share"] = board[f"{tier}_attainment_share"].astype(float)
+        points = board[["capacity_share", "gpu_hours", "attainment_share"]].to_numpy(float).tolist()
+        for method, point in zip(asked, points, strict=True):
+            tried[method].append(Tried(*point))
+        boards.append(board[["method", *COLUMNS]])
+    found = pd.concat(boards).assign(tier=tier, matched_share=target)
+    table = pa.Table.from_pandas(found, preserve_index=False)
     settings.lake.write("decisions", table, trace=settings.trace, day=day)
     return table
+
+
+def compared_tier(settings: Settings, day: date) -> str:
+    """The day's tier with the strictest SLO, whose attainment all methods must share."""
+    query = "select distinct tier from demand where trace = $trace and day = $day"
+    there = settings.lake.sql(query, trace=settings.trace, day=day)["tier"].to_pylist()
+    tier = settings.catalogue.strictest_tier(there)
+    if tier is None:
+        raise ValueError(
+            f"{settings.trace} has no interactive request on {day}: no SLO to compare forecasts by."
+        )
+    return tier
 
 
 def leaderboard(settings: Settings, day: date) -> pa.Table:
@@ -50,19 +77,20 @@ def leaderboard(settings: Settings, day: date) -> pa.Table:
     return settings.lake.sql("queries/which_forecast_pays.sql", trace=settings.trace, day=day)
 
 
-def trials(settings: Settings, day: date, methods: tuple[str, ...], progress: Progress) -> Iterator[Trial]:
-    """The day's plan by each method on each share of capacity, all from the start of the other policies."""
+def planner(settings: Settings, day: date, progress: Progress) -> Callable[[str, float], Trial]:
+    """The day's plan by a method that counts on a share of capacity, from the start of the other policies."""
     loads, theta = day_loads(settings, day), np.array(sustained_tokens_per_s(settings, day, progress))
     start = hourly_table(settings, plan_rows(settings, day), "lt_i", "instances")[0].astype(np.int64)
     theta /= settings.config.plan.corrected_capacity_share  # which the template counts on
-    for method in methods:
+
+    def trial(method: str, share: float) -> Trial:
         load = loads["truth"]
         if method != TRUTH:
             load = Load(forecast_windows(settings, day, method)[1], loads["corrected"].buffer)
-        for share in CAPACITY_SHARES:
-            template = problem_template(settings, (theta * share).tolist(), "corrected")
-            at_start = start[:, :, None] * template.runs[:, None, :]
-            spot = np.maximum(template.instances_now - at_start, 0)
-            solve = checked_solve(settings, "corrected")
-            hours = open_loop(hour_problems(template, load), at_start, spot, solve)
-            yield Trial(f"{method} {share}", settings, hours, start)
+        template = problem_template(settings, (theta * share).tolist(), "corrected")
+        at_start = start[:, :, None] * template.runs[:, None, :]
+        spot = np.maximum(template.instances_now - at_start, 0)
+        hours = open_loop(hour_problems(template, load), at_start, spot, checked_solve(settings, "corrected"))
+        return Trial(f"{method} {share:.4f}", settings, hours, start)
+
+    return trial

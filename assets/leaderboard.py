@@ -71,7 +71,7 @@ def draw_decisions(frame: pd.DataFrame, planned: str) -> "Figure":
         is_named = method in colours
         panel.plot(
             rows["gpu_hours"],
-            100 * rows["iw_fast_attainment_share"],
+            100 * rows["attainment_share"],
             color=colours.get(str(method), MUTED),
             linestyle="-" if is_named else next(others, "-"),
             linewidth=2.5 if is_named else 1.2,
@@ -84,7 +84,7 @@ def draw_decisions(frame: pd.DataFrame, planned: str) -> "Figure":
     panel.annotate("the SLO's target", (0.99, matched), (0, -14), xycoords=("axes fraction", "data"),
                    ha="right", color=MUTED, fontsize=10, textcoords="offset points")  # fmt: skip
     panel.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 0.08))
-    panel.set(xlabel="GPU-hours of the day", ylabel="iw_fast requests within their SLO, %")
+    panel.set(xlabel="GPU-hours of the day", ylabel=f"{frame['tier'].iloc[0]} requests within their SLO, %")
     return figure
 
 

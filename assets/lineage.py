@@ -10,9 +10,19 @@ from assets import figures as drawings
 from assets import forecasts as predictions
 from assets import plan_page, plans, quality, replays, scorecards, traces
 from assets.landing import COLUMNS, land_all, texts, traces_of
-from assets.partitions import DAYS, WITH_HISTORY
+from assets.partitions import DAY_BEFORE, DAYS, WITH_HISTORY
 from assets.settings import Progress
-from assets.telling import SettingsResource, day_of, described, markdown, picture, plainly, text_table, told
+from assets.telling import (
+    SettingsResource,
+    day_of,
+    described,
+    markdown,
+    opened,
+    picture,
+    plainly,
+    text_table,
+    told,
+)
 
 
 @dg.asset(**described("landing"))
@@ -37,19 +47,19 @@ def landing(settings: SettingsResource) -> dg.MaterializeResult:
 def requests(context: dg.AssetExecutionContext, settings: SettingsResource) -> dg.MaterializeResult:
     """The requests of a day: generated or tiled where the config says so, else those that were landed."""
     with plainly():
-        chosen, day = settings.load(), day_of(context)
+        chosen, day = opened(context, settings), day_of(context)
         rows = traces.make_day(chosen.lake, chosen.config.trace, chosen.catalogue, day)
-        columns = told(chosen.lake.sql("select * from requests limit 0"), "tables/requests.sql")
-    return dg.MaterializeResult(metadata={**columns, "dagster/row_count": rows, "trace": chosen.trace})
+        columns = told(chosen.trace, chosen.lake.sql("select * from requests limit 0"), "tables/requests.sql")
+    return dg.MaterializeResult(metadata={**columns, "dagster/row_count": rows})
 
 
 @dg.asset(partitions_def=DAYS, deps=[requests], **described("demand"))
 def demand(context: dg.AssetExecutionContext, settings: SettingsResource) -> dg.MaterializeResult:
     """Requests and tokens per region, llm, tier, app and minute; it conserves the day's tokens exactly."""
     with plainly():
-        chosen, day = settings.load(), day_of(context)
+        chosen, day = opened(context, settings), day_of(context)
         table = demands.build_demand(chosen.lake, chosen.trace, day)
-    return dg.MaterializeResult(metadata=told(table, "marts/demand.sql"))
+    return dg.MaterializeResult(metadata=told(chosen.trace, table, "marts/demand.sql"))
 
 
 @dg.asset(
@@ -62,28 +72,39 @@ def forecasts(
 ) -> dg.MaterializeResult:
     """Input tokens, output tokens and requests of the next hour, every hour from what was known then."""
     with plainly():
-        chosen, day = settings.load(), day_of(context)
+        chosen, day = opened(context, settings), day_of(context)
         table = predictions.forecast_day(chosen, day, progress)
         errors = predictions.errors(chosen, day)
     return dg.MaterializeResult(
-        metadata={**told(table, "tables/forecasts.sql"), "errors": dg.MetadataValue.md(markdown(errors))}
+        metadata={
+            **told(chosen.trace, table, "tables/forecasts.sql"),
+            "errors": dg.MetadataValue.md(markdown(errors)),
+        }
     )
 
 
-@dg.asset(partitions_def=DAYS, deps=[forecasts], **described("plans"))
+@dg.asset(
+    partitions_def=DAYS,
+    deps=[
+        forecasts,
+        dg.AssetDep("demand", partition_mapping=WITH_HISTORY),
+        dg.AssetDep("requests", partition_mapping=DAY_BEFORE),
+    ],
+    **described("plans"),
+)
 def plans_(
     context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
 ) -> dg.MaterializeResult:
     """Instances per llm, region and hour: from the forecast, the true demand, and the peak of the history."""
     with plainly():
-        chosen, day = settings.load(), day_of(context)
+        chosen, day = opened(context, settings), day_of(context)
         table = plans.plan_day(chosen, day, progress)
         drawn, changes = plan_page.draw_plan_page(chosen, day), plan_page.changes(chosen, day)
     columns = dg.TableSchema([dg.TableColumn(name) for name in plan_page.CHANGES])
     records = [dg.TableRecord({k: str(v) for k, v in row.items()}) for row in changes.to_pylist()]
     return dg.MaterializeResult(
         metadata={
-            **told(table, "tables/plans.sql"),
+            **told(chosen.trace, table, "tables/plans.sql"),
             "plan": picture(drawn),
             "changes": dg.MetadataValue.table(records, columns),
         }
@@ -96,10 +117,10 @@ def replays_(
 ) -> dg.MaterializeResult:
     """What every request met and what the fleet spent, under each policy, all from the same fleet."""
     with plainly():
-        chosen, day = settings.load(), day_of(context)
+        chosen, day = opened(context, settings), day_of(context)
         with replays.of_one_config(chosen, day):
             rows = replays.replay_day(chosen, day, chosen.config.replay.policies, progress)
-        columns = told(chosen.lake.sql("select * from outcomes limit 0"), "tables/outcomes.sql")
+        columns = told(chosen.trace, chosen.lake.sql("select * from outcomes limit 0"), "tables/outcomes.sql")
     return dg.MaterializeResult(metadata={**columns, "dagster/row_count": rows})
 
 
@@ -107,13 +128,13 @@ def replays_(
 def scorecard(context: dg.AssetExecutionContext, settings: SettingsResource) -> dg.MaterializeResult:
     """Attainment and latency per policy, llm, region, tier and hour; the scoreboard sums it up per policy."""
     with plainly():
-        chosen, day = settings.load(), day_of(context)
+        chosen, day = opened(context, settings), day_of(context)
         table = scorecards.score_day(chosen, day)
         chosen.lake.publish()
         board = scorecards.scoreboard(chosen, day)
     return dg.MaterializeResult(
         metadata={
-            **told(table, "marts/scorecard.sql"),
+            **told(chosen.trace, table, "marts/scorecard.sql"),
             "scoreboard": dg.MetadataValue.md(markdown(board.select(scorecards.SHOWN))),
         }
     )
@@ -123,8 +144,10 @@ def scorecard(context: dg.AssetExecutionContext, settings: SettingsResource) -> 
 def figures(context: dg.AssetExecutionContext, settings: SettingsResource) -> dg.MaterializeResult:
     """The day in four pictures, under data/figures."""
     with plainly():
-        paths = drawings.draw_day(settings.load(), day_of(context))
-    return dg.MaterializeResult(metadata={name: picture(path) for name, path in paths.items()})
+        chosen = opened(context, settings)
+        paths = drawings.draw_day(chosen, day_of(context))
+    pictures = {name: picture(path) for name, path in paths.items()}
+    return dg.MaterializeResult(metadata={"trace": chosen.trace, **pictures})
 
 
 ASSETS = [landing, requests, demand, forecasts, plans_, replays_, scorecard, figures]

@@ -15,6 +15,9 @@ DAYS = dg.DailyPartitionsDefinition(start_date=FIRST_DAY)
 WITH_HISTORY = dg.TimeWindowPartitionMapping(
     start_offset=-HISTORY_DAYS, end_offset=0, allow_nonexistent_upstream_partitions=True
 )
+DAY_BEFORE = dg.TimeWindowPartitionMapping(
+    start_offset=-1, end_offset=-1, allow_nonexistent_upstream_partitions=True
+)
 
 
 def require_in_calendar(day: date) -> None:

@@ -52,9 +52,9 @@ RESULTS: Mapping[str, pa.Schema] = {
     ),
     "decisions": pa.schema(
         {
-            "method": _TEXT,
+            **dict.fromkeys(("method", "tier"), _TEXT),
             **dict.fromkeys(("capacity_share", "usd", "boot_usd", "gpu_hours"), _FIGURE),
-            **dict.fromkeys(("iw_fast_attainment_share", "missed_share", "matched_share"), _FIGURE),
+            **dict.fromkeys(("attainment_share", "missed_share", "matched_share"), _FIGURE),
         }
     ),
     **dict.fromkeys(("plans", "day_ahead_plans"), pa.schema({"policy": _TEXT, **_PLAN})),

@@ -1,11 +1,15 @@
 """Assets on demand, each its own job and never part of the night: what a trace is like, and what would be if.
 
-They stand beside the lineage: nothing is made from them.
+They stand beside the lineage: nothing is made from them. Each has a `*_said`: what it tells of what was
+written, be it in a run or from the command line.
 """
 
+from collections.abc import Mapping
+from datetime import date
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 from pydantic import Field
 
 from assets import backtests as backtesting
@@ -18,27 +22,35 @@ from assets.demand import INTERACTIVE
 from assets.figures import draw_day
 from assets.leaderboard import decision_curves, forecast_leaderboard
 from assets.partitions import DAYS, WITH_HISTORY
-from assets.settings import Progress
-from assets.telling import SettingsResource, day_of, described, markdown, picture, plainly, told
+from assets.settings import Progress, Settings
+from assets.telling import SettingsResource, day_of, described, markdown, opened, picture, plainly, told
+from assets.warehouse import Lake
 
 CASES = dg.StaticPartitionsDefinition(case_names())
 DAYS_AND_CASES = dg.MultiPartitionsDefinition({"day": DAYS, "case": CASES})
+
+
+Said = Mapping[str, Any]
 
 
 @dg.asset(
     deps=[dg.AssetDep("demand", partition_mapping=dg.AllPartitionMapping())], **described("characterisation")
 )
 def characterisation(
-    settings: SettingsResource, progress: dg.ResourceParam[Progress]
+    context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
 ) -> dg.MaterializeResult:
     """How bursty, how seasonal and how foreseeable the trace and its parts are, over all its days."""
     with plainly():
-        chosen = settings.load()
+        chosen = opened(context, settings)
         table = characterise(chosen.lake, chosen.trace, progress)
-        chosen.lake.publish()
-        paths = draw_character(chosen.lake, chosen.trace)
-    pictures = {name: picture(path) for name, path in paths.items()}
-    return dg.MaterializeResult(metadata={**told(table, "tables/characterisation.sql"), **pictures})
+        return dg.MaterializeResult(metadata=characterisation_said(chosen.lake, chosen.trace, table))
+
+
+def characterisation_said(lake: Lake, trace: str, table: pa.Table) -> Said:
+    """The table characterisation of a trace, and its four figures."""
+    lake.publish()
+    pictures = {name: picture(path) for name, path in draw_character(lake, trace).items()}
+    return {**told(trace, table, "tables/characterisation.sql"), **pictures}
 
 
 class Backtest(dg.Config):
@@ -60,35 +72,51 @@ def backtests(
 ) -> dg.MaterializeResult:
     """Every forecast method on a past day, ten minutes to two hours ahead; never a part of the night."""
     with plainly():
-        chosen, day = settings.load(), day_of(context)
+        chosen, day = opened(context, settings), day_of(context)
         table = backtesting.backtest_days(chosen, day, day, config.tier, progress)
-        board = backtesting.leaderboard(chosen, config.tier)
-        figure = draw_day(chosen, day, {"forecast_leaderboard": forecast_leaderboard})
-        chosen.lake.publish()
+        return dg.MaterializeResult(metadata=backtests_said(chosen, day, config.tier, table))
+
+
+def backtests_said(settings: Settings, day: date, tier: str, table: pa.Table) -> Said:
+    """The backtests up to a day, with the leaderboard of the tier as table and figure."""
+    figure = draw_day(settings, day, {"forecast_leaderboard": forecast_leaderboard})
+    settings.lake.publish()
+    board = backtesting.leaderboard(settings, tier)
     said: dict[str, Any] = {name: picture(path) for name, path in figure.items()}
-    said["leaderboard"] = dg.MetadataValue.md(markdown(board))
-    return dg.MaterializeResult(metadata={**told(table, "tables/backtests.sql"), **said})
+    said |= {"leaderboard": dg.MetadataValue.md(markdown(board)), "tier": tier}
+    return {**told(settings.trace, table, "tables/backtests.sql"), **said}
 
 
-@dg.asset(partitions_def=DAYS, deps=["plans"], **described("decisions"))
+@dg.asset(
+    partitions_def=DAYS,
+    deps=["plans", "forecasts", "requests", dg.AssetDep("demand", partition_mapping=WITH_HISTORY)],
+    **described("decisions"),
+)
 def decisions(
     context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
 ) -> dg.MaterializeResult:
     """What each forecast is worth: every method plans the day and is replayed, where all attain the same."""
     with plainly():
-        chosen, day = settings.load(), day_of(context)
+        chosen, day = opened(context, settings), day_of(context)
         table = deciding.decide(chosen, day, progress)
-        board = deciding.leaderboard(chosen, day)
-        figure = draw_day(chosen, day, {"decision_curves": decision_curves})
-        chosen.lake.publish()
+        return dg.MaterializeResult(metadata=decisions_said(chosen, day, table))
+
+
+def decisions_said(settings: Settings, day: date, table: pa.Table) -> Said:
+    """The decisions of a day, with their leaderboard and the curves that it is read from."""
+    figure = draw_day(settings, day, {"decision_curves": decision_curves})
+    settings.lake.publish()
     said: dict[str, Any] = {name: picture(path) for name, path in figure.items()}
-    said["leaderboard"] = dg.MetadataValue.md(markdown(board))
-    return dg.MaterializeResult(metadata={**told(table, "tables/decisions.sql"), **said})
+    said["leaderboard"] = dg.MetadataValue.md(markdown(deciding.leaderboard(settings, day)))
+    return {**told(settings.trace, table, "tables/decisions.sql"), **said}
+
+
+SAME_DAY = dg.MultiToSingleDimensionPartitionMapping("day")
 
 
 @dg.asset(
     partitions_def=DAYS_AND_CASES,
-    deps=[dg.AssetDep("forecasts", partition_mapping=dg.MultiToSingleDimensionPartitionMapping("day"))],
+    deps=[dg.AssetDep(name, partition_mapping=SAME_DAY) for name in ("forecasts", "demand", "requests")],
     **described("whatifs"),
 )
 def whatifs(
@@ -96,12 +124,22 @@ def whatifs(
 ) -> dg.MaterializeResult:
     """Cost and attainment of a day under a case of data/whatif.toml: other prices, GPUs, regions, budgets."""
     with plainly():
-        chosen, day = settings.load(), day_of(context)
+        chosen, day = opened(context, settings), day_of(context)
         table = whatif.what_if(chosen, day, [case_of(context)], progress)
         chosen.lake.publish()
-    return dg.MaterializeResult(
-        metadata={**told(table, "tables/whatifs.sql"), "told": dg.MetadataValue.md(markdown(table))}
-    )
+        [said] = whatifs_said(chosen, day, table).values()
+    return dg.MaterializeResult(metadata=said)
+
+
+def whatifs_said(settings: Settings, day: date, table: pa.Table) -> Mapping[str | None, Said]:
+    """By partition, the row of each case."""
+    said: dict[str | None, Said] = {}
+    for n, case in enumerate(table["case_name"].to_pylist()):
+        row = table.slice(n, 1)
+        shown = {"told": dg.MetadataValue.md(markdown(row))}
+        key = dg.MultiPartitionKey({"day": day.isoformat(), "case": case})
+        said[key] = {**told(settings.trace, row, "tables/whatifs.sql"), **shown}
+    return said
 
 
 def case_of(context: dg.AssetExecutionContext) -> str:

@@ -58,8 +58,18 @@ def described(name: str) -> dict[str, Any]:
     return {"name": name, "group_name": group, "kinds": kinds, "owners": OWNERS, "retry_policy": RETRY}
 
 
-def told(table: pa.Table, file: str) -> Mapping[str, Any]:
-    """Row count, columns with their meaning and what each is made from, as the header of the file says."""
+def opened(context: dg.AssetExecutionContext, resource: SettingsResource) -> Settings:
+    """The settings of a run, which carries the name of its trace as a tag from here on."""
+    settings = resource.load()
+    context.instance.add_run_tags(context.run_id, {"trace": settings.trace})
+    return settings
+
+
+def told(trace: str, table: pa.Table, file: str) -> Mapping[str, Any]:
+    """Trace, row count, columns with their meaning and origins, as the header of the file says.
+
+    Traces share their partitions, so that the page of a day shows whichever was written last.
+    """
     sql = read_sql(file)
     columns = [dg.TableColumn(f.name, str(f.type), sql.columns.get(f.name)) for f in table.schema]
     origins = {
@@ -68,6 +78,7 @@ def told(table: pa.Table, file: str) -> Mapping[str, Any]:
         if name in table.column_names
     }
     return {
+        "trace": trace,
         "dagster/row_count": table.num_rows,
         "dagster/column_schema": dg.TableSchema(columns),
         "dagster/column_lineage": dg.TableColumnLineage(origins),

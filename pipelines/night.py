@@ -10,14 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assets import backtests, history, replays, scorecards
-from assets.figures import draw_day
 from assets.ingest import landed_files
-from assets.leaderboard import forecast_leaderboard
 from assets.partitions import require_in_calendar
 from assets.settings import Progress
+from assets.studies import backtests_said
 from assets.telling import SettingsResource
 from models.reading import require_known
-from pipelines.runs import embedded_home, run_job
+from pipelines.runs import embedded_home, report, run_job
 
 UNREAD = "landing: every_file_is_read"
 
@@ -109,9 +108,9 @@ def backtest_days(
         for count, past in enumerate(missing, start=1):
             run_job("history", resource, past, Progress())
             done(count)
-    backtests.backtest_days(settings, first, last, tier, progress)
-    draw_day(settings, last, {"forecast_leaderboard": forecast_leaderboard})
-    settings.lake.publish()
+    table = backtests.backtest_days(settings, first, last, tier, progress)
+    said = backtests_said(settings, last, tier, table)
+    report("backtests", {(first + timedelta(days=n)).isoformat(): said for n in range(days)})
     return backtests.leaderboard(settings, tier), settings.figures(last)
 
 

@@ -126,12 +126,15 @@ def whatif(
     """
     with spoken():
         from assets.settings import load_settings
+        from assets.studies import whatifs_said
         from assets.whatif import draw, what_if
+        from pipelines.runs import report
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day
         table = what_if(settings, day, cases or [], progress_of(quiet))
         settings.lake.publish()
+        report("whatifs", whatifs_said(settings, day, table))
         show_whatifs(table, settings.trace, day)
         OUT.print(f"figure   {near(draw(settings, day, table.to_pandas()))}")
         OUT.print('table    fleetcast sql "from whatifs"')
@@ -146,15 +149,14 @@ def decide(date_: Day = None, config: Config = "office", quiet: Quiet = False) -
     """
     with spoken():
         from assets import decisions
-        from assets.figures import draw_day
-        from assets.leaderboard import decision_curves
         from assets.settings import load_settings
+        from assets.studies import decisions_said
+        from pipelines.runs import report
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day
-        decisions.decide(settings, day, progress_of(quiet))
-        figure = draw_day(settings, day, {"decision_curves": decision_curves})["decision_curves"]
-        settings.lake.publish()
+        table = decisions.decide(settings, day, progress_of(quiet))
+        report("decisions", {day.isoformat(): decisions_said(settings, day, table)})
         show_decisions(decisions.leaderboard(settings, day), settings.trace, day)
-        OUT.print(f"figure   {near(figure)}")
+        OUT.print(f"figure   {near(settings.figures(day))}/decision_curves.png")
         OUT.print('tables   fleetcast sql "from decisions", "from decision_leaderboard"')

@@ -5,10 +5,10 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import date
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import dagster as dg
 
@@ -58,6 +58,15 @@ def run_job(name: str, settings: SettingsResource, day: date | None, progress: P
     if why:
         raise RunFailed(why)
     return Ran(result, len(checks), broken, alarms)
+
+
+def report(asset: str, said: Mapping[str | None, Mapping[str, Any]]) -> None:
+    """Tell Dagster of work done outside a run, by partition: its pages show it like that of a run."""
+    embedded_home()
+    with dg.DagsterInstance.get() as instance:
+        for partition, metadata in said.items():
+            event = dg.AssetMaterialization(asset, partition=partition, metadata=metadata)
+            instance.report_runless_asset_event(event)
 
 
 @contextmanager

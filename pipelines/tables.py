@@ -28,11 +28,13 @@ def show_board(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) 
         if pages[-1] and sum(1 + widths[shown] for shown in (*pages[-1], column)) > room:
             pages.append([])
         pages[-1].append(column)
-    for number, page in enumerate(pages):
+    if title:
+        OUT.print(title, markup=False, soft_wrap=True)
+    for page in pages:
         columns = (0, *page)
         numbers = frozenset(range(1, len(columns)))
         cells = ([row[column] for column in columns] for row in rows)
-        OUT.print(_table(title if number == 0 else "", [heads[column] for column in columns], cells, numbers))
+        OUT.print(_table([heads[column] for column in columns], cells, numbers))
 
 
 def show_table(table: pa.Table) -> None:
@@ -47,7 +49,7 @@ def show_table(table: pa.Table) -> None:
         numbers = {
             n for n, kind in enumerate(kinds) if pa.types.is_floating(kind) or pa.types.is_integer(kind)
         }
-        OUT.print(_table("", names, rows, numbers, gap=2))
+        OUT.print(_table(names, rows, numbers, gap=2))
     else:
         for row in rows:
             show_record(names, row)
@@ -80,15 +82,9 @@ def _widths(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[int]:
 
 
 def _table(
-    title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int], gap: int = 1
+    heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int], gap: int = 1
 ) -> Table:
-    table = Table(
-        title=title or None,
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, gap - 1, 0, 0),
-        show_edge=False,
-    )
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, gap - 1, 0, 0), show_edge=False)
     for column, head in enumerate(heads):
         table.add_column(head, justify="right" if column in numbers else "left", no_wrap=True)
     for row in rows:

@@ -122,8 +122,8 @@ def show_leaderboard(board: pa.Table) -> None:
 def show_decisions(board: pa.Table, trace: str, day: date) -> None:
     """What each forecast costs where all attain the same, the cheapest first."""
     rows = board.to_pylist()
-    matched = percent(rows[0]["matched_share"], ".0f")
-    title = f"what a forecast is worth, {trace}, {day}   (GPU-hours at {matched} % attainment of iw_fast)"
+    at = f"{percent(rows[0]['matched_share'], '.0f')} % attainment of {rows[0]['tier']}"
+    title = f"what a forecast is worth, {trace}, {day}   (GPU-hours at {at})"
     heads = ("\nforecast", "GPU-\nhours", "\nUSD", "for the\nerror", "for\nboots", "over\ntruth, %",
              "saved on last\nvalue, %", "on seasonal\nnaive, %")  # fmt: skip
     shares = ("over_truth_share", "saved_on_last_value_share", "saved_on_seasonal_naive_share")
@@ -132,6 +132,9 @@ def show_decisions(board: pa.Table, trace: str, day: date) -> None:
         figures = (figure(row[name], ",.0f") for name in ("gpu_hours", "usd", "forecast_usd", "boot_usd"))
         told.append((row["method"], *figures, *(percent(row[name], "+.1f") for name in shares)))
     show_board(title, heads, told)
+    for row in rows:
+        if row["why_not"]:
+            OUT.print(f"{row['method']}: {row['why_not']}", soft_wrap=True)
 
 
 def show_explanation(told: pa.Table) -> None:

@@ -23,16 +23,17 @@ def characterise(trace: Trace, quiet: Quiet = False) -> None:
         fleetcast sql "from episodes where trace = 'office' and kind = 'burst' order by ratio desc"
     """
     with spoken():
-        from assets.character_figures import draw_character
+        from assets.character_figures import figures_of
         from assets.characterise import characterise as describe
+        from assets.studies import characterisation_said
         from assets.warehouse import Lake
+        from pipelines.runs import report
 
         lake = Lake()
         table = describe(lake, trace, progress_of(quiet))
-        lake.publish()
+        report("characterisation", {None: characterisation_said(lake, trace, table)})
         show_character(table, trace)
-        where = next(iter(draw_character(lake, trace).values())).parent
-        OUT.print(f"figures  {near(where)}/*.png")
+        OUT.print(f"figures  {near(figures_of(lake, trace))}/*.png")
         OUT.print('tables   fleetcast sql "from characterisation"   (meaning: sql/README.md)')
 
 

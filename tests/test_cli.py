@@ -23,7 +23,7 @@ from assets.settings import Progress, load_settings
 from assets.telling import SettingsResource
 from assets.warehouse import Lake
 from models.config import CONFIG_DIR
-from pipelines import night, tables
+from pipelines import night, runs, tables
 from pipelines.cli import app
 from pipelines.runs import RunFailed
 from pipelines.terminal import show_findings, show_short, spoken
@@ -197,6 +197,15 @@ def test_a_night_makes_what_is_missing_and_only_that(small):
     third = night.run_night(small, None, Progress())
     assert third.checks == first.checks  # the history was made again from the new seed
     assert not third.board.equals(first.board)
+    runs.report("whatifs", {dg.MultiPartitionKey({"day": "2025-07-03", "case": "as_is"}): {"trace": "small"}})
+    with dg.DagsterInstance.get() as instance:
+        told = instance.get_latest_materialization_event(dg.AssetKey("whatifs")).asset_materialization
+        assert (told.partition, told.metadata["trace"].value) == ("as_is|2025-07-03", "small")
+        assert {run.tags.get("trace") for run in instance.get_runs()} == {"small"}
+
+    row, trace, day = night.replay_policy(small, None, "static", Progress())
+    assert (trace, day, row["policy"].to_pylist()) == ("small", date(2025, 7, 3), ["static"])
+
     small_config(path.parent, policies='["reactive"]', seed="8", min_instances="3")
     with pytest.raises(ValueError, match=r"of 2025-07-03 are not of small\.toml as it is now.* nightly --"):
         night.replay_policy(small, None, "static", Progress())

@@ -65,9 +65,11 @@ def test_where_nothing_differs_closed_and_open_loop_plan_the_same(planned):
 
 
 def test_each_forecast_is_replayed_and_compared_where_all_attain_the_same(planned, monkeypatch):
-    monkeypatch.setattr(decisions, "CAPACITY_SHARES", (1.0, 0.002))
+    two = (1.0, 0.002, None)  # replays of each method
+    monkeypatch.setattr(decisions, "next_point", lambda tried, target: two[len(tried)])
     table = decisions.decide(planned, DAY, Progress())
     assert set(table["method"].to_pylist()) == {"last_value", "truth"}
+    assert set(table["tier"].to_pylist()) == {"iw_fast"}
     by_share = table.to_pandas().pivot(index="method", columns="capacity_share", values="gpu_hours")
     assert (by_share[0.002] > by_share[1.0]).all()  # the less a plan counts on, the more it holds
     board = planned.lake.sql("select * from decision_leaderboard").to_pandas().set_index("method")

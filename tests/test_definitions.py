@@ -30,9 +30,9 @@ def test_the_assets_and_what_they_are_made_from():
         "characterisation": ("demand", ["demand"]),
         "forecasts": ("forecast", ["demand"]),
         "backtests": ("forecast", ["demand"]),
-        "decisions": ("forecast", ["plans"]),
-        "plans": ("plan", ["forecasts"]),
-        "whatifs": ("plan", ["forecasts"]),
+        "decisions": ("forecast", ["demand", "forecasts", "plans", "requests"]),
+        "plans": ("plan", ["demand", "forecasts", "requests"]),
+        "whatifs": ("plan", ["demand", "forecasts", "requests"]),
         "replays": ("replay", ["plans", "requests"]),
         "scorecard": ("score", ["replays"]),
         "figures": ("score", ["scorecard"]),
@@ -137,6 +137,7 @@ def test_what_an_asset_says_about_itself(ran):
         e.asset_key.to_user_string(): e.materialization.metadata
         for e in result.get_asset_materialization_events()
     }
+    assert {metadata["trace"].value for metadata in said.values()} == {"small"}  # days are shared by traces
     assert said["demand"]["dagster/row_count"].value > 0
     columns = {c.name: c.description for c in said["demand"]["dagster/column_schema"].value.columns}
     assert columns["llm"]

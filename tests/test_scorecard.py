@@ -224,7 +224,7 @@ def test_sql_and_python_agree_on_attainment_and_percentiles(lake, requests):
 
 def test_forecasts_are_compared_where_they_attain_the_same_and_their_costs_add_up(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
-    columns = ("method", "capacity_share", "usd", "boot_usd", "gpu_hours", "iw_fast_attainment_share")
+    columns = ("method", "capacity_share", "usd", "boot_usd", "gpu_hours", "attainment_share")
     trials = [
         ("truth", 1.0, 30.0, 4.0, 3.0, 0.98),
         ("truth", 1.2, 20.0, 2.0, 2.0, 0.94),  # 0.96 lies half way
@@ -233,7 +233,7 @@ def test_forecasts_are_compared_where_they_attain_the_same_and_their_costs_add_u
         ("arima", 1.0, 90.0, 1.0, 9.0, 0.99),
         ("arima", 1.2, 80.0, 1.0, 8.0, 0.97),  # never comes down to it
     ]
-    rest = {"missed_share": 0.0, "matched_share": 0.96}
+    rest = {"tier": "iw_fast", "missed_share": 0.0, "matched_share": 0.96}
     rows = [dict(zip(columns, trial, strict=True)) | rest for trial in trials]
     lake.write("decisions", full("decisions", rows), **WHERE)
     lake.write("plan_bounds", full("plan_bounds", [BOUND]), **WHERE)
@@ -241,6 +241,12 @@ def test_forecasts_are_compared_where_they_attain_the_same_and_their_costs_add_u
     assert board["usd"].to_dict() == pytest.approx(
         {"truth": 25, "last_value": 46, "arima": np.nan}, nan_ok=True
     )
+    assert board["apart_share"].to_dict() == pytest.approx(
+        {"truth": 0.5, "last_value": 5 / 3.4 - 1, "arima": np.nan}, nan_ok=True
+    )
+    assert board["why_not"].dropna().to_dict() == {
+        "arima": "still attains 97.0 % counting on 1.2 times the capacity"
+    }
     parts = ["fluid_usd", "rounding_usd", "routing_usd", "forecast_usd", "boot_usd"]
     assert board.loc["last_value", parts].tolist() == pytest.approx([10, 7, 22 - 17, 46 - 5 - 22, 5])
     assert board.loc["truth", parts].tolist() == pytest.approx([10, 7, 5, 0, 3])

@@ -1,10 +1,13 @@
 -- decision_leaderboard: what each forecast method costs where all attain the same, each driving the same plan and replay.
 -- grain: trace, day, method
 -- reads: decisions, plan_bounds
--- units: GPU-hours, US dollars, shares 0 to 1; between two replays of a method the cost is read off a straight line
+-- units: GPU-hours, US dollars, shares 0 to 1
 -- method = how the plan's demand was forecast; truth is what came
--- matched_share = attainment of iw_fast at which all are compared: the tier's target
--- gpu_hours = at that attainment; null where no two replays of the method lie on both sides of it
+-- tier = whose attainment is compared: the one with the strictest SLO
+-- matched_share = attainment of that tier at which all are compared: its target
+-- gpu_hours = at that attainment, on the straight line between the two replays next to it; null where there are none
+-- apart_share = by how much the GPU-hours of these two replays differ: the resolution of the comparison
+-- why_not = null, or why there is no such attainment
 -- usd = at that attainment
 -- fluid_usd, rounding_usd, routing_usd, forecast_usd, boot_usd = its parts, as in regret
 -- fluid_usd = the least that any fleet must spend on the day
@@ -15,12 +18,12 @@
 -- over_truth_share = GPU-hours above those of the clairvoyant forecast
 -- saved_on_last_value_share = GPU-hours below those of the last value
 -- saved_on_seasonal_naive_share = GPU-hours below those of the seasonal naive forecast
--- as_planned_attainment_share = of iw_fast, where the plan counts on the whole capacity
+-- as_planned_attainment_share = of the tier, where the plan counts on the whole capacity
 -- as_planned_gpu_hours = likewise
 with neighbours as (
     select
         *,
-        lead(iw_fast_attainment_share) over cheaper_first as next_share,
+        lead(attainment_share) over cheaper_first as next_share,
         lead(gpu_hours) over cheaper_first          as next_gpu_hours,
         lead(usd) over cheaper_first                as next_usd,
         lead(boot_usd) over cheaper_first           as next_boot_usd
@@ -35,16 +38,34 @@ crossings as (
         method,
         gpu_hours + weight * (next_gpu_hours - gpu_hours) as gpu_hours,
         usd + weight * (next_usd - usd)                   as usd,
-        boot_usd + weight * (next_boot_usd - boot_usd)    as boot_usd
+        boot_usd + weight * (next_boot_usd - boot_usd)    as boot_usd,
+        next_gpu_hours / gpu_hours - 1                    as apart_share
     from (
         select
             *,
-            (matched_share - iw_fast_attainment_share)
-            / (next_share - iw_fast_attainment_share) as weight
+            (matched_share - attainment_share)
+            / (next_share - attainment_share) as weight
         from neighbours
-        where iw_fast_attainment_share < matched_share and next_share >= matched_share
+        where attainment_share < matched_share and next_share >= matched_share
     )
     qualify row_number() over (partition by trace, day, method order by capacity_share) = 1
+),
+
+reached as (
+    select
+        trace,
+        day,
+        method,
+        case
+            when min(attainment_share) >= any_value(matched_share)
+                then format('still attains {:.1f} % counting on {:.1f} times the capacity',
+                    100 * min(attainment_share), max(capacity_share))
+            when max(attainment_share) < any_value(matched_share)
+                then format('attains only {:.1f} % counting on {:.1f} of the capacity',
+                    100 * max(attainment_share), min(capacity_share))
+        end as why_not
+    from decisions
+    group by trace, day, method
 ),
 
 as_planned as (
@@ -52,8 +73,9 @@ as_planned as (
         trace,
         day,
         method,
+        tier,
         matched_share,
-        iw_fast_attainment_share as as_planned_attainment_share,
+        attainment_share         as as_planned_attainment_share,
         gpu_hours                as as_planned_gpu_hours
     from decisions
     where capacity_share = 1
@@ -75,11 +97,14 @@ matched as (
         crossings.gpu_hours,
         crossings.usd,
         crossings.boot_usd,
+        crossings.apart_share,
+        reached.why_not,
         least.fluid_usd,
         least.whole_usd - least.fluid_usd as rounding_usd,
         max(crossings.usd - crossings.boot_usd) filter (where method = 'truth') over of_day as truth_usd
     from as_planned
     left join crossings using (trace, day, method)
+    left join reached using (trace, day, method)
     left join least using (trace, day)
     window of_day as (partition by trace, day)
 ),
@@ -89,8 +114,11 @@ compared as (
         trace,
         day,
         method,
+        tier,
         matched_share,
         gpu_hours,
+        apart_share,
+        why_not,
         usd,
         fluid_usd,
         rounding_usd,

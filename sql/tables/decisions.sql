@@ -5,11 +5,12 @@
 -- trace = name of the trace <- forecasts.trace
 -- day = UTC <- forecasts.day
 -- method = how the plan's demand was forecast; truth is what came <- forecasts.method
--- capacity_share = of what an instance sustains within its SLO, that the plan counts on
+-- capacity_share = of what an instance sustains within its SLO, that the plan counts on (models/crossing.py searches it)
 -- usd = cost of the day, as in scoreboard
 -- boot_usd = of it, booting
 -- gpu_hours = serving, booting and draining
--- iw_fast_attainment_share = of iw_fast requests whose TTFT is within the SLO
+-- tier = the one with the strictest SLO that the trace has, iw_fast where there is any
+-- attainment_share = of its requests whose TTFT is within the SLO
 -- missed_share = of interactive requests that missed their SLO
 -- matched_share = attainment at which methods are compared: the tier's target
 select * from decisions

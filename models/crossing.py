@@ -1,0 +1,39 @@
+"""Where a falling curve crosses a target, found with few and dear evaluations."""
+
+from collections.abc import Sequence
+from math import sqrt
+from typing import NamedTuple
+
+FIRST, LEAST, MOST, STEP = 1.0, 0.4, 6.0, 1.25  # where the search begins, how far it goes, and how fast
+NEAR_SHARE = 0.002  # costs on both sides of the target that differ by no more are near enough
+NEAREST = 1.005  # so are points whose ratio is no larger
+
+
+class Tried(NamedTuple):
+    """One evaluation: the more is counted on, the less it costs, and the less is attained."""
+
+    counted_on: float
+    cost: float
+    attained: float
+
+
+def next_point(tried: Sequence[Tried], target: float) -> float | None:
+    """What to count on in the next evaluation; None where the crossing is found, or lies too far out.
+
+    By steps until both sides of the target are known, then by halves: where a curve jumps, a straight line
+    would mislead.
+    """
+    meeting = [one for one in tried if one.attained >= target]
+    failing = [one for one in tried if one.attained < target]
+    if not tried:
+        return FIRST
+    if not failing:
+        last = max(one.counted_on for one in meeting)
+        return min(MOST, last * STEP) if last < MOST else None
+    if not meeting:
+        last = min(one.counted_on for one in failing)
+        return max(LEAST, last / STEP) if last > LEAST else None
+    low, high = max(meeting), min(failing)
+    if high.counted_on <= NEAREST * low.counted_on or low.cost - high.cost <= NEAR_SHARE * high.cost:
+        return None
+    return sqrt(low.counted_on * high.counted_on)

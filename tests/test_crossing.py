@@ -1,0 +1,33 @@
+"""The search for what a plan may count on: near enough wherever the curve lies, and soon."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.crossing import LEAST, MOST, NEAR_SHARE, NEAREST, Tried, next_point
+
+
+def searched(attained, cost, target):
+    """All evaluations of a search."""
+    tried = []
+    while (point := next_point(tried, target)) is not None:
+        tried.append(Tried(point, cost(point), attained(point)))
+        assert len(tried) < 25
+    return tried
+
+
+@given(crossing=st.integers(11, 149).map(lambda n: n / 25), steepness=st.sampled_from([0.02, 1.0, 50.0]))
+def test_both_sides_of_the_crossing_are_near(crossing, steepness):
+    tried = searched(lambda share: 0.95 + steepness * (crossing - share), lambda share: 1000 / share, 0.95)
+    low = max(one for one in tried if one.attained >= 0.95)
+    high = min(one for one in tried if one.attained < 0.95)
+    assert low.counted_on <= crossing < high.counted_on
+    is_near = low.cost / high.cost - 1 <= NEAR_SHARE + 1e-9
+    assert is_near or high.counted_on / low.counted_on <= NEAREST
+
+
+@pytest.mark.parametrize(("attained", "end"), [(0.99, MOST), (0.9, LEAST)])
+def test_a_curve_that_never_crosses_is_followed_to_its_end(attained, end):
+    tried = searched(lambda share: attained, lambda share: 1000 / share, 0.95)
+    assert tried[0].counted_on == 1.0  # as planned
+    assert tried[-1].counted_on == end
