@@ -203,9 +203,6 @@ def test_a_night_makes_what_is_missing_and_only_that(small):
         assert (told.partition, told.metadata["trace"].value) == ("as_is|2025-07-03", "small")
         assert {run.tags.get("trace") for run in instance.get_runs()} == {"small"}
 
-    row, trace, day = night.replay_policy(small, None, "static", Progress())
-    assert (trace, day, row["policy"].to_pylist()) == ("small", date(2025, 7, 3), ["static"])
-
     small_config(path.parent, policies='["reactive"]', seed="8", min_instances="3")
     with pytest.raises(ValueError, match=r"of 2025-07-03 are not of small\.toml as it is now.* nightly --"):
         night.replay_policy(small, None, "static", Progress())
