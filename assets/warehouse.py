@@ -268,10 +268,12 @@ def _only_query(con: Connection, text: str) -> duckdb.Statement:
 
 
 def _in_one_line(error: Exception) -> str:
-    """What an error says, with DuckDB's hint and without the text that it quotes, as a sentence."""
-    said = str(error).strip().split("\n\nLINE ")[0] or type(error).__name__
-    lines = (line.strip().rstrip(".! ") for line in said.splitlines() if line.strip())
-    return " ".join(line if line.endswith("?") else f"{line}." for line in lines)
+    """What an error says in its first line, and the names that DuckDB thinks were meant, as sentences."""
+    first, *more = (str(error).strip() or type(error).__name__).splitlines()
+    hints = [
+        line.strip().rstrip(".") for line in more if line.startswith(("Did you mean", "Candidate bindings"))
+    ]
+    return " ".join(f"{said}." for said in (first.rstrip(".! "), *hints)).replace("?.", "?")
 
 
 def _conform(table: str, rows: pa.Table) -> pa.Table:
