@@ -24,7 +24,7 @@ COLOURS = {
     "lt_ua": "#009E73",
     "corrected": "#CC79A7",
     "corrected_closed": "#882255",
-    "day_ahead": "#AA4499",
+    "day_ahead": "#332288",
     "clairvoyant": "#222222",
 }
 GAP, LETTER = 0.02, 0.0105  # of the axes' width: from a point to its name, and a letter of it
