@@ -27,7 +27,7 @@ PLANNED_MEASURE = "input_tokens"
 
 
 def forecast_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
-    """Forecast each hour of `day` from what was known when it began, and write the table forecasts."""
+    """Forecast each hour of `day` from what was known when it began, and write both tables of forecasts."""
     methods, planned = settings.config.forecast.methods, settings.config.forecast.method
     quick = [method for method in methods if method not in SLOW or method == planned]
     require_history(settings, day)

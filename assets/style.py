@@ -26,7 +26,7 @@ COLOURS = {
     "lt_ua": "#009E73",
     "corrected": "#CC79A7",
     "corrected_closed": "#882255",
-    "day_ahead": "#AA4499",
+    "day_ahead": "#332288",
     "clairvoyant": "#222222",
 }
 # Of the axes: from a point to its name, a letter of it, half a line; a point in width and height.

@@ -15,7 +15,7 @@ from models.forecast.losses import covered_share, wape
 from models.forecast.method import Floats, Forecast, Past, floor_of
 from models.forecast.predict import predictions, walked, warm
 from models.forecast.regression import HOURS_BACK, RIDGE, regression
-from models.forecast.seasonal import PULL_WEEKS, profile, seasonal_level, seasonal_naive
+from models.forecast.seasonal import PULL_WEEKS, profile, seasonal_level, seasonal_mean, seasonal_naive
 from models.forecast.statespace import ERROR_ORDERS, PLAIN_ORDERS, adjusted_arima, arima
 
 needs_real_series = pytest.mark.skipif(not DEMAND.exists(), reason="../shared/data/demand is not here")
@@ -142,6 +142,9 @@ def test_the_profile_is_each_bucket_s_mean_pulled_to_the_day_s(past: list[float]
         day = [v for v in past[bucket % season :: season] if v == v] or known or [0.0]
         pulled = (sum(own) + PULL_WEEKS * sum(day) / len(day)) / (len(own) + PULL_WEEKS)
         assert week[bucket] == pytest.approx(pulled)
+        if bucket == len(past) % (7 * season):
+            same = own or day  # the weeks that are known at this time, else the days
+            assert seasonal_mean(one).mean[0, 0] == pytest.approx(sum(same) / len(same))
 
 
 def test_the_profile_is_smoothed_over_an_hour() -> None:

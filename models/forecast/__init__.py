@@ -6,7 +6,7 @@ METHODS names every way of forecasting a series by itself, ENSEMBLES (in ensembl
 from models.forecast.method import Method, last_value, per_series
 from models.forecast.prophet_ import prophet
 from models.forecast.regression import autoregression, regression
-from models.forecast.seasonal import seasonal_level, seasonal_naive, seasonal_naive_day
+from models.forecast.seasonal import seasonal_level, seasonal_mean, seasonal_naive, seasonal_naive_day
 from models.forecast.statespace import adjusted_arima, arima, harmonic, stl_ets
 from models.reading import require_known
 
@@ -15,6 +15,7 @@ METHODS: dict[str, Method] = {
     "seasonal_naive": seasonal_naive,
     "seasonal_naive_day": seasonal_naive_day,
     "seasonal_level": seasonal_level,
+    "seasonal_mean": seasonal_mean,
     "regression": regression,
     "autoregression": autoregression,
     "arima": per_series(arima),
@@ -25,7 +26,7 @@ METHODS: dict[str, Method] = {
 }
 # Each series of these costs a fit of up to a second a day; the others do all series at once in milliseconds.
 SLOW = frozenset(("arima", "adjusted_arima", "harmonic", "stl_ets", "prophet"))
-MEMBERS = ("last_value", "seasonal_naive", "seasonal_level", "regression", "autoregression")
+MEMBERS = ("last_value", "seasonal_naive", "seasonal_level", "seasonal_mean", "regression", "autoregression")
 ENSEMBLES = ("weighted", "choice")
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from models.forecast.method import DAYS, Floats, Forecast, Ints, Past, last_value
 
 PULL_WEEKS = 2.0  # weight of the day's shape against one value of the same bucket of the week
+NO_PULL = 1e-9  # weeks: only where a bucket of the week has no value
 MOST_LEVEL_RATIO = 5.0  # a level is not adjusted by more than this factor
 
 
@@ -18,6 +19,12 @@ def seasonal_naive(past: Past, state: Any = None) -> Forecast:
 def seasonal_naive_day(past: Past, state: Any = None) -> Forecast:
     """Repeat the latest known bucket of the same time of the day, else the last value."""
     return Forecast(_repeated(past, (past.season,))[0])
+
+
+def seasonal_mean(past: Past, state: Any = None) -> Forecast:
+    """The mean of all known weeks at the same time, within half an hour; of all days where no week has it."""
+    week = profile(past.demand, past.behind, past.season, NO_PULL)
+    return Forecast(np.take_along_axis(week, past.ahead, axis=1))
 
 
 def seasonal_level(past: Past, state: Any = None) -> Forecast:
@@ -54,10 +61,10 @@ def _repeated(past: Past, periods: tuple[int, ...]) -> tuple[Floats, Ints]:
     return np.where(source < 0, mean, repeated), source
 
 
-def profile(values: Floats, phase: Ints, season: int) -> Floats:
+def profile(values: Floats, phase: Ints, season: int, pull_weeks: float = PULL_WEEKS) -> Floats:
     """The mean week of each series, shape (series, 7 * season), of `values` and `phase` (series, buckets).
 
-    A bucket of the week is the mean of its own values and, with the weight of PULL_WEEKS more weeks, of the
+    A bucket of the week is the mean of its own values and, with the weight of pull_weeks more weeks, of the
     same time on all days, so that two noisy weeks do not pass for a season; then a moving mean over an hour.
     """
     series, week = len(values), DAYS * season
@@ -68,7 +75,7 @@ def profile(values: Floats, phase: Ints, season: int) -> Floats:
     in_day = count.sum(axis=1)
     overall = (total.sum(axis=(1, 2)) / np.maximum(count.sum(axis=(1, 2)), 1))[:, None]
     day = np.where(in_day > 0, total.sum(axis=1) / np.maximum(in_day, 1), overall)
-    mean = (total + PULL_WEEKS * day[:, None]) / (count + PULL_WEEKS)
+    mean = (total + pull_weeks * day[:, None]) / (count + pull_weeks)
     half_hour = season // 48
     around = np.pad(mean.reshape(series, week), ((0, 0), (half_hour, half_hour)), mode="wrap")
     width = 2 * half_hour + 1
