@@ -132,6 +132,10 @@ def show_decisions(board: pa.Table, trace: str, day: date) -> None:
         figures = (figure(row[name], ",.0f") for name in ("gpu_hours", "usd", "forecast_usd", "boot_usd"))
         told.append((row["method"], *figures, *(percent(row[name], "+.1f") for name in shares)))
     show_board(title, heads, told)
+    apart = max((row["apart_share"] for row in rows if row["apart_share"] is not None), default=0.0)
+    OUT.print(
+        f"read between replays up to {percent(apart, '.1f')} % apart: differences below that say nothing"
+    )
     for row in rows:
         if row["why_not"]:
             OUT.print(f"{row['method']}: {row['why_not']}", soft_wrap=True)

@@ -31,6 +31,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> SettingsResource:
     config = small_config(folder, policies=f'["{CLOSED}"]', failures_per_instance_day="20.0")
     resource = SettingsResource(config=config, lake=str(folder / "lake"))
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGSTER_HOME", str(folder))
         patch.setitem(POLICIES, CLOSED, Policy("corrected", "lt_ua", "by memory", is_closed=True))
         run_night(resource, DAY, Progress())
     return resource
