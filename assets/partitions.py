@@ -8,7 +8,7 @@ import dagster as dg
 # `allow_nonexistent_upstream_partitions` is beta; the first days of the calendar have less history.
 warnings.filterwarnings("ignore", category=dg.BetaWarning)
 
-FIRST_DAY = "2000-01-01"  # as sql/staging/staged.sql: what lands can be run
+FIRST_DAY = "2020-01-01"  # as sql/staging/staged.sql: what lands can be run
 HISTORY_DAYS = 14  # as the lineage draws it; what a run reads is [forecast] history_days of its config
 
 DAYS = dg.DailyPartitionsDefinition(start_date=FIRST_DAY)

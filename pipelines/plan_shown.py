@@ -9,7 +9,7 @@ import pyarrow.csv
 from rich import box
 from rich.table import Table
 
-from pipelines.terminal import OUT
+from pipelines.tables import OUT
 
 Row = Mapping[str, Any]
 STEP = (

@@ -94,8 +94,8 @@ judged as (
                 then 'request_id is missing or not a whole number from 0'
             when arrived_at is null
                 then 'the timestamp is missing or unreadable'
-            when arrived_at < '2000-01-01'::timestamptz or arrived_at >= '2100-01-01'::timestamptz
-                then 'the timestamp lies outside the years 2000 to 2099'
+            when arrived_at < '2020-01-01'::timestamptz or arrived_at >= '2100-01-01'::timestamptz
+                then 'the timestamp lies outside the years 2020 to 2099'
             when not list_contains(getvariable('regions'), region)
                 then 'unknown region ' || region
             when not list_contains(getvariable('llms'), llm)
