@@ -14,6 +14,7 @@ from pydantic import Field
 
 from assets import backtests as backtesting
 from assets import decisions as deciding
+from assets import plan_ahead as planning
 from assets import whatif
 from assets.cases import case_names
 from assets.character_figures import draw_character
@@ -149,4 +150,28 @@ def case_of(context: dg.AssetExecutionContext) -> str:
     return key.keys_by_dimension["case"]
 
 
-STUDIES = [characterisation, backtests, decisions, whatifs]
+@dg.asset(
+    deps=[dg.AssetDep("demand", partition_mapping=dg.AllPartitionMapping())], **described("day_ahead_plans")
+)
+def day_ahead_plans(
+    context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
+) -> dg.MaterializeResult:
+    """The fleet of the day after the last one with demand, from what is known when it begins."""
+    with plainly():
+        chosen = opened(context, settings)
+        day = planning.day_to_come(chosen)
+        table = planning.plan_ahead(chosen, day, progress)
+        return dg.MaterializeResult(metadata=day_ahead_plans_said(chosen, day, table))
+
+
+def day_ahead_plans_said(settings: Settings, day: date, table: pa.Table) -> Said:
+    """The plan of a day to come, with what each hour holds and costs."""
+    settings.lake.publish()
+    hours = settings.lake.sql(
+        "queries/plan_by_hour.sql", trace=settings.trace, day=day, policy=planning.POLICY
+    )
+    said = {"day": day.isoformat(), "by_hour": dg.MetadataValue.md(markdown(hours))}
+    return {**told(settings.trace, table, "tables/day_ahead_plans.sql"), **said}
+
+
+STUDIES = [characterisation, backtests, decisions, whatifs, day_ahead_plans]

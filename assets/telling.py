@@ -51,6 +51,7 @@ def described(name: str) -> dict[str, Any]:
         "decisions": ("forecast", {"python", "parquet"}),
         "whatifs": ("plan", {"python", "parquet"}),
         "plans": ("plan", {"python", "parquet"}),
+        "day_ahead_plans": ("plan", {"python", "parquet"}),
         "replays": ("replay", {"python", "parquet"}),
         "scorecard": ("score", {"duckdb", "parquet"}),
         "figures": ("score", {"matplotlib"}),

@@ -52,4 +52,7 @@ DECIDE = job(
     DAYS,
 )
 WHATIF = job("whatif", ASSETS("whatifs"), "A planned day under one case of data/whatif.toml.", DAYS_AND_CASES)
-JOBS = [LAND, HISTORY, NIGHTLY, CHARACTERISE, BACKTEST, DECIDE, WHATIF]
+PLAN_AHEAD = job(
+    "plan_ahead", ASSETS("day_ahead_plans"), "The fleet of the day after the last one with demand."
+)
+JOBS = [LAND, HISTORY, NIGHTLY, CHARACTERISE, BACKTEST, DECIDE, WHATIF, PLAN_AHEAD]

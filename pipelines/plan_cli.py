@@ -74,11 +74,13 @@ def ahead(date_: ComingDay = None, config: Config = "office", quiet: Quiet = Fal
     with spoken():
         from assets.plan_ahead import POLICY, day_to_come, plan_ahead
         from assets.settings import load_settings, midnight
+        from assets.studies import day_ahead_plans_said
+        from pipelines.runs import report
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or day_to_come(settings)
-        plan_ahead(settings, day, progress_of(quiet))
-        settings.lake.publish()
+        table = plan_ahead(settings, day, progress_of(quiet))
+        report("day_ahead_plans", {None: day_ahead_plans_said(settings, day, table)})
     show(policy=POLICY, date_=midnight(day), config=config)
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from small import small_config
 
-from assets import decisions
+from assets import decisions, plan_ahead
 from assets.drives import day_drives
 from assets.replays import replay_day
 from assets.schemas import SCHEMAS
@@ -86,6 +86,16 @@ def test_a_case_is_a_partition_of_the_what_ifs(night, planned):
     [row] = planned.lake.sql("select case_name, what from whatifs").to_pylist()
     assert row["case_name"] == "h100_cheap"
     assert "4 USD" in row["what"]
+
+
+def test_the_day_to_come_is_an_asset(night, planned, monkeypatch):
+    monkeypatch.setattr(plan_ahead, "sustained_tokens_per_s", lambda *_: [300.0, 400.0, 200.0, 250.0])
+    done = defs.resolve_job_def("plan_ahead").execute_in_process(
+        resources={"settings": night, "progress": Progress()}
+    )
+    [said] = done.asset_materializations_for_node("day_ahead_plans")
+    assert said.metadata["day"].value == (DAY + timedelta(days=1)).isoformat()
+    assert planned.lake.read("day_ahead_plans", trace=planned.trace).num_rows == 24 * 12
 
 
 def test_a_silent_hour_of_the_day_stops_no_policy(planned):

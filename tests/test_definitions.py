@@ -33,6 +33,7 @@ def test_the_assets_and_what_they_are_made_from():
         "decisions": ("forecast", ["demand", "forecasts", "plans", "requests"]),
         "plans": ("plan", ["demand", "forecasts", "requests"]),
         "whatifs": ("plan", ["demand", "forecasts", "requests"]),
+        "day_ahead_plans": ("plan", ["demand"]),
         "replays": ("replay", ["plans", "requests"]),
         "scorecard": ("score", ["replays"]),
         "figures": ("score", ["scorecard"]),
@@ -48,7 +49,16 @@ def test_jobs_schedules_and_sensors():
         name: sorted(
             key.to_user_string() for key in defs.resolve_job_def(name).asset_layer.executable_asset_keys
         )
-        for name in ("land", "history", "nightly", "characterise", "backtest", "decide", "whatif")
+        for name in (
+            "land",
+            "history",
+            "nightly",
+            "characterise",
+            "backtest",
+            "decide",
+            "whatif",
+            "plan_ahead",
+        )
     }
     chain = ["demand", "figures", "forecasts", "plans", "replays", "requests", "scorecard"]
     assert jobs == {
@@ -59,9 +69,10 @@ def test_jobs_schedules_and_sensors():
         "backtest": ["backtests"],
         "decide": ["decisions"],
         "whatif": ["whatifs"],
+        "plan_ahead": ["day_ahead_plans"],
     }
     schedules = {s.name: s.cron_schedule for s in defs.schedules or []}
-    assert schedules == {"nightly_schedule": "0 2 * * *"}
+    assert schedules == {"nightly_schedule": "0 2 * * *", "plan_ahead_schedule": "30 2 * * *"}
     assert [s.name for s in defs.sensors or []] == ["landing_sensor"]
 
 
