@@ -1,5 +1,6 @@
 """Policies: a generated week under the paper's LT-UA, the corrected plan and the clairvoyant one."""
 
+import os
 import re
 import tempfile
 from datetime import date, timedelta
@@ -38,6 +39,7 @@ TARGETS = {
 def week() -> Figures:
     """Seven nights in a lake of their own, from making the history to the scoreboard."""
     with tempfile.TemporaryDirectory() as folder:
+        os.environ["DAGSTER_HOME"] = folder  # its runs are nobody's
         resource = SettingsResource(config=config(Path(folder)), lake=str(Path(folder) / "lake"))
         for number in range(DAYS):
             run_night(resource, FIRST + timedelta(days=number), Progress())
