@@ -10,7 +10,6 @@ from typing import Any
 
 import dagster as dg
 import pyarrow as pa
-from pydantic import Field
 
 from assets import backtests as backtesting
 from assets import decisions as deciding
@@ -55,9 +54,9 @@ def characterisation_said(lake: Lake, trace: str, table: pa.Table) -> Said:
 
 
 class Backtest(dg.Config):
-    """What of the demand is forecast."""
+    """What of the demand is forecast: interactive (all but niw as one series), or a single tier."""
 
-    tier: str = Field(INTERACTIVE, description="interactive (all but niw as one series), or a single tier")
+    tier: str = INTERACTIVE
 
 
 @dg.asset(
