@@ -17,11 +17,7 @@ CHECKS: Mapping[str, Sequence[str]] = {
     "landing": ("rows_are_conserved",),
     "requests": ("requests_are_valid", "request_ids_are_unique"),
     "demand": ("demand_conserves_tokens",),
-    "forecasts": (
-        "forecasts_start_at_their_cutoff",
-        "forecasts_cover_the_day",
-        "day_ahead_forecasts_cover_the_day",
-    ),
+    "forecasts": ("forecasts_start_at_their_cutoff", "forecasts_cover_the_day"),
     "plans": ("plans_cover_demand", "plan_windows_balance", "plans_chain"),
     "replays": ("replays_end_every_request_once", "replays_account_for_every_hour"),
     "scorecard": ("scorecard_conserves_requests",),

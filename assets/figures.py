@@ -154,15 +154,9 @@ def draw_ttft_cdf(frame: pd.DataFrame, tier: str, slo_s: float) -> "Figure":
 
 def same_curves(nines: pd.DataFrame) -> list[list[str]]:
     """Group the columns that differ nowhere by more than the width of a line."""
-    groups: list[list[str]] = []
-    for policy in nines.columns:
-        alike = (group for group in groups if np.abs(nines[policy] - nines[group[0]]).max() < LINE_NINES)
-        group = next(alike, None)
-        if group is None:
-            groups.append([policy])
-        else:
-            group.append(policy)
-    return groups
+    return style.grouped(
+        nines.columns, lambda one, other: bool((nines[one] - nines[other]).abs().max() < LINE_NINES)
+    )
 
 
 def draw_cost_against_misses(frame: pd.DataFrame) -> "Figure":

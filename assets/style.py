@@ -1,7 +1,7 @@
 """The house style of the figures: colours for every eye, and the few strokes that they share."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+T = TypeVar("T")
 Floats = NDArray[np.float64]
 INK, MUTED, FAINT, BLUE = "#222222", "#767676", "#DDDDDD", "#0072B2"
 # Okabe and Ito's colours, which colour-blind readers can tell apart; a policy has the same in every figure.
@@ -107,17 +108,23 @@ def empty(figure: "Figure", said: str) -> "Figure":
     return figure
 
 
+def grouped(items: Iterable[T], is_like: Callable[[T, T], bool]) -> list[list[T]]:
+    """Put each item into the first group whose first member it is like, else into one of its own."""
+    groups: list[list[T]] = []
+    for item in items:
+        group = next((group for group in groups if is_like(item, group[0])), None)
+        if group is None:
+            groups.append([item])
+        else:
+            group.append(item)
+    return groups
+
+
 def touching(x: Floats, y: Floats) -> list[list[int]]:
     """Group points (in axes fractions) that lie on one another: they have one label."""
-    groups: list[list[int]] = []
-    for point in np.lexsort((y, x)).tolist():
-        own = (g for g in groups if np.all(np.abs((x[point] - x[g[0]], y[point] - y[g[0]])) <= POINT))
-        group = next(own, None)
-        if group is None:
-            groups.append([point])
-        else:
-            group.append(point)
-    return groups
+    at = np.column_stack([x, y])
+    in_order: list[int] = np.lexsort((y, x)).tolist()
+    return grouped(in_order, lambda one, other: bool((abs(at[one] - at[other]) <= POINT).all()))
 
 
 def spots(x: Floats, y: Floats, letters: Sequence[int]) -> list[tuple[float, float]]:

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv
 from rich import box
 from rich.table import Table
 
+from pipelines.csv_text import write_csv
 from pipelines.tables import OUT
 
 Row = Mapping[str, Any]
@@ -25,7 +25,7 @@ def show_plan(steps: Sequence[Row], hours: Sequence[Row]) -> None:
     """
     if not sys.stdout.isatty():
         table = pa.Table.from_pylist([{name: step[name] for name in STEP} for step in steps])
-        pyarrow.csv.write_csv(table, sys.stdout.buffer)
+        write_csv(table, sys.stdout.buffer)
         return
     begin = steps[0]["hour_start"]
     OUT.print("{trace}, {day}, plan of {policy}".format(**steps[0]))

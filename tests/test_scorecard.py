@@ -272,12 +272,12 @@ def test_forecasts_are_compared_where_they_attain_the_same_and_their_costs_add_u
         ),
         ("forecasts_cover_the_day", "forecasts", "select * replace (null::double as forecast_per_s)"),
         (
-            "day_ahead_forecasts_cover_the_day",
+            "forecasts_cover_the_day",
             "day_ahead_forecasts",
             "select * replace (cutoff + interval 1 hour as cutoff)",
         ),
         (
-            "day_ahead_forecasts_cover_the_day",
+            "forecasts_cover_the_day",
             "day_ahead_forecasts",
             "select * replace (bucket_start - interval 1 hour as bucket_start)",
         ),
