@@ -18,9 +18,7 @@ from models.forecast.method import Floats
 LEVELS = (0.50, 0.90, 0.95)
 WINDOW = 168  # cutoffs: a week of hours
 BASE_SHARE = 0.3  # of the level, added to the forecast
-FIRST_STEP = (
-    0.5  # by how much the level moves after the first judged forecast; less with the root of their number
-)
+FIRST_STEP = 0.5  # of the level, after the first judged forecast; falls with the root of their number
 LEAST_STEP = 0.02
 HIGHEST_LEVEL = 0.995
 
