@@ -13,9 +13,9 @@ import pyarrow as pa
 from assets.demand import INTERACTIVE
 from assets.forecasts import PLANNED_MEASURE, rows
 from assets.history import require_history
-from assets.lookups import require_day
-from assets.schemas import SCHEMAS
-from assets.settings import HOURS, Progress, Settings
+from assets.lake.lookups import require_day
+from assets.lake.schemas import SCHEMAS
+from assets.lake.settings import HOURS, Progress, Settings
 from assets.walks import pieces_of, read_panel, walk_all
 from models.catalogue import TIERS
 from models.forecast import ENSEMBLES, METHODS

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from assets.lake.settings import Settings
 from assets.plan_inputs import Load
-from assets.settings import Settings
 from models.catalogue import ROOT
 from models.config import QUANTILES, Instances
 from models.consistency import check

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from assets.lake.warehouse import Lake
 from assets.style import BLUE, INK, MUTED, STYLE
-from assets.warehouse import Lake
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

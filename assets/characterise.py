@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from assets.demand import build_demand
 from assets.gaps import write_windows
-from assets.lookups import days_there
-from assets.schemas import SCHEMAS
-from assets.settings import Progress
-from assets.warehouse import Lake, LakeError
+from assets.lake.lookups import days_there
+from assets.lake.schemas import SCHEMAS
+from assets.lake.settings import Progress
+from assets.lake.warehouse import Lake, LakeError
 from models.characterise.load import HORIZONS_MINUTES
 from models.characterise.portrait import Portrait, portray
 

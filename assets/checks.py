@@ -8,9 +8,9 @@ from datetime import date
 
 import dagster as dg
 
+from assets.lake.settings import Settings
+from assets.lake.sql_files import read_sql
 from assets.quality import WARN
-from assets.settings import Settings
-from assets.sql_files import read_sql
 from assets.telling import SettingsResource, markdown, plainly
 
 CHECKS: Mapping[str, Sequence[str]] = {

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from assets.lookups import days_there, positions, require_day
-from assets.warehouse import Lake, LakeError
+from assets.lake.lookups import days_there, positions, require_day
+from assets.lake.warehouse import Lake, LakeError
 from models.catalogue import TIERS, Catalogue
 
 MINUTES_PER_DAY = 1440

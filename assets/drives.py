@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from assets.demand import INTERACTIVE, demand_matrix
-from assets.settings import HOURS, Settings
+from assets.lake.settings import HOURS, Settings
 from models.policies import POLICIES
 from models.reading import require_known
 from models.replay.fleet import make_fleet, make_rules, with_failures

@@ -16,7 +16,7 @@ import pandas as pd
 
 from assets import style
 from assets.demand import INTERACTIVE
-from assets.settings import Settings
+from assets.lake.settings import Settings
 from assets.style import BLUE, COLOURS, FAINT, INK, MUTED, area, empty, ground, legend, panels, stairs
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from assets.demand import INTERACTIVE, MEASURES
 from assets.history import require_history
-from assets.schemas import SCHEMAS
-from assets.settings import HOURS, Progress, Settings
+from assets.lake.schemas import SCHEMAS
+from assets.lake.settings import HOURS, Progress, Settings
 from assets.walks import Panel, pieces_of, read_panel, walk_all
 from models.catalogue import TIERS
 from models.forecast import SLOW

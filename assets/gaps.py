@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from assets.schemas import SCHEMAS
-from assets.warehouse import Lake
+from assets.lake.schemas import SCHEMAS
+from assets.lake.warehouse import Lake
 from models.characterise.gaps import FAMILIES, LEAST_GAPS, WINDOW_US, Windows, first_gaps, fit, window_cvs
 
 KEYS = ("tier", "region", "llm", "app")

@@ -8,8 +8,8 @@ import hashlib
 from datetime import date
 from pathlib import Path
 
-from assets.lookups import require_unlanded
-from assets.settings import Settings
+from assets.lake.lookups import require_unlanded
+from assets.lake.settings import Settings
 from models import arrivals, drawing, traffic
 from models.config import CONFIG_DIR
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from assets.ingest import IngestError, IngestReport, ingest, landed_files, lone_mappings, withdraw
+from assets.lake.settings import Settings
 from assets.quality import assess
-from assets.settings import Settings
 from models.catalogue import load_catalogue
 from models.reading import nearest
 

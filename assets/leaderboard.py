@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from assets.settings import Settings
+from assets.lake.settings import Settings
 from assets.style import BLUE, FAINT, INK, MUTED
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from assets import demand as demands
 from assets import figures as drawings
 from assets import forecasts as predictions
 from assets import plan_page, plans, quality, replays, scorecards, traces
+from assets.lake.partitions import DAY_BEFORE, DAYS, WITH_HISTORY
+from assets.lake.settings import Progress
 from assets.landing import COLUMNS, land_all, texts, traces_of
-from assets.partitions import DAY_BEFORE, DAYS, WITH_HISTORY
-from assets.settings import Progress
 from assets.telling import (
     SettingsResource,
     day_of,

@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from assets.forecasts import forecast_day_ahead
 from assets.history import require_history, require_own_name
-from assets.lookups import days_there, positions, require_day
+from assets.lake.lookups import days_there, positions, require_day
+from assets.lake.settings import HOURS, Progress, Settings, midnight
+from assets.lake.warehouse import LakeError
 from assets.plan_inputs import day_ahead_load, hour_problems, problem_template
 from assets.plans import checked_solve, open_loop, plan_table, sustained_tokens_per_s
-from assets.settings import HOURS, Progress, Settings, midnight
-from assets.warehouse import LakeError
 from models.plan.policies import spot_that_fits
 from models.plan.problem import Ints, Problem
 

@@ -12,7 +12,7 @@ from datetime import date, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
-from assets.settings import Settings
+from assets.lake.settings import Settings
 from models.policies import planned
 from models.reading import require_known
 

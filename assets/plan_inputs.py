@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assets.demand import INTERACTIVE, demand_matrix
-from assets.lookups import positions
-from assets.settings import HOURS, Settings, midnight
+from assets.lake.lookups import positions
+from assets.lake.settings import HOURS, Settings, midnight
 from models.plan.problem import Problem
 
 Floats = NDArray[np.float64]

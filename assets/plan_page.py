@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 
 from assets.figures import save
-from assets.settings import Settings
+from assets.lake.settings import Settings
 from assets.style import BLUE, FAINT, INK, area, ground, legend, panels, stairs
 
 if TYPE_CHECKING:

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from assets.lake.result_schemas import FLOWS, RESULTS
+from assets.lake.settings import HOURS, Progress, Settings, Step, midnight
 from assets.plan_inputs import (
     Load,
     day_ahead_load,
@@ -21,8 +23,6 @@ from assets.plan_inputs import (
     problem_template,
     token_mixes,
 )
-from assets.result_schemas import FLOWS, RESULTS
-from assets.settings import HOURS, Progress, Settings, Step, midnight
 from models.capacity import capacity_tokens_per_s
 from models.plan import corrected, paper
 from models.plan.bounds import bounds

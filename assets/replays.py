@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from assets.closed_loop import play_closed
 from assets.drives import DAY_S, HOUR_S, day_drives, setting
-from assets.lookups import positions, require_day
-from assets.schemas import PARTITIONS
-from assets.settings import Progress, Settings, midnight
+from assets.lake.lookups import positions, require_day
+from assets.lake.schemas import PARTITIONS
+from assets.lake.settings import Progress, Settings, midnight
 from models.catalogue import TIERS
 from models.policies import POLICIES
 from models.reading import ConfigError, require_known

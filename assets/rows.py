@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import IO
 
 from assets.formats import COPY_AGAIN, MAX_LINE_BYTES, IngestError, LandedFile, member_kind, unpacked
-from assets.schemas import quoted
+from assets.lake.schemas import quoted
 
 BLOCK_BYTES = 1 << 20
 

@@ -4,7 +4,7 @@ from datetime import date
 
 import pyarrow as pa
 
-from assets.settings import Settings
+from assets.lake.settings import Settings
 
 SHOWN = (  # columns of the scoreboard that fit on a page
     *(

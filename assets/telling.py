@@ -11,10 +11,10 @@ import dagster as dg
 import pyarrow as pa
 
 from assets.figures import thumbnail
+from assets.lake.settings import Settings, load_settings
+from assets.lake.sql_files import read_sql
+from assets.lake.warehouse import LAKE, LakeError
 from assets.readable import readable
-from assets.settings import Settings, load_settings
-from assets.sql_files import read_sql
-from assets.warehouse import LAKE, LakeError
 
 OWNERS = ["team:capacity"]
 INTERRUPTED = "Interrupted by Ctrl-C or from the UI."

@@ -10,8 +10,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from assets.lookups import require_day
-from assets.settings import Settings
+from assets.lake.lookups import require_day
+from assets.lake.settings import Settings
 from models.policies import POLICIES
 from models.reading import require_known
 

@@ -6,9 +6,9 @@ from datetime import date
 import numpy as np
 import pyarrow as pa
 
-from assets.lookups import positions, require_day, require_unlanded
-from assets.schemas import REQUEST_SCHEMA, TIMESTAMP
-from assets.warehouse import Lake, LakeError
+from assets.lake.lookups import positions, require_day, require_unlanded
+from assets.lake.schemas import REQUEST_SCHEMA, TIMESTAMP
+from assets.lake.warehouse import Lake, LakeError
 from models.arrivals import office_day, tile
 from models.catalogue import Catalogue
 from models.config import TraceConfig

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from assets.demand import demand_matrix
-from assets.settings import Settings, Step
+from assets.lake.settings import Settings, Step
 from models.calendar import factors, phases
 from models.forecast import SLOW
 from models.forecast.backtest import Clock, Walk, joined, walk

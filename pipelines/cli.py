@@ -121,8 +121,8 @@ def forget(file: Annotated[str, typer.Argument(help="A landed file, by its name.
     """
     with spoken():
         from assets.ingest import LANDING
+        from assets.lake.settings import load_settings
         from assets.landing import forget as take_out
-        from assets.settings import load_settings
 
         traces = take_out(load_settings("office"), file)
         OUT.print(f"{file} is no longer in the trace {', '.join(traces)}.", markup=False)
@@ -201,8 +201,8 @@ def sql(
         fleetcast sql sql/queries/plan_changes.sql --param policy=lt_ua
     """
     with spoken():
-        from assets.recipes import parameters, why_empty
-        from assets.settings import load_settings
+        from assets.lake.recipes import parameters, why_empty
+        from assets.lake.settings import load_settings
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day
@@ -226,7 +226,7 @@ def explain(
     fleetcast explain REQUEST_ID
     """
     with spoken():
-        from assets.settings import load_settings
+        from assets.lake.settings import load_settings
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day
@@ -253,7 +253,7 @@ def timeline(
     fleetcast timeline --llm bloom-176b --region east --hour 19
     """
     with spoken():
-        from assets.settings import load_settings
+        from assets.lake.settings import load_settings
         from assets.timeline import write_timeline
 
         settings = load_settings(config_of(config))

@@ -3,8 +3,8 @@
 import dagster as dg
 
 from assets.checks import ASSET_CHECKS
+from assets.lake.settings import Progress
 from assets.lineage import ASSETS
-from assets.settings import Progress
 from assets.studies import STUDIES
 from assets.telling import SettingsResource
 from pipelines.jobs import IN_ONE_PROCESS, JOBS

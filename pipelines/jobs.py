@@ -4,7 +4,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.partitions import DAYS
+from assets.lake.partitions import DAYS
 from assets.studies import DAYS_AND_CASES, STUDIES
 
 IN_ONE_PROCESS = dg.in_process_executor  # a process per step would cost two seconds each

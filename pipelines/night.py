@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from assets import backtests, history, replays, scorecards
 from assets.ingest import landed_files
-from assets.partitions import require_in_calendar
-from assets.settings import Progress
+from assets.lake.partitions import require_in_calendar
+from assets.lake.settings import Progress
 from assets.studies import backtests_said
 from assets.telling import SettingsResource
 from models.reading import require_known

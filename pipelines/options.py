@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from assets.settings import Progress
+from assets.lake.settings import Progress
 from models.reading import require_known
 from pipelines.terminal import Bars
 

@@ -49,8 +49,8 @@ def show(
         fleetcast plan show --region east
     """
     with spoken():
+        from assets.lake.settings import load_settings
         from assets.plan_export import plan_of, steps
-        from assets.settings import load_settings
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day
@@ -72,8 +72,8 @@ def ahead(date_: ComingDay = None, config: Config = "office", quiet: Quiet = Fal
     from what the day-ahead plan of the day before leaves, else from all instances of the config.
     """
     with spoken():
+        from assets.lake.settings import load_settings, midnight
         from assets.plan_ahead import POLICY, day_to_come, plan_ahead
-        from assets.settings import load_settings, midnight
         from assets.studies import day_ahead_plans_said
         from pipelines.runs import report
 
@@ -99,8 +99,8 @@ def export(
     fleetcast plan export --format k8s --region east | kubectl --context east apply -f -
     """
     with spoken():
+        from assets.lake.settings import load_settings
         from assets.plan_export import FORMATS, plan_of
-        from assets.settings import load_settings
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day
@@ -127,7 +127,7 @@ def whatif(
     an endpoint has fewer instances than its minimum.
     """
     with spoken():
-        from assets.settings import load_settings
+        from assets.lake.settings import load_settings
         from assets.studies import whatifs_said
         from assets.whatif import draw, what_if
         from pipelines.runs import report
@@ -151,7 +151,7 @@ def decide(date_: Day = None, config: Config = "office", quiet: Quiet = False) -
     """
     with spoken():
         from assets import decisions
-        from assets.settings import load_settings
+        from assets.lake.settings import load_settings
         from assets.studies import decisions_said
         from pipelines.runs import report
 

@@ -11,7 +11,7 @@ import typer
 from rich import progress
 from rich.console import Console
 
-from assets.settings import Progress, Step
+from assets.lake.settings import Progress, Step
 from pipelines.tables import OUT, figure, percent, show_board
 
 ERR = Console(stderr=True, highlight=False)

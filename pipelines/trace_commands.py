@@ -25,8 +25,8 @@ def characterise(trace: Trace, quiet: Quiet = False) -> None:
     with spoken():
         from assets.character_figures import figures_of
         from assets.characterise import characterise as describe
+        from assets.lake.warehouse import Lake
         from assets.studies import characterisation_said
-        from assets.warehouse import Lake
         from pipelines.runs import report
 
         lake = Lake()
@@ -59,7 +59,7 @@ def generate(
     """
     with spoken():
         from assets import generate as generator
-        from assets.warehouse import Lake
+        from assets.lake.warehouse import Lake
         from models.catalogue import load_catalogue
         from models.changes import Changes, load_changes
 

@@ -10,10 +10,10 @@ from small import small_config
 from assets import backtests, walks
 from assets.demand import build_demand
 from assets.forecasts import errors, forecast_day
+from assets.lake.settings import Progress, Settings, load_settings
+from assets.lake.warehouse import LakeError
 from assets.leaderboard import forecast_leaderboard
-from assets.settings import Progress, Settings, load_settings
 from assets.traces import make_day
-from assets.warehouse import LakeError
 from models.forecast.backtest import Clock
 from models.forecast.losses import covered_share, paired_bootstrap, pinball, under_forecast_share, wape
 

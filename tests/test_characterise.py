@@ -15,9 +15,9 @@ from assets import characterise as characterised
 from assets.character_figures import draw_character
 from assets.characterise import characterise
 from assets.ingest import ingest
-from assets.settings import Progress
-from assets.sql_files import read_sql
-from assets.warehouse import Lake, LakeError
+from assets.lake.settings import Progress
+from assets.lake.sql_files import read_sql
+from assets.lake.warehouse import Lake, LakeError
 from models.catalogue import load_catalogue
 from models.characterise.gaps import (
     FAMILIES,

@@ -18,10 +18,10 @@ from small import small_config
 from typer.testing import CliRunner
 
 from assets import history
-from assets.recipes import why_empty
-from assets.settings import Progress, load_settings
+from assets.lake.recipes import why_empty
+from assets.lake.settings import Progress, load_settings
+from assets.lake.warehouse import Lake
 from assets.telling import SettingsResource
-from assets.warehouse import Lake
 from models.config import CONFIG_DIR
 from pipelines import night, runs, tables
 from pipelines.cli import app

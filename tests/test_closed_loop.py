@@ -11,9 +11,9 @@ from small import small_config
 
 from assets import decisions, plan_ahead
 from assets.drives import day_drives
+from assets.lake.schemas import SCHEMAS
+from assets.lake.settings import Progress, Settings
 from assets.replays import replay_day
-from assets.schemas import SCHEMAS
-from assets.settings import Progress, Settings
 from assets.telling import SettingsResource
 from models.policies import POLICIES, Policy
 from pipelines.definitions import defs

@@ -8,10 +8,10 @@ from small import small_config
 
 from assets.checks import ALARMS, CHECKS
 from assets.drives import day_drives
-from assets.settings import Progress
-from assets.sql_files import SQL, read_sql
+from assets.lake.settings import Progress
+from assets.lake.sql_files import SQL, read_sql
+from assets.lake.warehouse import Lake
 from assets.telling import SettingsResource
-from assets.warehouse import Lake
 from pipelines.definitions import defs
 
 DAY = date(2025, 7, 3)

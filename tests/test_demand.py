@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from assets.demand import INTERACTIVE, build_demand, demand_matrix
+from assets.lake.warehouse import Lake, LakeError
 from assets.traces import make_day, read_template
-from assets.warehouse import Lake, LakeError
 from models.catalogue import load_catalogue
 from models.config import TraceConfig, load_config
 from models.traffic import Names, TiledTraffic

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets import figures, style
-from assets.schemas import SCHEMAS
-from assets.settings import Settings, load_settings
+from assets.lake.schemas import SCHEMAS
+from assets.lake.settings import Settings, load_settings
 from assets.style import GAP, HALF_LINE, LETTER, POINT
 from models.catalogue import load_catalogue
 

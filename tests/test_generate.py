@@ -14,9 +14,9 @@ from assets import generate as generator
 from assets.characterise import characterise
 from assets.generate import Order, fit_clients, generate
 from assets.ingest import ingest
-from assets.settings import Progress
+from assets.lake.settings import Progress
+from assets.lake.warehouse import Lake, LakeError
 from assets.traces import make_day
-from assets.warehouse import Lake, LakeError
 from models.catalogue import load_catalogue
 from models.changes import Changes, NewApp, Outage, load_changes
 from models.client_fit import fit_noise, weekly_rates
@@ -290,7 +290,7 @@ def test_an_order_goes_on_where_it_stopped_and_another_is_refused(lake, monkeypa
 
 def test_the_command_says_what_it_made_and_what_is_wrong(lake, monkeypatch, tmp_path):
     monkeypatch.setattr(generator, "fit_clients", lambda *given: (traffic(requests_per_hour=10.0), APPS))
-    monkeypatch.setattr("assets.warehouse.Lake", lambda: lake)
+    monkeypatch.setattr("assets.lake.warehouse.Lake", lambda: lake)
     made = CliRunner().invoke(app, ["generate", "--like", "small", "--days", "2", "--scale", "2", "--quiet"])
     assert made.exit_code == 0, made.output
     assert "requests like small on 2 days, as the trace small_x2" in made.output

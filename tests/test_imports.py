@@ -34,7 +34,7 @@ def forbidden(path: Path) -> set[str]:
         found |= {f"models.{other}" for other in INSIDE - {inner[0]}} if inner[0] in INSIDE else set()
     if inner[0] == "replay" and inner[-1] != "run":
         found |= {"models.replay.run", *({"models.replay.kernel"} if inner[-1] != "kernel" else ())}
-    if top == "assets" and inner != ["warehouse"]:
+    if top == "assets" and inner != ["lake", "warehouse"]:
         found.add("duckdb")
     return found
 

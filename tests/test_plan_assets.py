@@ -19,11 +19,11 @@ from assets import cases, plan_ahead, plan_export, plans, trials, whatif
 from assets.demand import build_demand
 from assets.drives import hourly_table, plan_rows, setting
 from assets.forecasts import forecast_day, forecast_day_ahead
+from assets.lake.settings import Progress, Settings, load_settings, midnight
+from assets.lake.warehouse import Lake, LakeError
 from assets.plan_inputs import forecast_windows, hour_problems, problem_template
 from assets.replays import read_workload, replay_day
-from assets.settings import Progress, Settings, load_settings, midnight
 from assets.traces import make_day
-from assets.warehouse import Lake, LakeError
 from models.plan import corrected, flows, paper
 from models.plan.policies import hourly_plans
 from models.plan.problem import Plan, PlanError, Problem

@@ -9,8 +9,8 @@ import pytest
 
 from assets.demand import INTERACTIVE, build_demand, demand_matrix
 from assets.ingest import ingest
+from assets.lake.warehouse import Lake
 from assets.quality import assess
-from assets.warehouse import Lake
 from models.catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from assets.result_schemas import FLOWS
-from assets.schemas import PARTITIONS, SCHEMAS
-from assets.settings import Settings
-from assets.sql_files import read_sql
+from assets.lake.result_schemas import FLOWS
+from assets.lake.schemas import PARTITIONS, SCHEMAS
+from assets.lake.settings import Settings
+from assets.lake.sql_files import read_sql
+from assets.lake.warehouse import Lake
 from assets.timeline import events, write_timeline
-from assets.warehouse import Lake
 from models.catalogue import load_catalogue
 from models.config import load_config
 

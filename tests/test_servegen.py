@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 from assets.ingest import IngestError, ingest
+from assets.lake.warehouse import Lake
 from assets.quality import assess
-from assets.warehouse import Lake
 from models.catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from assets.ingest import ingest
-from assets.sql_files import SQL
-from assets.warehouse import Lake
+from assets.lake.sql_files import SQL
+from assets.lake.warehouse import Lake
 from models.catalogue import load_catalogue
 
 TRACES = Path(__file__).resolve().parent / "traces"

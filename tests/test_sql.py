@@ -7,12 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from assets import sql_docs
 from assets.demand import build_demand
-from assets.schemas import SCHEMAS
-from assets.sql_files import SQL, SqlFile, read_sql
+from assets.lake import sql_docs
+from assets.lake.schemas import SCHEMAS
+from assets.lake.sql_files import SQL, SqlFile, read_sql
+from assets.lake.warehouse import Lake
 from assets.traces import to_requests
-from assets.warehouse import Lake
 from models.arrivals import office_day
 from models.catalogue import load_catalogue
 from models.config import load_config
@@ -104,7 +104,9 @@ def test_every_column_of_the_lake_has_its_meaning(table):
 
 
 def test_the_page_of_the_headers_is_up_to_date():
-    assert sql_docs.README.read_text(encoding="utf-8") == sql_docs.page(), "run: python -m assets.sql_docs"
+    assert sql_docs.README.read_text(encoding="utf-8") == sql_docs.page(), (
+        "run: python -m assets.lake.sql_docs"
+    )
     assert "| bucket_start | first instant of the minute, UTC | requests.arrived_at |" in sql_docs.page()
 
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assets import warehouse
-from assets.schemas import SCHEMAS
-from assets.sql_files import SqlFileError, read_sql
-from assets.warehouse import Lake, LakeError, LakeVersionError
+from assets.lake import warehouse
+from assets.lake.schemas import SCHEMAS
+from assets.lake.sql_files import SqlFileError, read_sql
+from assets.lake.warehouse import Lake, LakeError, LakeVersionError
 
 DAY = date(2025, 7, 1)
 PARTITION = {"trace": "t", "day": DAY}

@@ -11,8 +11,8 @@ from assets.characterise import characterise
 from assets.demand import build_demand
 from assets.generate import fit_clients
 from assets.ingest import ingest
-from assets.settings import Progress
-from assets.warehouse import Lake
+from assets.lake.settings import Progress
+from assets.lake.warehouse import Lake
 from models.catalogue import Catalogue
 from models.changes import Changes
 from models.clients import client_day

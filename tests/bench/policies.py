@@ -8,7 +8,7 @@ from pathlib import Path
 
 from measure import Figures, Target
 
-from assets.settings import Progress
+from assets.lake.settings import Progress
 from assets.telling import SettingsResource
 from models.config import CONFIG_DIR
 from pipelines.night import run_night

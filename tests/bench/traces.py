@@ -9,9 +9,9 @@ from measure import Figures, Target, cpu_seconds, peak_gb, wall_seconds
 from workloads import office_week, setting
 
 from assets.ingest import ingest
-from assets.schemas import REQUEST_SCHEMA
+from assets.lake.schemas import REQUEST_SCHEMA
+from assets.lake.warehouse import Lake
 from assets.traces import to_requests
-from assets.warehouse import Lake
 
 REQUESTS = 10_000_000
 TARGETS = {

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-SQL = Path(__file__).resolve().parent.parent / "sql"
+SQL = Path(__file__).resolve().parents[2] / "sql"
 FIELDS = "grain|reads|units|format|recognised by|may have|clock"
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from assets.result_schemas import RESULTS, TIMESTAMP
+from assets.lake.result_schemas import RESULTS, TIMESTAMP
 from models.characterise.gaps import FAMILIES
 from models.characterise.load import HORIZONS_MINUTES
 

@@ -1,14 +1,14 @@
-"""sql/README.md, written from the headers of the SQL files: python -m assets.sql_docs."""
+"""sql/README.md, written from the headers of the SQL files: python -m assets.lake.sql_docs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from assets.sql_files import SQL, SqlFile, read_sql
+from assets.lake.sql_files import SQL, SqlFile, read_sql
 
 README = SQL / "README.md"
 INTRODUCTION = """# Tables, marts and recipes
 
-Written from the headers of these files by `python -m assets.sql_docs`; change the header, not this page.
+Written from the headers of these files by `python -m assets.lake.sql_docs`; change the header, not this page.
 `fleetcast sql "from NAME"` shows any table or mart; `fleetcast sql sql/queries/NAME.sql` asks a recipe, where
 `$trace` and `$day` stand for the config's trace and `--date`. Instants are UTC. The published
 `data/lake/warehouse.duckdb` carries the same texts as comments on its views and columns.

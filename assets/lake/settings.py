@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from assets.warehouse import LAKE, Lake
+from assets.lake.warehouse import LAKE, Lake
 from models.catalogue import Catalogue, load_catalogue
 from models.config import Config, load_config
 

@@ -20,7 +20,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from assets.schemas import (
+from assets.lake.schemas import (
     LAKE_VERSION,
     OPTIONAL,
     PARTITIONS,
@@ -30,13 +30,13 @@ from assets.schemas import (
     quoted,
     scan,
 )
-from assets.sql_docs import comments
-from assets.sql_files import SQL, read_sql
+from assets.lake.sql_docs import comments
+from assets.lake.sql_files import SQL, read_sql
 from models.reading import nearest
 
 __all__ = ["LAKE", "REQUEST_SCHEMA", "Connection", "Lake", "LakeError", "LakeVersionError"]
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 LAKE = ROOT / "data" / "lake"
 DUCKDB: dict[str, Any] = {"memory_limit": "1500MB", "threads": 2}
 ROW_GROUP_ROWS = 100_000
