@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from assets.lake.warehouse import Lake
-from assets.style import BLUE, INK, MUTED, STYLE
+from assets.pages.style import BLUE, INK, MUTED, STYLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

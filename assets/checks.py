@@ -10,8 +10,8 @@ import dagster as dg
 
 from assets.lake.settings import Settings
 from assets.lake.sql_files import read_sql
+from assets.pages.telling import SettingsResource, markdown, plainly
 from assets.quality import WARN
-from assets.telling import SettingsResource, markdown, plainly
 
 CHECKS: Mapping[str, Sequence[str]] = {
     "landing": ("rows_are_conserved",),

@@ -1,66 +1,27 @@
 """The four figures of a day, in one house style: units in the axes, names at the lines.
 
-Each `draw_*` takes a small pandas frame of a mart and returns a matplotlib figure; `draw_day` reads the
-marts, draws all four and saves them under data/figures/TRACE/DAY.
+Each `draw_*` takes a small pandas frame of a mart and returns a matplotlib figure; `DRAWINGS` read the marts.
 """
 
-import io
-from collections.abc import Callable, Mapping
 from datetime import date
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from assets import style
 from assets.demand import INTERACTIVE
 from assets.lake.settings import Settings
-from assets.style import BLUE, COLOURS, FAINT, INK, MUTED, area, empty, ground, legend, panels, stairs
+from assets.pages import style
+from assets.pages.pictures import Draw
+from assets.pages.style import BLUE, COLOURS, FAINT, INK, MUTED, area, empty, ground, legend, panels, stairs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Draw = Callable[[Settings, date], "Figure"]
 TTFT_TICKS_S = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
 NINES = 3.5  # how far the latency axis goes: 99.97 %
 NO_INTERACTIVE = "no interactive request, so none that waits for its first token"
 LINE_NINES, DASH = 0.02, 6.0  # a line's width on that axis; a dash in widths of its line
-
-
-def draw_day(settings: Settings, day: date, drawings: Mapping[str, Draw] | None = None) -> dict[str, Path]:
-    """Draw the day's four figures, or those given, and save them as PNG; name -> file."""
-    chosen = drawings or DRAWINGS
-    return {name: save(settings, day, name, partial(draw, settings, day)) for name, draw in chosen.items()}
-
-
-def save(settings: Settings, day: date, name: str, draw: Callable[[], "Figure"]) -> Path:
-    """Draw one figure in the house style and save it as PNG under data/figures/TRACE/DAY."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    path = settings.figures(day) / f"{name}.png"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with plt.rc_context(style.STYLE):
-        figure = draw()
-        figure.suptitle(f"{settings.trace}, {day}", x=0.995, ha="right", fontsize=10, color=MUTED)
-        figure.savefig(path)
-        plt.close(figure)
-    return path
-
-
-def thumbnail(path: Path, width_pixels: int = 900) -> bytes:
-    """The PNG, scaled down: small enough to travel inside the metadata of an event."""
-    from PIL import Image
-
-    image = Image.open(path).convert("RGB")
-    image.thumbnail((width_pixels, width_pixels))
-    packed = io.BytesIO()
-    image.quantize(64).save(packed, format="png", optimize=True)
-    return packed.getvalue()
 
 
 # --- the figures ---------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from assets.lake.settings import Settings
-from assets.style import BLUE, FAINT, INK, MUTED
+from assets.pages.style import BLUE, FAINT, INK, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,8 @@ from assets import plan_page, plans, quality, replays, scorecards, traces
 from assets.lake.partitions import DAY_BEFORE, DAYS, WITH_HISTORY
 from assets.lake.settings import Progress
 from assets.landing import COLUMNS, land_all, texts, traces_of
-from assets.telling import (
+from assets.pages.pictures import draw_day
+from assets.pages.telling import (
     SettingsResource,
     day_of,
     described,
@@ -145,7 +146,7 @@ def figures(context: dg.AssetExecutionContext, settings: SettingsResource) -> dg
     """The day in four pictures, under data/figures."""
     with plainly():
         chosen = opened(context, settings)
-        paths = drawings.draw_day(chosen, day_of(context))
+        paths = draw_day(chosen, day_of(context), drawings.DRAWINGS)
     pictures = {name: picture(path) for name, path in paths.items()}
     return dg.MaterializeResult(metadata={"trace": chosen.trace, **pictures})
 

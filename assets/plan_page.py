@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pyarrow as pa
 
-from assets.figures import save
 from assets.lake.settings import Settings
-from assets.style import BLUE, FAINT, INK, area, ground, legend, panels, stairs
+from assets.pages.pictures import save
+from assets.pages.style import BLUE, FAINT, INK, area, ground, legend, panels, stairs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

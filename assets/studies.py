@@ -19,12 +19,12 @@ from assets.cases import case_names
 from assets.character_figures import draw_character
 from assets.characterise import characterise
 from assets.demand import INTERACTIVE
-from assets.figures import draw_day
 from assets.lake.partitions import DAYS, WITH_HISTORY
 from assets.lake.settings import Progress, Settings
 from assets.lake.warehouse import Lake
 from assets.leaderboard import decision_curves, forecast_leaderboard
-from assets.telling import SettingsResource, day_of, described, markdown, opened, picture, plainly, told
+from assets.pages.pictures import draw_day
+from assets.pages.telling import SettingsResource, day_of, described, markdown, opened, picture, plainly, told
 
 CASES = dg.StaticPartitionsDefinition(case_names())
 DAYS_AND_CASES = dg.MultiPartitionsDefinition({"day": DAYS, "case": CASES})

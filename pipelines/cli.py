@@ -73,7 +73,7 @@ def nightly(date_: Day = None, config: Config = "office", quiet: Quiet = False) 
     Exit code 0 only when every check holds; 1 when one does not; 2 for a mistake, said in one line.
     """
     with spoken():
-        from assets.telling import SettingsResource
+        from assets.pages.telling import SettingsResource
         from pipelines.night import run_night
 
         night = run_night(SettingsResource(config=config_of(config)), day_of(date_), progress_of(quiet))
@@ -100,7 +100,7 @@ def ingest(quiet: Quiet = False) -> None:
     """
     with spoken():
         from assets.ingest import landed_files
-        from assets.telling import SettingsResource
+        from assets.pages.telling import SettingsResource
         from pipelines.night import land
 
         if not landed_files():
@@ -142,7 +142,7 @@ def replay(
     fleetcast replay --policy reactive
     """
     with spoken():
-        from assets.telling import SettingsResource
+        from assets.pages.telling import SettingsResource
         from pipelines.night import replay_policy
 
         resource = SettingsResource(config=config_of(config))
@@ -169,7 +169,7 @@ def backtest(
     fleetcast sql sql/queries/forecast_leaderboard.sql
     """
     with spoken():
-        from assets.telling import SettingsResource
+        from assets.pages.telling import SettingsResource
         from pipelines.night import backtest_days
 
         resource = SettingsResource(config=config_of(config))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import dagster as dg
 
 from assets.lake.settings import Progress
-from assets.telling import SettingsResource
+from assets.pages.telling import SettingsResource
 from models.catalogue import ROOT
 from pipelines.definitions import defs
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from assets.readable import readable
+from assets.pages.readable import readable
 from pipelines.csv_text import write_csv
 
 UNBOUNDED = 10_000  # a file or a pipe has no edge

@@ -13,8 +13,8 @@ from assets import decisions, plan_ahead
 from assets.drives import day_drives
 from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Progress, Settings
+from assets.pages.telling import SettingsResource
 from assets.replays import replay_day
-from assets.telling import SettingsResource
 from models.policies import POLICIES, Policy
 from pipelines.definitions import defs
 from pipelines.night import run_night

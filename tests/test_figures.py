@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets import figures, style
+from assets import figures
 from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Settings, load_settings
-from assets.style import GAP, HALF_LINE, LETTER, POINT
+from assets.pages import pictures, style
+from assets.pages.style import GAP, HALF_LINE, LETTER, POINT
 from models.catalogue import load_catalogue
 
 DAY = date(2025, 7, 15)
@@ -94,7 +95,7 @@ def test_a_trace_without_iw_fast_has_a_scoreboard_and_figures(tmp_path, monkeypa
     drawn = []
     monkeypatch.setattr(plt, "close", drawn.append)
     chosen = {name: figures.DRAWINGS[name] for name in ("ttft_cdf", "cost_against_misses")}
-    assert all(path.is_file() for path in figures.draw_day(settings, DAY, chosen).values())
+    assert all(path.is_file() for path in pictures.draw_day(settings, DAY, chosen).values())
     texts = [axes.get_ylabel() for figure in drawn for axes in figure.axes]
     texts += [text.get_text() for figure in drawn for text in figure.texts]
     assert said in texts

@@ -8,7 +8,7 @@ import numpy as np
 from measure import ROOT, Figures, Target, cpu_seconds
 from workloads import INSTANCES, endpoint_fleet, endpoint_trace, play_endpoint, setting
 
-from assets.style import BLUE, MUTED, STYLE
+from assets.pages.style import BLUE, MUTED, STYLE
 from models.replay.fleet import make_rules
 from models.replay.state import Fleet, Trace
 

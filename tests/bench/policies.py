@@ -9,7 +9,7 @@ from pathlib import Path
 from measure import Figures, Target
 
 from assets.lake.settings import Progress
-from assets.telling import SettingsResource
+from assets.pages.telling import SettingsResource
 from models.config import CONFIG_DIR
 from pipelines.night import run_night
 

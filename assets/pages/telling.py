@@ -10,11 +10,11 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
-from assets.figures import thumbnail
 from assets.lake.settings import Settings, load_settings
 from assets.lake.sql_files import read_sql
 from assets.lake.warehouse import LAKE, LakeError
-from assets.readable import readable
+from assets.pages.pictures import thumbnail
+from assets.pages.readable import readable
 
 OWNERS = ["team:capacity"]
 INTERRUPTED = "Interrupted by Ctrl-C or from the UI."

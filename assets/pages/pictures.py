@@ -1,0 +1,49 @@
+"""Figures as files: drawn in the house style, saved under data/figures/TRACE/DAY, scaled down to travel."""
+
+import io
+from collections.abc import Callable, Mapping
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from assets.lake.settings import Settings
+from assets.pages.style import MUTED, STYLE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Draw = Callable[[Settings, date], "Figure"]
+
+
+def draw_day(settings: Settings, day: date, drawings: Mapping[str, Draw]) -> dict[str, Path]:
+    """Draw figures of a day and save them as PNG; name -> file."""
+    return {name: save(settings, day, name, partial(draw, settings, day)) for name, draw in drawings.items()}
+
+
+def save(settings: Settings, day: date, name: str, draw: Callable[[], "Figure"]) -> Path:
+    """Draw one figure in the house style and save it as PNG under data/figures/TRACE/DAY."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    path = settings.figures(day) / f"{name}.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with plt.rc_context(STYLE):
+        figure = draw()
+        figure.suptitle(f"{settings.trace}, {day}", x=0.995, ha="right", fontsize=10, color=MUTED)
+        figure.savefig(path)
+        plt.close(figure)
+    return path
+
+
+def thumbnail(path: Path, width_pixels: int = 900) -> bytes:
+    """The PNG, scaled down: small enough to travel inside the metadata of an event."""
+    from PIL import Image
+
+    image = Image.open(path).convert("RGB")
+    image.thumbnail((width_pixels, width_pixels))
+    packed = io.BytesIO()
+    image.quantize(64).save(packed, format="png", optimize=True)
+    return packed.getvalue()
