@@ -11,7 +11,7 @@ import dagster as dg
 from assets.lake.settings import Settings
 from assets.lake.sql_files import read_sql
 from assets.pages.telling import SettingsResource, markdown, plainly
-from assets.quality import WARN
+from assets.traces.quality import WARN
 
 CHECKS: Mapping[str, Sequence[str]] = {
     "landing": ("rows_are_conserved",),

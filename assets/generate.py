@@ -12,7 +12,7 @@ from assets.characterise import MINUTE, read_day, recorded_minutes
 from assets.lake.lookups import days_there, positions
 from assets.lake.settings import Progress
 from assets.lake.warehouse import Lake, LakeError
-from assets.traces import to_requests
+from assets.traces.traces import to_requests
 from models.catalogue import Catalogue
 from models.changes import Changes
 from models.client_fit import fit_noise, weekly_rates

@@ -8,10 +8,9 @@ import dagster as dg
 from assets import demand as demands
 from assets import figures as drawings
 from assets import forecasts as predictions
-from assets import plan_page, plans, quality, replays, scorecards, traces
+from assets import plan_page, plans, replays, scorecards
 from assets.lake.partitions import DAY_BEFORE, DAYS, WITH_HISTORY
 from assets.lake.settings import Progress
-from assets.landing import COLUMNS, land_all, texts, traces_of
 from assets.pages.pictures import draw_day
 from assets.pages.telling import (
     SettingsResource,
@@ -24,6 +23,8 @@ from assets.pages.telling import (
     text_table,
     told,
 )
+from assets.traces import quality, traces
+from assets.traces.landing import COLUMNS, land_all, texts, traces_of
 
 
 @dg.asset(**described("landing"))

@@ -99,8 +99,8 @@ def ingest(quiet: Quiet = False) -> None:
         cp AzureLLMInferenceTrace_conv.csv.gz data/landing/ && fleetcast ingest
     """
     with spoken():
-        from assets.ingest import landed_files
         from assets.pages.telling import SettingsResource
+        from assets.traces.ingest import landed_files
         from pipelines.night import land
 
         if not landed_files():
@@ -120,9 +120,9 @@ def forget(file: Annotated[str, typer.Argument(help="A landed file, by its name.
     fleetcast forget AzureLLMInferenceTrace_conv.csv.gz
     """
     with spoken():
-        from assets.ingest import LANDING
         from assets.lake.settings import load_settings
-        from assets.landing import forget as take_out
+        from assets.traces.ingest import LANDING
+        from assets.traces.landing import forget as take_out
 
         traces = take_out(load_settings("office"), file)
         OUT.print(f"{file} is no longer in the trace {', '.join(traces)}.", markup=False)

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assets import backtests, history, replays, scorecards
-from assets.ingest import landed_files
 from assets.lake.partitions import require_in_calendar
 from assets.lake.settings import Progress
 from assets.pages.telling import SettingsResource
 from assets.studies import backtests_said
+from assets.traces.ingest import landed_files
 from models.reading import require_known
 from pipelines.runs import embedded_home, report, run_job
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.ingest import LANDING, landed_files
+from assets.traces.ingest import LANDING, landed_files
 from pipelines.jobs import LAND
 
 

@@ -13,7 +13,7 @@ from assets.forecasts import errors, forecast_day
 from assets.lake.settings import Progress, Settings, load_settings
 from assets.lake.warehouse import LakeError
 from assets.leaderboard import forecast_leaderboard
-from assets.traces import make_day
+from assets.traces.traces import make_day
 from models.forecast.backtest import Clock
 from models.forecast.losses import covered_share, paired_bootstrap, pinball, under_forecast_share, wape
 

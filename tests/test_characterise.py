@@ -14,10 +14,10 @@ from scipy import stats
 from assets import characterise as characterised
 from assets.character_figures import draw_character
 from assets.characterise import characterise
-from assets.ingest import ingest
 from assets.lake.settings import Progress
 from assets.lake.sql_files import read_sql
 from assets.lake.warehouse import Lake, LakeError
+from assets.traces.ingest import ingest
 from models.catalogue import load_catalogue
 from models.characterise.gaps import (
     FAMILIES,

@@ -8,7 +8,7 @@ import pytest
 
 from assets.demand import INTERACTIVE, build_demand, demand_matrix
 from assets.lake.warehouse import Lake, LakeError
-from assets.traces import make_day, read_template
+from assets.traces.traces import make_day, read_template
 from models.catalogue import load_catalogue
 from models.config import TraceConfig, load_config
 from models.traffic import Names, TiledTraffic

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 from assets import generate as generator
 from assets.characterise import characterise
 from assets.generate import Order, fit_clients, generate
-from assets.ingest import ingest
 from assets.lake.settings import Progress
 from assets.lake.warehouse import Lake, LakeError
-from assets.traces import make_day
+from assets.traces.ingest import ingest
+from assets.traces.traces import make_day
 from models.catalogue import load_catalogue
 from models.changes import Changes, NewApp, Outage, load_changes
 from models.client_fit import fit_noise, weekly_rates

@@ -12,12 +12,12 @@ import pytest
 
 from assets.demand import build_demand
 from assets.history import forget_changed
-from assets.ingest import IngestError, ingest, landed_files, lone_mappings
 from assets.lake.schemas import REQUEST_SCHEMA
 from assets.lake.settings import Settings
 from assets.lake.warehouse import Lake, LakeError
-from assets.landing import forget
-from assets.traces import make_day
+from assets.traces.ingest import IngestError, ingest, landed_files, lone_mappings
+from assets.traces.landing import forget
+from assets.traces.traces import make_day
 from models.catalogue import load_catalogue
 from models.config import load_config
 from models.reading import ConfigError

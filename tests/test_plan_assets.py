@@ -23,7 +23,7 @@ from assets.lake.settings import Progress, Settings, load_settings, midnight
 from assets.lake.warehouse import Lake, LakeError
 from assets.plan_inputs import forecast_windows, hour_problems, problem_template
 from assets.replays import read_workload, replay_day
-from assets.traces import make_day
+from assets.traces.traces import make_day
 from models.plan import corrected, flows, paper
 from models.plan.policies import hourly_plans
 from models.plan.problem import Plan, PlanError, Problem

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from assets.demand import INTERACTIVE, build_demand, demand_matrix
-from assets.ingest import ingest
 from assets.lake.warehouse import Lake
-from assets.quality import assess
+from assets.traces.ingest import ingest
+from assets.traces.quality import assess
 from models.catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from assets.ingest import IngestError, ingest
 from assets.lake.warehouse import Lake
-from assets.quality import assess
+from assets.traces.ingest import IngestError, ingest
+from assets.traces.quality import assess
 from models.catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from assets.ingest import ingest
 from assets.lake.sql_files import SQL
 from assets.lake.warehouse import Lake
+from assets.traces.ingest import ingest
 from models.catalogue import load_catalogue
 
 TRACES = Path(__file__).resolve().parent / "traces"

@@ -12,7 +12,7 @@ from assets.lake import sql_docs
 from assets.lake.schemas import SCHEMAS
 from assets.lake.sql_files import SQL, SqlFile, read_sql
 from assets.lake.warehouse import Lake
-from assets.traces import to_requests
+from assets.traces.traces import to_requests
 from models.arrivals import office_day
 from models.catalogue import load_catalogue
 from models.config import load_config
@@ -135,7 +135,7 @@ def test_growth_compares_a_week_that_has_only_begun_with_the_same_hours_a_week_e
 
 def test_a_new_format_is_one_file(lake, tmp_path, monkeypatch):
     """A format that nobody here knows lands with an SQL file alone."""
-    from assets import formats, ingest
+    from assets.traces.traces import formats, ingest
 
     catalogue = load_catalogue()
     folder = tmp_path / "sql"

@@ -10,9 +10,9 @@ from workloads import setting
 from assets.characterise import characterise
 from assets.demand import build_demand
 from assets.generate import fit_clients
-from assets.ingest import ingest
 from assets.lake.settings import Progress
 from assets.lake.warehouse import Lake
+from assets.traces.ingest import ingest
 from models.catalogue import Catalogue
 from models.changes import Changes
 from models.clients import client_day

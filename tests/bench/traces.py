@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 from measure import Figures, Target, cpu_seconds, peak_gb, wall_seconds
 from workloads import office_week, setting
 
-from assets.ingest import ingest
 from assets.lake.schemas import REQUEST_SCHEMA
 from assets.lake.warehouse import Lake
-from assets.traces import to_requests
+from assets.traces.ingest import ingest
+from assets.traces.traces import to_requests
 
 REQUESTS = 10_000_000
 TARGETS = {

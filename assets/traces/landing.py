@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from assets.ingest import IngestError, IngestReport, ingest, landed_files, lone_mappings, withdraw
 from assets.lake.settings import Settings
-from assets.quality import assess
+from assets.traces.ingest import IngestError, IngestReport, ingest, landed_files, lone_mappings, withdraw
+from assets.traces.quality import assess
 from models.catalogue import load_catalogue
 from models.reading import nearest
 

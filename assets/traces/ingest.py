@@ -13,11 +13,11 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from assets.formats import COPY_AGAIN, IngestError, LandedFile, recognise
 from assets.lake.sql_files import read_sql
 from assets.lake.warehouse import ROOT, Connection, Lake, one_line_errors
-from assets.mapping import TraceMapping, mapping_file, read_mapping
-from assets.rows import rows_query
+from assets.traces.formats import COPY_AGAIN, IngestError, LandedFile, recognise
+from assets.traces.mapping import TraceMapping, mapping_file, read_mapping
+from assets.traces.rows import rows_query
 from models.catalogue import Catalogue
 
 LANDING = ROOT / "data" / "landing"

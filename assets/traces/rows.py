@@ -6,8 +6,8 @@ import zlib
 from pathlib import Path
 from typing import IO
 
-from assets.formats import COPY_AGAIN, MAX_LINE_BYTES, IngestError, LandedFile, member_kind, unpacked
 from assets.lake.schemas import quoted
+from assets.traces.formats import COPY_AGAIN, MAX_LINE_BYTES, IngestError, LandedFile, member_kind, unpacked
 
 BLOCK_BYTES = 1 << 20
 
