@@ -10,9 +10,9 @@ from datetime import date, timedelta
 import numpy as np
 import pyarrow as pa
 
-from assets.demand import INTERACTIVE
+from assets.demand.demand import INTERACTIVE
+from assets.demand.history import require_history
 from assets.forecasts import PLANNED_MEASURE, rows
-from assets.history import require_history
 from assets.lake.lookups import require_day
 from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import HOURS, Progress, Settings

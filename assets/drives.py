@@ -5,7 +5,7 @@ from datetime import date
 import numpy as np
 import pandas as pd
 
-from assets.demand import INTERACTIVE, demand_matrix
+from assets.demand.demand import INTERACTIVE, demand_matrix
 from assets.lake.settings import HOURS, Settings
 from models.policies import POLICIES
 from models.reading import require_known

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from assets.demand import INTERACTIVE
+from assets.demand.demand import INTERACTIVE
 from assets.lake.settings import Settings
 from assets.pages import style
 from assets.pages.pictures import Draw

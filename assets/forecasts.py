@@ -12,8 +12,8 @@ from datetime import date
 import numpy as np
 import pyarrow as pa
 
-from assets.demand import INTERACTIVE, MEASURES
-from assets.history import require_history
+from assets.demand.demand import INTERACTIVE, MEASURES
+from assets.demand.history import require_history
 from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import HOURS, Progress, Settings
 from assets.walks import Panel, pieces_of, read_panel, walk_all

@@ -9,8 +9,8 @@ from datetime import date, timedelta
 import numpy as np
 import pyarrow as pa
 
+from assets.demand.history import require_history, require_own_name
 from assets.forecasts import forecast_day_ahead
-from assets.history import require_history, require_own_name
 from assets.lake.lookups import days_there, positions, require_day
 from assets.lake.settings import HOURS, Progress, Settings, midnight
 from assets.lake.warehouse import LakeError

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from assets.demand import INTERACTIVE, demand_matrix
+from assets.demand.demand import INTERACTIVE, demand_matrix
 from assets.lake.lookups import positions
 from assets.lake.settings import HOURS, Settings, midnight
 from models.plan.problem import Problem

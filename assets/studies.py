@@ -16,9 +16,9 @@ from assets import decisions as deciding
 from assets import plan_ahead as planning
 from assets import whatif
 from assets.cases import case_names
-from assets.character_figures import draw_character
-from assets.characterise import characterise
-from assets.demand import INTERACTIVE
+from assets.demand.character_figures import draw_character
+from assets.demand.characterise import characterise
+from assets.demand.demand import INTERACTIVE
 from assets.lake.partitions import DAYS, WITH_HISTORY
 from assets.lake.settings import Progress, Settings
 from assets.lake.warehouse import Lake

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from assets.demand import demand_matrix
+from assets.demand.demand import demand_matrix
 from assets.lake.settings import Settings, Step
 from models.calendar import factors, phases
 from models.forecast import SLOW

@@ -23,8 +23,8 @@ def characterise(trace: Trace, quiet: Quiet = False) -> None:
         fleetcast sql "from episodes where trace = 'office' and kind = 'burst' order by ratio desc"
     """
     with spoken():
-        from assets.character_figures import figures_of
-        from assets.characterise import characterise as describe
+        from assets.demand.character_figures import figures_of
+        from assets.demand.characterise import characterise as describe
         from assets.lake.warehouse import Lake
         from assets.studies import characterisation_said
         from pipelines.runs import report
@@ -58,7 +58,7 @@ def generate(
         fleetcast generate --like office --name stressed --changes data/changes/example.toml
     """
     with spoken():
-        from assets import generate as generator
+        from assets.demand import generate as generator
         from assets.lake.warehouse import Lake
         from models.catalogue import load_catalogue
         from models.changes import Changes, load_changes

@@ -8,7 +8,7 @@ import pytest
 from small import small_config
 
 from assets import backtests, walks
-from assets.demand import build_demand
+from assets.demand.demand import build_demand
 from assets.forecasts import errors, forecast_day
 from assets.lake.settings import Progress, Settings, load_settings
 from assets.lake.warehouse import LakeError

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from assets import characterise as characterised
-from assets.character_figures import draw_character
-from assets.characterise import characterise
+from assets.demand import characterise as characterised
+from assets.demand.character_figures import draw_character
+from assets.demand.characterise import characterise
 from assets.lake.settings import Progress
 from assets.lake.sql_files import read_sql
 from assets.lake.warehouse import Lake, LakeError

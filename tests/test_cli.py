@@ -17,7 +17,7 @@ from rich.console import Console
 from small import small_config
 from typer.testing import CliRunner
 
-from assets import history
+from assets.demand import history
 from assets.lake.recipes import why_empty
 from assets.lake.settings import Progress, load_settings
 from assets.lake.warehouse import Lake
@@ -212,7 +212,7 @@ def test_a_night_makes_what_is_missing_and_only_that(small):
 
 
 def test_a_night_that_fails_says_why_and_the_next_one_completes(small, monkeypatch):
-    from assets import demand
+    from assets.demand import demand
 
     honest = demand.build_demand
     monkeypatch.setattr(demand, "build_demand", lambda *given: (_ for _ in ()).throw(ValueError("no luck")))

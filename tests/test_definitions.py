@@ -242,7 +242,7 @@ def test_a_users_mistake_is_one_line_and_is_not_tried_again(tmp_path):
 
 def test_a_broken_check_stops_the_night(tmp_path, monkeypatch):
     resource = SettingsResource(config=small_config(tmp_path), lake=str(tmp_path / "lake"))
-    from assets import demand
+    from assets.demand import demand
 
     honest = demand.build_demand
     monkeypatch.setattr(

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from assets.demand import INTERACTIVE, build_demand, demand_matrix
+from assets.demand.demand import INTERACTIVE, build_demand, demand_matrix
 from assets.lake.warehouse import Lake, LakeError
 from assets.traces.traces import make_day, read_template
 from models.catalogue import load_catalogue

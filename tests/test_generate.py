@@ -10,9 +10,9 @@ import pytest
 from small import small_config
 from typer.testing import CliRunner
 
-from assets import generate as generator
-from assets.characterise import characterise
-from assets.generate import Order, fit_clients, generate
+from assets.demand import generate as generator
+from assets.demand.characterise import characterise
+from assets.demand.generate import Order, fit_clients, generate
 from assets.lake.settings import Progress
 from assets.lake.warehouse import Lake, LakeError
 from assets.traces.ingest import ingest

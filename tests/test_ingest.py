@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assets.demand import build_demand
-from assets.history import forget_changed
+from assets.demand.demand import build_demand
+from assets.demand.history import forget_changed
 from assets.lake.schemas import REQUEST_SCHEMA
 from assets.lake.settings import Settings
 from assets.lake.warehouse import Lake, LakeError

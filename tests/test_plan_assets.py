@@ -16,7 +16,7 @@ from small import small_config
 from typer.testing import CliRunner
 
 from assets import cases, plan_ahead, plan_export, plans, trials, whatif
-from assets.demand import build_demand
+from assets.demand.demand import build_demand
 from assets.drives import hourly_table, plan_rows, setting
 from assets.forecasts import forecast_day, forecast_day_ahead
 from assets.lake.settings import Progress, Settings, load_settings, midnight

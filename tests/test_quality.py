@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.demand import INTERACTIVE, build_demand, demand_matrix
+from assets.demand.demand import INTERACTIVE, build_demand, demand_matrix
 from assets.lake.warehouse import Lake
 from assets.traces.ingest import ingest
 from assets.traces.quality import assess

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from assets.demand import build_demand
+from assets.demand.demand import build_demand
 from assets.lake import sql_docs
 from assets.lake.schemas import SCHEMAS
 from assets.lake.sql_files import SQL, SqlFile, read_sql

@@ -7,9 +7,9 @@ from measure import Figures, Target, cpu_seconds, peak_gb, wall_seconds
 from traces import REQUESTS, write_week
 from workloads import setting
 
-from assets.characterise import characterise
-from assets.demand import build_demand
-from assets.generate import fit_clients
+from assets.demand.characterise import characterise
+from assets.demand.demand import build_demand
+from assets.demand.generate import fit_clients
 from assets.lake.settings import Progress
 from assets.lake.warehouse import Lake
 from assets.traces.ingest import ingest

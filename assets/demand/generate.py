@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from assets.characterise import MINUTE, read_day, recorded_minutes
+from assets.demand.characterise import MINUTE, read_day, recorded_minutes
 from assets.lake.lookups import days_there, positions
 from assets.lake.settings import Progress
 from assets.lake.warehouse import Lake, LakeError

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from assets.demand import build_demand
-from assets.gaps import write_windows
+from assets.demand.demand import build_demand
+from assets.demand.gaps import write_windows
 from assets.lake.lookups import days_there
 from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Progress
