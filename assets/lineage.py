@@ -6,9 +6,9 @@ Nothing is computed here. Each asset calls the function of its own module and re
 import dagster as dg
 
 from assets import figures as drawings
-from assets import forecasts as predictions
 from assets import plan_page, plans, replays, scorecards
 from assets.demand import demand as demands
+from assets.forecasts import forecasts as predictions
 from assets.lake.partitions import DAY_BEFORE, DAYS, WITH_HISTORY
 from assets.lake.settings import Progress
 from assets.pages.pictures import draw_day

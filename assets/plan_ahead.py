@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from assets.demand.history import require_history, require_own_name
-from assets.forecasts import forecast_day_ahead
+from assets.forecasts.forecasts import forecast_day_ahead
 from assets.lake.lookups import days_there, positions, require_day
 from assets.lake.settings import HOURS, Progress, Settings, midnight
 from assets.lake.warehouse import LakeError

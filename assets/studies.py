@@ -11,7 +11,6 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
-from assets import backtests as backtesting
 from assets import decisions as deciding
 from assets import plan_ahead as planning
 from assets import whatif
@@ -19,10 +18,11 @@ from assets.cases import case_names
 from assets.demand.character_figures import draw_character
 from assets.demand.characterise import characterise
 from assets.demand.demand import INTERACTIVE
+from assets.forecasts import backtests as backtesting
+from assets.forecasts.leaderboard import decision_curves, forecast_leaderboard
 from assets.lake.partitions import DAYS, WITH_HISTORY
 from assets.lake.settings import Progress, Settings
 from assets.lake.warehouse import Lake
-from assets.leaderboard import decision_curves, forecast_leaderboard
 from assets.pages.pictures import draw_day
 from assets.pages.telling import SettingsResource, day_of, described, markdown, opened, picture, plainly, told
 

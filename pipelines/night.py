@@ -9,8 +9,9 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets import backtests, replays, scorecards
+from assets import replays, scorecards
 from assets.demand import history
+from assets.forecasts import backtests
 from assets.lake.partitions import require_in_calendar
 from assets.lake.settings import Progress
 from assets.pages.telling import SettingsResource

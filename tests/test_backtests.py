@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 from small import small_config
 
-from assets import backtests, walks
 from assets.demand.demand import build_demand
-from assets.forecasts import errors, forecast_day
+from assets.forecasts import backtests, walks
+from assets.forecasts.forecasts import errors, forecast_day
+from assets.forecasts.leaderboard import forecast_leaderboard
 from assets.lake.settings import Progress, Settings, load_settings
 from assets.lake.warehouse import LakeError
-from assets.leaderboard import forecast_leaderboard
 from assets.traces.traces import make_day
 from models.forecast.backtest import Clock
 from models.forecast.losses import covered_share, paired_bootstrap, pinball, under_forecast_share, wape

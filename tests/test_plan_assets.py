@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from assets import cases, plan_ahead, plan_export, plans, trials, whatif
 from assets.demand.demand import build_demand
 from assets.drives import hourly_table, plan_rows, setting
-from assets.forecasts import forecast_day, forecast_day_ahead
+from assets.forecasts.forecasts import forecast_day, forecast_day_ahead
 from assets.lake.settings import Progress, Settings, load_settings, midnight
 from assets.lake.warehouse import Lake, LakeError
 from assets.plan_inputs import forecast_windows, hour_problems, problem_template

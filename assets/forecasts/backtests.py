@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from assets.demand.demand import INTERACTIVE
 from assets.demand.history import require_history
-from assets.forecasts import PLANNED_MEASURE, rows
+from assets.forecasts.forecasts import PLANNED_MEASURE, rows
+from assets.forecasts.walks import pieces_of, read_panel, walk_all
 from assets.lake.lookups import require_day
 from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import HOURS, Progress, Settings
-from assets.walks import pieces_of, read_panel, walk_all
 from models.catalogue import TIERS
 from models.forecast import ENSEMBLES, METHODS
 from models.forecast.backtest import Clock, actuals

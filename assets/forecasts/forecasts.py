@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from assets.demand.demand import INTERACTIVE, MEASURES
 from assets.demand.history import require_history
+from assets.forecasts.walks import Panel, pieces_of, read_panel, walk_all
 from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import HOURS, Progress, Settings
-from assets.walks import Panel, pieces_of, read_panel, walk_all
 from models.catalogue import TIERS
 from models.forecast import SLOW
 from models.forecast.backtest import Clock, actuals
