@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from assets.lake.settings import Settings
-from assets.plan_inputs import Load
+from assets.plans.inputs import Load
 from models.catalogue import ROOT
 from models.config import QUANTILES, Instances
 from models.consistency import check

@@ -11,8 +11,8 @@ import pandas as pd
 
 from assets.drives import DAY_S, HOUR_S, hourly_table, plan_rows, setting
 from assets.lake.settings import Settings, Step
-from assets.plan_inputs import day_loads, hour_problems, problem_template
-from assets.plans import Day, checked_solve, plan_table
+from assets.plans.inputs import day_loads, hour_problems, problem_template
+from assets.plans.plans import Day, checked_solve, plan_table
 from models.plan.problem import Ints, Problem
 from models.policies import POLICIES
 from models.replay.run import TAIL_PERIODS, Drive, Outcome, Session

@@ -6,7 +6,7 @@ Nothing is computed here. Each asset calls the function of its own module and re
 import dagster as dg
 
 from assets import figures as drawings
-from assets import plan_page, plans, replays, scorecards
+from assets import replays, scorecards
 from assets.demand import demand as demands
 from assets.forecasts import forecasts as predictions
 from assets.lake.partitions import DAY_BEFORE, DAYS, WITH_HISTORY
@@ -23,6 +23,8 @@ from assets.pages.telling import (
     text_table,
     told,
 )
+from assets.plans import page as plan_page
+from assets.plans import plans
 from assets.traces import quality, traces
 from assets.traces.landing import COLUMNS, land_all, texts, traces_of
 

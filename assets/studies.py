@@ -12,7 +12,6 @@ import dagster as dg
 import pyarrow as pa
 
 from assets import decisions as deciding
-from assets import plan_ahead as planning
 from assets import whatif
 from assets.cases import case_names
 from assets.demand.character_figures import draw_character
@@ -25,6 +24,7 @@ from assets.lake.settings import Progress, Settings
 from assets.lake.warehouse import Lake
 from assets.pages.pictures import draw_day
 from assets.pages.telling import SettingsResource, day_of, described, markdown, opened, picture, plainly, told
+from assets.plans import ahead as planning
 
 CASES = dg.StaticPartitionsDefinition(case_names())
 DAYS_AND_CASES = dg.MultiPartitionsDefinition({"day": DAYS, "case": CASES})

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from assets.drives import DAY_S, HOUR_S, setting
 from assets.lake.settings import Progress, Settings
 from assets.lake.warehouse import Lake
-from assets.plans import Day
+from assets.plans.plans import Day
 from assets.replays import Workload, read_workload, write_outcome
 from assets.scorecards import SCOREBOARD, score_day
 from models.arrivals import multiplied

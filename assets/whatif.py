@@ -16,8 +16,8 @@ from assets.figures import draw_cost_against_misses
 from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Progress, Settings
 from assets.pages.pictures import save
-from assets.plan_inputs import Load, day_loads, hour_problems, problem_template
-from assets.plans import Day, checked_solve, open_loop, sustained_tokens_per_s
+from assets.plans.inputs import Load, day_loads, hour_problems, problem_template
+from assets.plans.plans import Day, checked_solve, open_loop, sustained_tokens_per_s
 from assets.trials import Trial, scores
 from models.plan.problem import PlanError
 from models.reading import ConfigError

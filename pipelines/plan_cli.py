@@ -50,7 +50,7 @@ def show(
     """
     with spoken():
         from assets.lake.settings import load_settings
-        from assets.plan_export import plan_of, steps
+        from assets.plans.export import plan_of, steps
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day
@@ -73,7 +73,7 @@ def ahead(date_: ComingDay = None, config: Config = "office", quiet: Quiet = Fal
     """
     with spoken():
         from assets.lake.settings import load_settings, midnight
-        from assets.plan_ahead import POLICY, day_to_come, plan_ahead
+        from assets.plans.ahead import POLICY, day_to_come, plan_ahead
         from assets.studies import day_ahead_plans_said
         from pipelines.runs import report
 
@@ -100,7 +100,7 @@ def export(
     """
     with spoken():
         from assets.lake.settings import load_settings
-        from assets.plan_export import FORMATS, plan_of
+        from assets.plans.export import FORMATS, plan_of
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day

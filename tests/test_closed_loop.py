@@ -9,11 +9,12 @@ import pyarrow as pa
 import pytest
 from small import small_config
 
-from assets import decisions, plan_ahead
+from assets import decisions
 from assets.drives import day_drives
 from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Progress, Settings
 from assets.pages.telling import SettingsResource
+from assets.plans import ahead as plan_ahead
 from assets.replays import replay_day
 from models.policies import POLICIES, Policy
 from pipelines.definitions import defs

@@ -15,13 +15,16 @@ from plan_cases import a_problem
 from small import small_config
 from typer.testing import CliRunner
 
-from assets import cases, plan_ahead, plan_export, plans, trials, whatif
+from assets import cases, trials, whatif
 from assets.demand.demand import build_demand
 from assets.drives import hourly_table, plan_rows, setting
 from assets.forecasts.forecasts import forecast_day, forecast_day_ahead
 from assets.lake.settings import Progress, Settings, load_settings, midnight
 from assets.lake.warehouse import Lake, LakeError
-from assets.plan_inputs import forecast_windows, hour_problems, problem_template
+from assets.plans import ahead as plan_ahead
+from assets.plans import export as plan_export
+from assets.plans import plans
+from assets.plans.inputs import forecast_windows, hour_problems, problem_template
 from assets.replays import read_workload, replay_day
 from assets.traces.traces import make_day
 from models.plan import corrected, flows, paper

@@ -14,8 +14,8 @@ from assets.forecasts.forecasts import forecast_day_ahead
 from assets.lake.lookups import days_there, positions, require_day
 from assets.lake.settings import HOURS, Progress, Settings, midnight
 from assets.lake.warehouse import LakeError
-from assets.plan_inputs import day_ahead_load, hour_problems, problem_template
-from assets.plans import checked_solve, open_loop, plan_table, sustained_tokens_per_s
+from assets.plans.inputs import day_ahead_load, hour_problems, problem_template
+from assets.plans.plans import checked_solve, open_loop, plan_table, sustained_tokens_per_s
 from models.plan.policies import spot_that_fits
 from models.plan.problem import Ints, Problem
 

@@ -1,6 +1,6 @@
 """Plans of a day: instances per llm and region for each hour, with the reason for every change.
 
-Each kind of plan (assets/plan_inputs.py) is made hour by hour in open loop: every hour starts from what the
+Each kind of plan (assets/plans/inputs.py) is made hour by hour in open loop: every hour starts from what the
 hour before it planned. `forecast` and `peak` are planned by the paper's programme, the others by the
 corrected one.
 """
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from assets.lake.result_schemas import FLOWS, RESULTS
 from assets.lake.settings import HOURS, Progress, Settings, Step, midnight
-from assets.plan_inputs import (
+from assets.plans.inputs import (
     Load,
     day_ahead_load,
     day_loads,
