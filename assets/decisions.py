@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from assets.drives import hourly_table, plan_rows
 from assets.lake.lookups import require_day
 from assets.lake.settings import Progress, Settings
 from assets.plans.inputs import Load, day_loads, forecast_windows, hour_problems, problem_template
 from assets.plans.plans import checked_solve, open_loop, sustained_tokens_per_s
+from assets.replays.drives import hourly_table, plan_rows
 from assets.trials import Trial, score
 from models.crossing import Tried, next_point
 

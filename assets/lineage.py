@@ -5,8 +5,6 @@ Nothing is computed here. Each asset calls the function of its own module and re
 
 import dagster as dg
 
-from assets import figures as drawings
-from assets import replays, scorecards
 from assets.demand import demand as demands
 from assets.forecasts import forecasts as predictions
 from assets.lake.partitions import DAY_BEFORE, DAYS, WITH_HISTORY
@@ -25,6 +23,8 @@ from assets.pages.telling import (
 )
 from assets.plans import page as plan_page
 from assets.plans import plans
+from assets.replays import figures as drawings
+from assets.replays import replays, scorecards
 from assets.traces import quality, traces
 from assets.traces.landing import COLUMNS, land_all, texts, traces_of
 

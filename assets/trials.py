@@ -10,12 +10,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets.drives import DAY_S, HOUR_S, setting
 from assets.lake.settings import Progress, Settings
 from assets.lake.warehouse import Lake
 from assets.plans.plans import Day
-from assets.replays import Workload, read_workload, write_outcome
-from assets.scorecards import SCOREBOARD, score_day
+from assets.replays.drives import DAY_S, HOUR_S, setting
+from assets.replays.replays import Workload, read_workload, write_outcome
+from assets.replays.scorecards import SCOREBOARD, score_day
 from models.arrivals import multiplied
 from models.replay.run import Drive, replay
 from models.replay.state import Floats, Trace

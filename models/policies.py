@@ -7,7 +7,7 @@ class Policy(NamedTuple):
     """A row of the scoreboard: a plan (or none), the scaling rule, and how the instances are pooled."""
 
     # "peak", "forecast", "corrected", "day_ahead", "truth": a plan of each hour (assets/plans/inputs.py);
-    # "recent": targets every few minutes from those before (assets/drives.py); None: no plan
+    # "recent": targets every few minutes from those before (assets/replays/drives.py); None: no plan
     plan: str | None
     scaling: str  # one of models.replay.scale.SCALINGS
     what: str

@@ -254,7 +254,7 @@ def timeline(
     """
     with spoken():
         from assets.lake.settings import load_settings
-        from assets.timeline import write_timeline
+        from assets.replays.timeline import write_timeline
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day

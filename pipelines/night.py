@@ -9,12 +9,12 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets import replays, scorecards
 from assets.demand import history
 from assets.forecasts import backtests
 from assets.lake.partitions import require_in_calendar
 from assets.lake.settings import Progress
 from assets.pages.telling import SettingsResource
+from assets.replays import replays, scorecards
 from assets.studies import backtests_said
 from assets.traces.ingest import landed_files
 from models.reading import require_known

@@ -10,12 +10,12 @@ import pytest
 from small import small_config
 
 from assets import decisions
-from assets.drives import day_drives
 from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Progress, Settings
 from assets.pages.telling import SettingsResource
 from assets.plans import ahead as plan_ahead
-from assets.replays import replay_day
+from assets.replays.drives import day_drives
+from assets.replays.replays import replay_day
 from models.policies import POLICIES, Policy
 from pipelines.definitions import defs
 from pipelines.night import run_night

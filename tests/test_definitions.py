@@ -7,11 +7,11 @@ import pytest
 from small import small_config
 
 from assets.checks import ALARMS, CHECKS
-from assets.drives import day_drives
 from assets.lake.settings import Progress
 from assets.lake.sql_files import SQL, read_sql
 from assets.lake.warehouse import Lake
 from assets.pages.telling import SettingsResource
+from assets.replays.drives import day_drives
 from pipelines.definitions import defs
 
 DAY = date(2025, 7, 3)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets import figures
 from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Settings, load_settings
 from assets.pages import pictures, style
 from assets.pages.style import GAP, HALF_LINE, LETTER, POINT
+from assets.replays import figures
 from models.catalogue import load_catalogue
 
 DAY = date(2025, 7, 15)

@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 from assets import cases, trials, whatif
 from assets.demand.demand import build_demand
-from assets.drives import hourly_table, plan_rows, setting
 from assets.forecasts.forecasts import forecast_day, forecast_day_ahead
 from assets.lake.settings import Progress, Settings, load_settings, midnight
 from assets.lake.warehouse import Lake, LakeError
@@ -25,7 +24,8 @@ from assets.plans import ahead as plan_ahead
 from assets.plans import export as plan_export
 from assets.plans import plans
 from assets.plans.inputs import forecast_windows, hour_problems, problem_template
-from assets.replays import read_workload, replay_day
+from assets.replays.drives import hourly_table, plan_rows, setting
+from assets.replays.replays import read_workload, replay_day
 from assets.traces.traces import make_day
 from models.plan import corrected, flows, paper
 from models.plan.policies import hourly_plans

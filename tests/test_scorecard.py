@@ -17,7 +17,7 @@ from assets.lake.schemas import PARTITIONS, SCHEMAS
 from assets.lake.settings import Settings
 from assets.lake.sql_files import read_sql
 from assets.lake.warehouse import Lake
-from assets.timeline import events, write_timeline
+from assets.replays.timeline import events, write_timeline
 from models.catalogue import load_catalogue
 from models.config import load_config
 

@@ -9,10 +9,10 @@ from datetime import date
 import numpy as np
 import pandas as pd
 
-from assets.drives import DAY_S, HOUR_S, hourly_table, plan_rows, setting
 from assets.lake.settings import Settings, Step
 from assets.plans.inputs import day_loads, hour_problems, problem_template
 from assets.plans.plans import Day, checked_solve, plan_table
+from assets.replays.drives import DAY_S, HOUR_S, hourly_table, plan_rows, setting
 from models.plan.problem import Ints, Problem
 from models.policies import POLICIES
 from models.replay.run import TAIL_PERIODS, Drive, Outcome, Session

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets.closed_loop import play_closed
-from assets.drives import DAY_S, HOUR_S, day_drives, setting
 from assets.lake.lookups import positions, require_day
 from assets.lake.schemas import PARTITIONS
 from assets.lake.settings import Progress, Settings, midnight
+from assets.replays.closed_loop import play_closed
+from assets.replays.drives import DAY_S, HOUR_S, day_drives, setting
 from models.catalogue import TIERS
 from models.policies import POLICIES
 from models.reading import ConfigError, require_known
