@@ -29,7 +29,7 @@ def calibrate(
         fleetcast calibrate --llm llama2-70b --gpu h200-141gb --tensor-parallel 2 --write
     """
     with spoken():
-        from assets.calibration import LATENCY, to_toml, write_profile
+        from assets.studies.calibration import LATENCY, to_toml, write_profile
         from models.catalogue import load_catalogue
         from models.config import Deployment
         from models.reading import require_known
@@ -43,7 +43,7 @@ def calibrate(
 
             profile = estimate(llm, deployment, catalogue)
         else:
-            from assets.calibration import read_requests
+            from assets.studies.calibration import read_requests
             from models.calibration import calibrate as fit
             from models.config import load_config
 

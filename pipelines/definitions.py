@@ -5,8 +5,8 @@ import dagster as dg
 from assets.checks import ASSET_CHECKS
 from assets.lake.settings import Progress
 from assets.lineage import ASSETS
+from assets.on_demand import STUDIES
 from assets.pages.telling import SettingsResource
-from assets.studies import STUDIES
 from pipelines.jobs import IN_ONE_PROCESS, JOBS
 from pipelines.schedules import SCHEDULES
 from pipelines.sensors import SENSORS

@@ -5,7 +5,7 @@ from typing import Any
 import dagster as dg
 
 from assets.lake.partitions import DAYS
-from assets.studies import DAYS_AND_CASES, STUDIES
+from assets.on_demand import DAYS_AND_CASES, STUDIES
 
 IN_ONE_PROCESS = dg.in_process_executor  # a process per step would cost two seconds each
 ASSETS = dg.AssetSelection.assets

@@ -13,9 +13,9 @@ from assets.demand import history
 from assets.forecasts import backtests
 from assets.lake.partitions import require_in_calendar
 from assets.lake.settings import Progress
+from assets.on_demand import backtests_said
 from assets.pages.telling import SettingsResource
 from assets.replays import replays, scorecards
-from assets.studies import backtests_said
 from assets.traces.ingest import landed_files
 from models.reading import require_known
 from pipelines.runs import embedded_home, report, run_job

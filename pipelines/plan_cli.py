@@ -73,8 +73,8 @@ def ahead(date_: ComingDay = None, config: Config = "office", quiet: Quiet = Fal
     """
     with spoken():
         from assets.lake.settings import load_settings, midnight
+        from assets.on_demand import day_ahead_plans_said
         from assets.plans.ahead import POLICY, day_to_come, plan_ahead
-        from assets.studies import day_ahead_plans_said
         from pipelines.runs import report
 
         settings = load_settings(config_of(config))
@@ -128,8 +128,8 @@ def whatif(
     """
     with spoken():
         from assets.lake.settings import load_settings
-        from assets.studies import whatifs_said
-        from assets.whatif import draw, what_if
+        from assets.on_demand import whatifs_said
+        from assets.studies.whatif import draw, what_if
         from pipelines.runs import report
 
         settings = load_settings(config_of(config))
@@ -150,9 +150,9 @@ def decide(date_: Day = None, config: Config = "office", quiet: Quiet = False) -
     fleetcast sql sql/queries/which_forecast_pays.sql
     """
     with spoken():
-        from assets import decisions
         from assets.lake.settings import load_settings
-        from assets.studies import decisions_said
+        from assets.on_demand import decisions_said
+        from assets.studies import decisions
         from pipelines.runs import report
 
         settings = load_settings(config_of(config))

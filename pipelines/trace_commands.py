@@ -26,7 +26,7 @@ def characterise(trace: Trace, quiet: Quiet = False) -> None:
         from assets.demand.character_figures import figures_of
         from assets.demand.characterise import characterise as describe
         from assets.lake.warehouse import Lake
-        from assets.studies import characterisation_said
+        from assets.on_demand import characterisation_said
         from pipelines.runs import report
 
         lake = Lake()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import assets.calibration
-from assets.calibration import CalibrationError, deployment_of, read_requests, write_profile
+import assets.studies.calibration
+from assets.studies.calibration import CalibrationError, deployment_of, read_requests, write_profile
 from models.calibration import Calibration, calibrate, estimate, replayed_s
 from models.catalogue import CATALOGUE_DIR, LatencyProfile, load_catalogue
 from models.config import Config, Deployment, load_config
@@ -167,7 +167,7 @@ def test_the_command_prints_a_profile_and_writes_it_where_asked(
 ) -> None:
     catalogue = tmp_path / "latency.toml"
     catalogue.write_text((CATALOGUE_DIR / "latency.toml").read_text())
-    monkeypatch.setattr(assets.calibration, "LATENCY", catalogue)
+    monkeypatch.setattr(assets.studies.calibration, "LATENCY", catalogue)
     log = as_csv(a_log(0.5, 0.02, count=300), tmp_path / "my log.csv")
     options = ["--llm", LLM, "--gpu", GPU, "--tensor-parallel", str(GPUS), "--write"]
     told = CliRunner().invoke(app, ["calibrate", str(log), *options])

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 from small import small_config
 
-from assets import decisions
 from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Progress, Settings
 from assets.pages.telling import SettingsResource
 from assets.plans import ahead as plan_ahead
 from assets.replays.drives import day_drives
 from assets.replays.replays import replay_day
+from assets.studies import decisions
 from models.policies import POLICIES, Policy
 from pipelines.definitions import defs
 from pipelines.night import run_night

@@ -15,7 +15,6 @@ from plan_cases import a_problem
 from small import small_config
 from typer.testing import CliRunner
 
-from assets import cases, trials, whatif
 from assets.demand.demand import build_demand
 from assets.forecasts.forecasts import forecast_day, forecast_day_ahead
 from assets.lake.settings import Progress, Settings, load_settings, midnight
@@ -26,6 +25,7 @@ from assets.plans import plans
 from assets.plans.inputs import forecast_windows, hour_problems, problem_template
 from assets.replays.drives import hourly_table, plan_rows, setting
 from assets.replays.replays import read_workload, replay_day
+from assets.studies import cases, trials, whatif
 from assets.traces.traces import make_day
 from models.plan import corrected, flows, paper
 from models.plan.policies import hourly_plans

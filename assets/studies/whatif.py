@@ -11,14 +11,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from assets.cases import CASES, Case, limited, multiplied_load, possible_cases, without
 from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Progress, Settings
 from assets.pages.pictures import save
 from assets.plans.inputs import Load, day_loads, hour_problems, problem_template
 from assets.plans.plans import Day, checked_solve, open_loop, sustained_tokens_per_s
 from assets.replays.figures import draw_cost_against_misses
-from assets.trials import Trial, scores
+from assets.studies.cases import CASES, Case, limited, multiplied_load, possible_cases, without
+from assets.studies.trials import Trial, scores
 from models.plan.problem import PlanError
 from models.reading import ConfigError
 

@@ -18,7 +18,7 @@ from assets.lake.settings import Progress, Settings
 from assets.plans.inputs import Load, day_loads, forecast_windows, hour_problems, problem_template
 from assets.plans.plans import checked_solve, open_loop, sustained_tokens_per_s
 from assets.replays.drives import hourly_table, plan_rows
-from assets.trials import Trial, score
+from assets.studies.trials import Trial, score
 from models.crossing import Tried, next_point
 
 TRUTH = "truth"  # the clairvoyant forecast: what came

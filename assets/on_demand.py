@@ -11,9 +11,6 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
-from assets import decisions as deciding
-from assets import whatif
-from assets.cases import case_names
 from assets.demand.character_figures import draw_character
 from assets.demand.characterise import characterise
 from assets.demand.demand import INTERACTIVE
@@ -25,6 +22,9 @@ from assets.lake.warehouse import Lake
 from assets.pages.pictures import draw_day
 from assets.pages.telling import SettingsResource, day_of, described, markdown, opened, picture, plainly, told
 from assets.plans import ahead as planning
+from assets.studies import decisions as deciding
+from assets.studies import whatif
+from assets.studies.cases import case_names
 
 CASES = dg.StaticPartitionsDefinition(case_names())
 DAYS_AND_CASES = dg.MultiPartitionsDefinition({"day": DAYS, "case": CASES})
