@@ -6,14 +6,14 @@ from typing import NamedTuple
 import numpy as np
 
 from models.capacity import trial_fleet
-from models.catalogue import Catalogue, LatencyProfile
-from models.config import Config, Deployment
 from models.latency.requests import Requests, fit_requests
 from models.latency.roofline import roofline, work_of
 from models.latency.tables import REACH, Floats
 from models.replay.fleet import make_rules
 from models.replay.run import FINISHED, REFUSED, Drive, replay
 from models.replay.state import Trace
+from models.world.catalogue import Catalogue, LatencyProfile
+from models.world.config import Config, Deployment
 
 HELD_OUT_SHARE = 0.3  # the last of the requests
 LEAST_REQUESTS = 100

@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from models.catalogue import Catalogue, Region
-from models.config import Config, Deployment
 from models.replay.fleet import make_fleet, make_rules
 from models.replay.run import Drive, replay
 from models.replay.state import Fleet, Trace
+from models.world.catalogue import Catalogue, Region
+from models.world.config import Config, Deployment
 
 REQUESTS = 20_000  # per trial: shorter ones end before a load that is slightly too high has built its queue
 INSTANCES = 4  # a small endpoint, because load is shared: one instance alone would look worse than it is

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
 
-from models.reading import build, read_toml
 from models.traffic import Burst
+from models.world.reading import build, read_toml
 
 
 def require_possible(holds: bool, broken: str) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.reading import Range, Share, TraceName
+from models.world.reading import Range, Share, TraceName
 
 MINUTES = 1440
 

@@ -30,9 +30,9 @@ def calibrate(
     """
     with spoken():
         from assets.studies.calibration import LATENCY, to_toml, write_profile
-        from models.catalogue import load_catalogue
-        from models.config import Deployment
-        from models.reading import require_known
+        from models.world.catalogue import load_catalogue
+        from models.world.config import Deployment
+        from models.world.reading import require_known
 
         catalogue = load_catalogue()
         require_known(llm, catalogue.llms, "llm", "--llm")
@@ -45,7 +45,7 @@ def calibrate(
         else:
             from assets.studies.calibration import read_requests
             from models.calibration import calibrate as fit
-            from models.config import load_config
+            from models.world.loading import load_config
 
             found = fit(
                 read_requests(file), llm, deployment, catalogue, load_config(config, catalogue), file.name

@@ -17,7 +17,7 @@ from assets.on_demand import backtests_said
 from assets.pages.telling import SettingsResource
 from assets.replays import replays, scorecards
 from assets.traces.ingest import landed_files
-from models.reading import require_known
+from models.world.reading import require_known
 from pipelines.runs import embedded_home, report, run_job
 
 UNREAD = "landing: every_file_is_read"

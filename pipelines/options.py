@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from assets.lake.settings import Progress
-from models.reading import require_known
+from models.world.reading import require_known
 from pipelines.terminal import Bars
 
 Config = Annotated[str, typer.Option(help="A file of data/config by name, or a TOML file by path.")]

@@ -14,7 +14,7 @@ import dagster as dg
 
 from assets.lake.settings import Progress
 from assets.pages.telling import SettingsResource
-from models.catalogue import ROOT
+from models.world.catalogue import ROOT
 from pipelines.definitions import defs
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}

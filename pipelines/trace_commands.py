@@ -60,8 +60,8 @@ def generate(
     with spoken():
         from assets.demand import generate as generator
         from assets.lake.warehouse import Lake
-        from models.catalogue import load_catalogue
         from models.changes import Changes, load_changes
+        from models.world.catalogue import load_catalogue
 
         lake, catalogue = Lake(), load_catalogue()
         order = generator.Order(

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from models.catalogue import Catalogue, Efficiency, Gpu, LatencyProfile, Llm
 from models.latency.measured import Measured
 from models.latency.roofline import Work, decode_s, kv_token_s, prefill_s
 from models.latency.silicon import Closed, works_of
-from models.reading import build, read_toml
+from models.world.catalogue import Catalogue, Efficiency, Gpu, LatencyProfile, Llm
+from models.world.reading import build, read_toml
 
 PROFILES = Path(__file__).parents[2] / "shared" / "data" / "profiles"
 SPLITWISE = PROFILES / "splitwise_perf_model.csv"

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from models.config import CONFIG_DIR
+from models.world.loading import CONFIG_DIR
 
 
 def small_config(folder: Path, **changes: str) -> str:

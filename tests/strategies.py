@@ -3,11 +3,11 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from models.config import BATCHINGS, ORDERS, ROUTINGS
 from models.latency import LatencyTables
 from models.replay.pools import POOLINGS
 from models.replay.scale import SCALINGS
 from models.replay.state import ALL_STEPS, Fleet, Rules, Trace
+from models.world.config import BATCHINGS, ORDERS, ROUTINGS
 
 GRID_S = 0.25
 LLMS, REGIONS, HOURS, HOUR_S = 2, 2, 2, 64.0

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.arrivals import office_day, office_rate, tile, weekly_shape
-from models.catalogue import load_catalogue
-from models.config import load_config
 from models.traffic import Burst, Columns, Names, TiledTraffic
+from models.world.catalogue import load_catalogue
+from models.world.loading import load_config
 
 CATALOGUE = load_catalogue()
 OFFICE = load_config("office", CATALOGUE).trace.office

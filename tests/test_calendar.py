@@ -7,11 +7,11 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
-from models.calendar import Calendar, Event, Holiday, factors, phases
-from models.catalogue import load_catalogue
-from models.config import load_calendar, load_config
 from models.forecast.backtest import Clock, walk
-from models.reading import ConfigError
+from models.world.calendar import Calendar, Event, Holiday, factors, phases
+from models.world.catalogue import load_catalogue
+from models.world.loading import load_calendar, load_config
+from models.world.reading import ConfigError
 
 PLAIN = Calendar()
 YORK = Calendar("America/New_York", (Holiday(date(2025, 3, 10), "a day off", regions=("east",)),))
@@ -64,7 +64,7 @@ def test_the_shipped_calendar_reads_and_a_config_can_name_it(tmp_path) -> None:
     text = (tmp_path / "x").parent / "named.toml"
     office = load_config("office", load_catalogue())
     assert office.calendar == Calendar()
-    from models.config import CONFIG_DIR
+    from models.world.loading import CONFIG_DIR
 
     named = (
         (CONFIG_DIR / "office.toml")

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from models.capacity import capacity_tokens_per_s
-from models.catalogue import Catalogue, Region, load_catalogue
-from models.config import Config, Deployment, load_config
 from models.replay.fleet import make_fleet, make_rules
 from models.replay.run import Drive, replay
 from models.replay.state import Trace
+from models.world.catalogue import Catalogue, Region, load_catalogue
+from models.world.config import Config, Deployment
+from models.world.loading import load_config
 
 CATALOGUE = load_catalogue()
 CONFIG = load_config("office", CATALOGUE)

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from models.catalogue import CATALOGUE_DIR, TIERS, load_catalogue
-from models.config import CONFIG_DIR, Config, Deployment, TraceConfig, load_config
-from models.reading import ConfigError
 from models.replay.fleet import kv_capacity_tokens, make_fleet, make_rules
 from models.replay.scale import SCALINGS
+from models.world.catalogue import CATALOGUE_DIR, TIERS, load_catalogue
+from models.world.config import Config, Deployment, TraceConfig
+from models.world.loading import CONFIG_DIR, load_config
+from models.world.reading import ConfigError
 
 CATALOGUE = load_catalogue()
 OFFICE = load_config("office", CATALOGUE)

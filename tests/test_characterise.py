@@ -18,7 +18,6 @@ from assets.lake.settings import Progress
 from assets.lake.sql_files import read_sql
 from assets.lake.warehouse import Lake, LakeError
 from assets.traces.ingest import ingest
-from models.catalogue import load_catalogue
 from models.characterise.gaps import (
     FAMILIES,
     draw_gaps,
@@ -30,6 +29,7 @@ from models.characterise.gaps import (
     window_cvs,
 )
 from models.characterise.load import autocorrelation, bursts, changes, dispersion, season_strengths, skills
+from models.world.catalogue import load_catalogue
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "traces"
 MONDAY = date(2025, 6, 30)

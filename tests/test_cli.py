@@ -22,7 +22,7 @@ from assets.lake.recipes import why_empty
 from assets.lake.settings import Progress, load_settings
 from assets.lake.warehouse import Lake
 from assets.pages.telling import SettingsResource
-from models.config import CONFIG_DIR
+from models.world.loading import CONFIG_DIR
 from pipelines import night, runs, tables
 from pipelines.cli import app
 from pipelines.runs import RunFailed

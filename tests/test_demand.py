@@ -9,9 +9,10 @@ import pytest
 from assets.demand.demand import INTERACTIVE, build_demand, demand_matrix
 from assets.lake.warehouse import Lake, LakeError
 from assets.traces.traces import make_day, read_template
-from models.catalogue import load_catalogue
-from models.config import TraceConfig, load_config
 from models.traffic import Names, TiledTraffic
+from models.world.catalogue import load_catalogue
+from models.world.config import TraceConfig
+from models.world.loading import load_config
 
 CATALOGUE = load_catalogue()
 LLMS, REGIONS, TIERS = list(CATALOGUE.llms), list(CATALOGUE.regions), list(CATALOGUE.tiers)

@@ -14,7 +14,7 @@ from assets.lake.settings import Settings, load_settings
 from assets.pages import pictures, style
 from assets.pages.style import GAP, HALF_LINE, LETTER, POINT
 from assets.replays import figures
-from models.catalogue import load_catalogue
+from models.world.catalogue import load_catalogue
 
 DAY = date(2025, 7, 15)
 PLACE = st.tuples(st.integers(0, 80).map(lambda n: n / 100), st.integers(0, 80).map(lambda n: n / 100))

@@ -17,14 +17,15 @@ from assets.lake.settings import Progress
 from assets.lake.warehouse import Lake, LakeError
 from assets.traces.ingest import ingest
 from assets.traces.traces import make_day
-from models.catalogue import load_catalogue
 from models.changes import Changes, NewApp, Outage, load_changes
 from models.client_fit import fit_noise, weekly_rates
 from models.clients import ClientTraffic, Noise, altered, client_day, expected_rate
-from models.config import CONFIG_DIR, TraceConfig, load_config
 from models.drawing import minute_noise
-from models.reading import ConfigError
 from models.traffic import Burst, Columns, Names
+from models.world.catalogue import load_catalogue
+from models.world.config import TraceConfig
+from models.world.loading import CONFIG_DIR, load_config
+from models.world.reading import ConfigError
 from pipelines.cli import app
 
 CATALOGUE = load_catalogue()

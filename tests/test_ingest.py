@@ -18,9 +18,9 @@ from assets.lake.warehouse import Lake, LakeError
 from assets.traces.ingest import IngestError, ingest, landed_files, lone_mappings
 from assets.traces.landing import forget
 from assets.traces.traces import make_day
-from models.catalogue import load_catalogue
-from models.config import load_config
-from models.reading import ConfigError
+from models.world.catalogue import load_catalogue
+from models.world.loading import load_config
+from models.world.reading import ConfigError
 
 CATALOGUE = load_catalogue()
 TRACES = Path(__file__).resolve().parents[2] / "shared" / "data" / "traces"

@@ -6,7 +6,6 @@ import measurements
 import numpy as np
 import pytest
 
-from models.catalogue import Efficiency, LatencyProfile, Llm, load_catalogue
 from models.latency.measured import (
     KV_CEILING,
     Fit,
@@ -28,7 +27,8 @@ from models.latency.silicon import (
     works_of,
 )
 from models.latency.tables import prefill_s, step_s, tables
-from models.reading import ConfigError
+from models.world.catalogue import Efficiency, LatencyProfile, Llm, load_catalogue
+from models.world.reading import ConfigError
 
 catalogue = load_catalogue()
 MEASURED = [p for p in catalogue.latency if p.source.startswith("measured")]

@@ -31,8 +31,8 @@ from models.plan import corrected, flows, paper
 from models.plan.policies import hourly_plans
 from models.plan.problem import Plan, PlanError, Problem
 from models.plan.reasons import reasons
-from models.reading import ConfigError
 from models.replay.run import Session
+from models.world.reading import ConfigError
 from pipelines import plan_shown
 from pipelines.cli import app
 

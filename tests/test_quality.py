@@ -11,7 +11,7 @@ from assets.demand.demand import INTERACTIVE, build_demand, demand_matrix
 from assets.lake.warehouse import Lake
 from assets.traces.ingest import ingest
 from assets.traces.quality import assess
-from models.catalogue import load_catalogue
+from models.world.catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()
 START = datetime(2024, 5, 6, tzinfo=UTC)  # a Monday

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from one_endpoint import a_fleet, a_trace, some_rules
 from one_endpoint import run as run_one
 
-from models.config import BATCHINGS, ORDERS, ROUTINGS
 from models.replay.run import FINISHED, QUEUED, REFUSED, TAIL_PERIODS, Drive, Outcome, Session, replay
 from models.replay.scale import SCALINGS
 from models.replay.state import Fleet, Rules, Trace
+from models.world.config import BATCHINGS, ORDERS, ROUTINGS
 
 HOUR_S = strategies.HOUR_S
 HORIZON_S = strategies.HOURS * HOUR_S

@@ -8,12 +8,12 @@ import pytest
 import theory
 from one_endpoint import DECODE_S, KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_trace, run, some_rules
 
-from models.config import ORDERS
 from models.replay.fleet import with_failures
 from models.replay.route import ROUND_ROBIN
 from models.replay.run import FINISHED, QUEUED, REFUSED, Drive, Session, replay
 from models.replay.scale import FOLLOW, LT_U, LT_UA, REACTIVE, SCALINGS
 from models.replay.state import BATCH, DONATED, INTERACTIVE, IW_FAST, NIW, SERVING
+from models.world.config import ORDERS
 
 
 @pytest.mark.parametrize("is_memoryless", [False, True], ids=["M/D/1", "M/M/1"])

@@ -18,8 +18,8 @@ from assets.lake.settings import Settings
 from assets.lake.sql_files import read_sql
 from assets.lake.warehouse import Lake
 from assets.replays.timeline import events, write_timeline
-from models.catalogue import load_catalogue
-from models.config import load_config
+from models.world.catalogue import load_catalogue
+from models.world.loading import load_config
 
 START = datetime(2025, 7, 15, tzinfo=UTC)
 WHERE = {"trace": "t", "day": START.date()}

@@ -10,7 +10,7 @@ from scipy import stats
 from assets.lake.warehouse import Lake
 from assets.traces.ingest import IngestError, ingest
 from assets.traces.quality import assess
-from models.catalogue import load_catalogue
+from models.world.catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()
 DEMAND = Path(__file__).resolve().parents[2] / "shared" / "data" / "demand"

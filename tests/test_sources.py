@@ -9,7 +9,7 @@ import pytest
 from assets.lake.sql_files import SQL
 from assets.lake.warehouse import Lake
 from assets.traces.ingest import ingest
-from models.catalogue import load_catalogue
+from models.world.catalogue import load_catalogue
 
 TRACES = Path(__file__).resolve().parent / "traces"
 FORMATS = sorted(path.stem for path in (SQL / "sources").glob("*.sql"))

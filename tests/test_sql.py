@@ -14,9 +14,9 @@ from assets.lake.sql_files import SQL, SqlFile, read_sql
 from assets.lake.warehouse import Lake
 from assets.traces.traces import to_requests
 from models.arrivals import office_day
-from models.catalogue import load_catalogue
-from models.config import load_config
 from models.traffic import Names
+from models.world.catalogue import load_catalogue
+from models.world.loading import load_config
 
 FILES = sorted(str(path.relative_to(SQL)) for path in SQL.rglob("*.sql"))
 GRAINLESS = {"macros/slo.sql", "macros/forecast_losses.sql"} | {  # macros and updates

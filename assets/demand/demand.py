@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from assets.lake.lookups import days_there, positions, require_day
 from assets.lake.warehouse import Lake, LakeError
-from models.catalogue import TIERS, Catalogue
+from models.world.catalogue import TIERS, Catalogue
 
 MINUTES_PER_DAY = 1440
 INTERACTIVE = "interactive"  # all tiers but niw together: what plans cover

@@ -13,12 +13,12 @@ from assets.lake.lookups import days_there, positions
 from assets.lake.settings import Progress
 from assets.lake.warehouse import Lake, LakeError
 from assets.traces.traces import to_requests
-from models.catalogue import Catalogue
 from models.changes import Changes
 from models.client_fit import fit_noise, weekly_rates
 from models.clients import ClientTraffic, altered, client_day
-from models.reading import TRACE_NAME
 from models.traffic import Names
+from models.world.catalogue import Catalogue
+from models.world.reading import TRACE_NAME
 
 CLIENT = ["app", "region", "llm", "tier"]
 GROUP = ["region", "llm", "tier"]  # whose clients share their noise

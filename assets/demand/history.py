@@ -11,7 +11,7 @@ from pathlib import Path
 from assets.lake.lookups import require_unlanded
 from assets.lake.settings import Settings
 from models import arrivals, drawing, traffic
-from models.config import CONFIG_DIR
+from models.world.loading import CONFIG_DIR
 
 
 def is_made(settings: Settings) -> bool:

@@ -17,13 +17,13 @@ from assets.forecasts.walks import pieces_of, read_panel, walk_all
 from assets.lake.lookups import require_day
 from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import HOURS, Progress, Settings
-from models.catalogue import TIERS
 from models.forecast import ENSEMBLES, METHODS
 from models.forecast.backtest import Clock, actuals
 from models.forecast.losses import paired_bootstrap
 from models.forecast.method import Floats
 from models.forecast.predict import predictions, walked
-from models.reading import require_known
+from models.world.catalogue import TIERS
+from models.world.reading import require_known
 
 BUCKET_MINUTES = 10
 HORIZON_MINUTES = 120  # judged at 10 (weights in the region), 60 (the hourly plan), 120 (weights elsewhere)

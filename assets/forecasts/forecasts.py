@@ -17,11 +17,11 @@ from assets.demand.history import require_history
 from assets.forecasts.walks import Panel, pieces_of, read_panel, walk_all
 from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import HOURS, Progress, Settings
-from models.catalogue import TIERS
 from models.forecast import SLOW
 from models.forecast.backtest import Clock, actuals
 from models.forecast.method import Floats
 from models.forecast.predict import Prediction, predictions, walked
+from models.world.catalogue import TIERS
 
 PLANNED_MEASURE = "input_tokens"
 

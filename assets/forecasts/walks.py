@@ -12,11 +12,11 @@ import numpy as np
 
 from assets.demand.demand import demand_matrix
 from assets.lake.settings import Settings, Step
-from models.calendar import factors, phases
 from models.forecast import SLOW
 from models.forecast.backtest import Clock, Walk, joined, walk
 from models.forecast.method import Floats, Ints
 from models.forecast.predict import warm
+from models.world.calendar import factors, phases
 
 PROCESSES = 2
 SERIES_AT_ONCE = 2  # of a slow method: pieces small enough for both processes to end together

@@ -7,8 +7,9 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 from assets.lake.warehouse import LAKE, Lake
-from models.catalogue import Catalogue, load_catalogue
-from models.config import Config, load_config
+from models.world.catalogue import Catalogue, load_catalogue
+from models.world.config import Config
+from models.world.loading import load_config
 
 HOURS = 24
 Step = Callable[[int], None]  # told how many steps are done

@@ -32,7 +32,7 @@ from assets.lake.schemas import (
 )
 from assets.lake.sql_docs import comments
 from assets.lake.sql_files import SQL, read_sql
-from models.reading import nearest
+from models.world.reading import nearest
 
 __all__ = ["LAKE", "REQUEST_SCHEMA", "Connection", "Lake", "LakeError", "LakeVersionError"]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from assets.lake.settings import Settings
 from models.policies import planned
-from models.reading import require_known
+from models.world.reading import require_known
 
 Row = Mapping[str, Any]
 HOUR = timedelta(hours=1)

@@ -8,10 +8,10 @@ import pandas as pd
 from assets.demand.demand import INTERACTIVE, demand_matrix
 from assets.lake.settings import HOURS, Settings
 from models.policies import POLICIES
-from models.reading import require_known
 from models.replay.fleet import make_fleet, make_rules, with_failures
 from models.replay.run import Drive
 from models.replay.state import Fleet, Floats, Rules
+from models.world.reading import require_known
 
 HOUR_S = 3600.0
 DAY_S = HOURS * HOUR_S

@@ -20,11 +20,11 @@ from assets.lake.schemas import PARTITIONS
 from assets.lake.settings import Progress, Settings, midnight
 from assets.replays.closed_loop import play_closed
 from assets.replays.drives import DAY_S, HOUR_S, day_drives, setting
-from models.catalogue import TIERS
 from models.policies import POLICIES
-from models.reading import ConfigError, require_known
 from models.replay.run import STATUSES, TAIL_PERIODS, Outcome, replay
 from models.replay.state import STATES, Trace
+from models.world.catalogue import TIERS
+from models.world.reading import ConfigError, require_known
 
 THREADS = 2
 ENDED_S = DAY_S + TAIL_PERIODS * HOUR_S  # when a replay stops watching, on the day's clock

@@ -13,7 +13,7 @@ from typing import Any
 from assets.lake.lookups import require_day
 from assets.lake.settings import Settings
 from models.policies import POLICIES
-from models.reading import require_known
+from models.world.reading import require_known
 
 PHASES = (
     ("queued", "queued_from_s", "prefill_from_s"),

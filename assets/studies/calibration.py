@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from models.catalogue import CATALOGUE_DIR, LatencyProfile
 from models.latency.requests import Requests
+from models.world.catalogue import CATALOGUE_DIR, LatencyProfile
 
 LATENCY = CATALOGUE_DIR / "latency.toml"
 BLOCK = "[[profile]]\n"

@@ -9,12 +9,12 @@ import numpy as np
 
 from assets.lake.settings import Settings
 from assets.plans.inputs import Load
-from models.catalogue import ROOT
-from models.config import QUANTILES, Instances
-from models.consistency import check
 from models.plan.problem import Problem
-from models.reading import Among, ConfigError, PositiveShare, Range, build, read_toml, require_known
 from models.replay.fleet import kv_capacity_tokens
+from models.world.catalogue import ROOT
+from models.world.config import QUANTILES, Instances
+from models.world.consistency import check
+from models.world.reading import Among, ConfigError, PositiveShare, Range, build, read_toml, require_known
 
 CASES = ROOT / "data" / "whatif.toml"
 

@@ -20,7 +20,7 @@ from assets.replays.figures import draw_cost_against_misses
 from assets.studies.cases import CASES, Case, limited, multiplied_load, possible_cases, without
 from assets.studies.trials import Trial, scores
 from models.plan.problem import PlanError
-from models.reading import ConfigError
+from models.world.reading import ConfigError
 
 
 def what_if(settings: Settings, day: date, names: Sequence[str], progress: Progress) -> pa.Table:

@@ -18,7 +18,7 @@ from assets.lake.warehouse import ROOT, Connection, Lake, one_line_errors
 from assets.traces.formats import COPY_AGAIN, IngestError, LandedFile, recognise
 from assets.traces.mapping import TraceMapping, mapping_file, read_mapping
 from assets.traces.rows import rows_query
-from models.catalogue import Catalogue
+from models.world.catalogue import Catalogue
 
 LANDING = ROOT / "data" / "landing"
 STAGING = ("mapping", "chances", "tiers", "staged", "patterns", "duplicates")

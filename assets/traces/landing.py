@@ -6,8 +6,8 @@ from typing import NamedTuple
 from assets.lake.settings import Settings
 from assets.traces.ingest import IngestError, IngestReport, ingest, landed_files, lone_mappings, withdraw
 from assets.traces.quality import assess
-from models.catalogue import load_catalogue
-from models.reading import nearest
+from models.world.catalogue import load_catalogue
+from models.world.reading import nearest
 
 COLUMNS = ("file", "trace", "format", "rows_in", "rows_kept", "rows_quarantined", "days", "note")
 SHOWN_REASONS = 5

@@ -8,8 +8,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from models.catalogue import CATALOGUE_DIR, Catalogue
-from models.reading import ConfigError, TraceName, build, read_toml, require_known
+from models.world.catalogue import CATALOGUE_DIR, Catalogue
+from models.world.reading import ConfigError, TraceName, build, read_toml, require_known
 
 KEYS = ("region", "llm", "tier", "app")
 DEFAULTS = CATALOGUE_DIR / "mapping.toml"

@@ -10,9 +10,9 @@ from assets.lake.lookups import positions, require_day, require_unlanded
 from assets.lake.schemas import REQUEST_SCHEMA, TIMESTAMP
 from assets.lake.warehouse import Lake, LakeError
 from models.arrivals import office_day, tile
-from models.catalogue import Catalogue
-from models.config import TraceConfig
 from models.traffic import Columns, Names
+from models.world.catalogue import Catalogue
+from models.world.config import TraceConfig
 
 ID_STEP = 1 << 32  # request ids of a made day: its number since 0001-01-01 times this, then by arrival
 

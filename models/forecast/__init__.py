@@ -8,7 +8,7 @@ from models.forecast.prophet_ import prophet
 from models.forecast.regression import autoregression, regression
 from models.forecast.seasonal import seasonal_level, seasonal_mean, seasonal_naive, seasonal_naive_day
 from models.forecast.statespace import adjusted_arima, arima, harmonic, stl_ets
-from models.reading import require_known
+from models.world.reading import require_known
 
 METHODS: dict[str, Method] = {
     "last_value": last_value,

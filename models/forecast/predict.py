@@ -17,7 +17,7 @@ from models.forecast.backtest import CEILING, Clock, Walk, actuals
 from models.forecast.conformal import WINDOW, quantiles
 from models.forecast.ensemble import choice, recent_loss, told, weighted
 from models.forecast.method import Floats, highest_of, level_of
-from models.reading import require_known
+from models.world.reading import require_known
 
 SLOW_CUTOFFS = 24  # of which the errors of a slow method are known: another day of fits
 WEIGHTS = dict(zip(ENSEMBLES, (weighted, choice), strict=True))

@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from models.catalogue import Efficiency
 from models.latency.measured import KV_CEILING, Fit
 from models.latency.roofline import Work, decode_s, kv_token_s, prefill_s
 from models.latency.tables import Floats
+from models.world.catalogue import Efficiency
 
 PREFILL_KNOTS = 4
 GROWTH = 4  # from one decode knot to the next

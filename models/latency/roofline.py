@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from models.catalogue import Efficiency, Gpu, Llm
 from models.latency.measured import Fit, kv_floor_s
 from models.latency.tables import Floats
+from models.world.catalogue import Efficiency, Gpu, Llm
 
 PREFILL_KNOTS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 DECODE_KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)

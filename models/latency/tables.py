@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from models.catalogue import LatencyProfile
+from models.world.catalogue import LatencyProfile
 
 Floats = npt.NDArray[np.float64]
 

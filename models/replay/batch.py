@@ -44,7 +44,7 @@ from models.replay.state import (
     Trace,
 )
 
-WHOLE, CHUNKED, ORCA = range(3)  # positions in models.config.BATCHINGS
+WHOLE, CHUNKED, ORCA = range(3)  # positions in models.world.config.BATCHINGS
 
 
 @compiled

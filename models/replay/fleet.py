@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from models.catalogue import Catalogue
-from models.config import BATCHINGS, ORDERS, ROUTINGS, FleetConfig, ReplayConfig
 from models.latency import tables
-from models.reading import ConfigError
 from models.replay.pools import POOLINGS
 from models.replay.scale import SCALINGS
 from models.replay.state import ALL_STEPS, NOBODY, Fleet, Floats, Ints, Rules
+from models.world.catalogue import Catalogue
+from models.world.config import BATCHINGS, ORDERS, ROUTINGS, FleetConfig, ReplayConfig
+from models.world.reading import ConfigError
 
 SPOT_SIGMA = 0.69  # lognormal spread that puts the largest of 100 draws at five times the median
 SPOT_DRAWS = 4096

@@ -10,7 +10,7 @@ import numpy as np
 from models.replay.compiled import compiled
 from models.replay.state import IW_FAST, LISTS, NIW, NOBODY, TIERS, Rules, State, Trace
 
-FCFS, EDF, PF, DPA = range(4)  # positions in models.config.ORDERS
+FCFS, EDF, PF, DPA = range(4)  # positions in models.world.config.ORDERS
 LAST = 9  # rank of non-interactive requests that are not aged: behind everything of priority 0
 
 

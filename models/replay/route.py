@@ -25,7 +25,7 @@ from models.replay.state import (
     Trace,
 )
 
-SHORTEST_QUEUE, ROUND_ROBIN, LEAST_KV = range(3)  # positions in models.config.ROUTINGS
+SHORTEST_QUEUE, ROUND_ROBIN, LEAST_KV = range(3)  # positions in models.world.config.ROUTINGS
 
 
 @compiled

@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 NOBODY: Any = np.int64(-1)
 NEVER = np.inf
 TIERS = 3
-IW_FAST, IW_NORMAL, NIW = range(TIERS)  # positions in models.catalogue.TIERS
+IW_FAST, IW_NORMAL, NIW = range(TIERS)  # positions in models.world.catalogue.TIERS
 LISTS = 2 * TIERS  # waiting lists of an instance: one per tier, and one per tier for the expired (DPA)
 
 # What a pool of instances serves; those that serve both mix them.
@@ -63,7 +63,7 @@ class Fleet(NamedTuple):
     cap_gpus: Ints  # (G, P) GPUs that the region may hold
     instances_at_start: Ints  # (E,) those that do not serve at the start are donated
     min_instances: Ints  # (E,)
-    batching: int  # position in models.config.BATCHINGS
+    batching: int  # position in models.world.config.BATCHINGS
     max_batch: int
     max_prefill_tokens: int
     preference: Ints  # (G, G) regions that may serve a region's requests, best first; NOBODY ends a row
@@ -77,8 +77,8 @@ class Rules(NamedTuple):
     """Thresholds, clocks and codes of the policies."""
 
     scaling: int  # position in scale.SCALINGS
-    routing: int  # position in models.config.ROUTINGS
-    order: int  # position in models.config.ORDERS
+    routing: int  # position in models.world.config.ROUTINGS
+    order: int  # position in models.world.config.ORDERS
     allowance_s: Floats  # (T,) from arrival to when the first token is due (niw: the end)
     tau_p_s: float  # DPA: urgent when less than this is left
     tau_n_s: float  # DPA: severely expired when later than this

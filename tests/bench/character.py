@@ -13,10 +13,10 @@ from assets.demand.generate import fit_clients
 from assets.lake.settings import Progress
 from assets.lake.warehouse import Lake
 from assets.traces.ingest import ingest
-from models.catalogue import Catalogue
 from models.changes import Changes
 from models.clients import client_day
 from models.traffic import Names
+from models.world.catalogue import Catalogue
 
 CHECKS = ("requests_are_valid", "request_ids_are_unique", "rows_are_conserved", "demand_conserves_tokens")
 MARTS = ("concentration", "growth", "load_by_hour", "load_by_weekday", "minute_percentiles", "streams",

@@ -10,7 +10,7 @@ from measure import Figures, Target
 
 from assets.lake.settings import Progress
 from assets.pages.telling import SettingsResource
-from models.config import CONFIG_DIR
+from models.world.loading import CONFIG_DIR
 from pipelines.night import run_night
 
 FIRST = date(2025, 7, 15)

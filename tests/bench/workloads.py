@@ -9,11 +9,12 @@ import numpy as np
 
 from models.arrivals import office_day, weekly_shape
 from models.capacity import trial_fleet
-from models.catalogue import Catalogue, load_catalogue
-from models.config import Config, load_config
 from models.replay.run import Drive, Outcome, replay
 from models.replay.state import Fleet, Rules, Trace
 from models.traffic import Columns, Names
+from models.world.catalogue import Catalogue, load_catalogue
+from models.world.config import Config
+from models.world.loading import load_config
 
 INPUT_TOKENS, OUTPUT_TOKENS = 1097, 300  # means
 INPUT_SIGMA, OUTPUT_SIGMA = 0.53, 0.80  # of the logarithms, as in data/config/office.toml

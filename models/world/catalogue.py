@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from models.reading import ConfigError, PositiveShare, Range, build, read_toml, require_known
+from models.world.reading import ConfigError, PositiveShare, Range, build, read_toml, require_known
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 CATALOGUE_DIR = ROOT / "data" / "catalogue"
 Positive = Annotated[float, Range(0, 1_000_000_000, is_above=True)]
 NotNegative = Annotated[float, Range(0, 1_000_000_000)]

@@ -1,37 +1,26 @@
 """A run, as data/config/*.toml says it: the trace, the fleet, how it is forecast, planned and replayed."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from models.calendar import Calendar
-from models.catalogue import ROOT, Catalogue
-from models.consistency import check
 from models.forecast import ENSEMBLES, METHODS
 from models.plan.solver import SOLVERS
 from models.policies import POLICIES
-from models.reading import (
+from models.traffic import OfficeTraffic, TiledTraffic
+from models.world.calendar import Calendar
+from models.world.reading import (
     Among,
-    ConfigError,
     Known,
     PositiveShare,
     Range,
     Share,
     TraceName,
-    build,
-    merged,
-    read_toml,
-    require_known,
 )
-from models.traffic import OfficeTraffic, TiledTraffic
 
-CONFIG_DIR = ROOT / "data" / "config"
-CALENDAR_DIR = ROOT / "data" / "calendar"
 QUANTILES = (0.5, 0.9, 0.95)  # of the forecasts
-TABLES = ("trace", "fleet", "forecast", "plan", "replay")
-SOURCES = {"office", "tiled"}  # tables of [trace] that make its requests; without one they have been landed
 
 # The replay's mechanisms (models/replay, a file each); codes in its kernel are positions here.
 BATCHINGS = ("whole", "chunked", "orca")  # batch.py
@@ -154,43 +143,3 @@ class Config:
     plan: PlanConfig
     replay: ReplayConfig
     calendar: Calendar = field(default_factory=Calendar)  # the file that [forecast] calendar names
-
-
-def load_config(name: str, catalogue: Catalogue, folder: Path = CONFIG_DIR) -> Config:
-    """Read a run configuration by name ("office") or by path ("my/run.toml"); ConfigError says why not."""
-    path = Path(name) if name.endswith(".toml") else folder / f"{name}.toml"
-    config: Config = build(Config, {**read_tables(path, folder), "file": path.resolve()}, path.name)
-    check(config, catalogue)
-    if config.forecast.calendar is not None:
-        config = replace(config, calendar=load_calendar(config.forecast.calendar))
-    return config
-
-
-def read_tables(path: Path, folder: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The tables of a config over those of the shipped config that it is `based_on`, key by key.
-
-    Its [trace] stands by itself unless it makes its requests as that of the other does; never is it given the
-    other's name. `above` are the configs that are based on this one.
-    """
-    tables = read_toml(path)
-    for key in tables:
-        require_known(key, (*TABLES, "based_on"), "key", path.name)
-    base = tables.pop("based_on", None)
-    if base is None:
-        return tables
-    if not isinstance(base, str) or path in above:
-        raise ConfigError(
-            f"{path.name} based_on: got {base!r}, needed the name of a config that is not based on this one."
-        )
-    inherited = read_tables(folder / f"{base}.toml", folder, (*above, path))
-    if isinstance(trace := tables.get("trace"), dict):
-        is_alike = SOURCES & trace.keys() & inherited["trace"].keys()
-        inherited["trace"] = {k: v for k, v in inherited["trace"].items() if is_alike and k != "name"}
-    return merged(Config, inherited, tables)
-
-
-def load_calendar(name: str, folder: Path = CALENDAR_DIR) -> Calendar:
-    """Read a calendar by name; ConfigError names what is wrong with it."""
-    calendar: Calendar = build(Calendar, read_toml(folder / f"{name}.toml"), f"{name}.toml")
-    calendar.check(f"{name}.toml")
-    return calendar

@@ -1,22 +1,18 @@
-"""What a config must be as a whole; what each figure may be by itself, its type in models/config.py says."""
+"""What a config must be as a whole; what each figure may be by itself, its type in config.py says."""
 
-from typing import TYPE_CHECKING
-
-from models.catalogue import Catalogue
-from models.reading import ConfigError, require_known
-
-if TYPE_CHECKING:
-    from models.config import Config
+from models.world.catalogue import Catalogue
+from models.world.config import Config
+from models.world.reading import ConfigError, require_known
 
 
-def check(config: "Config", catalogue: Catalogue) -> None:
+def check(config: Config, catalogue: Catalogue) -> None:
     """Refuse names that nobody knows and figures that contradict each other, before work begins."""
     check_figures(config, catalogue)
     check_names(config, catalogue)
     check_caps(config, catalogue)
 
 
-def check_names(config: "Config", catalogue: Catalogue) -> None:
+def check_names(config: Config, catalogue: Catalogue) -> None:
     """Refuse llms and regions that the catalogue does not have, and requests for an llm without instances."""
     where, deployments, office = config.file.name, config.fleet.deployments, config.trace.office
     for llm, deployment in deployments.items():
@@ -35,7 +31,7 @@ def check_names(config: "Config", catalogue: Catalogue) -> None:
                     require_known(region, catalogue.regions, "region", place)
 
 
-def check_figures(config: "Config", catalogue: Catalogue) -> None:
+def check_figures(config: Config, catalogue: Catalogue) -> None:
     """Refuse figures that contradict each other, and lists and tables that lack an entry."""
     trace, fleet, forecast, replay = config.trace, config.fleet, config.forecast, config.replay
     tiers = trace.office.tiers if trace.office else catalogue.tiers
@@ -72,7 +68,7 @@ def check_figures(config: "Config", catalogue: Catalogue) -> None:
             raise ConfigError(f"{config.file.name}: {rule}. Change it.")
 
 
-def check_caps(config: "Config", catalogue: Catalogue) -> None:
+def check_caps(config: Config, catalogue: Catalogue) -> None:
     """Refuse a fleet that takes more GPUs at the start than a region has."""
     fleet, start = config.fleet, config.fleet.instances_at_start
     for name, region in catalogue.regions.items():

@@ -6,7 +6,7 @@ from datetime import date, datetime, timedelta
 import numpy as np
 from numpy.typing import NDArray
 
-from models.reading import ConfigError
+from models.world.reading import ConfigError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
