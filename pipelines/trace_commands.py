@@ -60,7 +60,7 @@ def generate(
     with spoken():
         from assets.demand import generate as generator
         from assets.lake.warehouse import Lake
-        from models.changes import Changes, load_changes
+        from models.traffic.changes import Changes, load_changes
         from models.world.catalogue import load_catalogue
 
         lake, catalogue = Lake(), load_catalogue()

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.arrivals import office_day, office_rate, tile, weekly_shape
-from models.traffic import Burst, Columns, Names, TiledTraffic
+from models.traffic.arrivals import office_day, office_rate, tile, weekly_shape
+from models.traffic.parameters import Burst, Columns, Names, TiledTraffic
 from models.world.catalogue import load_catalogue
 from models.world.loading import load_config
 

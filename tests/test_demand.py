@@ -9,7 +9,7 @@ import pytest
 from assets.demand.demand import INTERACTIVE, build_demand, demand_matrix
 from assets.lake.warehouse import Lake, LakeError
 from assets.traces.traces import make_day, read_template
-from models.traffic import Names, TiledTraffic
+from models.traffic.parameters import Names, TiledTraffic
 from models.world.catalogue import load_catalogue
 from models.world.config import TraceConfig
 from models.world.loading import load_config

@@ -17,11 +17,11 @@ from assets.lake.settings import Progress
 from assets.lake.warehouse import Lake, LakeError
 from assets.traces.ingest import ingest
 from assets.traces.traces import make_day
-from models.changes import Changes, NewApp, Outage, load_changes
-from models.client_fit import fit_noise, weekly_rates
-from models.clients import ClientTraffic, Noise, altered, client_day, expected_rate
-from models.drawing import minute_noise
-from models.traffic import Burst, Columns, Names
+from models.traffic.changes import Changes, NewApp, Outage, load_changes
+from models.traffic.client_fit import fit_noise, weekly_rates
+from models.traffic.clients import ClientTraffic, Noise, altered, client_day, expected_rate
+from models.traffic.drawing import minute_noise
+from models.traffic.parameters import Burst, Columns, Names
 from models.world.catalogue import load_catalogue
 from models.world.config import TraceConfig
 from models.world.loading import CONFIG_DIR, load_config

@@ -13,8 +13,8 @@ from assets.lake.schemas import SCHEMAS
 from assets.lake.sql_files import SQL, SqlFile, read_sql
 from assets.lake.warehouse import Lake
 from assets.traces.traces import to_requests
-from models.arrivals import office_day
-from models.traffic import Names
+from models.traffic.arrivals import office_day
+from models.traffic.parameters import Names
 from models.world.catalogue import load_catalogue
 from models.world.loading import load_config
 

@@ -1,4 +1,4 @@
-"""A trace like another one: fitted client by client (models.client_fit), written to the lake day by day."""
+"""A trace like another one: fitted client by client (client_fit.py), written to the lake day by day."""
 
 from collections.abc import Sequence
 from datetime import date, timedelta
@@ -13,10 +13,10 @@ from assets.lake.lookups import days_there, positions
 from assets.lake.settings import Progress
 from assets.lake.warehouse import Lake, LakeError
 from assets.traces.traces import to_requests
-from models.changes import Changes
-from models.client_fit import fit_noise, weekly_rates
-from models.clients import ClientTraffic, altered, client_day
-from models.traffic import Names
+from models.traffic.changes import Changes
+from models.traffic.client_fit import fit_noise, weekly_rates
+from models.traffic.clients import ClientTraffic, altered, client_day
+from models.traffic.parameters import Names
 from models.world.catalogue import Catalogue
 from models.world.reading import TRACE_NAME
 

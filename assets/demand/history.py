@@ -10,7 +10,7 @@ from pathlib import Path
 
 from assets.lake.lookups import require_unlanded
 from assets.lake.settings import Settings
-from models import arrivals, drawing, traffic
+from models.traffic import arrivals, drawing, parameters
 from models.world.loading import CONFIG_DIR
 
 
@@ -78,7 +78,7 @@ def _fingerprint(settings: Settings) -> str:
     """Of the trace's parameters, the catalogue's names and deadlines, the generator, the landed template."""
     catalogue, trace = settings.catalogue, settings.config.trace
     deadlines = [(name, tier.deadline_s) for name, tier in catalogue.tiers.items()]
-    parameters = (
+    figures = (
         trace.seed,
         trace.office,
         trace.tiled,
@@ -86,8 +86,8 @@ def _fingerprint(settings: Settings) -> str:
         list(catalogue.regions),
         deadlines,
     )
-    digest = hashlib.sha256(repr(parameters).encode())
-    sources = [Path(str(module.__file__)) for module in (arrivals, drawing, traffic)]
+    digest = hashlib.sha256(repr(figures).encode())
+    sources = [Path(str(module.__file__)) for module in (arrivals, drawing, parameters)]
     if trace.tiled is not None:
         sources += sorted(
             (settings.lake.root / "ingests" / f"trace={trace.tiled.template}").glob("*.parquet")

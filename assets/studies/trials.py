@@ -16,9 +16,9 @@ from assets.plans.plans import Day
 from assets.replays.drives import DAY_S, HOUR_S, setting
 from assets.replays.replays import Workload, read_workload, write_outcome
 from assets.replays.scorecards import SCOREBOARD, score_day
-from models.arrivals import multiplied
 from models.replay.run import Drive, replay
 from models.replay.state import Floats, Trace
+from models.traffic.arrivals import multiplied
 
 TOLD = (
     *("usd", "boot_usd", "gpu_hours"),
@@ -63,7 +63,7 @@ def scores(
 
 
 def multiplied_workload(settings: Settings, day: date, workload: Workload, factor: float) -> Workload:
-    """The day's requests, `factor` of them for each one (models.arrivals.multiplied)."""
+    """The day's requests, `factor` of them for each one (models.traffic.arrivals.multiplied)."""
     if factor == 1.0:
         return workload
     once_us = np.rint(1e6 * workload.trace.arrival_s).astype(np.int64)

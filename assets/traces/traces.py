@@ -9,8 +9,8 @@ import pyarrow as pa
 from assets.lake.lookups import positions, require_day, require_unlanded
 from assets.lake.schemas import REQUEST_SCHEMA, TIMESTAMP
 from assets.lake.warehouse import Lake, LakeError
-from models.arrivals import office_day, tile
-from models.traffic import Columns, Names
+from models.traffic.arrivals import office_day, tile
+from models.traffic.parameters import Columns, Names
 from models.world.catalogue import Catalogue
 from models.world.config import TraceConfig
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from models.forecast import ENSEMBLES, METHODS
 from models.plan.solver import SOLVERS
 from models.policies import POLICIES
-from models.traffic import OfficeTraffic, TiledTraffic
+from models.traffic.parameters import OfficeTraffic, TiledTraffic
 from models.world.calendar import Calendar
 from models.world.reading import (
     Among,

@@ -13,9 +13,9 @@ from assets.demand.generate import fit_clients
 from assets.lake.settings import Progress
 from assets.lake.warehouse import Lake
 from assets.traces.ingest import ingest
-from models.changes import Changes
-from models.clients import client_day
-from models.traffic import Names
+from models.traffic.changes import Changes
+from models.traffic.clients import client_day
+from models.traffic.parameters import Names
 from models.world.catalogue import Catalogue
 
 CHECKS = ("requests_are_valid", "request_ids_are_unique", "rows_are_conserved", "demand_conserves_tokens")

@@ -7,14 +7,14 @@ from measure import Figures, Skipped, Target, cpu_seconds
 from real_series import DEMAND, NAIVE, Held, predicted, ratio_to_naive, real_series
 from workloads import setting
 
-from models.arrivals import office_day
 from models.forecast.backtest import Clock, actuals, walk
 from models.forecast.conformal import peaks
 from models.forecast.losses import covered_share, wape
 from models.forecast.method import Floats
 from models.forecast.predict import Prediction
 from models.replay.state import NIW
-from models.traffic import MINUTES, Names
+from models.traffic.arrivals import office_day
+from models.traffic.parameters import MINUTES, Names
 
 DEFAULT = "weighted"
 BUCKET_MINUTES = 15

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from models.arrivals import office_day, weekly_shape
 from models.capacity import trial_fleet
 from models.replay.run import Drive, Outcome, replay
 from models.replay.state import Fleet, Rules, Trace
-from models.traffic import Columns, Names
+from models.traffic.arrivals import office_day, weekly_shape
+from models.traffic.parameters import Columns, Names
 from models.world.catalogue import Catalogue, load_catalogue
 from models.world.config import Config
 from models.world.loading import load_config

@@ -7,8 +7,8 @@ towards its own counts as far as there are many of them; theirs in turn begins f
 import numpy as np
 from numpy.typing import NDArray
 
-from models.clients import HOURS_PER_WEEK, Noise, minute_rates
-from models.drawing import Floats, Integers
+from models.traffic.clients import HOURS_PER_WEEK, Noise, minute_rates
+from models.traffic.drawing import Floats, Integers
 
 PRIOR_REQUESTS = (
     30.0  # a ratio counts as much as the requests that it is made from, beside so many of the prior

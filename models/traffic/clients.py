@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.changes import Changes, NewApp, Outage, require_possible
 from models.characterise.gaps import draw_gaps, shape_of_cv
-from models.drawing import (
+from models.traffic.changes import Changes, NewApp, Outage, require_possible
+from models.traffic.drawing import (
     MINUTE_US,
     Floats,
     Integers,
@@ -27,7 +27,7 @@ from models.drawing import (
     minutes_of,
     stream,
 )
-from models.traffic import MINUTES, Columns, Names
+from models.traffic.parameters import MINUTES, Columns, Names
 
 HOURS_PER_WEEK = 168
 SUNDAY = 6

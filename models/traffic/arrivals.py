@@ -14,7 +14,7 @@ from datetime import date
 import numpy as np
 from numpy.typing import NDArray
 
-from models.drawing import (
+from models.traffic.drawing import (
     HOUR_US,
     MINUTE_US,
     Floats,
@@ -25,7 +25,15 @@ from models.drawing import (
     minute_noise,
     stream,
 )
-from models.traffic import MINUTES, Columns, Names, OfficeTraffic, TierTraffic, TiledTraffic, require
+from models.traffic.parameters import (
+    MINUTES,
+    Columns,
+    Names,
+    OfficeTraffic,
+    TierTraffic,
+    TiledTraffic,
+    require,
+)
 
 # A day's level holds from its 180th minute to the 180th before its end, then turns into the next day's.
 NIGHTFALL = (-180, 180, MINUTES - 180, MINUTES + 180)

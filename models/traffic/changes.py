@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
 
-from models.traffic import Burst
+from models.traffic.parameters import Burst
 from models.world.reading import build, read_toml
 
 
