@@ -39,12 +39,12 @@ def calibrate(
         require_known(gpu, catalogue.gpus, "gpu", "--gpu")
         deployment = Deployment(gpu, tensor_parallel)
         if file is None:
-            from models.calibration import estimate
+            from models.replay.calibration import estimate
 
             profile = estimate(llm, deployment, catalogue)
         else:
             from assets.studies.calibration import read_requests
-            from models.calibration import calibrate as fit
+            from models.replay.calibration import calibrate as fit
             from models.world.loading import load_config
 
             found = fit(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from models.policies import POLICIES
+from models.replay.policies import POLICIES
 from pipelines import plan_cli, trace_commands
 from pipelines.calibrate import calibrate
 from pipelines.options import Config, Day, Quiet, config_of, day_of, params_of, progress_of

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from models.policies import planned
+from models.replay.policies import planned
 from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
 from pipelines.plan_shown import show_plan
 from pipelines.tables import OUT

@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 import assets.studies.calibration
 from assets.studies.calibration import CalibrationError, deployment_of, read_requests, write_profile
-from models.calibration import Calibration, calibrate, estimate, replayed_s
 from models.latency.measured import kv_floor_s
 from models.latency.requests import Requests, hats
 from models.latency.tables import interpolate, prefill_s, step_s
+from models.replay.calibration import Calibration, calibrate, estimate, replayed_s
 from models.world.catalogue import CATALOGUE_DIR, LatencyProfile, load_catalogue
 from models.world.config import Config, Deployment
 from models.world.loading import load_config

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from models.capacity import capacity_tokens_per_s
+from models.replay.capacity import capacity_tokens_per_s
 from models.replay.fleet import make_fleet, make_rules
 from models.replay.run import Drive, replay
 from models.replay.state import Trace

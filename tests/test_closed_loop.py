@@ -16,7 +16,7 @@ from assets.plans import ahead as plan_ahead
 from assets.replays.drives import day_drives
 from assets.replays.replays import replay_day
 from assets.studies import decisions
-from models.policies import POLICIES, Policy
+from models.replay.policies import POLICIES, Policy
 from pipelines.definitions import defs
 from pipelines.night import run_night
 

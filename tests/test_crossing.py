@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.crossing import LEAST, MOST, NEAR_SHARE, NEAREST, Tried, next_point
+from models.plan.crossing import LEAST, MOST, NEAR_SHARE, NEAREST, Tried, next_point
 
 
 def searched(attained, cost, target):

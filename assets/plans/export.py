@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from assets.lake.settings import Settings
-from models.policies import planned
+from models.replay.policies import planned
 from models.world.reading import require_known
 
 Row = Mapping[str, Any]

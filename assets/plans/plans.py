@@ -23,7 +23,6 @@ from assets.plans.inputs import (
     problem_template,
     token_mixes,
 )
-from models.capacity import capacity_tokens_per_s
 from models.plan import corrected, paper
 from models.plan.bounds import bounds
 from models.plan.policies import Solve, hourly_plans, peak_plan
@@ -31,8 +30,9 @@ from models.plan.problem import Plan, Problem
 from models.plan.reasons import reasons
 from models.plan.solver import Options
 from models.plan.violations import violations
-from models.policies import POLICIES
+from models.replay.capacity import capacity_tokens_per_s
 from models.replay.compiled import is_cached
+from models.replay.policies import POLICIES
 
 PROGRAMMES = {
     "forecast": paper.solve,

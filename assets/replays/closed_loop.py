@@ -14,7 +14,7 @@ from assets.plans.inputs import day_loads, hour_problems, problem_template
 from assets.plans.plans import Day, checked_solve, plan_table
 from assets.replays.drives import DAY_S, HOUR_S, hourly_table, plan_rows, setting
 from models.plan.problem import Ints, Problem
-from models.policies import POLICIES
+from models.replay.policies import POLICIES
 from models.replay.run import TAIL_PERIODS, Drive, Outcome, Session
 from models.replay.state import STATES, Trace
 

@@ -7,8 +7,8 @@ import pandas as pd
 
 from assets.demand.demand import INTERACTIVE, demand_matrix
 from assets.lake.settings import HOURS, Settings
-from models.policies import POLICIES
 from models.replay.fleet import make_fleet, make_rules, with_failures
+from models.replay.policies import POLICIES
 from models.replay.run import Drive
 from models.replay.state import Fleet, Floats, Rules
 from models.world.reading import require_known

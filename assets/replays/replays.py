@@ -20,7 +20,7 @@ from assets.lake.schemas import PARTITIONS
 from assets.lake.settings import Progress, Settings, midnight
 from assets.replays.closed_loop import play_closed
 from assets.replays.drives import DAY_S, HOUR_S, day_drives, setting
-from models.policies import POLICIES
+from models.replay.policies import POLICIES
 from models.replay.run import STATUSES, TAIL_PERIODS, Outcome, replay
 from models.replay.state import STATES, Trace
 from models.world.catalogue import TIERS

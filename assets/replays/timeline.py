@@ -12,7 +12,7 @@ from typing import Any
 
 from assets.lake.lookups import require_day
 from assets.lake.settings import Settings
-from models.policies import POLICIES
+from models.replay.policies import POLICIES
 from models.world.reading import require_known
 
 PHASES = (

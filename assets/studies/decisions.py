@@ -19,7 +19,7 @@ from assets.plans.inputs import Load, day_loads, forecast_windows, hour_problems
 from assets.plans.plans import checked_solve, open_loop, sustained_tokens_per_s
 from assets.replays.drives import hourly_table, plan_rows
 from assets.studies.trials import Trial, score
-from models.crossing import Tried, next_point
+from models.plan.crossing import Tried, next_point
 
 TRUTH = "truth"  # the clairvoyant forecast: what came
 COLUMNS = ["capacity_share", "usd", "boot_usd", "gpu_hours", "attainment_share", "missed_share"]

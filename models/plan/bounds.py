@@ -7,8 +7,8 @@ whole    the same in whole instances
 minimum  the same with the least number of instances that the operator wants of each llm
 hour     the same held for the whole hour: what a plan by the hour cannot do without
 
-All serve the demand alone: no buffer, no region apart, no boot time, no cap. An instance sustains
-theta tokens/s within its SLO (models/capacity.py), so that a fleet below `fluid` misses SLOs on this trace.
+All serve the demand alone: no buffer, no region apart, no boot time, no cap. An instance sustains theta
+tokens/s within its SLO (models/replay/capacity.py), so that a fleet below `fluid` misses SLOs on this trace.
 """
 
 from typing import NamedTuple

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from models.forecast import ENSEMBLES, METHODS
 from models.plan.solver import SOLVERS
-from models.policies import POLICIES
+from models.replay.policies import POLICIES
 from models.traffic.parameters import OfficeTraffic, TiledTraffic
 from models.world.calendar import Calendar
 from models.world.reading import (

@@ -5,7 +5,7 @@
 -- trace = name of the trace <- forecasts.trace
 -- day = UTC <- forecasts.day
 -- method = how the plan's demand was forecast; truth is what came <- forecasts.method
--- capacity_share = of what an instance sustains within its SLO, that the plan counts on (models/crossing.py searches it)
+-- capacity_share = of what an instance sustains within its SLO, that the plan counts on (models/plan/crossing.py searches it)
 -- usd = cost of the day, as in scoreboard
 -- boot_usd = of it, booting
 -- gpu_hours = serving, booting and draining

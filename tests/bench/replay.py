@@ -19,7 +19,7 @@ from workloads import (
     to_trace,
 )
 
-from models.capacity import capacity_tokens_per_s
+from models.replay.capacity import capacity_tokens_per_s
 from models.replay.fleet import make_fleet, make_rules
 from models.replay.run import FINISHED, Drive, Outcome, replay
 from models.replay.state import NIW, Floats, Trace

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from models.capacity import trial_fleet
+from models.replay.capacity import trial_fleet
 from models.replay.run import Drive, Outcome, replay
 from models.replay.state import Fleet, Rules, Trace
 from models.traffic.arrivals import office_day, weekly_shape

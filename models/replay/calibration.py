@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.capacity import trial_fleet
 from models.latency.requests import Requests, fit_requests
 from models.latency.roofline import roofline, work_of
 from models.latency.tables import REACH, Floats
+from models.replay.capacity import trial_fleet
 from models.replay.fleet import make_rules
 from models.replay.run import FINISHED, REFUSED, Drive, replay
 from models.replay.state import Trace
