@@ -270,7 +270,7 @@ def test_a_fleet_too_small_for_the_load_is_told_by_how_much(tmp_path, monkeypatc
 
 
 def test_a_bad_file_in_landing_is_told_and_keeps_no_other_from_landing(small, tmp_path, monkeypatch, capsys):
-    from assets.traces.traces import landing
+    from assets.traces import landing
 
     good, bad = tmp_path / "good.csv", tmp_path / "bad.csv"
     clipped = "".join(f"2023-11-16 18:17:{n}.9799600,2048,{n}\n" for n in range(10, 40))
@@ -296,7 +296,7 @@ def test_a_bad_file_in_landing_is_told_and_keeps_no_other_from_landing(small, tm
 
 
 def test_nothing_in_landing_is_said_in_a_line(monkeypatch):
-    from assets.traces.traces import ingest
+    from assets.traces import ingest
 
     monkeypatch.setattr(ingest, "landed_files", list)
     assert "data/landing has no trace file" in one_line(invoke("ingest"))

@@ -135,7 +135,7 @@ def test_growth_compares_a_week_that_has_only_begun_with_the_same_hours_a_week_e
 
 def test_a_new_format_is_one_file(lake, tmp_path, monkeypatch):
     """A format that nobody here knows lands with an SQL file alone."""
-    from assets.traces.traces import formats, ingest
+    from assets.traces import formats, ingest
 
     catalogue = load_catalogue()
     folder = tmp_path / "sql"
