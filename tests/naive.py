@@ -7,7 +7,7 @@ Rules and must give the same outcome, to the last bit on a binary time grid.
 from dataclasses import dataclass, field
 from math import inf
 
-from naive_fleet import BATCH, BOOTING, DONATED, GONE, INTERACTIVE, MIXED, NIW, SERVING, NaiveFleet
+from naive_fleet import BOOTING, DONATED, GONE, SERVING, NaiveFleet
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Request:
 @dataclass
 class Instance:
     slot: int
-    endpoint: int
+    pool: int
     status: int
     wakes_s: float = inf
     since_s: float = 0.0
@@ -66,28 +66,25 @@ class Replay(NaiveFleet):
         self.scaling, self.order, self.batching, self.routing = policies
         self.failures = list(zip(rules.failure_s.tolist(), rules.failure_slot.tolist(), strict=True))
         self.turn = [int(end) - 1 for end in fleet.slots[1:]]
-        self.regions, self.llms = len(fleet.preference), len(fleet.gpus)
-        self.endpoints = self.regions * self.llms * len(fleet.pools)
-        self.unified = self.regions * self.llms
+        self.regions, self.llms, self.pools = len(fleet.preference), len(fleet.holds), len(fleet.kind)
         self.instances, self.rented_from_s, self.rented_s = [], {}, 0.0
-        for endpoint in range(self.endpoints):
-            slots = fleet.slots[endpoint + 1] - fleet.slots[endpoint]
-            share = fleet.pool_share[endpoint // self.unified]
-            least = fleet.min_instances[endpoint]
-            serving = min(max(round(share * start[endpoint % self.unified]), least), slots)
+        for pool in range(self.pools):
+            slots = fleet.slots[pool + 1] - fleet.slots[pool]
+            least = fleet.min_instances[pool]
+            serving = min(max(round(fleet.share[pool] * start[self.endpoint(pool)]), least), slots)
             for n in range(slots):
-                held = n < fleet.instances_at_start[endpoint]
+                held = n < fleet.instances_at_start[pool]
                 status = SERVING if n < serving else DONATED if held else GONE
-                self.instances.append(Instance(len(self.instances), endpoint, status))
+                self.instances.append(Instance(len(self.instances), pool, status))
                 if status != GONE:
                     self.rented_from_s[self.instances[-1].slot] = 0.0
         self.niw = [[] for _ in range(self.llms)]
         self.stranded = [[] for _ in range(self.llms)]
-        self.cooldown = [0.0] * self.endpoints
-        self.wishes = [[] for _ in range(self.endpoints)]
-        self.spent = [[0.0] * 4 for _ in range(self.endpoints)]
-        self.target, self.forecast = [0] * self.endpoints, [0.0] * self.endpoints
-        self.arrivals = [[] for _ in range(self.endpoints)]
+        self.cooldown = [0.0] * self.pools
+        self.wishes = [[] for _ in range(self.pools)]
+        self.spent = [[0.0] * 4 for _ in range(self.pools)]
+        self.target, self.forecast = [0] * self.pools, [0.0] * self.pools
+        self.arrivals = [[] for _ in range(self.regions * self.llms)]
         self.since_s = self.before_s = 0.0
         self.hour_s = self.monitor_s = 0.0
         self.booted = self.admissions = 0
@@ -128,83 +125,101 @@ class Replay(NaiveFleet):
         for llm in range(self.llms):
             while self.niw[llm] and self.aged(self.niw[llm][0], now):
                 self.route(self.niw[llm].pop(0), now)
-        for endpoint in range(self.endpoints):
-            while self.held(endpoint) < self.fleet.min_instances[endpoint] and self.add(endpoint, now):
+        for pool in range(self.pools):
+            while self.held(pool) < self.fleet.min_instances[pool] and self.add(pool, now):
                 pass
-            self.react(endpoint, now)
-            self.pull(endpoint, now)
+            self.react(pool, now)
+            self.pull(pool, now)
 
     def arrive(self, request, now):
-        if request.input_tokens + request.output_tokens > self.fleet.kv_capacity[request.llm]:
+        if not any(self.suits(pool, request) for pool in range(self.pools)):
             request.refused = True
-        elif request.tier == NIW and MIXED in self.fleet.pools:
+        elif not self.interactive(request) and any(
+            self.mixed(pool, request.llm) for pool in range(self.pools)
+        ):
             self.niw[request.llm].append(request)
-            for endpoint in self.preferred(request.llm, request.region):
-                self.pull(endpoint, now)
+            for pool in self.preferred(request.llm, request.region):
+                self.pull(pool, now)
         else:
-            if request.tier != NIW:
+            if self.interactive(request):
                 self.arrivals[request.llm * self.regions + request.region].append(request)
-            endpoint = self.route(request, now)
-            if endpoint is not None:
-                self.react(endpoint, now)
+            pool = self.route(request, now)
+            if pool is not None:
+                self.react(pool, now)
 
     # --- memory
 
-    def serving(self, endpoint):
-        return [i for i in self.instances if i.endpoint == endpoint and i.status == SERVING]
+    def serving(self, pool):
+        return [i for i in self.instances if i.pool == pool and i.status == SERVING]
 
-    def used_and_room(self, endpoint):
-        serving = self.serving(endpoint)
-        return sum(i.seen_kv for i in serving), len(serving) * self.fleet.kv_capacity[self.llm(endpoint)]
+    def used_and_room(self, pool):
+        serving = self.serving(pool)
+        return sum(i.seen_kv for i in serving), len(serving) * self.capacity(pool)
 
     def memory(self, requests, more=0):
         """Tokens of the blocks that hold the requests' caches, each with `more` tokens."""
         block = self.fleet.kv_block_tokens
         return sum(-(-(r.cached + more) // block) * block for r in requests)
 
-    def under(self, endpoint, share):
-        used, room = self.used_and_room(endpoint)
+    def under(self, pool, share):
+        used, room = self.used_and_room(pool)
         return used < share * room
 
     # --- routing
 
-    def llm(self, endpoint):
-        return endpoint // self.regions % self.llms
+    def endpoint(self, pool):
+        return self.fleet.llm[pool] * self.regions + self.fleet.region[pool]
 
-    def kind(self, endpoint):
-        return self.fleet.pools[endpoint // self.unified]
+    def capacity(self, pool):
+        return int(self.fleet.kv_capacity[self.fleet.kind[pool]])
 
-    def takes(self, endpoint, tier):
-        return self.kind(endpoint) in ((MIXED, BATCH) if tier == NIW else (INTERACTIVE, MIXED))
+    def interactive(self, request):
+        return self.fleet.is_interactive[request.tier]
+
+    def mixed(self, pool, llm):
+        sorts = set(self.fleet.is_interactive[self.fleet.takes[pool]].tolist())
+        return self.fleet.llm[pool] == llm and len(sorts) == 2
+
+    def batch_only(self, pool):
+        return not any(self.fleet.takes[pool] & self.fleet.is_interactive)
+
+    def suits(self, pool, request):
+        """Whether the request may ever be in this pool."""
+        return self.fleet.llm[
+            pool
+        ] == request.llm and request.input_tokens + request.output_tokens <= self.capacity(pool)
+
+    def takes(self, pool, request):
+        return self.fleet.takes[pool][request.tier] and self.suits(pool, request)
 
     def preferred(self, llm, origin):
-        """The llm's endpoints: by region of preference, and in a region by pool."""
+        """The llm's pools: by region of preference, and in a region by pool."""
         regions = [r for r in self.fleet.preference[origin] if r >= 0]
-        pools = range(len(self.fleet.pools))
-        return [pool * self.unified + llm * self.regions + r for r in regions for pool in pools]
+        mine = [e for e in range(self.pools) if self.fleet.llm[e] == llm]
+        return [e for region in regions for e in mine if self.fleet.region[e] == region]
 
     def route(self, request, now):
         where = self.preferred(request.llm, request.region)
-        where = [e for e in where if self.serving(e) and self.takes(e, request.tier)]
+        where = [e for e in where if self.serving(e) and self.takes(e, request)]
         if not where:
             self.stranded[request.llm].append(request)
             return None
         free = [e for e in where if self.under(e, self.rules.route_utilisation_share)]
         used = {e: self.used_and_room(e) for e in where}
-        endpoint = free[0] if free else min(where, key=lambda e: used[e][0] / used[e][1])
-        self.dispatch(request, endpoint, now)
-        return endpoint
+        pool = free[0] if free else min(where, key=lambda e: used[e][0] / used[e][1])
+        self.dispatch(request, pool, now)
+        return pool
 
-    def dispatch(self, request, endpoint, now):
-        serving = self.serving(endpoint)
+    def dispatch(self, request, pool, now):
+        serving = self.serving(pool)
         if self.routing == "shortest_queue":
             instance = min(serving, key=lambda i: (i.load(self.requests), i.slot))
         elif self.routing == "least_kv":
             instance = min(serving, key=lambda i: (i.seen_kv, i.slot))
         else:
-            after = [i for i in serving if i.slot > self.turn[endpoint]]
+            after = [i for i in serving if i.slot > self.turn[pool]]
             instance = (after or serving)[0]
-        self.turn[endpoint] = instance.slot
+        self.turn[pool] = instance.slot
         request.served_by = instance.slot
         instance.waiting.append(request)
         instance.look = True
@@ -226,12 +241,13 @@ class Replay(NaiveFleet):
         for request in orphans:
             self.route(request, now)
 
-    def pull(self, endpoint, now):
+    def pull(self, pool, now):
         two, one = self.rules.niw_pull_two_share, self.rules.niw_pull_one_share
-        pulls = 2 if self.under(endpoint, two) else 1 if self.under(endpoint, one) else 0
-        for _ in range(pulls if self.takes(endpoint, NIW) else 0):
-            if self.niw[self.llm(endpoint)]:
-                self.dispatch(self.niw[self.llm(endpoint)].pop(0), endpoint, now)
+        pulls = 2 if self.under(pool, two) else 1 if self.under(pool, one) else 0
+        waiting = self.niw[self.fleet.llm[pool]]
+        for _ in range(pulls):
+            if waiting and self.takes(pool, waiting[0]):
+                self.dispatch(waiting.pop(0), pool, now)
 
     # --- batching
 
@@ -243,7 +259,7 @@ class Replay(NaiveFleet):
         if instance.status == BOOTING:
             self.change(instance, SERVING, now)
             instance.wakes_s = inf
-            llm = self.llm(instance.endpoint)
+            llm = self.fleet.llm[instance.pool]
             stranded, self.stranded[llm] = self.stranded[llm], []
             for request in stranded:
                 self.route(request, now)
@@ -274,7 +290,7 @@ class Replay(NaiveFleet):
         if changed:
             instance.seen_kv = self.memory(instance.joining + instance.batch)
             if instance.status == SERVING:
-                self.pull(instance.endpoint, now)
+                self.pull(instance.pool, now)
         self.begin(instance, now)
         self.donate_when_empty(instance, now)
 
@@ -285,7 +301,7 @@ class Replay(NaiveFleet):
             request.finish_s = now
             instance.batch.remove(request)
             instance.look = changed = True
-        capacity = self.fleet.kv_capacity[self.llm(instance.endpoint)]
+        capacity = self.capacity(instance.pool)
         while self.memory(instance.batch, 1) + self.memory(instance.joining) > capacity:
             held = instance.batch + instance.joining
             if len(held) == 1:
@@ -299,32 +315,32 @@ class Replay(NaiveFleet):
         return changed
 
     def begin(self, instance, now):
-        llm = self.llm(instance.endpoint)
+        kind = self.fleet.kind[instance.pool]
         if instance.look:
             self.admit(instance, now)
         held = instance.joining + instance.batch
-        assert self.memory(held) <= self.fleet.kv_capacity[llm], "invariant 3: what is held fits"
+        assert self.memory(held) <= self.capacity(instance.pool), "invariant 3: what is held fits"
         b, latency = len(instance.batch), self.fleet.latency
         if instance.joining:
             instance.chunk = sum(r.pending for r in instance.joining)
             if self.batching == "chunked":
                 instance.chunk = min(instance.chunk, max(1, self.fleet.max_prefill_tokens - b))
             if self.batching == "whole" or b == 0:
-                seconds = self.prefill_s(llm, instance.chunk)
+                seconds = self.prefill_s(kind, instance.chunk)
             else:
-                seconds = max(self.prefill_s(llm, instance.chunk + b), float(latency.decode_s[llm][b]))
-                seconds += float(latency.decode_kv_s[llm][b] * instance.kv())
+                seconds = max(self.prefill_s(kind, instance.chunk + b), float(latency.decode_s[kind][b]))
+                seconds += float(latency.decode_kv_s[kind][b] * instance.kv())
             instance.wakes_s = now + seconds
         elif instance.batch:
             instance.wakes_s = now + float(
-                latency.decode_s[llm][b] + latency.decode_kv_s[llm][b] * instance.kv()
+                latency.decode_s[kind][b] + latency.decode_kv_s[kind][b] * instance.kv()
             )
         else:
             instance.wakes_s = inf
 
     def admit(self, instance, now):
         instance.look = False
-        capacity = self.fleet.kv_capacity[self.llm(instance.endpoint)]
+        capacity = self.capacity(instance.pool)
         while instance.waiting:
             request = min(instance.waiting, key=lambda r: self.precedence(r, now))
             prompt = request.input_tokens + request.made
@@ -354,30 +370,31 @@ class Replay(NaiveFleet):
         """Who goes first, as a tuple: priority 0 before 1, then the policy's order, then arrival."""
         due_s = request.arrival_s + float(self.rules.allowance_s[request.tier])
         left_s = due_s - now
-        if request.tier == NIW and not self.aged(request, now):
+        if not self.interactive(request) and not self.aged(request, now):
             return (1, 0, due_s if self.order == "edf" else 0, request.turn)
         if self.order == "edf":
             return (0, 0, due_s, request.turn)
+        urgency = self.urgency(request)
         if self.order == "pf":
-            return (0, request.tier != 0, 0, request.turn)
+            return (0, urgency, 0, request.turn)
         if self.order == "dpa":
-            is_fast = request.tier == 0
-            classes = [
-                left_s < -self.rules.tau_n_s,
-                is_fast and 0 <= left_s <= self.rules.tau_p_s,
-                not is_fast and 0 <= left_s <= self.rules.tau_p_s,
-                is_fast and left_s > self.rules.tau_p_s,
-                not is_fast and left_s > self.rules.tau_p_s,
-                -self.rules.tau_n_s <= left_s < 0,
-            ]
-            return (0, classes.index(True), 0, request.turn)
+            if left_s < -self.rules.tau_n_s:
+                return (0, 0, 0, request.turn)
+            expired, urgent = left_s < 0, left_s <= self.rules.tau_p_s
+            return (0, 3 if expired else 1 if urgent else 2, 0 if expired else urgency, request.turn)
         return (0, 0, 0, request.turn)
 
-    def prefill_s(self, llm, tokens):
+    def urgency(self, request):
+        """How many interactive tiers are due before it; the others come with the last of them."""
+        due_s, sort = self.rules.allowance_s, self.fleet.is_interactive
+        dues = sorted({float(due) for due in due_s[sort]})
+        return dues.index(float(due_s[request.tier])) if sort[request.tier] else max(len(dues) - 1, 0)
+
+    def prefill_s(self, kind, tokens):
         latency = self.fleet.latency
-        knot = max(k for k, x in enumerate(latency.prefill_tokens[llm]) if x <= tokens)
-        beyond = tokens - latency.prefill_tokens[llm][knot]
-        return float(latency.prefill_s[llm][knot] + beyond * latency.prefill_slope[llm][knot])
+        knot = max(k for k, x in enumerate(latency.prefill_tokens[kind]) if x <= tokens)
+        beyond = tokens - latency.prefill_tokens[kind][knot]
+        return float(latency.prefill_s[kind][knot] + beyond * latency.prefill_slope[kind][knot])
 
 
 def replay(rows, fleet, rules, policies, plan, horizon_s, tail_s, hour_s):

@@ -10,7 +10,7 @@ from models.replay.queue import FCFS
 from models.replay.route import SHORTEST_QUEUE
 from models.replay.run import Drive, Outcome, replay
 from models.replay.scale import FOLLOW
-from models.replay.state import ALL_STEPS, MIXED, Fleet, Rules, Trace
+from models.replay.state import ALL_STEPS, Fleet, Rules, Trace
 
 PREFILL_S_PER_TOKEN = 1 / 1024
 DECODE_S, KV_S = 1 / 32, 1 / 65536
@@ -26,11 +26,17 @@ def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> Fleet:
         np.full((1, max_batch + 1), KV_S),
     )
     fleet = Fleet(
+        pools_of=np.zeros((1, 1), np.int64),
+        llm=np.zeros(1, np.int64),
+        region=np.zeros(1, np.int64),
+        kind=np.zeros(1, np.int64),
+        takes=np.ones((1, 3), bool),
+        longest=np.array([1_000_000]),
+        roomiest=np.array([1_000_000]),
+        share=np.ones(1),
         slots=np.array([0, instances]),
-        endpoint=np.zeros(instances, np.int64),
-        llm=np.zeros(instances, np.int64),
-        pools=np.array([MIXED]),
-        pool_share=np.ones(1),
+        pool=np.zeros(instances, np.int64),
+        slot_kind=np.zeros(instances, np.int64),
         kv_capacity=np.array([1_000_000]),
         kv_block_tokens=1,
         gpu=np.zeros(1, np.int64),
@@ -38,6 +44,8 @@ def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> Fleet:
         cap_gpus=np.full((1, 1), instances),
         instances_at_start=np.full(1, instances),
         min_instances=np.ones(1, np.int64),
+        is_interactive=np.array([True, True, False]),
+        holds=np.array([True]),
         batching=WHOLE,
         max_batch=max_batch,
         max_prefill_tokens=8192,
@@ -47,7 +55,8 @@ def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> Fleet:
         boot_spot_s=np.array([64.0]),
         latency=latency,
     )
-    return fleet._replace(**changes)
+    capacity = changes.get("kv_capacity", fleet.kv_capacity)
+    return fleet._replace(**{"longest": capacity, "roomiest": capacity, **changes})
 
 
 def some_rules(**changes: Any) -> Rules:
@@ -56,6 +65,7 @@ def some_rules(**changes: Any) -> Rules:
         routing=SHORTEST_QUEUE,
         order=FCFS,
         allowance_s=np.array([1.0, 60.0, 86_400.0]),
+        urgency=np.array([0, 1, 1]),
         tau_p_s=0.5,
         tau_n_s=10.0,
         route_utilisation_share=0.7,
@@ -86,5 +96,5 @@ def a_trace(arrival_s: Any, input_tokens: Any, output_tokens: Any, tier: int = 0
 
 def run(trace: Trace, fleet: Fleet, rules: Rules | None = None, **drive: Any) -> Outcome:
     horizon_s = drive.pop("horizon_s", float(trace.arrival_s[-1]) + 1.0)
-    drive.setdefault("targets", np.full((1, 1), fleet.endpoint.size))
+    drive.setdefault("targets", np.full((1, 1), fleet.pool.size))
     return replay(trace, fleet, Drive(hour_s=horizon_s, **drive), rules or some_rules(), horizon_s)

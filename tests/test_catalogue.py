@@ -59,8 +59,9 @@ def test_codes_in_arrays_are_positions_in_the_files() -> None:
     assert tuple(CATALOGUE.tiers) == TIERS
     fleet = make_fleet(CATALOGUE, OFFICE.fleet, OFFICE.replay, seed=0)
     for code, llm in enumerate(CATALOGUE.llms):
-        assert fleet.kv_capacity[code] == kv_capacity_tokens(CATALOGUE, OFFICE.fleet, llm)
-        assert fleet.gpus[code] == OFFICE.fleet.deployments[llm].tensor_parallel
+        deployed = OFFICE.fleet.deployments[llm]
+        capacity = kv_capacity_tokens(CATALOGUE, OFFICE.fleet, llm, deployed.gpu, deployed.tensor_parallel)
+        assert (fleet.kv_capacity[code], fleet.gpus[code]) == (capacity, deployed.tensor_parallel)
 
 
 def test_every_figure_of_the_catalogue_names_its_source() -> None:

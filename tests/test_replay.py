@@ -22,19 +22,17 @@ from models.world.config import BATCHINGS, ORDERS, ROUTINGS
 
 HOUR_S = strategies.HOUR_S
 HORIZON_S = strategies.HOURS * HOUR_S
-NO_PLAN = [[0] * 3 * strategies.ENDPOINTS] * strategies.HOURS  # for as many endpoints as there may be
 settings.register_profile("replay", deadline=None, suppress_health_check=list(HealthCheck))
 settings.load_profile("replay")
 
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Trace, Fleet, Rules, Any]:
-    fleet, (targets, forecasts, start) = draw(strategies.fleets()), draw(strategies.plans())
-    rules = draw(strategies.rules(fleet.pools.size))
+    fleet = draw(strategies.fleets())
+    targets, forecasts, start = draw(strategies.plans(fleet.kind.size))
     start = [int(np.clip(n, fleet.min_instances[0], fleet.instances_at_start[0])) for n in start]
-    if fleet.pools.size > 1:  # their rules need no plan
-        targets = forecasts = None
-    return draw(strategies.traces()), fleet, rules, (targets, forecasts, start)
+    trace = draw(strategies.traces(fleet.is_interactive.size))
+    return trace, fleet, draw(strategies.rules(fleet)), (targets, forecasts, start)
 
 
 def run(trace: Trace, fleet: Fleet, rules: Rules, plan: Any) -> Outcome:
@@ -56,21 +54,20 @@ def test_leaping_equals_stepping_equals_the_naive_twin(case: tuple[Trace, Fleet,
     leapt = run(trace, fleet, rules, plan)
     assert_same(leapt, run(trace, fleet, rules._replace(steps_per_event=1), plan))
 
-    targets, forecasts, start = plan
     rows = zip(*(column.tolist() for column in trace), strict=True)
     requests, spent = naive.replay(
         rows,
         fleet,
         rules,
         (SCALINGS[rules.scaling], ORDERS[rules.order], BATCHINGS[fleet.batching], ROUTINGS[rules.routing]),
-        (targets or NO_PLAN, forecasts or NO_PLAN, start),
+        plan,
         HORIZON_S,
         TAIL_PERIODS * HOUR_S,
         HOUR_S,
     )
     none = np.nan
     for n, request in enumerate(requests):
-        region = -1 if request.served_by is None else fleet.endpoint[request.served_by] % strategies.REGIONS
+        region = -1 if request.served_by is None else int(fleet.region[fleet.pool[request.served_by]])
         network_s = 0.0 if region < 0 else fleet.network_s[request.region, region]
         expected = (
             none if request.first_token_s is None else request.first_token_s + network_s,
@@ -87,9 +84,7 @@ def test_leaping_equals_stepping_equals_the_naive_twin(case: tuple[Trace, Fleet,
             leapt.status[n],
         )
         np.testing.assert_array_equal(got, expected, err_msg=f"request {n}: {request}")
-    endpoints = leapt.instance_s.sum(axis=0).reshape(strategies.ENDPOINTS, 4)
-    pools = np.reshape(spent, (fleet.pools.size, strategies.ENDPOINTS, 4))
-    np.testing.assert_array_equal(endpoints, pools.sum(axis=0))
+    np.testing.assert_array_equal(leapt.instance_s.sum(axis=0), spent)
 
 
 @settings(max_examples=300)
@@ -100,7 +95,7 @@ def test_invariants_of_any_replay(case: tuple[Trace, Fleet, Rules, Any]) -> None
     done = outcome.status == FINISHED
     # 1. every request ends exactly once, or is said to be queued still
     assert (np.isfinite(outcome.finish_s) == done).all()
-    too_large = trace.input_tokens + trace.output_tokens > fleet.kv_capacity[trace.llm]
+    too_large = trace.input_tokens + trace.output_tokens > fleet.roomiest[trace.llm]
     assert ((outcome.status == REFUSED) == too_large).all()
     # 2. arrival <= first token <= finish
     assert (outcome.first_token_s[done] >= trace.arrival_s[done]).all()
@@ -111,7 +106,7 @@ def test_invariants_of_any_replay(case: tuple[Trace, Fleet, Rules, Any]) -> None
     assert (outcome.first_token_s[done] > outcome.admitted_s[done]).all()
     # 5. no time is negative, and no VM is in two states
     assert (outcome.instance_s >= 0).all()
-    assert outcome.instance_s.sum() <= fleet.endpoint.size * HORIZON_S
+    assert outcome.instance_s.sum() <= fleet.pool.size * HORIZON_S
     # 6. bit-identical when repeated
     assert_same(outcome, run(trace, fleet, rules, plan))
     # 3. utilisation is a share
@@ -126,7 +121,7 @@ def test_tokens_and_memory_are_conserved(case: tuple[Trace, Fleet, Rules, Any]) 
     session.feed(trace)
     outcome = session.outcome(*session.play(Drive(targets, forecasts, hour_s=HOUR_S), HORIZON_S))
     session.finish(HORIZON_S * 8)
-    ended, state = session.outcome(outcome.instance_s, outcome.kv_share), session.state
+    ended, state = session.outcome(outcome.instance_s, outcome.kv_used, outcome.kv_room), session.state
     done = ended.status == FINISHED
     # 4. tokens cached are those of the finished requests, those lost, and those that are cached still
     finished = (trace.input_tokens + trace.output_tokens - 1)[done].sum()

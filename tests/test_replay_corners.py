@@ -28,13 +28,13 @@ def test_a_key_may_leave_the_heap_from_anywhere(seed: int) -> None:
 def test_utilisation_is_the_time_mean_of_the_tokens_held() -> None:
     """One prompt of 100 tokens and one output token holds 100 of 1,000 tokens while it is prefilled."""
     outcome = run(a_trace([0.0], 100, 1), a_fleet(1, kv_capacity=np.array([1000])), horizon_s=1.0)
-    assert outcome.kv_share[0, 0, 0] == pytest.approx(0.1 * 100 / 1024)
+    assert outcome.kv_share[0, 0] == pytest.approx(0.1 * 100 / 1024)
 
 
 def test_the_last_hour_may_be_a_part_of_one() -> None:
     fleet = a_fleet(2)
     outcome = replay(a_trace([0.0], 1, 1), fleet, Drive([[2], [2]], hour_s=64.0), some_rules(), 96.0)
-    assert outcome.instance_s[:, 0, 0, 0].tolist() == [128.0, 64.0]
+    assert outcome.instance_s[:, 0, 0].tolist() == [128.0, 64.0]
 
 
 def test_nobody_joins_at_a_boundary_before_it_came() -> None:

@@ -12,7 +12,7 @@ from models.replay.fleet import with_failures
 from models.replay.route import ROUND_ROBIN
 from models.replay.run import FINISHED, QUEUED, REFUSED, Drive, Session, replay
 from models.replay.scale import FOLLOW, LT_U, LT_UA, REACTIVE, SCALINGS
-from models.replay.state import BATCH, DONATED, INTERACTIVE, IW_FAST, NIW, SERVING
+from models.replay.state import DONATED, SERVING
 from models.world.config import ORDERS
 
 
@@ -76,7 +76,7 @@ def test_without_instances_requests_are_queued_and_counted() -> None:
     outcome = run(a_trace([0.0, 1.0], 10, 2), a_fleet(2, min_instances=np.zeros(1, int)), targets=[[[0]]])
     assert outcome.status.tolist() == [QUEUED, QUEUED]
     assert np.isnan(outcome.dispatched_s).all()
-    assert outcome.instance_s[0, 0, 0, SERVING - 1] == 0
+    assert outcome.instance_s[0, 0, SERVING - 1] == 0
 
 
 def test_five_thousand_requests_at_one_instant_all_end_in_turn() -> None:
@@ -96,14 +96,20 @@ def test_memory_is_held_in_blocks() -> None:
 
 def test_pools_serve_their_own_tiers() -> None:
     """Siloed: a batch request waits for the batch pool's only instance beside an idle interactive one."""
-    trace = a_trace([0, 0, 0], [1024, 1024, 8], 1)._replace(tier=np.array([NIW, NIW, IW_FAST], np.int16))
-    pools = {"pools": np.array([INTERACTIVE, BATCH]), "pool_share": np.array([0.5, 0.5])}
-    slots = {
+    trace = a_trace([0, 0, 0], [1024, 1024, 8], 1)._replace(tier=np.array([2, 2, 0], np.int16))
+    pools = {
+        "pools_of": np.array([[0, 1]]),
+        "takes": np.array([[True, True, False], [False, False, True]]),
+        "holds": np.array([False]),
         "slots": np.array([0, 1, 2]),
-        "endpoint": np.array([0, 1]),
-        **dict.fromkeys(("instances_at_start", "min_instances"), np.ones(2, int)),
+        "pool": np.array([0, 1]),
+        "longest": np.full(2, 1_000_000),
+        "share": np.full(2, 0.5),
+        "boot_cold_s": np.full(2, 512.0),
+        **dict.fromkeys(("llm", "region", "kind"), np.zeros(2, np.int64)),
+        **dict.fromkeys(("instances_at_start", "min_instances"), np.ones(2, np.int64)),
     }
-    siloed = a_fleet(2, boot_cold_s=np.full(2, 512.0), **pools, **slots)
+    siloed = a_fleet(2, **pools)
     outcome = replay(trace, siloed, Drive(start=[[2]], hour_s=64.0), some_rules(scaling=REACTIVE), 64.0)
     assert outcome.first_token_s.tolist() == [1.0, 2.0, 8 * PREFILL_S_PER_TOKEN]
     assert outcome.slot.tolist() == [1, 1, 0]
@@ -121,7 +127,7 @@ def test_scaling_in_donates_and_scaling_out_reclaims_after_the_boot_delay() -> N
     hours = replay(
         a_trace([10.0], 100, 5), fleet, Drive([[[3]], [[1]], [[3]]], hour_s=1024.0), some_rules(), 3 * 1024.0
     )
-    serving, booting, draining, donated = hours.instance_s[:, 0, 0, :].T
+    serving, booting, draining, donated = hours.instance_s[:, 0, :].T
     assert serving.tolist() == [3 * 1024, 1024, 1024 + 2 * (1024 - 64)]
     assert booting.tolist() == [0, 0, 2 * 64]
     assert donated.tolist() == [1024, 3 * 1024, 1024]
@@ -151,7 +157,7 @@ def test_a_dead_instance_s_requests_are_recomputed_elsewhere() -> None:
     assert hurt.status.tolist() == [FINISHED, FINISHED]
     assert hurt.first_token_s[1] == healthy.first_token_s[1]
     assert hurt.finish_s[1] > healthy.finish_s[1] + 512 * PREFILL_S_PER_TOKEN
-    assert hurt.instance_s[0, 0, 0, SERVING - 1] == 64.0 + 2.0
+    assert hurt.instance_s[0, 0, SERVING - 1] == 64.0 + 2.0
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
@@ -162,7 +168,7 @@ def test_every_rule_replaces_the_dead_up_to_the_minimum(scaling: str) -> None:
     )
     session = Session(a_fleet(4, 8, min_instances=np.full(1, 2)), rules, np.full((1, 1), 2))
     session.play(Drive(np.full((1, 1), 0), hour_s=1024.0), 1024.0)
-    assert session.instances()[0, 0, SERVING - 1] == 2
+    assert session.instances()[0, SERVING - 1] == 2
 
 
 def test_lt_ua_goes_past_its_plan_when_a_burst_comes_late_in_the_hour() -> None:
@@ -173,7 +179,7 @@ def test_lt_ua_goes_past_its_plan_when_a_burst_comes_late_in_the_hour() -> None:
     for scaling in (LT_U, LT_UA):
         rules, drive = some_rules(scaling=scaling), Drive([[2]], [[16.0]], [[2]], hour_s=3600.0)
         outcome = replay(trace, a_fleet(8, 64, kv_capacity=np.array([16_384])), drive, rules, 3600.0)
-        held[scaling] = outcome.instance_s[0, 0, 0, :2].sum() / 3600
+        held[scaling] = outcome.instance_s[0, 0, :2].sum() / 3600
     assert trace.input_tokens.sum() < 5 * 16.0 * 3600
     assert held[LT_U] == pytest.approx(2.0, abs=0.01)
     assert held[LT_UA] > 2.5
@@ -202,8 +208,8 @@ def test_silence_scales_in_too() -> None:
     outcome = run(
         a_trace([0.0], 10, 2), a_fleet(4), some_rules(scaling=REACTIVE), horizon_s=1024.0, start=[[4]]
     )
-    assert outcome.instance_s[0, 0, 0, SERVING - 1] < 1.1 * 1024
-    assert outcome.instance_s[0, 0, 0, DONATED - 1] > 2.9 * 1024
+    assert outcome.instance_s[0, 0, SERVING - 1] < 1.1 * 1024
+    assert outcome.instance_s[0, 0, DONATED - 1] > 2.9 * 1024
 
 
 @pytest.mark.parametrize(
@@ -274,4 +280,4 @@ def test_a_plan_of_the_wrong_shape_is_refused() -> None:
 
 def test_an_endpoint_that_owns_nothing_at_the_start_may_still_be_given_instances() -> None:
     fleet = a_fleet(4, instances_at_start=np.zeros(1, int))
-    assert Session(fleet, some_rules(), [[3]]).instances()[0, 0].tolist() == [3, 0, 0, 0]
+    assert Session(fleet, some_rules(), [[3]]).instances()[0].tolist() == [3, 0, 0, 0]

@@ -12,7 +12,7 @@ import pandas as pd
 from assets.lake.settings import Settings, Step
 from assets.plans.inputs import day_loads, hour_problems, problem_template
 from assets.plans.plans import Day, checked_solve, plan_table
-from assets.replays.drives import DAY_S, HOUR_S, hourly_table, plan_rows, setting
+from assets.replays.drives import DAY_S, HOUR_S, hourly_table, plan_rows
 from models.plan.problem import Ints, Problem
 from models.replay.policies import POLICIES
 from models.replay.run import TAIL_PERIODS, Drive, Outcome, Session
@@ -21,10 +21,11 @@ from models.replay.state import STATES, Trace
 SERVING, BOOTING, DONATED = (STATES.index(name) for name in ("serving", "booting", "donated"))
 
 
-def play_closed(settings: Settings, day: date, policy: str, trace: Trace, step: Step) -> Outcome:
+def play_closed(
+    settings: Settings, day: date, policy: str, session: Session, trace: Trace, step: Step
+) -> Outcome:
     """Replay a policy's day, planning as it goes; what it planned is written to `closed_plans`."""
     rows = plan_rows(settings, day)
-    session = Session(*setting(settings, policy), hourly_table(settings, rows, "lt_i", "instances")[0])
     session.feed(trace)
     solve = checked_solve(settings, str(POLICIES[policy].plan))
     hours: Day = []
@@ -55,7 +56,7 @@ def asked_hours(settings: Settings, day: date, policy: str, rows: pd.DataFrame) 
 
 def fleet_now(session: Session, problem: Problem) -> tuple[Ints, Ints]:
     """What a plan starts from: instances that serve or boot, and donated ones, each of shape (i, j, k)."""
-    there = session.instances()
+    there = session.instances().reshape(*problem.instances_now.shape[:2], len(STATES))
     on = problem.runs[:, None, :]  # the one GPU type that the llm is deployed on
     held = there[..., SERVING] + there[..., BOOTING]
     return held[:, :, None] * on, there[..., DONATED][:, :, None] * on

@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 
 from assets.lake.lookups import positions, require_day
 from assets.lake.schemas import PARTITIONS
-from assets.lake.settings import Progress, Settings, midnight
+from assets.lake.settings import HOURS, Progress, Settings, midnight
 from assets.replays.closed_loop import play_closed
 from assets.replays.drives import DAY_S, HOUR_S, day_drives, setting
 from models.replay.policies import POLICIES
-from models.replay.run import STATUSES, TAIL_PERIODS, Outcome, replay
-from models.replay.state import STATES, Trace
+from models.replay.run import STATUSES, TAIL_PERIODS, Outcome, Session, replay, share_of
+from models.replay.state import STATES, Fleet, Trace
 from models.world.catalogue import TIERS
 from models.world.reading import ConfigError, require_known
 
@@ -54,12 +54,13 @@ def replay_day(settings: Settings, day: date, policies: Sequence[str], progress:
                     ended[policy] = requests
                     done(sum(ended.values()))
 
+            fleet, rules = setting(settings, policy)
             if POLICIES[policy].is_closed:
-                outcome = play_closed(settings, day, policy, workload.trace, step)
+                session = Session(fleet, rules, np.asarray(drives[policy].start))
+                outcome = play_closed(settings, day, policy, session, workload.trace, step)
             else:
-                fleet, rules = setting(settings, policy)
                 outcome = replay(workload.trace, fleet, drives[policy], rules, DAY_S, step)
-            write_outcome(settings, day, policy, workload, outcome)
+            write_outcome(settings, day, policy, workload, fleet, outcome)
             step(workload.requests.num_rows)
 
         try:
@@ -122,11 +123,13 @@ def read_workload(settings: Settings, day: date) -> Workload:
     return Workload(table, trace)
 
 
-def write_outcome(settings: Settings, day: date, policy: str, workload: Workload, outcome: Outcome) -> None:
+def write_outcome(
+    settings: Settings, day: date, policy: str, workload: Workload, fleet: Fleet, outcome: Outcome
+) -> None:
     """Write one policy's requests and fleet hours."""
     tables = {
         "outcomes": outcomes_table(settings, workload, outcome),
-        "fleet_hours": fleet_hours_table(settings, day, outcome),
+        "fleet_hours": fleet_hours_table(settings, day, fleet, outcome),
     }
     for name, table in tables.items():
         settings.lake.write(name, table, trace=settings.trace, day=day, policy=policy)
@@ -168,28 +171,35 @@ def outcomes_table(settings: Settings, workload: Workload, outcome: Outcome) -> 
     )
 
 
-def fleet_hours_table(settings: Settings, day: date, outcome: Outcome) -> pa.Table:
-    """One row per hour, llm and region: instance-seconds by state, memory in use, and the price of a GPU."""
-    llms, regions = list(settings.catalogue.llms), list(settings.catalogue.regions)
-    deployed = [settings.config.fleet.deployments[llm] for llm in llms]
-    shape = outcome.kv_share.shape
-    hour, llm, region = (axis.ravel() for axis in np.indices(shape))
-    start = np.datetime64(midnight(day).replace(tzinfo=None), "us") + hour * np.timedelta64(
-        timedelta(hours=1)
-    )
-    per_state = outcome.instance_s.reshape(-1, len(STATES)).T
+def fleet_hours_table(settings: Settings, day: date, fleet: Fleet, outcome: Outcome) -> pa.Table:
+    """One row per hour, llm, region and kind: instance-seconds by state, memory in use, price of a GPU."""
+    catalogue = settings.catalogue
+    llms, regions, gpus = list(catalogue.llms), list(catalogue.regions), list(catalogue.gpus)
+    usd = np.array([gpu.usd_per_hour for gpu in catalogue.gpus.values()])
+    rows, of_row = np.unique(np.stack([fleet.llm, fleet.region, fleet.kind]), axis=1, return_inverse=True)
+    llm, region, kind = (np.tile(column, HOURS) for column in rows)
+
+    def together(of_pools: np.ndarray) -> np.ndarray:
+        """(hours, pools, ...) -> (hours * rows, ...): the pools of a kind are counted together."""
+        total = np.zeros((len(of_pools), rows.shape[1], *of_pools.shape[2:]))
+        for pool, row in enumerate(of_row.ravel()):
+            total[:, row] += of_pools[:, pool]
+        return total.reshape(-1, *of_pools.shape[2:])
+
+    hour = np.repeat(np.arange(HOURS), rows.shape[1]) * np.timedelta64(timedelta(hours=1))
+    start = np.datetime64(midnight(day).replace(tzinfo=None), "us") + hour
+    states = together(outcome.instance_s).T
+    gpu = fleet.gpu[kind]
     return pa.table(
         {
             "hour_start": pa.array(start).cast(pa.timestamp("us", "UTC")),
             "llm": pa.array(llms).take(pa.array(llm)),
             "region": pa.array(regions).take(pa.array(region)),
-            "gpu": pa.array([d.gpu for d in deployed]).take(pa.array(llm)),
-            "gpus_per_instance": pa.array([d.tensor_parallel for d in deployed]).take(pa.array(llm)),
-            **{f"{state}_s": pa.array(seconds) for state, seconds in zip(STATES, per_state, strict=True)},
-            "kv_utilisation_share": _or_null(outcome.kv_share.ravel()),
-            "usd_per_gpu_hour": pa.array(
-                [settings.catalogue.gpus[d.gpu].usd_per_hour for d in deployed]
-            ).take(pa.array(llm)),
+            "gpu": pa.array(gpus).take(pa.array(gpu)),
+            "gpus_per_instance": fleet.gpus[kind],
+            **{f"{state}_s": pa.array(seconds) for state, seconds in zip(STATES, states, strict=True)},
+            "kv_utilisation_share": _or_null(share_of(together(outcome.kv_used), together(outcome.kv_room))),
+            "usd_per_gpu_hour": usd[gpu],
         }
     )
 

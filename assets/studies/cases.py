@@ -79,7 +79,7 @@ def possible(settings: Settings, case: Case, where: str) -> Settings:
         check(own.config, catalogue)
         for llm, deployment in fleet.deployments.items():
             catalogue.profile(llm, deployment.gpu, deployment.tensor_parallel)
-            kv_capacity_tokens(catalogue, fleet, llm)
+            kv_capacity_tokens(catalogue, fleet, llm, deployment.gpu, deployment.tensor_parallel)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
     one_of_each = sum(

@@ -84,7 +84,7 @@ def _score(settings: Settings, day: date, trial: Trial, workload: Workload) -> p
     fleet = fleet._replace(min_instances=np.minimum(fleet.min_instances, targets.min(axis=0).ravel()))
     drive = Drive(targets, start=trial.start, hour_s=HOUR_S)
     outcome = replay(workload.trace, fleet, drive, rules, DAY_S)
-    write_outcome(settings, day, trial.name, workload, outcome)
+    write_outcome(settings, day, trial.name, workload, fleet, outcome)
     score_day(settings, day)
     board = settings.lake.sql(SCOREBOARD, trace=settings.trace, day=day).to_pandas().set_index("policy")
     dearest = settings.lake.sql(DEAREST_HOUR)["usd"][0].as_py()

@@ -25,14 +25,13 @@ from models.replay.memory import (
 )
 from models.replay.pools import assign
 from models.replay.preempt import preempt_while_full
-from models.replay.queue import DPA, next_list, pop_front, push_back
+from models.replay.queue import DPA, next_lane, pop_front, push_back
 from models.replay.state import (
     ADMITTED,
     CACHED,
     DECODE,
     ENDED,
     IDLE,
-    LISTS,
     NEVER,
     NOBODY,
     PREFILL,
@@ -89,7 +88,7 @@ def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
     state.look[slot] = False
     before = state.joining[slot]
     while True:
-        waiting = next_list(trace, rules, state, slot, now)
+        waiting = next_lane(trace, fleet, rules, state, slot, now)
         if waiting == NOBODY:
             break
         request = state.head[slot, waiting]
@@ -119,14 +118,14 @@ def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
 @compiled
 def prefill(fleet: Fleet, state: State, slot: int, now: float) -> None:
     """Start a step over pending prompt tokens: all of them, or what the budget leaves beside decode."""
-    llm, batch = fleet.llm[slot], state.batch[slot]
+    kind, batch = fleet.slot_kind[slot], state.batch[slot]
     chunk = state.pending[slot]
     if fleet.batching == CHUNKED:
         chunk = min(chunk, max(1, fleet.max_prefill_tokens - batch))
-    seconds = prefill_s(fleet, llm, chunk)
+    seconds = prefill_s(fleet, kind, chunk)
     if fleet.batching != WHOLE and batch > 0:
-        pass_s = max(prefill_s(fleet, llm, chunk + batch), fleet.latency.decode_s[llm, batch])
-        seconds = pass_s + fleet.latency.decode_kv_s[llm, batch] * state.kv[slot]
+        pass_s = max(prefill_s(fleet, kind, chunk + batch), fleet.latency.decode_s[kind, batch])
+        seconds = pass_s + fleet.latency.decode_kv_s[kind, batch] * state.kv[slot]
     state.chunk[slot] = chunk
     state.phase[slot] = PREFILL
     reschedule(state, slot, now + seconds)
@@ -147,11 +146,11 @@ def cut_stretch(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: in
     """A request has joined the queue in mid-stretch: stop at the first boundary that may admit someone.
 
     Where no head fits now none will, as memory only fills; under DPA others may have come to the head.
-    An instance whose slot comes before the one that is at work now has already passed a boundary at
-    this very instant; the next one is its first.
+    An instance whose slot comes before the last clock that ran at this very instant has already passed a
+    boundary at it; the next one is its first.
     """
     hopeful = rules.order == DPA and state.batch[slot] < fleet.max_batch
-    for at in range(LISTS):
+    for at in range(state.head.shape[1]):
         head = state.head[slot, at]
         hopeful = hopeful or (head != NOBODY and fits(trace, fleet, state, slot, head))
     if not hopeful:

@@ -10,13 +10,11 @@ from models.replay.state import (
     DONATED,
     ENDED,
     GONE,
-    LISTS,
     NEVER,
     NOBODY,
     REQUEST_BITS,
     SERVING,
     STATES,
-    TIERS,
     Fleet,
     Ints,
     State,
@@ -29,7 +27,8 @@ EMPTY = Trace(np.zeros(0), SHORTS, SHORTS, SHORTS, WHOLES, WHOLES)
 
 def check_trace(trace: Trace, fleet: Fleet) -> None:
     """Refuse a trace that the kernel must not see; the message names the first bad request."""
-    llms, regions = fleet.gpus.size, fleet.network_s.shape[0]
+    regions, tiers = fleet.network_s.shape[0], fleet.is_interactive.size
+    llms = fleet.holds.size
     rules = (
         ("arrival_s must be finite and not negative", ~(trace.arrival_s >= 0) | np.isinf(trace.arrival_s)),
         ("arrivals must be sorted", np.diff(trace.arrival_s, prepend=trace.arrival_s[:1]) < 0),
@@ -37,7 +36,7 @@ def check_trace(trace: Trace, fleet: Fleet) -> None:
         ("output_tokens must be at least 1", trace.output_tokens < 1),
         (f"llm must be below {llms}", (trace.llm < 0) | (trace.llm >= llms)),
         (f"region must be below {regions}", (trace.region < 0) | (trace.region >= regions)),
-        (f"tier must be below {TIERS}", (trace.tier < 0) | (trace.tier >= TIERS)),
+        (f"tier must be below {tiers}", (trace.tier < 0) | (trace.tier >= tiers)),
     )
     for rule, bad in rules:
         if bad.any():
@@ -46,19 +45,22 @@ def check_trace(trace: Trace, fleet: Fleet) -> None:
             raise ValueError(f"Request {at} of the trace ({row}): {rule}. Mend or drop it.")
 
 
-def initial_state(fleet: Fleet, start: Ints) -> State:
-    """The fleet at time 0: `start` instances of each endpoint serve, the others it has are donated."""
-    slots, llms = fleet.endpoint.size, fleet.gpus.size
-    regions, endpoints = fleet.network_s.shape[0], fleet.slots.size - 1
-    rank = np.arange(slots) - fleet.slots[fleet.endpoint]
-    status = np.where(rank < fleet.instances_at_start[fleet.endpoint], DONATED, GONE)
-    status[rank < start[fleet.endpoint]] = SERVING
-    instances = np.zeros((endpoints, 5), np.int64)
-    np.add.at(instances, (fleet.endpoint, status), 1)
+def initial_state(fleet: Fleet, start: Ints, lanes: int) -> State:
+    """The fleet at time 0: `start` instances of each pool serve, the others it has are donated.
+
+    Requests wait in so many `lanes` at an instance.
+    """
+    slots, pools = fleet.pool.size, fleet.kind.size
+    endpoints, llms = fleet.pools_of.shape[0], fleet.holds.size
+    rank = np.arange(slots) - fleet.slots[fleet.pool]
+    status = np.where(rank < fleet.instances_at_start[fleet.pool], DONATED, GONE)
+    status[rank < start[fleet.pool]] = SERVING
+    instances = np.zeros((pools, 5), np.int64)
+    np.add.at(instances, (fleet.pool, status), 1)
     used_gpus = np.zeros_like(fleet.cap_gpus)
     held = status != GONE
-    where = (fleet.endpoint[held] % regions, fleet.gpu[fleet.llm[held]])
-    np.add.at(used_gpus, where, fleet.gpus[fleet.llm[held]])
+    kind = fleet.slot_kind[held]
+    np.add.at(used_gpus, (fleet.region[fleet.pool[held]], fleet.gpu[kind]), fleet.gpus[kind])
     if (used_gpus > fleet.cap_gpus).any():
         region, gpu = np.argwhere(used_gpus > fleet.cap_gpus)[0]
         raise ValueError(
@@ -97,32 +99,32 @@ def initial_state(fleet: Fleet, start: Ints) -> State:
         chunk=np.zeros(slots, np.int64),
         reserved=np.zeros(slots, np.int64),
         look=np.zeros(slots, np.bool_),
-        head=nobody(slots, LISTS),
-        tail=nobody(slots, LISTS),
+        head=nobody(slots, lanes),
+        tail=nobody(slots, lanes),
         interactive=np.zeros(slots, np.int64),
         load=np.zeros(slots, np.int64),
         queue=np.where(status == SERVING, 0, LAST),
-        shortest=np.arange(slots),  # in order: those that serve are the first of their endpoint
+        shortest=np.arange(slots),  # in order: those that serve are the first of their pool
         shortest_place=rank,
         instances=instances,
-        busy=np.zeros(endpoints, np.int64),
+        busy=np.zeros(pools, np.int64),
         used_gpus=used_gpus,
-        kv_used=np.zeros(endpoints, np.int64),
-        kv_room=instances[:, SERVING] * np.tile(np.repeat(fleet.kv_capacity, regions), fleet.pools.size),
-        kv_since_s=np.zeros(endpoints),
-        kv_used_area=np.zeros(endpoints),
-        kv_room_area=np.zeros(endpoints),
-        cooldown_s=np.zeros(endpoints),
+        kv_used=np.zeros(pools, np.int64),
+        kv_room=instances[:, SERVING] * fleet.kv_capacity[fleet.kind],
+        kv_since_s=np.zeros(pools),
+        kv_used_area=np.zeros(pools),
+        kv_room_area=np.zeros(pools),
+        cooldown_s=np.zeros(pools),
         turn=fleet.slots[1:] - 1,
-        target=np.zeros(endpoints, np.int64),
-        highest_wish=nobody(endpoints),
+        target=np.zeros(pools, np.int64),
+        highest_wish=nobody(pools),
+        instance_s=np.zeros((pools, len(STATES))),
         forecast_tokens_per_s=np.zeros(endpoints),
         seen_tokens=np.zeros(endpoints, np.int64),
         seen_before=np.zeros(endpoints, np.int64),
-        instance_s=np.zeros((endpoints, len(STATES))),
-        niw_head=nobody(llms),
-        niw_tail=nobody(llms),
-        niw_output_tokens=np.zeros(llms, np.int64),
+        manager_head=nobody(llms),
+        manager_tail=nobody(llms),
+        manager_output_tokens=np.zeros(llms, np.int64),
         stranded_head=nobody(llms),
         stranded_tail=nobody(llms),
     )
@@ -158,7 +160,7 @@ def carry_over(trace: Trace, state: State, more: Trace) -> tuple[Trace, State]:
     requests = {name: np.concatenate([getattr(state, name)[kept], fresh[name]]) for name in fresh}
     requests["next"][: kept.sum()] = place[state.next[kept]]
     lists: tuple[str, ...] = ("head", "tail", "joining_head", "joining_tail")
-    lists += ("niw_head", "niw_tail", "stranded_head", "stranded_tail")
+    lists += ("manager_head", "manager_tail", "stranded_head", "stranded_tail")
     keys = state.finish_key.copy()
     for slot, batch in enumerate(state.batch):
         own = keys[slot, :batch]

@@ -1,11 +1,15 @@
 """A fleet and its rules, laid out for the kernel from the catalogue and the configuration."""
 
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 
 from models.latency import tables
 from models.replay.pools import POOLINGS
 from models.replay.scale import SCALINGS
-from models.replay.state import ALL_STEPS, NOBODY, Fleet, Floats, Ints, Rules
+from models.replay.state import ALL_STEPS, NOBODY, Bools, Fleet, Floats, Ints, Rules
 from models.world.catalogue import Catalogue
 from models.world.config import BATCHINGS, ORDERS, ROUTINGS, FleetConfig, ReplayConfig
 from models.world.reading import ConfigError
@@ -28,37 +32,44 @@ def make_fleet(
             f"[fleet.deployments] has no entry for {', '.join(missing)}, which llms.toml lists. "
             "Add a gpu and a tensor_parallel degree for each."
         )
-    deployments = [config.deployments[llm] for llm in llms]
-    profiles = [
-        catalogue.profile(llm, d.gpu, d.tensor_parallel) for llm, d in zip(llms, deployments, strict=True)
-    ]
-    kinds, shares = (np.array(column) for column in zip(*POOLINGS[pooling], strict=True))
-    per_pool = len(llms) * len(regions)
-    gpu_caps = [[site.cap_gpus.get(d.gpu, 0) for site in catalogue.regions.values()] for d in deployments]
-    has_gpus = np.tile(np.ravel(gpu_caps) > 0, kinds.size).astype(np.int64)
-    slots, starting = (
-        np.repeat(pool_sizes(instances, shares, config.min_instances), per_pool) * has_gpus
-        for instances in (config.max_instances, config.instances_at_start)
-    )
+    rows = pool_rows(catalogue, config, POOLINGS[pooling])
+    kinds = list(dict.fromkeys(row.kind for row in rows))
+    kind = np.array([kinds.index(row.kind) for row in rows])
+    slots = np.array([row.max_instances for row in rows])
     if not slots.any():
         raise ConfigError("No region has the GPUs of any [fleet.deployments]. Add them to a cap_gpus.")
-    endpoint = np.repeat(np.arange(slots.size), slots)
+    pool = np.repeat(np.arange(slots.size), slots)
+    endpoint = np.array([llms.index(row.kind.llm) * len(regions) + regions.index(row.region) for row in rows])
+    llm, region = np.divmod(endpoint, len(regions))
+    is_interactive = np.array([not tier.is_held for tier in catalogue.tiers.values()])
+    takes = np.array([np.where(is_interactive, row.takes_interactive, row.takes_others) for row in rows])
+    is_mixed = np.array([row.takes_interactive and row.takes_others for row in rows])
+    kv_capacity = np.array([kv_capacity_tokens(catalogue, config, *each) for each in kinds])
+    longest = kv_capacity[kind]
     preference = np.full((len(regions), len(regions)), NOBODY)
-    for origin, region in enumerate(catalogue.regions.values()):
-        preference[origin, : len(region.preference)] = [regions.index(name) for name in region.preference]
+    for origin, site in enumerate(catalogue.regions.values()):
+        preference[origin, : len(site.preference)] = [regions.index(name) for name in site.preference]
     return Fleet(
+        pools_of=pools_by_endpoint(endpoint, len(llms) * len(regions)),
+        llm=llm,
+        region=region,
+        kind=kind,
+        takes=takes,
+        longest=longest,
+        roomiest=np.array([longest[llm == code].max() for code in range(len(llms))]),
+        share=np.array([row.share for row in rows]),
         slots=np.concatenate([[0], np.cumsum(slots)]),
-        endpoint=endpoint,
-        llm=endpoint // len(regions) % len(llms),
-        pools=kinds,
-        pool_share=shares,
-        kv_capacity=np.array([kv_capacity_tokens(catalogue, config, llm) for llm in llms]),
+        pool=pool,
+        slot_kind=kind[pool],
+        kv_capacity=kv_capacity,
         kv_block_tokens=config.kv_block_tokens,
-        gpu=np.array([gpus.index(d.gpu) for d in deployments]),
-        gpus=np.array([d.tensor_parallel for d in deployments]),
+        gpu=np.array([gpus.index(each.gpu) for each in kinds]),
+        gpus=np.array([each.tensor_parallel for each in kinds]),
         cap_gpus=np.array([[r.cap_gpus.get(gpu, 0) for gpu in gpus] for r in catalogue.regions.values()]),
-        instances_at_start=starting,
-        min_instances=config.min_instances * has_gpus,
+        instances_at_start=np.array([row.instances_at_start for row in rows]),
+        min_instances=np.array([row.min_instances for row in rows]),
+        is_interactive=is_interactive,
+        holds=np.array([is_mixed[llm == code].any() for code in range(len(llms))]),
         batching=BATCHINGS.index(config.batching),
         max_batch=config.max_batch,
         max_prefill_tokens=config.max_prefill_tokens,
@@ -68,15 +79,63 @@ def make_fleet(
         ),
         boot_cold_s=np.array(
             [
-                replay.boot_local_s if llm in region.weights else replay.boot_remote_s
-                for _ in kinds
-                for llm in llms
-                for region in catalogue.regions.values()
+                replay.boot_local_s
+                if row.kind.llm in catalogue.regions[row.region].weights
+                else replay.boot_remote_s
+                for row in rows
             ]
         ),
         boot_spot_s=spot_delays_s(replay, seed),
-        latency=tables(profiles, config.max_batch),
+        latency=tables([catalogue.profile(*each) for each in kinds], config.max_batch),
     )
+
+
+class Kind(NamedTuple):
+    """What an instance is: an llm on so many GPUs of a type."""
+
+    llm: str
+    gpu: str
+    tensor_parallel: int
+
+
+class PoolRow(NamedTuple):
+    """A pool: like instances of an llm in a region."""
+
+    kind: Kind
+    region: str
+    takes_interactive: bool
+    takes_others: bool
+    share: float  # of its endpoint's instances
+    instances_at_start: int
+    min_instances: int
+    max_instances: int
+
+
+def pool_rows(
+    catalogue: Catalogue, config: FleetConfig, pooling: Sequence[tuple[bool, bool, float]]
+) -> list[PoolRow]:
+    """The rows of a fleet, the pools of an endpoint in their order; without instances where GPUs lack."""
+    shares = np.array([share for *_, share in pooling])
+    start = pool_sizes(config.instances_at_start, shares, config.min_instances)
+    most = pool_sizes(config.max_instances, shares, config.min_instances)
+    rows = []
+    for (interactive, others, share), first, largest in zip(pooling, start, most, strict=True):
+        for llm, (name, site) in itertools.product(catalogue.llms, catalogue.regions.items()):
+            deployment = config.deployments[llm]
+            kind = Kind(llm, deployment.gpu, deployment.tensor_parallel)
+            there = int(site.cap_gpus.get(kind.gpu, 0) > 0)
+            limits = (there * int(first), there * config.min_instances, there * int(largest))
+            rows.append(PoolRow(kind, name, interactive, others, share, *limits))
+    return rows
+
+
+def pools_by_endpoint(endpoint: Ints, endpoints: int) -> Ints:
+    """The pools of each endpoint in their order, shape (endpoints, most pools of one)."""
+    own = [np.flatnonzero(endpoint == code) for code in range(endpoints)]
+    table = np.full((endpoints, max(map(len, own))), NOBODY)
+    for code, pools in enumerate(own):
+        table[code, : len(pools)] = pools
+    return table
 
 
 def pool_sizes(instances: int, shares: Floats, least: int) -> Ints:
@@ -86,17 +145,18 @@ def pool_sizes(instances: int, shares: Floats, least: int) -> Ints:
     return sizes
 
 
-def kv_capacity_tokens(catalogue: Catalogue, config: FleetConfig, llm: str) -> int:
+def kv_capacity_tokens(
+    catalogue: Catalogue, config: FleetConfig, llm: str, gpu: str, tensor_parallel: int
+) -> int:
     """KV tokens that fit on one instance beside the weights, in whole blocks."""
-    deployment = config.deployments[llm]
-    memory_bytes = catalogue.gpus[deployment.gpu].memory_gib * 2**30 * deployment.tensor_parallel
+    memory_bytes = catalogue.gpus[gpu].memory_gib * 2**30 * tensor_parallel
     room_bytes = memory_bytes * config.kv_memory_share - catalogue.llms[llm].weight_bytes
     blocks = int(room_bytes // (catalogue.llms[llm].kv_bytes_per_token * config.kv_block_tokens))
     tokens = blocks * config.kv_block_tokens
     if tokens < 1:
         raise ConfigError(
             f"[fleet.deployments] {llm}: weights take {catalogue.llms[llm].weight_bytes / 2**30:.0f} GiB, "
-            f"{deployment.tensor_parallel} x {deployment.gpu} offer "
+            f"{tensor_parallel} x {gpu} offer "
             f"{memory_bytes * config.kv_memory_share / 2**30:.0f} GiB. Raise tensor_parallel."
         )
     return tokens
@@ -114,11 +174,13 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
     """The kernel's view of the configured thresholds; `leap=False` plays every decode step (for tests)."""
     if scaling not in SCALINGS:
         raise ValueError(f"Unknown scaling {scaling!r}; there are {', '.join(SCALINGS)}.")
+    allowance_s = np.array([tier.ttft_slo_s or tier.deadline_s for tier in catalogue.tiers.values()])
     return Rules(
         scaling=SCALINGS.index(scaling),
         routing=ROUTINGS.index(replay.routing),
         order=ORDERS.index(replay.order),
-        allowance_s=np.array([t.ttft_slo_s or t.deadline_s for t in catalogue.tiers.values()]),
+        allowance_s=allowance_s,
+        urgency=urgencies(allowance_s, np.array([tier.is_held for tier in catalogue.tiers.values()])),
         tau_p_s=replay.tau_p_s,
         tau_n_s=replay.tau_n_s,
         route_utilisation_share=replay.route_utilisation_share,
@@ -139,10 +201,16 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
     )
 
 
+def urgencies(allowance_s: Floats, is_held: Bools) -> Ints:
+    """The class of each tier, shape (T,): interactive ones by allowance; the others with the last of them."""
+    steps = np.unique(allowance_s[~is_held])
+    return np.where(is_held, max(steps.size - 1, 0), np.searchsorted(steps, allowance_s))
+
+
 def with_failures(rules: Rules, fleet: Fleet, per_instance_day: float, horizon_s: float, seed: int) -> Rules:
     """The rules and a draw of failures: each slot has a Poisson clock, heard only while it serves."""
     rng = np.random.default_rng([seed, 0xDEAD])
-    slots = fleet.endpoint.size
+    slots = fleet.pool.size
     count = rng.poisson(per_instance_day * horizon_s / 86_400.0 * slots)
     failure_s = np.sort(rng.uniform(0.0, horizon_s, count))
     return rules._replace(failure_s=failure_s, failure_slot=rng.integers(0, slots, count))

@@ -18,7 +18,7 @@ from models.replay.batch import begin, end_prefill, end_stretch
 from models.replay.compiled import compiled, entry
 from models.replay.life import account_instance, change_status, donate_when_empty
 from models.replay.memory import integrate_kv
-from models.replay.pools import endpoint_of, is_shared
+from models.replay.pools import endpoint_of
 from models.replay.route import fail, hold_niw, pull_niw, release_aged_niw, route, take_stranded
 from models.replay.scale import (
     FOLLOW,
@@ -43,7 +43,6 @@ from models.replay.state import (
     IDLING,
     MONITOR,
     NEVER,
-    NIW,
     NOBODY,
     NOW,
     PREFILL,
@@ -72,8 +71,11 @@ def advance(
         now = min(arrival_s, state.event_s[slot], state.clock[MONITOR], failure_s)
         if now >= until_s or state.counts[IDLING] > patience(trace, state):
             break
-        state.counts[IDLING] = 0 if now > state.clock[NOW] else state.counts[IDLING] + 1
-        state.clock[NOW] = now
+        if now > state.clock[NOW]:
+            state.clock[NOW] = now
+            state.counts[IDLING], state.counts[RUNNING] = 0, NOBODY
+        else:
+            state.counts[IDLING] += 1
         state.counts[EVENTS] += 1
         if state.clock[MONITOR] == now:
             monitor(trace, fleet, rules, state, now)
@@ -96,17 +98,17 @@ def patience(trace: Trace, state: State) -> int:
 @entry
 def account(fleet: Fleet, state: State, now: float) -> None:
     """Count instance time and KV areas up to now."""
-    state.clock[NOW] = now
+    state.clock[NOW], state.counts[RUNNING] = now, NOBODY
     for slot in range(state.status.size):
         account_instance(fleet, state, slot, now)
-    for endpoint in range(state.kv_used.size):
-        integrate_kv(state, endpoint, now)
+    for pool in range(state.kv_used.size):
+        integrate_kv(state, pool, now)
 
 
 @entry
 def start_hour(fleet: Fleet, rules: Rules, state: State, now: float) -> None:
     """The control tick: state.target and state.forecast_tokens_per_s are those of the hour that begins."""
-    state.clock[HOUR] = now
+    state.clock[HOUR], state.counts[RUNNING] = now, NOBODY
     if rules.scaling == FOLLOW:
         follow_targets(fleet, state, now)
 
@@ -123,55 +125,56 @@ def monitor(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) 
         set_hpa_targets(fleet, rules, state, now)
     if rules.scaling == FOLLOW or rules.scaling == HPA:
         follow_targets(fleet, state, now)
-    for llm in range(state.niw_head.size):
+    for llm in range(state.manager_head.size):
         release_aged_niw(trace, fleet, rules, state, llm, now)
-    for endpoint in range(state.kv_used.size):
-        keep_minimum(fleet, state, endpoint, now)
-        react(trace, fleet, rules, state, endpoint, now)
-        pull_niw(trace, fleet, rules, state, endpoint, now)
+    for pool in range(state.kv_used.size):
+        keep_minimum(fleet, state, pool, now)
+        react(trace, fleet, rules, state, pool, now)
+        pull_niw(trace, fleet, rules, state, pool, now)
 
 
 @compiled
 def arrive(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, now: float) -> None:
     """A request enters: interactive ones are routed at once, those that share their instances are held."""
     llm, origin = trace.llm[request], trace.region[request]
-    regions = fleet.preference.shape[0]
-    if trace.input_tokens[request] + trace.output_tokens[request] > fleet.kv_capacity[llm]:
+    if trace.input_tokens[request] + trace.output_tokens[request] > fleet.roomiest[llm]:
         state.refused[request] = True
         state.counts[ENDED] += 1
-    elif trace.tier[request] == NIW and is_shared(fleet):
+    elif fleet.holds[llm] and not fleet.is_interactive[trace.tier[request]]:
         hold_niw(trace, state, request)
-        for rank in range(regions):
+        for rank in range(fleet.preference.shape[0]):
             region = fleet.preference[origin, rank]
-            if region == NOBODY or state.niw_head[llm] == NOBODY:
+            if region == NOBODY or state.manager_head[llm] == NOBODY:
                 break
-            for pool in range(fleet.pools.size):
-                pull_niw(trace, fleet, rules, state, endpoint_of(fleet, pool, llm, region), now)
+            endpoint = endpoint_of(fleet, llm, region)
+            for pool in fleet.pools_of[endpoint]:
+                if pool == NOBODY:
+                    break
+                pull_niw(trace, fleet, rules, state, pool, now)
     else:
-        if trace.tier[request] != NIW:
-            state.seen_tokens[llm * regions + origin] += trace.input_tokens[request]
-        endpoint = route(trace, fleet, rules, state, request, now)
-        if endpoint != NOBODY:
-            react(trace, fleet, rules, state, endpoint, now)
+        if fleet.is_interactive[trace.tier[request]]:
+            state.seen_tokens[endpoint_of(fleet, llm, origin)] += trace.input_tokens[request]
+        pool = route(trace, fleet, rules, state, request, now)
+        if pool != NOBODY:
+            react(trace, fleet, rules, state, pool, now)
 
 
 @compiled
 def work(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """An instance has booted or reached the end of a prefill or a stretch; then it begins what is next."""
     phase, changed = state.phase[slot], False
-    state.counts[RUNNING] = slot
+    state.counts[RUNNING] = max(state.counts[RUNNING], slot)
     state.phase[slot] = IDLE
     if state.status[slot] == BOOTING:
         change_status(fleet, state, slot, SERVING, now)
-        take_stranded(trace, fleet, rules, state, fleet.llm[slot], now)
+        take_stranded(trace, fleet, rules, state, fleet.llm[fleet.pool[slot]], now)
         changed = True
     elif phase == PREFILL:
         changed = end_prefill(trace, fleet, state, slot, now)
     elif phase == DECODE:
         changed = end_stretch(trace, fleet, state, slot, now)
     if changed and state.status[slot] == SERVING:
-        pull_niw(trace, fleet, rules, state, fleet.endpoint[slot], now)
+        pull_niw(trace, fleet, rules, state, fleet.pool[slot], now)
     begin(trace, fleet, rules, state, slot, now)
     if state.status[slot] == DRAINING:
         donate_when_empty(fleet, state, slot, now)
-    state.counts[RUNNING] = NOBODY

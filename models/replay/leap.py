@@ -15,31 +15,31 @@ from models.replay.state import Fleet, State
 
 
 @compiled
-def prefill_s(fleet: Fleet, llm: int, tokens: int) -> float:
+def prefill_s(fleet: Fleet, kind: int, tokens: int) -> float:
     """Seconds to prefill `tokens` prompt tokens: linear between the knots of the profile."""
-    knots = fleet.latency.prefill_tokens[llm]
+    knots = fleet.latency.prefill_tokens[kind]
     at = 0
     while at + 1 < knots.size and knots[at + 1] <= tokens:
         at += 1
-    return fleet.latency.prefill_s[llm, at] + (tokens - knots[at]) * fleet.latency.prefill_slope[llm, at]
+    return fleet.latency.prefill_s[kind, at] + (tokens - knots[at]) * fleet.latency.prefill_slope[kind, at]
 
 
 @compiled
 def stretch_s(fleet: Fleet, state: State, slot: int, steps: int) -> float:
     """T(steps) of the slot's batch as it stands."""
-    llm, batch = fleet.llm[slot], state.batch[slot]
-    g = fleet.latency.decode_kv_s[llm, batch]
-    first = fleet.latency.decode_s[llm, batch] + g * state.kv[slot]
+    kind, batch = fleet.slot_kind[slot], state.batch[slot]
+    g = fleet.latency.decode_kv_s[kind, batch]
+    first = fleet.latency.decode_s[kind, batch] + g * state.kv[slot]
     return steps * first + g * batch * (steps * (steps - 1) // 2)
 
 
 @compiled
 def steps_until(fleet: Fleet, state: State, slot: int, now: float) -> int:
     """The number of steps, at least 1, after which the stretch's boundary is first at or after now."""
-    llm, batch = fleet.llm[slot], state.batch[slot]
-    g = fleet.latency.decode_kv_s[llm, batch]
+    kind, batch = fleet.slot_kind[slot], state.batch[slot]
+    g = fleet.latency.decode_kv_s[kind, batch]
     half = g * batch / 2
-    b = fleet.latency.decode_s[llm, batch] + g * state.kv[slot] - half
+    b = fleet.latency.decode_s[kind, batch] + g * state.kv[slot] - half
     elapsed = now - state.base_s[slot]
     steps = max(1, math.ceil(2 * elapsed / (b + math.sqrt(b * b + 4 * half * elapsed))))
     while steps > 1 and state.base_s[slot] + stretch_s(fleet, state, slot, steps - 1) >= now:

@@ -1,4 +1,4 @@
-"""KV memory: the blocks that an instance holds, and what an endpoint's utilisation is.
+"""KV memory: the blocks that an instance holds, and what a pool's utilisation is.
 
 Memory is held in blocks (PagedAttention, vLLM). A decode step lengthens every request of the batch by one
 token, and one whose blocks are full takes another. How many do at the k-th step from now is known without
@@ -23,7 +23,7 @@ def blocks_of(fleet: Fleet, tokens: int) -> int:
 @compiled
 def capacity_blocks(fleet: Fleet, slot: int) -> int:
     """Blocks that the instance has."""
-    return fleet.kv_capacity[fleet.llm[slot]] // fleet.kv_block_tokens
+    return fleet.kv_capacity[fleet.slot_kind[slot]] // fleet.kv_block_tokens
 
 
 @compiled
@@ -59,34 +59,34 @@ def steps_in_memory(fleet: Fleet, state: State, slot: int, most: int) -> int:
 
 
 @compiled
-def integrate_kv(state: State, endpoint: int, now: float) -> None:
-    """Bring the endpoint's token-seconds up to now; call before its totals change."""
-    elapsed = now - state.kv_since_s[endpoint]
-    state.kv_used_area[endpoint] += state.kv_used[endpoint] * elapsed
-    state.kv_room_area[endpoint] += state.kv_room[endpoint] * elapsed
-    state.kv_since_s[endpoint] = now
+def integrate_kv(state: State, pool: int, now: float) -> None:
+    """Bring the pool's token-seconds up to now; call before its totals change."""
+    elapsed = now - state.kv_since_s[pool]
+    state.kv_used_area[pool] += state.kv_used[pool] * elapsed
+    state.kv_room_area[pool] += state.kv_room[pool] * elapsed
+    state.kv_since_s[pool] = now
 
 
 @compiled
 def see_kv(fleet: Fleet, state: State, slot: int, now: float) -> None:
-    """Let the endpoint see what the slot holds now, after a change of its batch."""
+    """Let the pool see what the slot holds now, after a change of its batch."""
     if state.status[slot] == SERVING:
-        endpoint = fleet.endpoint[slot]
-        integrate_kv(state, endpoint, now)
-        state.kv_used[endpoint] += state.blocks[slot] * fleet.kv_block_tokens - state.kv_seen[slot]
+        pool = fleet.pool[slot]
+        integrate_kv(state, pool, now)
+        state.kv_used[pool] += state.blocks[slot] * fleet.kv_block_tokens - state.kv_seen[slot]
     state.kv_seen[slot] = state.blocks[slot] * fleet.kv_block_tokens
 
 
 @compiled
-def is_under(state: State, endpoint: int, share: float) -> bool:
-    """Whether the endpoint has serving instances and its utilisation is below `share`."""
-    return state.kv_used[endpoint] < share * state.kv_room[endpoint]
+def is_under(state: State, pool: int, share: float) -> bool:
+    """Whether the pool has serving instances and its utilisation is below `share`."""
+    return state.kv_used[pool] < share * state.kv_room[pool]
 
 
 @compiled
-def is_over(state: State, endpoint: int, share: float) -> bool:
-    """Whether the endpoint's utilisation is above `share`."""
-    return state.kv_used[endpoint] > share * state.kv_room[endpoint]
+def is_over(state: State, pool: int, share: float) -> bool:
+    """Whether the pool's utilisation is above `share`."""
+    return state.kv_used[pool] > share * state.kv_room[pool]
 
 
 @compiled

@@ -1,17 +1,17 @@
 """Waiting: linked lists through one array, and who is next at an instance (SageServe 6.1, 6.5).
 
 Within a tier the allowance to the first token is constant, so arrival order is deadline order, and the
-next request under any policy is the best of a handful of heads: one list per tier, and under DPA a
+next request under any policy is the best of a handful of heads: one lane per tier, and under DPA a
 second one for those whose deadline has passed. Time matters only when an instance looks at its queue.
 """
 
 import numpy as np
 
 from models.replay.compiled import compiled
-from models.replay.state import IW_FAST, LISTS, NIW, NOBODY, TIERS, Rules, State, Trace
+from models.replay.state import NOBODY, Fleet, Rules, State, Trace
 
 FCFS, EDF, PF, DPA = range(4)  # positions in models.world.config.ORDERS
-LAST = 9  # rank of non-interactive requests that are not aged: behind everything of priority 0
+LAST = 1 << 30  # rank of non-interactive requests that are not aged: behind everything of priority 0
 
 
 @compiled
@@ -62,48 +62,53 @@ def deadline_s(trace: Trace, rules: Rules, request: int) -> float:
 
 
 @compiled
-def rank(trace: Trace, rules: Rules, request: int, now: float) -> int:
-    """The class of the request under the policy; lower goes first. Aged niw ranks with iw_normal."""
+def rank(trace: Trace, fleet: Fleet, rules: Rules, request: int, now: float) -> int:
+    """The class of the request under the policy; lower goes first.
+
+    Aged non-interactive requests rank with the least urgent interactive ones.
+    """
     tier = trace.tier[request]
-    if tier == NIW and not is_aged(trace, rules, request, now):
+    if not fleet.is_interactive[tier] and not is_aged(trace, rules, request, now):
         return LAST
     if rules.order == PF:
-        return 0 if tier == IW_FAST else 1
+        return rules.urgency[tier]
     if rules.order == DPA:
         left_s = deadline_s(trace, rules, request) - now
+        urgencies = rules.allowance_s.size  # room for all there may be
         if left_s < -rules.tau_n_s:
             return 0
         if left_s < 0:
-            return 5
-        return (1 if left_s <= rules.tau_p_s else 3) + (tier != IW_FAST)
+            return 1 + 2 * urgencies
+        return 1 + rules.urgency[tier] + (0 if left_s <= rules.tau_p_s else urgencies)
     return 0
 
 
 @compiled
 def set_expired_apart(trace: Trace, rules: Rules, state: State, slot: int, now: float) -> None:
     """Move the requests whose deadline has passed from each tier's list to its second one."""
-    for tier in range(TIERS):
+    tiers = rules.allowance_s.size
+    for tier in range(tiers):
         while state.head[slot, tier] != NOBODY and deadline_s(trace, rules, state.head[slot, tier]) < now:
             request = pop_front(state, state.head[slot], tier)
-            insert_in_order(state, state.head[slot], state.tail[slot], TIERS + tier, request)
+            insert_in_order(state, state.head[slot], state.tail[slot], tiers + tier, request)
 
 
 @compiled
-def next_list(trace: Trace, rules: Rules, state: State, slot: int, now: float) -> int:
-    """The list whose head is to be admitted next; NOBODY if none waits.
+def next_lane(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> int:
+    """The lane whose head is to be admitted next; NOBODY if none waits.
 
-    FCFS takes the earliest arrival, EDF the earliest deadline, PF iw_fast before the rest; DPA ranks
-    severely expired, urgent fast, urgent normal, other fast, other normal, recently expired. Equal ranks
-    (and equal deadlines) go by arrival; non-interactive requests go when no other waits, or when aged.
+    FCFS takes the earliest arrival, EDF the earliest deadline, PF the most urgent tier; DPA ranks severely
+    expired, urgent by tier, others by tier, recently expired. Equal ranks (and equal deadlines) go by
+    arrival; non-interactive requests go when no other waits, or when aged.
     """
     if rules.order == DPA:
         set_expired_apart(trace, rules, state, slot, now)
     best, best_rank, best_due = NOBODY, 0, 0.0
-    for at in range(LISTS):
+    for at in range(state.head.shape[1]):
         head = state.head[slot, at]
         if head == NOBODY:
             continue
-        its_rank = rank(trace, rules, head, now)
+        its_rank = rank(trace, fleet, rules, head, now)
         due = deadline_s(trace, rules, head) if rules.order == EDF else 0.0
         if (
             best == NOBODY
@@ -115,3 +120,8 @@ def next_list(trace: Trace, rules: Rules, state: State, slot: int, now: float) -
         ):
             best, best_rank, best_due = at, its_rank, due
     return best
+
+
+def lanes(rules: Rules) -> int:
+    """How many lists an instance's requests wait in."""
+    return rules.allowance_s.size * (2 if rules.order == DPA else 1)

@@ -6,7 +6,7 @@ from models.replay.events import reschedule
 from models.replay.leap import steps_until
 from models.replay.life import change_status
 from models.replay.memory import is_under
-from models.replay.pools import assign, endpoint_of, llm_of, takes
+from models.replay.pools import assign, endpoint_of
 from models.replay.preempt import drop_last_decoding, drop_last_joining
 from models.replay.queue import insert_in_order, is_aged, pop_front, push_back
 from models.replay.state import (
@@ -14,9 +14,7 @@ from models.replay.state import (
     DECODE,
     GONE,
     IDLE,
-    LISTS,
     NEVER,
-    NIW,
     NOBODY,
     SERVING,
     Fleet,
@@ -29,38 +27,47 @@ SHORTEST_QUEUE, ROUND_ROBIN, LEAST_KV = range(3)  # positions in models.world.co
 
 
 @compiled
-def choose_endpoint(fleet: Fleet, rules: Rules, state: State, tier: int, llm: int, origin: int) -> int:
+def may_have(trace: Trace, fleet: Fleet, pool: int, request: int) -> bool:
+    """Whether the pool takes the request's tier, and is large enough for it."""
+    tokens = trace.input_tokens[request] + trace.output_tokens[request]
+    return fleet.takes[pool, trace.tier[request]] and tokens <= fleet.longest[pool]
+
+
+@compiled
+def choose_pool(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int) -> int:
     """Choose where a request goes: NOBODY if none serves its llm.
 
-    The first endpoint under the threshold, region by preferred region and in each pool by pool; else the
+    The first pool under the threshold, region by preferred region and in each pool by pool; else the
     least utilised.
     """
     least, least_used, least_room = NOBODY, 0, 1
     for rank in range(fleet.preference.shape[0]):
-        region = fleet.preference[origin, rank]
+        region = fleet.preference[trace.region[request], rank]
         if region == NOBODY:
             break
-        for pool in range(fleet.pools.size):
-            endpoint = endpoint_of(fleet, pool, llm, region)
-            used, room = state.kv_used[endpoint], state.kv_room[endpoint]
-            if room == 0 or not takes(fleet, endpoint, tier):
+        endpoint = endpoint_of(fleet, trace.llm[request], region)
+        for pool in fleet.pools_of[endpoint]:
+            if pool == NOBODY:
+                break
+            used, room = state.kv_used[pool], state.kv_room[pool]
+            if room == 0 or not may_have(trace, fleet, pool, request):
                 continue
-            if is_under(state, endpoint, rules.route_utilisation_share):
-                return endpoint
+            if is_under(state, pool, rules.route_utilisation_share):
+                return pool
             if least == NOBODY or used * least_room < least_used * room:
-                least, least_used, least_room = endpoint, used, room
+                least, least_used, least_room = pool, used, room
     return least
 
 
 @compiled
-def choose_instance(fleet: Fleet, rules: Rules, state: State, endpoint: int) -> int:
+def choose_instance(fleet: Fleet, rules: Rules, state: State, pool: int) -> int:
     """The serving instance that the routing rule names; ties to the lowest slot.
 
     SHORTEST_QUEUE  fewest tokens assigned and not finished (SageServe 6.1), from a heap
     ROUND_ROBIN     the next one after the last (SageServe 2.3)
     LEAST_KV        fewest KV tokens in use
     """
-    first, end = fleet.slots[endpoint], fleet.slots[endpoint + 1]
+    first, end = fleet.slots[pool], fleet.slots[pool + 1]
     if rules.routing == SHORTEST_QUEUE:
         return state.shortest[first]
     best, best_rank = NOBODY, 0
@@ -69,19 +76,19 @@ def choose_instance(fleet: Fleet, rules: Rules, state: State, endpoint: int) -> 
             continue
         rank = state.kv_seen[slot]
         if rules.routing == ROUND_ROBIN:
-            rank = (slot - state.turn[endpoint] - 1) % (end - first)
+            rank = (slot - state.turn[pool] - 1) % (end - first)
         if best == NOBODY or rank < best_rank:
             best, best_rank = slot, rank
-    state.turn[endpoint] = best
+    state.turn[pool] = best
     return best
 
 
 @compiled
 def dispatch(
-    trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, endpoint: int, now: float
+    trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, pool: int, now: float
 ) -> None:
-    """Hand the request to an instance of the endpoint, which must have one that serves."""
-    slot = choose_instance(fleet, rules, state, endpoint)
+    """Hand the request to an instance of the pool, which must have one that serves."""
+    slot = choose_instance(fleet, rules, state, pool)
     state.served_by[request] = slot
     if state.generated[request] == 0:
         state.dispatched_s[request] = now
@@ -96,14 +103,13 @@ def dispatch(
 
 @compiled
 def route(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, now: float) -> int:
-    """Send the request to an endpoint and an instance of it; NOBODY where none serves its llm yet."""
-    llm = trace.llm[request]
-    endpoint = choose_endpoint(fleet, rules, state, trace.tier[request], llm, trace.region[request])
-    if endpoint == NOBODY:
-        push_back(state, state.stranded_head, state.stranded_tail, llm, request)
+    """Send the request to a pool and an instance of it; NOBODY where none serves its llm yet."""
+    pool = choose_pool(trace, fleet, rules, state, request)
+    if pool == NOBODY:
+        push_back(state, state.stranded_head, state.stranded_tail, trace.llm[request], request)
     else:
-        dispatch(trace, fleet, rules, state, request, endpoint, now)
-    return endpoint
+        dispatch(trace, fleet, rules, state, request, pool, now)
+    return pool
 
 
 @called
@@ -121,36 +127,37 @@ def take_stranded(trace: Trace, fleet: Fleet, rules: Rules, state: State, llm: i
 def hold_niw(trace: Trace, state: State, request: int) -> None:
     """Let a non-interactive request wait at the queue manager."""
     llm = trace.llm[request]
-    push_back(state, state.niw_head, state.niw_tail, llm, request)
-    state.niw_output_tokens[llm] += trace.output_tokens[request]
+    push_back(state, state.manager_head, state.manager_tail, llm, request)
+    state.manager_output_tokens[llm] += trace.output_tokens[request]
 
 
 @compiled
 def take_niw(trace: Trace, state: State, llm: int) -> int:
     """The request that the queue manager has held longest, which must be there."""
-    request = pop_front(state, state.niw_head, llm)
-    state.niw_output_tokens[llm] -= trace.output_tokens[request]
+    request = pop_front(state, state.manager_head, llm)
+    state.manager_output_tokens[llm] -= trace.output_tokens[request]
     return request
 
 
 @compiled
-def pull_niw(trace: Trace, fleet: Fleet, rules: Rules, state: State, endpoint: int, now: float) -> None:
-    """The endpoint signals spare memory and gets one request of the queue manager, or two (60 %, 50 %)."""
-    llm = llm_of(fleet, endpoint)
-    pulls = 0
-    if is_under(state, endpoint, rules.niw_pull_two_share):
+def pull_niw(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -> None:
+    """The pool signals spare memory and gets one request of the queue manager, or two (60 %, 50 %)."""
+    llm, pulls = fleet.llm[pool], 0
+    if is_under(state, pool, rules.niw_pull_two_share):
         pulls = 2
-    elif is_under(state, endpoint, rules.niw_pull_one_share):
+    elif is_under(state, pool, rules.niw_pull_one_share):
         pulls = 1
-    while pulls > 0 and state.niw_head[llm] != NOBODY and takes(fleet, endpoint, NIW):
-        dispatch(trace, fleet, rules, state, take_niw(trace, state, llm), endpoint, now)
+    while pulls > 0 and state.manager_head[llm] != NOBODY:
+        if not may_have(trace, fleet, pool, state.manager_head[llm]):
+            break
+        dispatch(trace, fleet, rules, state, take_niw(trace, state, llm), pool, now)
         pulls -= 1
 
 
 @called
 def release_aged_niw(trace: Trace, fleet: Fleet, rules: Rules, state: State, llm: int, now: float) -> None:
     """Requests old enough for priority 0 wait for no signal: they go where an interactive one would."""
-    while state.niw_head[llm] != NOBODY and is_aged(trace, rules, state.niw_head[llm], now):
+    while state.manager_head[llm] != NOBODY and is_aged(trace, rules, state.manager_head[llm], now):
         route(trace, fleet, rules, state, take_niw(trace, state, llm), now)
 
 
@@ -178,7 +185,7 @@ def empty_instance(trace: Trace, fleet: Fleet, state: State, slot: int, now: flo
         state.steps[slot] += done
         state.counts[CACHED] += done * state.batch[slot]
     heads, tails = state.head[slot], state.tail[slot]
-    for at in range(1, LISTS):
+    for at in range(1, heads.size):
         while heads[at] != NOBODY:
             insert_in_order(state, heads, tails, 0, pop_front(state, heads, at))
     while state.joining[slot] + state.batch[slot] > 0:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from models.replay.begin import EMPTY, carry_over, check_trace, initial_state, is_open
 from models.replay.kernel import account, advance, patience, start_hour
+from models.replay.queue import lanes
 from models.replay.state import (
     CACHED,
     ENDED,
@@ -26,7 +27,6 @@ from models.replay.state import (
     LOST,
     NOBODY,
     NOW,
-    STATES,
     Fleet,
     Floats,
     Ints,
@@ -43,9 +43,9 @@ STATUSES = ("queued", "finished", "refused")
 class Drive(NamedTuple):
     """The plan that the scaling rule follows, where it follows one: one row after the other."""
 
-    targets: npt.ArrayLike | None = None  # (rows, L, G) instances wanted, where the rule follows a plan
+    targets: npt.ArrayLike | None = None  # (rows, E) instances wanted, where the rule follows a plan
     forecast_tokens_per_s: npt.ArrayLike | None = None  # (rows, L, G) interactive input; "lt_ua" only
-    start: npt.ArrayLike | None = None  # (L, G) serving at the start; else the first row's targets
+    start: npt.ArrayLike | None = None  # (E,) or (L, G) serving at the start; else the first row's targets
     hour_s: float = 3600.0  # the fleet's time is told by so many seconds
     rows_per_hour: int = 1  # of the plan
 
@@ -68,22 +68,30 @@ class Outcome(NamedTuple):
     served_region: npt.NDArray[np.int16]  # (R,) NOBODY if never dispatched
     network_s: Floats  # (R,) added because another region served it
     preemptions: npt.NDArray[np.int32]  # (R,)
-    instance_s: Floats  # (hours, L, G, 4) instance-seconds in STATES, in the hours played
-    kv_share: Floats  # (hours, L, G) time-mean effective memory utilisation; NaN where none served
+    instance_s: Floats  # (hours, E, 4) instance-seconds in STATES, by pool, in the hours played
+    kv_used: Floats  # (hours, E) token-seconds of KV memory in use at the serving instances
+    kv_room: Floats  # (hours, E) token-seconds of what they had
     cached_tokens: int  # computed so far by prefill and decode; the last token of a request is not cached
     recomputed_tokens: int  # of these, lost by preemption and computed again
     events: int  # kernel events so far, for benchmarks
+
+    @property
+    def kv_share(self) -> Floats:
+        """Time-mean effective memory utilisation, shape (hours, E); NaN where none served."""
+        return share_of(self.kv_used, self.kv_room)
 
 
 class Session:
     """A fleet under a rule that is fed trace after trace; memory holds one of them and what is unfinished."""
 
     def __init__(self, fleet: Fleet, rules: Rules, start: npt.ArrayLike) -> None:
-        """`start`, shape (L, G), instances serve; the others are donated. Pools share them by pool_share."""
-        counts = np.round(np.multiply.outer(fleet.pool_share, np.asarray(start).ravel())).ravel()
-        counts = np.clip(counts, fleet.min_instances, np.diff(fleet.slots)).astype(np.int64)
+        """`start` instances serve, shape (E,) or (L, G) for pools to share; the others are donated."""
+        counts = np.asarray(start, np.float64).ravel()
+        if counts.size != fleet.kind.size:
+            counts = np.round(fleet.share * counts[fleet.llm * fleet.network_s.shape[0] + fleet.region])
+        serving = np.clip(counts, fleet.min_instances, np.diff(fleet.slots)).astype(np.int64)
         self.fleet, self.rules = fleet, rules
-        self.trace, self.state = EMPTY, initial_state(fleet, counts)
+        self.trace, self.state = EMPTY, initial_state(fleet, serving, lanes(rules))
         self.row = np.zeros(0, np.int64)
         self.fed = 0
 
@@ -103,14 +111,15 @@ class Session:
 
     def play(
         self, drive: Drive, until_s: float, progress: Callable[[int], None] | None = None
-    ) -> tuple[Floats, Floats]:
-        """Play hour by hour to `until_s`; (instance_s, kv_share) of those hours, as in Outcome."""
+    ) -> tuple[Floats, Floats, Floats]:
+        """Play hour by hour to `until_s`; (instance_s, kv_used, kv_room) of those hours, as in Outcome."""
         fleet, state, begin_s = self.fleet, self.state, float(self.state.clock[NOW])
         row_s = drive.row_s
         rows = int(np.ceil((until_s - begin_s) / row_s))
-        endpoints, regions, llms = fleet.slots.size - 1, fleet.network_s.shape[0], fleet.gpus.size
-        targets = plan_rows(drive.targets, (rows, endpoints), "targets")
-        forecast = plan_rows(drive.forecast_tokens_per_s, (rows, endpoints), "forecast_tokens_per_s")
+        targets = plan_rows(drive.targets, (rows, fleet.kind.size), "targets")
+        forecast = plan_rows(
+            drive.forecast_tokens_per_s, (rows, fleet.pools_of.shape[0]), "forecast_tokens_per_s"
+        )
         totals = [self._totals()]
         for row in range(rows):
             state.target[:], state.forecast_tokens_per_s[:] = targets[row], forecast[row]
@@ -125,26 +134,21 @@ class Session:
             if progress is not None:
                 progress(int(state.counts[ENDED]))
         instance_s, used, room = (np.diff(np.stack(column), axis=0) for column in zip(*totals, strict=True))
-        shape = (len(totals) - 1, fleet.pools.size, llms, regions)
-        with np.errstate(invalid="ignore"):
-            kv_share = used.reshape(shape).sum(axis=1) / room.reshape(shape).sum(axis=1)
-        return instance_s.reshape(*shape, len(STATES)).sum(axis=1), kv_share
+        return instance_s, used, room
 
     def instances(self) -> Ints:
-        """How many instances there are now, by llm, region and state: shape (L, G, 4) in STATES."""
-        shape = (self.fleet.pools.size, self.fleet.gpus.size, self.fleet.network_s.shape[0], -1)
-        return self.state.instances.reshape(shape).sum(axis=0)[..., 1:]
+        """How many instances there are now, by pool and state: shape (E, 4) in STATES."""
+        return self.state.instances[:, 1:]
 
     def finish(self, until_s: float) -> None:
         """Let the requests that are left end, without accounting for the fleet any more."""
         advance(self.trace, self.fleet, self.rules, self.state, until_s, True)
 
-    def outcome(self, instance_s: Floats, kv_share: Floats) -> Outcome:
+    def outcome(self, instance_s: Floats, kv_used: Floats, kv_room: Floats) -> Outcome:
         """What became of the requests since the last feed; the network delay is added here."""
         fleet, state = self.fleet, self.state
         dispatched = state.served_by != NOBODY
-        regions = fleet.network_s.shape[0]
-        served = np.where(dispatched, fleet.endpoint[state.served_by] % regions, NOBODY).astype(np.int16)
+        served = np.where(dispatched, fleet.region[fleet.pool[state.served_by]], NOBODY).astype(np.int16)
         network_s = np.where(dispatched, fleet.network_s[self.trace.region, served], 0.0)
         status = np.where(np.isfinite(state.finish_s), FINISHED, np.where(state.refused, REFUSED, QUEUED))
         return Outcome(
@@ -159,7 +163,8 @@ class Session:
             network_s,
             state.preemptions,
             instance_s,
-            kv_share,
+            kv_used,
+            kv_room,
             int(state.counts[CACHED]),
             int(state.counts[LOST]),
             int(state.counts[EVENTS]),
@@ -177,15 +182,15 @@ class Session:
     @classmethod
     def load(cls, path: Path, fleet: Fleet, rules: Rules) -> "Session":
         """A session as it was saved; ValueError if it was another fleet's."""
-        session = cls(fleet, rules, np.zeros((fleet.gpus.size, fleet.network_s.shape[0])))
+        session = cls(fleet, rules, np.zeros(fleet.kind.size))
         with np.load(path, allow_pickle=False) as saved:
             session.trace = Trace(*(saved[f"trace.{name}"] for name in Trace._fields))
             session.state = State(*(saved[f"state.{name}"] for name in State._fields))
             session.row, session.fed = saved["row"], int(saved["fed"])
-        if session.state.finish_key.shape != (fleet.endpoint.size, fleet.max_batch):
+        if session.state.finish_key.shape != (fleet.pool.size, fleet.max_batch):
             raise ValueError(
                 f"{path.name} was saved with {session.state.finish_key.shape[0]} instance slots, this fleet "
-                f"has {fleet.endpoint.size}. Load it with the fleet that it was saved with."
+                f"has {fleet.pool.size}. Load it with the fleet that it was saved with."
             )
         return session
 
@@ -195,8 +200,8 @@ class Session:
         if state.counts[IDLING] > patience(self.trace, state):
             slot = int(state.heap[0])
             raise RuntimeError(
-                f"The replay makes no progress at {state.clock[NOW]} s: slot {slot} of endpoint "
-                f"{self.fleet.endpoint[slot]}, {state.batch[slot]} decoding, {state.joining[slot]} joining. "
+                f"The replay makes no progress at {state.clock[NOW]} s: slot {slot} of pool "
+                f"{self.fleet.pool[slot]}, {state.batch[slot]} decoding, {state.joining[slot]} joining. "
                 "This is a defect of the kernel: please report it with the trace."
             )
 
@@ -226,23 +231,31 @@ def replay(
     ------
     ValueError : a trace out of order or out of range, a plan of the wrong shape
     """
-    rows, unified = int(np.ceil(horizon_s / drive.row_s)), fleet.gpus.size * fleet.network_s.shape[0]
-    first = plan_rows(drive.targets, (rows, fleet.slots.size - 1), "targets")[0, :unified]
-    session = Session(fleet, rules, first if drive.start is None else drive.start)
+    start = drive.start
+    if start is None:
+        rows = int(np.ceil(horizon_s / drive.row_s))
+        start = plan_rows(drive.targets, (rows, fleet.kind.size), "targets")[0]
+    session = Session(fleet, rules, start)
     session.feed(trace)
-    instance_s, kv_share = session.play(drive, horizon_s, progress)
+    spent = session.play(drive, horizon_s, progress)
     session.finish(horizon_s + TAIL_PERIODS * drive.hour_s)
-    return session.outcome(instance_s, kv_share)
+    return session.outcome(*spent)
+
+
+def share_of(used: Floats, room: Floats) -> Floats:
+    """Used over room; NaN where there was no room."""
+    with np.errstate(invalid="ignore"):
+        return used / room
 
 
 def plan_rows(values: npt.ArrayLike | None, shape: tuple[int, int], name: str) -> npt.NDArray[np.float64]:
-    """A plan's table as (rows, endpoints); zeros where the policy has none."""
+    """A plan's table in this shape; zeros where the policy has none."""
     if values is None:
         return np.zeros(shape)
     table = np.asarray(values, dtype=np.float64)
     if table.size != shape[0] * shape[1] or not np.isfinite(table).all():
         raise ValueError(
             f"{name} has shape {table.shape}; it needs one finite number for each of {shape[0]} rows "
-            f"and {shape[1]} endpoints (llms x regions)."
+            f"and {shape[1]} pools or endpoints (llms x regions)."
         )
     return table.reshape(shape)

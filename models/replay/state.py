@@ -1,8 +1,9 @@
 """What a replay reads and what it changes: named arrays, with shape, type and unit of each.
 
-R requests, N instance slots, L llms, G regions, P GPU types, T tiers, B requests in the largest batch, K
-pools of an llm in a region (one where it is unified), E = K*L*G endpoints: (pool*L + llm)*G + region.
-Slots `slots[e]` to `slots[e+1]-1` belong to endpoint e.
+R requests, N instance slots, L llms, G regions, P GPU types, T tiers, B requests in the largest batch. A
+kind (J of them) is a deployment: an llm on so many GPUs of a type, one row of latency, memory and price. A
+pool (E of them) is a row of like instances: one kind in one region, in one role. All pools of an llm in a
+region are an endpoint (L*G of them, llm*G + region). Slots `slots[e]` to `slots[e+1]-1` belong to pool e.
 """
 
 from typing import Any, NamedTuple
@@ -14,16 +15,11 @@ from models.latency import LatencyTables
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 # NumPy's integers, because Numba compiles a function anew for each literal that it is called with.
 NOBODY: Any = np.int64(-1)
 NEVER = np.inf
-TIERS = 3
-IW_FAST, IW_NORMAL, NIW = range(TIERS)  # positions in models.world.catalogue.TIERS
-LISTS = 2 * TIERS  # waiting lists of an instance: one per tier, and one per tier for the expired (DPA)
-
-# What a pool of instances serves; those that serve both mix them.
-INTERACTIVE, MIXED, BATCH = np.arange(3)
 
 # The life of an instance. GPU time is counted by these, less GONE.
 GONE, SERVING, BOOTING, DRAINING, DONATED = np.arange(5)
@@ -43,7 +39,7 @@ class Trace(NamedTuple):
     arrival_s: Floats  # (R,)
     region: npt.NDArray[np.int16]  # (R,) origin
     llm: npt.NDArray[np.int16]  # (R,)
-    tier: npt.NDArray[np.int16]  # (R,) position in TIERS
+    tier: npt.NDArray[np.int16]  # (R,) position in the catalogue's tiers
     input_tokens: npt.NDArray[np.int32]  # (R,)
     output_tokens: npt.NDArray[np.int32]  # (R,)
 
@@ -51,18 +47,26 @@ class Trace(NamedTuple):
 class Fleet(NamedTuple):
     """What does not change while a replay runs."""
 
-    slots: Ints  # (E+1,) first slot of each endpoint
-    endpoint: Ints  # (N,) endpoint of each slot
-    llm: Ints  # (N,) llm of each slot
-    pools: Ints  # (K,) INTERACTIVE, MIXED or BATCH; a request goes to the first that takes it
-    pool_share: Floats  # (K,) of an llm's instances in a region
-    kv_capacity: Ints  # (L,) KV tokens that fit beside the weights, in whole blocks
+    pools_of: Ints  # (L*G, W) pools of each endpoint, in the order in which they are asked; NOBODY ends a row
+    llm: Ints  # (E,) what each pool serves
+    region: Ints  # (E,) where it stands
+    kind: Ints  # (E,) on what
+    takes: Bools  # (E, T) the tiers whose requests it takes
+    longest: Ints  # (E,) tokens of the largest request that it can hold
+    roomiest: Ints  # (L,) the same of the roomiest pool of each llm
+    share: Floats  # (E,) of its endpoint's instances at the start
+    slots: Ints  # (E+1,) first slot of each pool
+    pool: Ints  # (N,) pool of each slot
+    slot_kind: Ints  # (N,) kind of each slot
+    kv_capacity: Ints  # (J,) KV tokens that fit beside the weights, in whole blocks
     kv_block_tokens: int  # memory is held in blocks of so many tokens
-    gpu: Ints  # (L,) GPU type of an instance
-    gpus: Ints  # (L,) GPUs of an instance
+    gpu: Ints  # (J,) GPU type of an instance
+    gpus: Ints  # (J,) GPUs of an instance
     cap_gpus: Ints  # (G, P) GPUs that the region may hold
     instances_at_start: Ints  # (E,) those that do not serve at the start are donated
     min_instances: Ints  # (E,)
+    is_interactive: Bools  # (T,) the other tiers' requests are what the queue manager may hold
+    holds: Bools  # (L,) it does, since some instances of the llm serve both sorts
     batching: int  # position in models.world.config.BATCHINGS
     max_batch: int
     max_prefill_tokens: int
@@ -70,7 +74,7 @@ class Fleet(NamedTuple):
     network_s: Floats  # (G, G) added when a request of the first is served in the second
     boot_cold_s: Floats  # (E,)
     boot_spot_s: Floats  # (D,) draws, used in turn
-    latency: LatencyTables  # rows are llms
+    latency: LatencyTables  # rows are kinds
 
 
 class Rules(NamedTuple):
@@ -79,7 +83,8 @@ class Rules(NamedTuple):
     scaling: int  # position in scale.SCALINGS
     routing: int  # position in models.world.config.ROUTINGS
     order: int  # position in models.world.config.ORDERS
-    allowance_s: Floats  # (T,) from arrival to when the first token is due (niw: the end)
+    allowance_s: Floats  # (T,) from arrival to when the first token is due (where none is: the end)
+    urgency: Ints  # (T,) 0 for the interactive tier with the shortest allowance; others with the last of them
     tau_p_s: float  # DPA: urgent when less than this is left
     tau_n_s: float  # DPA: severely expired when later than this
     route_utilisation_share: float
@@ -109,7 +114,8 @@ class State(NamedTuple):
     # clock: NOW, MONITOR: next monitor tick, HOUR: start of the hour, SINCE when seen_tokens counts, BEFORE
     # when seen_before began
     clock: Floats  # (5,)
-    # counts: ARRIVED and ENDED requests, ADMITTED, BOOTED instances, the slot RUNNING, EVENTS, FAILED
+    # counts: ARRIVED and ENDED requests, ADMITTED, BOOTED instances, the last clock RUNNING at this instant,
+    # EVENTS, FAILED
     # failures passed, IDLING: events since the clock last moved, tokens CACHED by prefill and decode, tokens
     # LOST by preemption, which are computed again
     counts: Ints  # (10,)
@@ -119,7 +125,7 @@ class State(NamedTuple):
     admitted: Ints  # (R,) turn of its latest admission
     served_by: npt.NDArray[np.int32]  # (R,) slot
     preemptions: npt.NDArray[np.int32]  # (R,)
-    refused: npt.NDArray[np.bool_]  # (R,) larger than the memory of any instance
+    refused: Bools  # (R,) larger than the memory of any instance
     dispatched_s: Floats  # (R,) when the instance that made its first token got it; NaN until then
     admitted_s: Floats  # (R,) when its first prefill began or was queued; NaN until then
     first_token_s: Floats  # (R,) NaN until then; without network
@@ -148,15 +154,15 @@ class State(NamedTuple):
     prefilled: Ints  # (N,) tokens of the first one's prompt that are
     chunk: Ints  # (N,) prompt tokens in the step under way
     reserved: Ints  # (N,) KV blocks of the admitted requests at their longest (Orca)
-    look: npt.NDArray[np.bool_]  # (N,) whether its queue is worth a look at the next step boundary
-    head: Ints  # (N, 2T) waiting requests, linked lists (see queue.py)
-    tail: Ints  # (N, 2T)
+    look: Bools  # (N,) whether its queue is worth a look at the next step boundary
+    head: Ints  # (N, lanes) waiting requests, a linked list per lane (see queue.py)
+    tail: Ints  # (N, lanes)
     interactive: Ints  # (N,) interactive requests assigned and not finished
     load: Ints  # (N,) input + output tokens of the requests assigned and not finished
     queue: Ints  # (N,) the load of a serving instance; behind all of these the others
-    shortest: Ints  # (N,) slots, for each endpoint a binary heap of its own by (queue, slot)
-    shortest_place: Ints  # (N,) where a slot stands in its endpoint's
-    # endpoints
+    shortest: Ints  # (N,) slots, for each pool a binary heap of its own by (queue, slot)
+    shortest_place: Ints  # (N,) where a slot stands in its pool's
+    # pools
     instances: Ints  # (E, 5) instances by status
     busy: Ints  # (E,) serving instances that have interactive requests
     used_gpus: Ints  # (G, P) GPUs of all instances that are not GONE
@@ -169,13 +175,14 @@ class State(NamedTuple):
     turn: Ints  # (E,) slot that was given a request last (round robin)
     target: Ints  # (E,) instances that the plan wants, or Kubernetes' rule
     highest_wish: Ints  # (E,) at most wanted by it since it began to want fewer; NOBODY: it does not
-    forecast_tokens_per_s: Floats  # (E,) interactive input tokens of this hour
-    seen_tokens: Ints  # (E,) interactive input tokens that arrived from the region in the last minutes
-    seen_before: Ints  # (E,) in those before them
     instance_s: Floats  # (E, 4) instance-seconds in STATES
+    # endpoints
+    forecast_tokens_per_s: Floats  # (L*G,) interactive input tokens of this hour
+    seen_tokens: Ints  # (L*G,) interactive input tokens that arrived from the region in the last minutes
+    seen_before: Ints  # (L*G,) in those before them
     # held requests, per llm
-    niw_head: Ints  # (L,) non-interactive ones at the queue manager
-    niw_tail: Ints  # (L,)
-    niw_output_tokens: Ints  # (L,) of these
+    manager_head: Ints  # (L,) those at the queue manager
+    manager_tail: Ints  # (L,)
+    manager_output_tokens: Ints  # (L,) of these
     stranded_head: Ints  # (L,) those that found no serving instance anywhere
     stranded_tail: Ints  # (L,)

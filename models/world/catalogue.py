@@ -76,12 +76,17 @@ class Region:
 
 @dataclass(frozen=True)
 class Tier:
-    """An urgency class. `ttft_slo_s` is None where only the deadline counts."""
+    """An urgency class. `ttft_slo_s` is None where only the deadline counts.
+
+    Requests of a tier that `is_held` are not interactive: where they share instances with those that are, the
+    queue manager holds them back until there is memory to spare (SageServe 6.2).
+    """
 
     deadline_s: Positive
     attainment_target_share: PositiveShare
     source: str
     ttft_slo_s: Positive | None = None
+    is_held: bool = False
 
 
 @dataclass(frozen=True)

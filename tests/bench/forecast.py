@@ -12,7 +12,6 @@ from models.forecast.conformal import peaks
 from models.forecast.losses import covered_share, wape
 from models.forecast.method import Floats
 from models.forecast.predict import Prediction
-from models.replay.state import NIW
 from models.traffic.arrivals import office_day
 from models.traffic.parameters import MINUTES, Names
 
@@ -177,7 +176,12 @@ def office_clock(days: int) -> Clock:
 
 def office_tokens(days: int) -> Floats:
     """Interactive input tokens/s per quarter hour of each llm and region, shape (series, buckets)."""
-    return office_tiers(days)[:, :NIW].sum(axis=1)
+    return of_interactive(office_tiers(days))
+
+
+def of_interactive(tiers: Floats) -> Floats:
+    """The interactive tiers together, (series, tiers, buckets) -> (series, buckets)."""
+    return tiers[:, [not tier.is_held for tier in setting()[0].tiers.values()]].sum(axis=1)
 
 
 def office_tiers(days: int) -> Floats:
@@ -209,7 +213,7 @@ def all_series() -> dict[str, Held]:
     """The series of HELD_OUT."""
     tiers, clock = office_tiers(21), office_clock(14)
     office = {
-        "office": Held(tiers[:, :NIW].sum(axis=1), clock),
+        "office": Held(of_interactive(tiers), clock),
         **{f"office_{tier}": Held(tiers[:, n], clock) for n, tier in enumerate(setting()[0].tiers)},
     }
     return office | {name: real(name) for name in HELD_OUT if name not in office}

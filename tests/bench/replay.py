@@ -22,7 +22,7 @@ from workloads import (
 from models.replay.capacity import capacity_tokens_per_s
 from models.replay.fleet import make_fleet, make_rules
 from models.replay.run import FINISHED, Drive, Outcome, replay
-from models.replay.state import NIW, Floats, Trace
+from models.replay.state import Floats, Trace
 
 REQUESTS_PER_S = 50.0  # to 60 instances: a third of their KV memory is in use, TTFT p95 is half a second
 LIGHT_PER_S, HEAVY_PER_S = 10.0, 70.0  # a twentieth and half of it
@@ -156,12 +156,17 @@ def week_cpu_seconds(trace: Trace, load: Floats, wanted: Floats, instances: int)
     return spent, outcomes[0]
 
 
+def is_interactive() -> np.ndarray:
+    """Of each tier, shape (tiers,)."""
+    return np.array([not tier.is_held for tier in setting()[0].tiers.values()])
+
+
 def hourly_load(trace: Trace) -> Floats:
     """Interactive input tokens/s in the largest quarter of each hour, shape (hours, llms, regions)."""
     catalogue, _ = setting()
     shape = (int(7 * DAY_S / WINDOW_S), len(catalogue.llms), len(catalogue.regions))
     cell = ((trace.arrival_s // WINDOW_S).astype(np.int64), trace.llm, trace.region)
-    weights = np.where(trace.tier == NIW, 0, trace.input_tokens)
+    weights = np.where(is_interactive()[trace.tier], trace.input_tokens, 0)
     tokens = np.bincount(np.ravel_multi_index(cell, shape), weights, int(np.prod(shape))).reshape(shape)
     return tokens.reshape(-1, int(HOUR_S / WINDOW_S), *shape[1:]).max(axis=1) / WINDOW_S
 
@@ -171,7 +176,7 @@ def capacities(trace: Trace) -> Floats:
     catalogue, config = setting()
     sustained = []
     for code, llm in enumerate(catalogue.llms):
-        own = np.flatnonzero((trace.llm == code) & (trace.tier != NIW))[:20_000]
+        own = np.flatnonzero((trace.llm == code) & is_interactive()[trace.tier])[:20_000]
         mix = trace.input_tokens[own], trace.output_tokens[own]
         sustained.append(capacity_tokens_per_s(llm, config.fleet.deployments[llm], catalogue, config, *mix))
     return np.array(sustained)

@@ -52,7 +52,7 @@ def endpoint_trace(requests: int, requests_per_s: float, output_tokens: float = 
 def play_endpoint(trace: Trace, fleet: Fleet, rules: Rules) -> Outcome:
     """Replay at an endpoint that does not scale."""
     until_s = float(trace.arrival_s[-1]) + 1.0
-    return replay(trace, fleet, Drive(np.full((1, 1), fleet.endpoint.size), hour_s=until_s), rules, until_s)
+    return replay(trace, fleet, Drive(np.full((1, 1), fleet.pool.size), hour_s=until_s), rules, until_s)
 
 
 def office_week(requests: int) -> Iterator[Columns]:
