@@ -7,7 +7,7 @@ Rules and must give the same outcome, to the last bit on a binary time grid.
 from dataclasses import dataclass, field
 from math import inf
 
-from naive_fleet import BOOTING, DONATED, GONE, SERVING, NaiveFleet
+from naive_fleet import BOOTING, DECODE_ONLY, DONATED, GONE, PREFILL_ONLY, SERVING, WHOLE, NaiveFleet
 
 
 @dataclass
@@ -25,6 +25,9 @@ class Request:
     admitted: int = 0
     preemptions: int = 0
     refused: bool = False
+    carried: int = 0  # KV tokens that come along, or came
+    holder: int | None = None  # slot that they are sent from
+    ready_s: float = inf
     first_token_s: float | None = None
     finish_s: float | None = None
     served_by: int | None = None
@@ -46,17 +49,24 @@ class Instance:
     joining: list = field(default_factory=list)  # being prefilled
     batch: list = field(default_factory=list)
     waiting: list = field(default_factory=list)
+    sending: list = field(default_factory=list)
+    out_free_s: float = 0.0
+    in_free_s: float = 0.0
+    began_s: float = 0.0
     seen_kv: int = 0
     look: bool = False
     chunk: int = 0
+
+    role: int = WHOLE
 
     def kv(self):
         return sum(r.cached for r in self.joining + self.batch)
 
     def load(self, requests):
-        return sum(
-            r.input_tokens + r.output_tokens for r in requests if r.served_by == self.slot and not r.finish_s
-        )
+        """Tokens that are its to process, by its role, of the requests that are here or on their way."""
+        mine = [r for r in requests if self.slot in (r.served_by, r.holder) and not r.finish_s]
+        prompts = 0 if self.role == DECODE_ONLY else sum(r.input_tokens for r in mine)
+        return prompts + (0 if self.role == PREFILL_ONLY else sum(r.output_tokens for r in mine))
 
 
 class Replay(NaiveFleet):
@@ -75,7 +85,7 @@ class Replay(NaiveFleet):
             for n in range(slots):
                 held = n < fleet.instances_at_start[pool]
                 status = SERVING if n < serving else DONATED if held else GONE
-                self.instances.append(Instance(len(self.instances), pool, status))
+                self.instances.append(Instance(len(self.instances), pool, status, role=fleet.role[pool]))
                 if status != GONE:
                     self.rented_from_s[self.instances[-1].slot] = 0.0
         self.niw = [[] for _ in range(self.llms)]
@@ -89,15 +99,18 @@ class Replay(NaiveFleet):
         self.hour_s = self.monitor_s = 0.0
         self.booted = self.admissions = 0
         self.coming = list(self.requests)
+        self.moving = []
 
-    # --- the clock: control tick, monitor tick, failures, arrivals, instances by slot
+    # --- the clock: control tick, monitor tick, failures, arrivals, instances by slot, hand-overs
 
     def advance(self, until_s, until_ended=False):
         while not (until_ended and all(r.finish_s or r.refused for r in self.requests)):
             instance = min(self.instances, key=lambda i: (i.wakes_s, i.slot))
             arrival_s = self.coming[0].arrival_s if self.coming else inf
             failure_s = self.failures[0][0] if self.failures else inf
-            now = min(self.monitor_s, failure_s, arrival_s, instance.wakes_s)
+            next_moved = min(self.moving, key=lambda r: (r.ready_s, r.turn), default=None)
+            ready_s = next_moved.ready_s if next_moved else inf
+            now = min(self.monitor_s, failure_s, arrival_s, instance.wakes_s, ready_s)
             if now >= until_s:
                 break
             if now == self.monitor_s:
@@ -106,8 +119,10 @@ class Replay(NaiveFleet):
                 self.fail(self.instances[self.failures.pop(0)[1]], now)
             elif now == arrival_s:
                 self.arrive(self.coming.pop(0), now)
-            else:
+            elif now == instance.wakes_s:
                 self.wake(instance, now)
+            else:
+                self.deliver(next_moved, now)
 
     def start_hour(self, now, target, forecast):
         self.hour_s, self.target, self.forecast = now, list(target), forecast
@@ -181,13 +196,15 @@ class Replay(NaiveFleet):
         return self.fleet.llm[pool] == llm and len(sorts) == 2
 
     def batch_only(self, pool):
-        return not any(self.fleet.takes[pool] & self.fleet.is_interactive)
+        taken = self.fleet.takes[pool]
+        return any(taken) and not any(taken & self.fleet.is_interactive)
 
     def suits(self, pool, request):
-        """Whether the request may ever be in this pool."""
-        return self.fleet.llm[
-            pool
-        ] == request.llm and request.input_tokens + request.output_tokens <= self.capacity(pool)
+        """Whether the request may ever enter here: it fits this pool, and the one that it goes on to."""
+        visited = [pool] if self.fleet.then[pool] < 0 else [pool, self.fleet.then[pool]]
+        size = request.input_tokens + request.output_tokens
+        is_entry = self.fleet.llm[pool] == request.llm and self.fleet.role[pool] != DECODE_ONLY
+        return is_entry and size <= min(self.capacity(e) for e in visited)
 
     def takes(self, pool, request):
         return self.fleet.takes[pool][request.tier] and self.suits(pool, request)
@@ -222,18 +239,64 @@ class Replay(NaiveFleet):
         self.turn[pool] = instance.slot
         request.served_by = instance.slot
         instance.waiting.append(request)
+        self.look_soon(instance, now)
+
+    def look_soon(self, instance, now):
         instance.look = True
         if not instance.joining and not instance.batch:
             instance.wakes_s = now
+
+    # --- hand-over
+
+    def sent(self, request, instance, now):
+        """Send a request on with its first token, if its pool hands over and somebody is there to take it."""
+        pool = self.fleet.then[instance.pool]
+        takers = self.serving(pool) if pool >= 0 else []
+        if not takers:
+            return False
+        to = min(takers, key=lambda i: (i.load(self.requests), i.slot))
+        link, layers = self.fleet.link_token_s, self.fleet.link_layers
+        seconds = request.cached * max(float(link[self.fleet.kind[i.pool]]) for i in (instance, to))
+        computed_s = instance.began_s + (now - instance.began_s) / layers
+        begin_s = max(computed_s, instance.out_free_s, to.in_free_s)
+        request.ready_s = max(now + seconds / layers, begin_s + seconds)
+        instance.out_free_s = to.in_free_s = request.ready_s
+        request.carried, request.holder, request.served_by = request.cached, instance.slot, to.slot
+        instance.sending.append(request)
+        self.moving.append(request)
+        return True
+
+    def release(self, request, now):
+        """Free the memory that the request's cache was sent from."""
+        holder = self.instances[request.holder]
+        holder.sending.remove(request)
+        holder.seen_kv -= self.memory([request])
+        request.cached, request.holder = 0, None
+        self.look_soon(holder, now)
+
+    def deliver(self, request, now):
+        self.moving.remove(request)
+        self.release(request, now)
+        instance = self.instances[request.served_by]
+        instance.waiting.append(request)
+        self.look_soon(instance, now)
 
     def fail(self, instance, now):
         if instance.status != SERVING:
             return
         self.change(instance, GONE, now)
-        orphans = sorted(instance.batch + instance.joining + instance.waiting, key=lambda r: r.turn)
-        for request in instance.batch + instance.joining:
+        travelling = [r for r in self.moving if instance.slot in (r.holder, r.served_by)]
+        for request in travelling:
+            self.moving.remove(request)
+            if request.holder != instance.slot:
+                self.release(request, now)
+            request.holder = None
+        hurt = instance.batch + instance.joining + travelling + [r for r in instance.waiting if r.carried]
+        orphans = sorted({r.turn: r for r in hurt + instance.waiting}.values(), key=lambda r: r.turn)
+        for request in hurt:
             request.preemptions += 1
-            request.cached = request.pending = 0
+            request.cached = request.pending = request.carried = 0
+        instance.sending, instance.out_free_s, instance.in_free_s = [], 0.0, 0.0
         instance.batch, instance.joining, instance.waiting = [], [], []
         instance.wakes_s, instance.seen_kv, instance.look = inf, 0, False
         for request in orphans:
@@ -280,7 +343,8 @@ class Replay(NaiveFleet):
                 instance.joining.remove(request)
                 if request.first_token_s is None:
                     request.first_token_s = now
-            instance.batch += prefilled
+                if request.made == request.output_tokens or not self.sent(request, instance, now):
+                    instance.batch.append(request)
             changed = self.settle(instance, now) or bool(prefilled)
         elif instance.batch:
             for request in instance.batch:
@@ -288,7 +352,7 @@ class Replay(NaiveFleet):
                 request.cached += 1
             changed = self.settle(instance, now)
         if changed:
-            instance.seen_kv = self.memory(instance.joining + instance.batch)
+            instance.seen_kv = self.memory(instance.joining + instance.batch + instance.sending)
             if instance.status == SERVING:
                 self.pull(instance.pool, now)
         self.begin(instance, now)
@@ -302,11 +366,11 @@ class Replay(NaiveFleet):
             instance.batch.remove(request)
             instance.look = changed = True
         capacity = self.capacity(instance.pool)
-        while self.memory(instance.batch, 1) + self.memory(instance.joining) > capacity:
+        while self.memory(instance.batch, 1) + self.memory(instance.joining + instance.sending) > capacity:
             held = instance.batch + instance.joining
-            if len(held) == 1:
+            if not held or (len(held) == 1 and not instance.sending):
                 break
-            victim = max(held, key=lambda r: r.admitted)
+            victim = max(held, key=lambda r: (r in instance.joining, r.admitted))
             (instance.batch if victim in instance.batch else instance.joining).remove(victim)
             victim.cached = 0
             victim.preemptions += 1
@@ -318,9 +382,10 @@ class Replay(NaiveFleet):
         kind = self.fleet.kind[instance.pool]
         if instance.look:
             self.admit(instance, now)
-        held = instance.joining + instance.batch
+        held = instance.joining + instance.batch + instance.sending
         assert self.memory(held) <= self.capacity(instance.pool), "invariant 3: what is held fits"
         b, latency = len(instance.batch), self.fleet.latency
+        instance.began_s = now
         if instance.joining:
             instance.chunk = sum(r.pending for r in instance.joining)
             if self.batching == "chunked":
@@ -346,25 +411,31 @@ class Replay(NaiveFleet):
             prompt = request.input_tokens + request.made
             members = len(instance.batch) + len(instance.joining) + 1
             held, block = [*instance.batch, *instance.joining], self.fleet.kv_block_tokens
-            needed = self.memory(held, 1) + -(-(prompt + 1) // block) * block
+            needed = self.memory(held, 1) + self.memory(instance.sending)
+            needed += -(-((request.carried or prompt) + 1) // block) * block
             if self.batching == "orca":
-                longest = [r.input_tokens + r.output_tokens for r in [*held, request]]
+                longest = [r.input_tokens + r.output_tokens for r in [*held, *instance.sending, request]]
                 needed = sum(-(-tokens // block) * block for tokens in longest)
             if members > self.fleet.max_batch or needed > capacity:
                 return
             if (
                 self.batching == "whole"
                 and instance.joining
+                and not request.carried
                 and sum(r.cached for r in instance.joining) + prompt > self.fleet.max_prefill_tokens
             ):
                 instance.look = True
                 return
             instance.waiting.remove(request)
-            instance.joining.append(request)
-            request.cached = request.pending = prompt
+            if request.carried:
+                instance.batch.append(request)
+                request.cached, request.carried = request.carried, 0
+            else:
+                instance.joining.append(request)
+                request.cached = request.pending = prompt
             self.admissions += 1
             request.admitted = self.admissions
-            instance.seen_kv = self.memory(instance.joining + instance.batch)
+            instance.seen_kv = self.memory(instance.joining + instance.batch + instance.sending)
 
     def precedence(self, request, now):
         """Who goes first, as a tuple: priority 0 before 1, then the policy's order, then arrival."""

@@ -3,6 +3,7 @@
 from math import ceil, inf
 
 GONE, SERVING, BOOTING, DRAINING, DONATED = range(5)
+WHOLE, PREFILL_ONLY, DECODE_ONLY = range(3)
 
 
 class NaiveFleet:
@@ -78,7 +79,7 @@ class NaiveFleet:
         return True
 
     def donate_when_empty(self, instance, now):
-        if instance.status == DRAINING and not (instance.joining or instance.batch or instance.waiting):
+        if instance.status == DRAINING and not instance.load(self.requests):
             self.change(instance, DONATED, now)
 
     def follow(self, now):
@@ -130,7 +131,8 @@ class NaiveFleet:
         share = self.rules.pressure_share
         peers = [e for e in range(self.pools) if self.endpoint(e) == self.endpoint(pool)]
         peers = [e for e in peers if not self.batch_only(e)]
-        mine = [r.served_by for r in self.requests if not r.finish_s and self.interactive(r)]
+        open_ = [r for r in self.requests if not r.finish_s and self.interactive(r)]
+        mine = {slot for r in open_ for slot in (r.served_by, r.holder)}
         busy = sum(i.slot in mine for e in peers for i in self.serving(e))
         count = sum(self.held(e) for e in peers)
         return busy > share * count, busy <= share * (count - 1)

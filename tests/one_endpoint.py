@@ -10,7 +10,8 @@ from models.replay.queue import FCFS
 from models.replay.route import SHORTEST_QUEUE
 from models.replay.run import Drive, Outcome, replay
 from models.replay.scale import FOLLOW
-from models.replay.state import ALL_STEPS, Fleet, Rules, Trace
+from models.replay.state import ALL_STEPS, NOBODY, Fleet, Rules, Trace
+from models.replay.state import WHOLE as ROLE_WHOLE
 
 PREFILL_S_PER_TOKEN = 1 / 1024
 DECODE_S, KV_S = 1 / 32, 1 / 65536
@@ -31,6 +32,9 @@ def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> Fleet:
         region=np.zeros(1, np.int64),
         kind=np.zeros(1, np.int64),
         takes=np.ones((1, 3), bool),
+        role=np.array([ROLE_WHOLE]),
+        then=np.array([NOBODY]),
+        hands_over=False,
         longest=np.array([1_000_000]),
         roomiest=np.array([1_000_000]),
         share=np.ones(1),
@@ -39,6 +43,8 @@ def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> Fleet:
         slot_kind=np.zeros(instances, np.int64),
         kv_capacity=np.array([1_000_000]),
         kv_block_tokens=1,
+        link_token_s=np.zeros(1),
+        link_layers=1,
         gpu=np.zeros(1, np.int64),
         gpus=np.ones(1, np.int64),
         cap_gpus=np.full((1, 1), instances),

@@ -7,12 +7,20 @@ from models.latency import LatencyTables
 from models.replay.fleet import pools_by_endpoint, urgencies
 from models.replay.pools import POOLINGS
 from models.replay.scale import SCALINGS
-from models.replay.state import ALL_STEPS, Fleet, Rules, Trace
+from models.replay.state import ALL_STEPS, DECODE_ONLY, NOBODY, PREFILL_ONLY, WHOLE, Fleet, Rules, Trace
 from models.world.config import BATCHINGS, ORDERS, ROUTINGS
 
 GRID_S = 0.25
 LLMS, REGIONS, HOURS, HOUR_S = 2, 2, 2, 64.0
 ENDPOINTS = LLMS * REGIONS
+
+
+# (role, takes interactive requests, takes others, share of the endpoint's instances) by pool.
+POOLED = [
+    *([(WHOLE, *row) for row in POOLINGS[name]] for name in ("unified", "unified", "siloed", "chiron")),
+    [(PREFILL_ONLY, True, True, 1.0), (DECODE_ONLY, False, False, 1.0)],
+    [(WHOLE, True, True, 0.5), (PREFILL_ONLY, True, True, 0.5), (DECODE_ONLY, False, False, 0.5)],
+]
 
 
 def binary_latency(max_batch: int) -> LatencyTables:
@@ -36,18 +44,21 @@ def fleets(draw: st.DrawFn) -> Fleet:
     An llm runs on one kind or on two of unlike size and speed; three or four tiers, of which the last one or
     two are held.
     """
-    pooling = POOLINGS[draw(st.sampled_from(["unified", "unified", "siloed", "chiron"]))]
+    pooling = draw(st.sampled_from(POOLED))
     kinds_of = draw(st.sampled_from([[[0], [1]], [[0], [1]], [[0, 2], [1]], [[2, 0], [1, 3]]]))
     is_interactive = np.array(draw(st.sampled_from([[1, 1, 0], [1, 1, 0], [1, 1, 1, 0], [1, 1, 0, 0]])), bool)
     most = draw(st.integers(2, 4))
     rows = [
-        (llm, region, kind, interactive, others, share)
-        for interactive, others, share in pooling
+        (llm, region, kind, rank, role, interactive, others, share)
+        for role, interactive, others, share in pooling
         for llm, region in np.ndindex(LLMS, REGIONS)
-        for kind in kinds_of[llm]
+        for rank, kind in enumerate(kinds_of[llm] if role != DECODE_ONLY else kinds_of[llm][::-1])
     ]
-    llm, region, kind, interactive, others, share = (np.array(column) for column in zip(*rows, strict=True))
+    llm, region, kind, rank, role, interactive, others, share = map(np.array, zip(*rows, strict=True))
     pools = llm.size
+    peers = (llm == llm[:, None]) & (region == region[:, None]) & (rank == rank[:, None])
+    decoders = peers & (role == DECODE_ONLY) & (role == PREFILL_ONLY)[:, None]
+    then = np.where(decoders.any(axis=1), decoders.argmax(axis=1), NOBODY)
     least = draw(st.integers(0, 1))
     at_start = draw(st.integers(1, most))
     block_tokens = draw(st.sampled_from([1, 4, 8]))
@@ -56,27 +67,33 @@ def fleets(draw: st.DrawFn) -> Fleet:
     held_gpus = max(at_start * gpus[kind[region == at]].sum() for at in range(REGIONS))
     max_batch = 4
     capacity = np.array(draw(st.sampled_from([[32, 40, 24, 64], [48, 64, 64, 32], [64, 1000, 32, 64]])))
+    longest = np.minimum(capacity[kind], np.where(then == NOBODY, capacity[kind], capacity[kind[then]]))
     return Fleet(
         pools_of=pools_by_endpoint(llm * REGIONS + region, LLMS * REGIONS),
         llm=llm,
         region=region,
         kind=kind,
         takes=np.where(is_interactive, interactive[:, None], others[:, None]),
-        longest=capacity[kind],
-        roomiest=np.array([capacity[kinds].max() for kinds in kinds_of]),
+        role=role,
+        then=then,
+        hands_over=bool((then != NOBODY).any()),
+        longest=longest,
+        roomiest=np.array([longest[(llm == code) & (role != DECODE_ONLY)].max() for code in range(LLMS)]),
         share=share,
         slots=np.arange(pools + 1) * most,
         pool=np.repeat(np.arange(pools), most),
         slot_kind=np.repeat(kind, most),
         kv_block_tokens=block_tokens,
         kv_capacity=capacity,
+        link_token_s=np.array(draw(st.sampled_from([[0.0] * 4, [1 / 64, 1 / 32, 0, 1 / 16], [0.25] * 4]))),
+        link_layers=draw(st.sampled_from([1, 1, 4])),
         gpu=np.zeros(4, np.int64),
         gpus=gpus,
         cap_gpus=np.full((REGIONS, 1), held_gpus + draw(st.integers(0, 3))),
         instances_at_start=np.full(pools, at_start),
         min_instances=np.full(pools, least),
         is_interactive=is_interactive,
-        holds=np.full(LLMS, any(one and other for one, other, _ in pooling)),
+        holds=np.full(LLMS, any(one and other for _, one, other, _ in pooling)),
         batching=draw(st.integers(0, len(BATCHINGS) - 1)),
         max_batch=max_batch,
         max_prefill_tokens=draw(st.sampled_from([8, 24])),

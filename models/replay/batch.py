@@ -13,12 +13,14 @@ ORCA     the same without a budget, and memory is reserved for the whole output 
 
 from models.replay.compiled import compiled
 from models.replay.events import drop_key, push_key, reschedule
+from models.replay.handover import brings_cache, send
 from models.replay.leap import prefill_s, steps_until, stretch_s
 from models.replay.memory import (
     blocks_of,
     blocks_taken,
     capacity_blocks,
     cross,
+    longest_blocks,
     prompt_tokens,
     see_kv,
     steps_in_memory,
@@ -58,14 +60,9 @@ def fits(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> b
         blocks = state.reserved[slot] + longest_blocks(trace, fleet, request)
     else:
         blocks = state.blocks[slot] + blocks_taken(fleet, state, slot, 1) + state.brimful[slot]
-        blocks += blocks_of(fleet, prompt_tokens(trace, state, request) + 1)
+        is_computed = not brings_cache(fleet, state, request)  # else its latest token is not cached yet
+        blocks += blocks_of(fleet, prompt_tokens(trace, state, request) + is_computed)
     return blocks <= capacity_blocks(fleet, slot)
-
-
-@compiled
-def longest_blocks(trace: Trace, fleet: Fleet, request: int) -> int:
-    """KV blocks of the request with all its tokens."""
-    return blocks_of(fleet, trace.input_tokens[request] + trace.output_tokens[request])
 
 
 @compiled
@@ -86,7 +83,7 @@ def begin(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
 def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """Give as many waiting requests as fit their memory, in queue order; their prompts are pending then."""
     state.look[slot] = False
-    before = state.joining[slot]
+    before = state.counts[ADMITTED]
     while True:
         waiting = next_lane(trace, fleet, rules, state, slot, now)
         if waiting == NOBODY:
@@ -96,23 +93,46 @@ def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
             break
         prompt = prompt_tokens(trace, state, request)
         is_full = state.joining[slot] > 0 and state.pending[slot] + prompt > fleet.max_prefill_tokens
-        if fleet.batching == WHOLE and is_full:
+        comes_along = brings_cache(fleet, state, request)
+        if fleet.batching == WHOLE and is_full and not comes_along:
             state.look[slot] = True  # the next boundary can take it
             break
         pop_front(state, state.head[slot], waiting)
+        state.reserved[slot] += longest_blocks(trace, fleet, request)
+        state.counts[ADMITTED] += 1
+        state.admitted[request] = state.counts[ADMITTED]
+        if comes_along:
+            take_in(trace, fleet, state, slot, request)
+            continue
         push_back(state, state.joining_head, state.joining_tail, slot, request)
         state.joining[slot] += 1
         state.pending[slot] += prompt
         state.kv[slot] += prompt
         state.blocks[slot] += blocks_of(fleet, prompt)
         state.brimful[slot] += prompt % fleet.kv_block_tokens == 0
-        state.reserved[slot] += longest_blocks(trace, fleet, request)
-        state.counts[ADMITTED] += 1
-        state.admitted[request] = state.counts[ADMITTED]
         if state.generated[request] == 0:
             state.admitted_s[request] = now
-    if state.joining[slot] > before:
+    if state.counts[ADMITTED] > before:
         see_kv(fleet, state, slot, now)
+
+
+@compiled
+def take_in(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> None:
+    """A request that brings its cache joins the decode batch; nothing is computed."""
+    cached = state.carried[request]
+    state.carried[request] = 0
+    state.kv[slot] += cached
+    state.blocks[slot] += blocks_of(fleet, cached)
+    start_decoding(trace, fleet, state, slot, request)
+
+
+@compiled
+def start_decoding(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> None:
+    """Let a request whose cache is here into the decode batch; its latest token is not cached yet."""
+    left = trace.output_tokens[request] - state.generated[request]
+    cross(fleet, state, slot, trace.input_tokens[request] + state.generated[request] - 1, 1)
+    push_key(state.finish_key[slot], state.batch[slot], (state.steps[slot] + left) << 32 | request)
+    state.batch[slot] += 1
 
 
 @compiled
@@ -128,6 +148,7 @@ def prefill(fleet: Fleet, state: State, slot: int, now: float) -> None:
         seconds = pass_s + fleet.latency.decode_kv_s[kind, batch] * state.kv[slot]
     state.chunk[slot] = chunk
     state.phase[slot] = PREFILL
+    state.base_s[slot] = now
     reschedule(state, slot, now + seconds)
 
 
@@ -193,17 +214,14 @@ def end_prefill(trace: Trace, fleet: Fleet, state: State, slot: int, now: float)
 
 @compiled
 def join(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, now: float) -> None:
-    """A prefilled request has its next token; if it wants more it joins the decode batch."""
+    """A prefilled request has its next token; if it wants more it decodes, here or where it is sent."""
     if state.generated[request] == 0:
         state.first_token_s[request] = now
     state.generated[request] += 1
-    left = trace.output_tokens[request] - state.generated[request]
-    if left == 0:
+    if state.generated[request] == trace.output_tokens[request]:
         finish(trace, fleet, state, slot, request, now)
-    else:
-        cross(fleet, state, slot, trace.input_tokens[request] + state.generated[request] - 1, 1)
-        push_key(state.finish_key[slot], state.batch[slot], (state.steps[slot] + left) << 32 | request)
-        state.batch[slot] += 1
+    elif not (fleet.hands_over and send(trace, fleet, state, slot, request, now)):
+        start_decoding(trace, fleet, state, slot, request)
 
 
 @compiled

@@ -10,9 +10,11 @@ from models.replay.state import (
     DONATED,
     ENDED,
     GONE,
+    MOVING,
     NEVER,
     NOBODY,
     REQUEST_BITS,
+    RUNNING,
     SERVING,
     STATES,
     Fleet,
@@ -73,13 +75,13 @@ def initial_state(fleet: Fleet, start: Ints, lanes: int) -> State:
 
     return State(
         clock=np.zeros(5),
-        counts=np.array([0, 0, 0, 0, NOBODY, 0, 0, 0, 0, 0]),
-        **untouched(0),
+        counts=np.where(np.arange(11) == RUNNING, NOBODY, 0),
+        **untouched(0, fleet.hands_over),
         status=status,
         since_s=np.zeros(slots),
-        event_s=np.full(slots, NEVER),
-        heap=np.arange(slots),
-        place=np.arange(slots),
+        event_s=np.full(slots + 1, NEVER),
+        heap=np.arange(slots + 1),
+        place=np.arange(slots + 1),
         phase=np.zeros(slots, np.int64),
         base_s=np.zeros(slots),
         steps=np.zeros(slots, np.int64),
@@ -98,6 +100,10 @@ def initial_state(fleet: Fleet, start: Ints, lanes: int) -> State:
         prefilled=np.zeros(slots, np.int64),
         chunk=np.zeros(slots, np.int64),
         reserved=np.zeros(slots, np.int64),
+        sending=np.zeros(slots, np.int64),
+        coming=np.zeros(slots, np.int64),
+        out_free_s=np.zeros(slots),
+        in_free_s=np.zeros(slots),
         look=np.zeros(slots, np.bool_),
         head=nobody(slots, lanes),
         tail=nobody(slots, lanes),
@@ -130,8 +136,9 @@ def initial_state(fleet: Fleet, start: Ints, lanes: int) -> State:
     )
 
 
-def untouched(requests: int) -> dict[str, Any]:
+def untouched(requests: int, hands_over: bool) -> dict[str, Any]:
     """The fields of State that have one entry per request, for requests that nothing has happened to."""
+    travelling = requests if hands_over else 0
     return {
         "next": np.full(requests, NOBODY, np.int32),
         "generated": np.zeros(requests, np.int32),
@@ -143,6 +150,11 @@ def untouched(requests: int) -> dict[str, Any]:
         "admitted_s": np.full(requests, np.nan),
         "first_token_s": np.full(requests, np.nan),
         "finish_s": np.full(requests, np.nan),
+        "carried": np.zeros(travelling, np.int32),
+        "holder": np.full(travelling, NOBODY, np.int32),
+        "ready_s": np.zeros(travelling),
+        "moving": np.full(travelling, NOBODY),
+        "moving_place": np.full(travelling, NOBODY),
     }
 
 
@@ -151,14 +163,18 @@ def is_open(state: State) -> np.ndarray:
     return np.isnan(state.finish_s) & ~state.refused
 
 
-def carry_over(trace: Trace, state: State, more: Trace) -> tuple[Trace, State]:
+def carry_over(trace: Trace, state: State, more: Trace, hands_over: bool) -> tuple[Trace, State]:
     """Forget the requests that have ended and append `more`; whatever names a request follows its move."""
     kept = is_open(state)
     place = np.full(kept.size + 1, NOBODY)  # the last entry is where NOBODY goes: to NOBODY
     place[:-1][kept] = np.arange(kept.sum())
-    fresh = untouched(more.arrival_s.size)
-    requests = {name: np.concatenate([getattr(state, name)[kept], fresh[name]]) for name in fresh}
+    fresh = untouched(more.arrival_s.size, hands_over)
+    old = {name: getattr(state, name) for name in fresh}
+    stay = {name: column[kept] if column.size == kept.size else column for name, column in old.items()}
+    requests = {name: np.concatenate([stay[name], fresh[name]]) for name in fresh}
     requests["next"][: kept.sum()] = place[state.next[kept]]
+    travelling = state.counts[MOVING]
+    requests["moving"][:travelling] = place[state.moving[:travelling]]
     lists: tuple[str, ...] = ("head", "tail", "joining_head", "joining_tail")
     lists += ("manager_head", "manager_tail", "stranded_head", "stranded_tail")
     keys = state.finish_key.copy()

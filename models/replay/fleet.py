@@ -9,7 +9,7 @@ import numpy as np
 from models.latency import tables
 from models.replay.pools import POOLINGS
 from models.replay.scale import SCALINGS
-from models.replay.state import ALL_STEPS, NOBODY, Bools, Fleet, Floats, Ints, Rules
+from models.replay.state import ALL_STEPS, NOBODY, WHOLE, Bools, Fleet, Floats, Ints, Rules
 from models.world.catalogue import Catalogue
 from models.world.config import BATCHINGS, ORDERS, ROUTINGS, FleetConfig, ReplayConfig
 from models.world.reading import ConfigError
@@ -55,6 +55,9 @@ def make_fleet(
         region=region,
         kind=kind,
         takes=takes,
+        role=np.full(kind.size, WHOLE),
+        then=np.full(kind.size, NOBODY),
+        hands_over=False,
         longest=longest,
         roomiest=np.array([longest[llm == code].max() for code in range(len(llms))]),
         share=np.array([row.share for row in rows]),
@@ -63,6 +66,8 @@ def make_fleet(
         slot_kind=kind[pool],
         kv_capacity=kv_capacity,
         kv_block_tokens=config.kv_block_tokens,
+        link_token_s=np.zeros(len(kinds)),
+        link_layers=1,
         gpu=np.array([gpus.index(each.gpu) for each in kinds]),
         gpus=np.array([each.tensor_parallel for each in kinds]),
         cap_gpus=np.array([[r.cap_gpus.get(gpu, 0) for gpu in gpus] for r in catalogue.regions.values()]),

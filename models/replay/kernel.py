@@ -16,6 +16,7 @@ What holds in every replay (tests/test_replay.py and tests/test_replay_laws.py, 
 
 from models.replay.batch import begin, end_prefill, end_stretch
 from models.replay.compiled import compiled, entry
+from models.replay.deliver import deliver
 from models.replay.life import account_instance, change_status, donate_when_empty
 from models.replay.memory import integrate_kv
 from models.replay.pools import endpoint_of
@@ -67,8 +68,8 @@ def advance(
         arrival_s = trace.arrival_s[arrived] if arrived < requests else NEVER
         failed = state.counts[FAILED]
         failure_s = rules.failure_s[failed] if failed < failures else NEVER
-        slot = state.heap[0]
-        now = min(arrival_s, state.event_s[slot], state.clock[MONITOR], failure_s)
+        clock = state.heap[0]
+        now = min(arrival_s, state.event_s[clock], state.clock[MONITOR], failure_s)
         if now >= until_s or state.counts[IDLING] > patience(trace, state):
             break
         if now > state.clock[NOW]:
@@ -86,7 +87,11 @@ def advance(
             state.counts[ARRIVED] += 1
             arrive(trace, fleet, rules, state, arrived, now)
         else:
-            work(trace, fleet, rules, state, slot, now)
+            state.counts[RUNNING] = max(state.counts[RUNNING], clock)
+            if clock < state.status.size:
+                work(trace, fleet, rules, state, clock, now)
+            else:
+                deliver(trace, fleet, rules, state, now)
 
 
 @entry
@@ -163,7 +168,6 @@ def arrive(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int,
 def work(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """An instance has booted or reached the end of a prefill or a stretch; then it begins what is next."""
     phase, changed = state.phase[slot], False
-    state.counts[RUNNING] = max(state.counts[RUNNING], slot)
     state.phase[slot] = IDLE
     if state.status[slot] == BOOTING:
         change_status(fleet, state, slot, SERVING, now)

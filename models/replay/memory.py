@@ -90,6 +90,24 @@ def is_over(state: State, pool: int, share: float) -> bool:
 
 
 @compiled
+def longest_blocks(trace: Trace, fleet: Fleet, request: int) -> int:
+    """KV blocks of the request with all its tokens."""
+    return blocks_of(fleet, trace.input_tokens[request] + trace.output_tokens[request])
+
+
+@compiled
+def see_less(fleet: Fleet, state: State, slot: int, blocks: int, now: float) -> None:
+    """The slot gives so many blocks back in mid-stretch: totals change by the difference."""
+    tokens = blocks * fleet.kv_block_tokens
+    state.blocks[slot] -= blocks
+    state.kv_seen[slot] -= tokens
+    if state.status[slot] == SERVING:
+        pool = fleet.pool[slot]
+        integrate_kv(state, pool, now)
+        state.kv_used[pool] -= tokens
+
+
+@compiled
 def prompt_tokens(trace: Trace, state: State, request: int) -> int:
     """Tokens to prefill: the input, and after a preemption what had been generated too."""
     return trace.input_tokens[request] + state.generated[request]

@@ -9,7 +9,7 @@ These are three ways to write the rows of a fleet (fleet.py); the kernel sees ro
 
 from models.replay.compiled import compiled
 from models.replay.events import settle
-from models.replay.state import SERVING, Fleet, State, Trace
+from models.replay.state import DECODE_ONLY, PREFILL_ONLY, SERVING, Fleet, State, Trace
 
 # Whether a pool takes interactive requests, whether others, and its share of an endpoint's instances: 16
 # and 4 of 20 (SageServe 4); 10, 5 and 5 (7.1).
@@ -29,17 +29,31 @@ def endpoint_of(fleet: Fleet, llm: int, region: int) -> int:
 
 @compiled
 def is_batch(fleet: Fleet, pool: int) -> bool:
-    """Whether the pool takes no interactive request."""
+    """Whether the pool takes other requests than interactive ones only."""
+    takes_others = False
     for tier in range(fleet.is_interactive.size):
-        if fleet.is_interactive[tier] and fleet.takes[pool, tier]:
-            return False
-    return True
+        if fleet.takes[pool, tier]:
+            if fleet.is_interactive[tier]:
+                return False
+            takes_others = True
+    return takes_others
+
+
+@compiled
+def work_tokens(trace: Trace, fleet: Fleet, slot: int, request: int) -> int:
+    """Tokens of the request that are the slot's to process: the prompt, the answer, or both, by its role."""
+    role, tokens = fleet.role[fleet.pool[slot]], 0
+    if role != DECODE_ONLY:
+        tokens += trace.input_tokens[request]
+    if role != PREFILL_ONLY:
+        tokens += trace.output_tokens[request]
+    return tokens
 
 
 @compiled
 def assign(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, change: int) -> None:
     """The request is the instance's from now on (change = 1), or no more (-1)."""
-    state.load[slot] += change * (trace.input_tokens[request] + trace.output_tokens[request])
+    state.load[slot] += change * work_tokens(trace, fleet, slot, request)
     if fleet.is_interactive[trace.tier[request]]:
         was_busy = int(state.interactive[slot] > 0)
         state.interactive[slot] += change

@@ -6,7 +6,14 @@ anew, with what it had generated (recompute, as in vLLM).
 
 from models.replay.compiled import compiled
 from models.replay.events import drop_key
-from models.replay.memory import blocks_of, blocks_taken, capacity_blocks, cross, prompt_tokens
+from models.replay.memory import (
+    blocks_of,
+    blocks_taken,
+    capacity_blocks,
+    cross,
+    longest_blocks,
+    prompt_tokens,
+)
 from models.replay.queue import insert_in_order
 from models.replay.state import LOST, NOBODY, REQUEST_BITS, Fleet, State, Trace
 
@@ -15,11 +22,12 @@ from models.replay.state import LOST, NOBODY, REQUEST_BITS, Fleet, State, Trace
 def preempt_while_full(trace: Trace, fleet: Fleet, state: State, slot: int) -> bool:
     """While the next step does not fit, the request admitted last gives up its cache; whether any did.
 
-    It queues again and will be prefilled anew with what it had generated. Those with pending prompts were
-    admitted after all that decode. The oldest goes last and a lone request always fits: nobody starves.
+    It queues again and will be prefilled anew with what it had generated. Those with pending prompts give way
+    before all that decode. The oldest goes last and a lone request always fits, unless caches that are being
+    sent fill the memory: then it waits until they have left. Nobody starves.
     """
-    changed = False
-    while state.batch[slot] + state.joining[slot] > 1:
+    changed, safe = False, 1 if state.sending[slot] == 0 else 0
+    while state.batch[slot] + state.joining[slot] > safe:
         if state.blocks[slot] + blocks_taken(fleet, state, slot, 1) <= capacity_blocks(fleet, slot):
             break
         if state.joining[slot] > 0:
@@ -30,6 +38,7 @@ def preempt_while_full(trace: Trace, fleet: Fleet, state: State, slot: int) -> b
             cached = prompt_tokens(trace, state, request) - 1
         state.kv[slot] -= cached
         state.blocks[slot] -= blocks_of(fleet, cached)
+        state.reserved[slot] -= longest_blocks(trace, fleet, request)
         state.preemptions[request] += 1
         insert_in_order(state, state.head[slot], state.tail[slot], trace.tier[request], request)
         state.look[slot] = True

@@ -1,8 +1,9 @@
 """Where a request goes: region, then instance (SageServe 6.1, 6.2), and where to when its instance dies."""
 
-from models.replay.batch import cut_stretch
 from models.replay.compiled import called, compiled
+from models.replay.deliver import look_soon, lose, recall
 from models.replay.events import reschedule
+from models.replay.handover import brings_cache
 from models.replay.leap import steps_until
 from models.replay.life import change_status
 from models.replay.memory import is_under
@@ -94,11 +95,7 @@ def dispatch(
         state.dispatched_s[request] = now
     assign(trace, fleet, state, slot, request, 1)
     insert_in_order(state, state.head[slot], state.tail[slot], trace.tier[request], request)
-    state.look[slot] = True
-    if state.phase[slot] == IDLE:
-        reschedule(state, slot, now)
-    elif state.phase[slot] == DECODE:
-        cut_stretch(trace, fleet, rules, state, slot, now)
+    look_soon(trace, fleet, rules, state, slot, now)
 
 
 @compiled
@@ -167,11 +164,15 @@ def fail(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now:
     if state.status[slot] != SERVING:
         return
     change_status(fleet, state, slot, GONE, now)
+    if fleet.hands_over:
+        recall(trace, fleet, rules, state, slot, now)
     empty_instance(trace, fleet, state, slot, now)
     request = state.head[slot, 0]
     state.head[slot, 0] = NOBODY
     while request != NOBODY:
         behind = state.next[request]
+        if brings_cache(fleet, state, request):
+            lose(state, request)
         state.served_by[request] = NOBODY
         route(trace, fleet, rules, state, request, now)
         request = behind

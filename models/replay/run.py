@@ -106,7 +106,7 @@ class Session:
             )
         new = np.arange(self.fed, self.fed + trace.arrival_s.size)
         self.row = np.concatenate([self.row[is_open(self.state)], new])
-        self.trace, self.state = carry_over(self.trace, self.state, trace)
+        self.trace, self.state = carry_over(self.trace, self.state, trace, self.fleet.hands_over)
         self.fed += new.size
 
     def play(
@@ -198,7 +198,7 @@ class Session:
         """The watchdog: say where, if the kernel kept making events without moving the clock."""
         state = self.state
         if state.counts[IDLING] > patience(self.trace, state):
-            slot = int(state.heap[0])
+            slot = int(state.heap[state.heap < state.status.size][0])
             raise RuntimeError(
                 f"The replay makes no progress at {state.clock[NOW]} s: slot {slot} of pool "
                 f"{self.fleet.pool[slot]}, {state.batch[slot]} decoding, {state.joining[slot]} joining. "

@@ -25,12 +25,16 @@ NEVER = np.inf
 GONE, SERVING, BOOTING, DRAINING, DONATED = np.arange(5)
 STATES = ("serving", "booting", "draining", "donated")
 
+# What a pool's instances do for a request: all of it, its prompt, or its answer.
+WHOLE, PREFILL_ONLY, DECODE_ONLY = np.arange(3)
+ROLES = ("whole", "prefill", "decode")
+
 # What an instance is doing between two of its events.
 IDLE, PREFILL, DECODE = range(3)
 
 # Fields of State.clock (float64) and State.counts (int64): scalars that change live in arrays.
 NOW, MONITOR, HOUR, SINCE, BEFORE = range(5)
-ARRIVED, ENDED, ADMITTED, BOOTED, RUNNING, EVENTS, FAILED, IDLING, CACHED, LOST = range(10)
+ARRIVED, ENDED, ADMITTED, BOOTED, RUNNING, EVENTS, FAILED, IDLING, CACHED, LOST, MOVING = range(11)
 
 
 class Trace(NamedTuple):
@@ -52,6 +56,9 @@ class Fleet(NamedTuple):
     region: Ints  # (E,) where it stands
     kind: Ints  # (E,) on what
     takes: Bools  # (E, T) the tiers whose requests it takes
+    role: Ints  # (E,) WHOLE, PREFILL_ONLY or DECODE_ONLY
+    then: Ints  # (E,) the pool that a request goes on to with its first token; NOBODY: it stays
+    hands_over: bool  # whether some pool does
     longest: Ints  # (E,) tokens of the largest request that it can hold
     roomiest: Ints  # (L,) the same of the roomiest pool of each llm
     share: Floats  # (E,) of its endpoint's instances at the start
@@ -60,6 +67,8 @@ class Fleet(NamedTuple):
     slot_kind: Ints  # (N,) kind of each slot
     kv_capacity: Ints  # (J,) KV tokens that fit beside the weights, in whole blocks
     kv_block_tokens: int  # memory is held in blocks of so many tokens
+    link_token_s: Floats  # (J,) seconds in which an instance's link carries one token's KV cache
+    link_layers: int  # parts in which a prompt's cache is sent while the rest is computed; 1: in bulk
     gpu: Ints  # (J,) GPU type of an instance
     gpus: Ints  # (J,) GPUs of an instance
     cap_gpus: Ints  # (G, P) GPUs that the region may hold
@@ -117,8 +126,8 @@ class State(NamedTuple):
     # counts: ARRIVED and ENDED requests, ADMITTED, BOOTED instances, the last clock RUNNING at this instant,
     # EVENTS, FAILED
     # failures passed, IDLING: events since the clock last moved, tokens CACHED by prefill and decode, tokens
-    # LOST by preemption, which are computed again
-    counts: Ints  # (10,)
+    # LOST by preemption, which are computed again, requests MOVING between two instances
+    counts: Ints  # (11,)
     # requests
     next: npt.NDArray[np.int32]  # (R,) the one behind it in whatever list it stands in
     generated: npt.NDArray[np.int32]  # (R,) output tokens made before the last preemption
@@ -130,14 +139,20 @@ class State(NamedTuple):
     admitted_s: Floats  # (R,) when its first prefill began or was queued; NaN until then
     first_token_s: Floats  # (R,) NaN until then; without network
     finish_s: Floats  # (R,) NaN until then; without network
+    # requests that are handed over; of length 0 where no pool hands over
+    carried: npt.NDArray[np.int32]  # (R,) tokens of the cache that comes along; 0: none
+    holder: npt.NDArray[np.int32]  # (R,) slot that it is sent from, whose memory it fills; NOBODY
+    ready_s: Floats  # (R,) when it has come
+    moving: Ints  # (R,) requests on their way, a binary heap by (ready_s, request)
+    moving_place: Ints  # (R,) where a request stands in it
     # instances
     status: Ints  # (N,) GONE ... DONATED
     since_s: Floats  # (N,) GPU time is accounted up to here
-    event_s: Floats  # (N,) its next event, NEVER if none
-    heap: Ints  # (N,) slots, a binary heap by (event_s, slot)
-    place: Ints  # (N,) where a slot stands in the heap
+    event_s: Floats  # (N+1,) its next event, NEVER if none; the last clock is that of the hand-overs
+    heap: Ints  # (N+1,) clocks, a binary heap by (event_s, clock)
+    place: Ints  # (N+1,) where a clock stands in the heap
     phase: Ints  # (N,) IDLE, PREFILL, DECODE
-    base_s: Floats  # (N,) when its decode stretch began
+    base_s: Floats  # (N,) when its decode stretch, or its step over prompts, began
     steps: Ints  # (N,) decode steps made before base_s
     stretch: Ints  # (N,) decode steps that it will have made at event_s
     batch: Ints  # (N,) requests in the decode batch
@@ -154,6 +169,10 @@ class State(NamedTuple):
     prefilled: Ints  # (N,) tokens of the first one's prompt that are
     chunk: Ints  # (N,) prompt tokens in the step under way
     reserved: Ints  # (N,) KV blocks of the admitted requests at their longest (Orca)
+    sending: Ints  # (N,) caches that are being sent from here and still fill its memory
+    coming: Ints  # (N,) requests on their way here
+    out_free_s: Floats  # (N,) when its link has sent all that it was given
+    in_free_s: Floats  # (N,) when its link has received all
     look: Bools  # (N,) whether its queue is worth a look at the next step boundary
     head: Ints  # (N, lanes) waiting requests, a linked list per lane (see queue.py)
     tail: Ints  # (N, lanes)

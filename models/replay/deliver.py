@@ -1,0 +1,78 @@
+"""The end of a hand-over: the cache has come, or is lost because one of the two instances died."""
+
+from models.replay.batch import cut_stretch
+from models.replay.compiled import called, compiled
+from models.replay.events import reschedule
+from models.replay.handover import take_off_the_way
+from models.replay.memory import blocks_of, longest_blocks, see_less
+from models.replay.pools import assign
+from models.replay.queue import insert_in_order
+from models.replay.state import DECODE, IDLE, LOST, MOVING, NOBODY, Fleet, Rules, State, Trace
+
+
+@compiled
+def look_soon(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
+    """Let the instance look at its queue at the first step boundary that is not over."""
+    state.look[slot] = True
+    if state.phase[slot] == IDLE:
+        reschedule(state, slot, now)
+    elif state.phase[slot] == DECODE:
+        cut_stretch(trace, fleet, rules, state, slot, now)
+
+
+@called
+def deliver(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) -> None:
+    """The next cache has come: its sender's memory is free, and its request waits where it is now."""
+    request = state.moving[0]
+    take_off_the_way(state, request)
+    release(trace, fleet, rules, state, request, now)
+    slot = state.served_by[request]
+    state.coming[slot] -= 1
+    insert_in_order(state, state.head[slot], state.tail[slot], trace.tier[request], request)
+    look_soon(trace, fleet, rules, state, slot, now)
+
+
+@compiled
+def release(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, now: float) -> None:
+    """Free the memory from which the request's cache was sent."""
+    slot = state.holder[request]
+    state.holder[request] = NOBODY
+    state.sending[slot] -= 1
+    state.reserved[slot] -= longest_blocks(trace, fleet, request)
+    see_less(fleet, state, slot, blocks_of(fleet, state.carried[request]), now)
+    assign(trace, fleet, state, slot, request, -1)
+    look_soon(trace, fleet, rules, state, slot, now)
+
+
+@called
+def recall(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
+    """The instance has died: what was on its way from it or to it waits at it, to be routed anew."""
+    at = 0
+    while at < state.counts[MOVING]:
+        request = state.moving[at]
+        if state.holder[request] != slot and state.served_by[request] != slot:
+            at += 1
+            continue
+        take_off_the_way(state, request)
+        if state.served_by[request] != slot:
+            state.coming[state.served_by[request]] -= 1
+            assign(trace, fleet, state, state.served_by[request], request, -1)
+        else:
+            state.coming[slot] -= 1
+        if state.holder[request] != slot:
+            release(trace, fleet, rules, state, request, now)
+        else:
+            state.holder[request] = NOBODY
+            state.sending[slot] -= 1
+        lose(state, request)
+        insert_in_order(state, state.head[slot], state.tail[slot], 0, request)
+        at = 0  # the heap has changed
+    state.out_free_s[slot] = state.in_free_s[slot] = 0.0
+
+
+@compiled
+def lose(state: State, request: int) -> None:
+    """The cache that the request brought is gone and must be computed again."""
+    state.counts[LOST] += state.carried[request]
+    state.carried[request] = 0
+    state.preemptions[request] += 1

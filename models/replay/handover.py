@@ -1,0 +1,86 @@
+"""Hand-over: what lies between two legs of a request, the KV cache on its way from one instance to another.
+
+A pool whose role is to prefill sends a request on with its first token (Cauchy 3.4, 3.6; Splitwise,
+DistServe). Each instance has one link, which carries one cache at a time, first come first served: so the end
+of a transfer is known when it is sent, and costs O(1). In bulk the cache leaves when the pass is over; by
+layer, the first of n parts leaves after one n-th of the pass and the last one after its end:
+
+    begin = max(the sender's link is free, the receiver's is, first part is computed)
+    ready = max(end of the pass + X / n, begin + X)          X = tokens * seconds per token of the slower link
+
+The sender's blocks stay held until then; the receiver counts the request among its load at once, takes it
+into its queue when the cache has come, and into its batch, without computing anything, at the first step
+boundary at which there is a place. Those that travel stand in one heap by (ready_s, request).
+"""
+
+from models.replay.compiled import compiled
+from models.replay.events import reschedule, settle
+from models.replay.pools import assign
+from models.replay.state import MOVING, NEVER, NOBODY, SERVING, Fleet, State, Trace
+
+
+@compiled
+def brings_cache(fleet: Fleet, state: State, request: int) -> bool:
+    """Whether the request's cache has come along, so that it need not be computed."""
+    return fleet.hands_over and state.carried[request] > 0
+
+
+@compiled
+def send(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, now: float) -> bool:
+    """Send a request that has its first token to the pool that decodes; False where it stays."""
+    to = receiver(fleet, state, fleet.then[fleet.pool[slot]])
+    if to == NOBODY:
+        return False
+    cached = trace.input_tokens[request] + state.generated[request] - 1
+    link = fleet.link_token_s
+    seconds = cached * max(link[fleet.slot_kind[slot]], link[fleet.slot_kind[to]])
+    computed_s = now - (now - state.base_s[slot]) * (1 - 1 / fleet.link_layers)
+    begin_s = max(computed_s, state.out_free_s[slot], state.in_free_s[to])
+    ready_s = max(now + seconds / fleet.link_layers, begin_s + seconds)
+    state.out_free_s[slot] = state.in_free_s[to] = ready_s
+    state.kv[slot] -= cached
+    state.sending[slot] += 1
+    state.coming[to] += 1
+    state.carried[request], state.holder[request], state.ready_s[request] = cached, slot, ready_s
+    state.served_by[request] = to
+    assign(trace, fleet, state, to, request, 1)
+    put_under_way(state, request)
+    return True
+
+
+@compiled
+def receiver(fleet: Fleet, state: State, pool: int) -> int:
+    """The serving instance of the pool with least to do; NOBODY if there is none."""
+    if pool == NOBODY or fleet.slots[pool] == fleet.slots[pool + 1]:
+        return NOBODY
+    slot = state.shortest[fleet.slots[pool]]
+    return slot if state.status[slot] == SERVING else NOBODY
+
+
+@compiled
+def put_under_way(state: State, request: int) -> None:
+    """Add a request, whose ready_s is set, to those that travel."""
+    size = state.counts[MOVING]
+    state.moving[size], state.moving_place[request] = request, size
+    state.counts[MOVING] += 1
+    settle(state.ready_s, state.moving, state.moving_place, 0, size + 1, request)
+    set_clock(state)
+
+
+@compiled
+def take_off_the_way(state: State, request: int) -> None:
+    """Remove a request from those that travel."""
+    size, at = state.counts[MOVING] - 1, state.moving_place[request]
+    last = state.moving[size]
+    state.counts[MOVING] = size
+    if last != request:
+        state.moving[at], state.moving_place[last] = last, at
+        settle(state.ready_s, state.moving, state.moving_place, 0, size, last)
+    set_clock(state)
+
+
+@compiled
+def set_clock(state: State) -> None:
+    """Let the clock of the hand-overs ring when the next one ends."""
+    next_s = state.ready_s[state.moving[0]] if state.counts[MOVING] > 0 else NEVER
+    reschedule(state, state.status.size, next_s)
