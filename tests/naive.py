@@ -255,7 +255,7 @@ class Replay(NaiveFleet):
         if not takers:
             return False
         to = min(takers, key=lambda i: (i.load(self.requests), i.slot))
-        link, layers = self.fleet.link_token_s, self.fleet.link_layers
+        link, layers = self.fleet.link_token_s, int(self.fleet.link_layers[self.fleet.kind[instance.pool]])
         seconds = request.cached * max(float(link[self.fleet.kind[i.pool]]) for i in (instance, to))
         computed_s = instance.began_s + (now - instance.began_s) / layers
         begin_s = max(computed_s, instance.out_free_s, to.in_free_s)

@@ -86,7 +86,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
         kv_block_tokens=block_tokens,
         kv_capacity=capacity,
         link_token_s=np.array(draw(st.sampled_from([[0.0] * 4, [1 / 64, 1 / 32, 0, 1 / 16], [0.25] * 4]))),
-        link_layers=draw(st.sampled_from([1, 1, 4])),
+        link_layers=np.array(draw(st.sampled_from([[1, 1, 1, 1], [4, 1, 2, 4]]))),
         gpu=np.zeros(4, np.int64),
         gpus=gpus,
         cap_gpus=np.full((REGIONS, 1), held_gpus + draw(st.integers(0, 3))),

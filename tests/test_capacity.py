@@ -65,7 +65,7 @@ def attained_share(load_share: float, seed: int) -> float:
     here = Region(("here",), {}, {GPU: 2 * instances}, (), "a test")
     alone = dataclasses.replace(CATALOGUE, llms={LLM: CATALOGUE.llms[LLM]}, regions={"here": here})
     same = dict.fromkeys(("instances_at_start", "min_instances", "max_instances"), instances)
-    sized = dataclasses.replace(CONFIG.fleet, deployments={LLM: Deployment(GPU, 2)}, **same)
+    sized = dataclasses.replace(CONFIG.fleet, deployments={LLM: (Deployment(GPU, 2),)}, **same)
     fleet = make_fleet(alone, sized, CONFIG.replay, seed=0)
     until_s = arrival_s[-1] + 1.0
     outcome = replay(

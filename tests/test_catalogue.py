@@ -59,7 +59,7 @@ def test_codes_in_arrays_are_positions_in_the_files() -> None:
     assert tuple(CATALOGUE.tiers) == TIERS
     fleet = make_fleet(CATALOGUE, OFFICE.fleet, OFFICE.replay, seed=0)
     for code, llm in enumerate(CATALOGUE.llms):
-        deployed = OFFICE.fleet.deployments[llm]
+        (deployed,) = OFFICE.fleet.deployments[llm]
         capacity = kv_capacity_tokens(CATALOGUE, OFFICE.fleet, llm, deployed.gpu, deployed.tensor_parallel)
         assert (fleet.kv_capacity[code], fleet.gpus[code]) == (capacity, deployed.tensor_parallel)
 
@@ -227,7 +227,7 @@ def test_an_llm_that_does_not_fit_its_gpus_is_refused() -> None:
 
 
 def test_an_llm_without_a_deployment_is_refused() -> None:
-    deployments = {"llama2-70b": Deployment("h100-80gb", 2)}
+    deployments = {"llama2-70b": (Deployment("h100-80gb", 2),)}
     with pytest.raises(ConfigError, match=r"no entry for bloom-176b, llama3\.1-8b, llama3\.2-3b.*Add a gpu"):
         make_fleet(CATALOGUE, dataclasses.replace(OFFICE.fleet, deployments=deployments), OFFICE.replay, 0)
 

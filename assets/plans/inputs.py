@@ -131,7 +131,7 @@ def problem_template(settings: Settings, sustained_tokens_per_s: Sequence[float]
     size = np.ones((len(llms), len(gpus)), np.int64)
     now = np.zeros((len(llms), len(regions), len(gpus)), np.int64)
     for i, (llm, sustained) in enumerate(zip(llms, sustained_tokens_per_s, strict=True)):
-        deployment = config.fleet.deployments[llm]
+        deployment = config.fleet.deployments[llm][0]
         k = gpus.index(deployment.gpu)
         theta[i, k] = sustained * share
         size[i, k] = deployment.tensor_parallel

@@ -71,7 +71,7 @@ def sustained_tokens_per_s(settings: Settings, day: date, progress: Progress) ->
     first = "" if is_cached() else "compile the replay, "  # half a minute, once
     with progress.bar(f"{first}measure capacity", len(mixes)) as done:
         for llm, mix in mixes.items():
-            deployment = settings.config.fleet.deployments[llm]
+            deployment = settings.config.fleet.deployments[llm][0]
             theta.append(capacity_tokens_per_s(llm, deployment, settings.catalogue, settings.config, *mix))
             done(len(theta))
     return theta

@@ -77,14 +77,16 @@ def possible(settings: Settings, case: Case, where: str) -> Settings:
     catalogue, fleet = own.catalogue, own.config.fleet
     try:
         check(own.config, catalogue)
-        for llm, deployment in fleet.deployments.items():
-            catalogue.profile(llm, deployment.gpu, deployment.tensor_parallel)
-            kv_capacity_tokens(catalogue, fleet, llm, deployment.gpu, deployment.tensor_parallel)
+        for llm, pools in fleet.deployments.items():
+            for pool in pools:
+                kind = (llm, pool.gpu, pool.tensor_parallel)
+                catalogue.profile(*kind)
+                kv_capacity_tokens(catalogue, fleet, *kind)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
     one_of_each = sum(
-        deployment.tensor_parallel * catalogue.gpus[deployment.gpu].usd_per_hour
-        for deployment in fleet.deployments.values()
+        min(pool.tensor_parallel * catalogue.gpus[pool.gpu].usd_per_hour for pool in pools)
+        for pools in fleet.deployments.values()
     )
     budget = np.inf if case.budget_usd_per_hour is None else case.budget_usd_per_hour
     rules = (
@@ -116,8 +118,8 @@ def changed(settings: Settings, case: Case) -> Settings:
         }
     degrees = case.tensor_parallel or {}
     deployments = {
-        llm: _with(one, gpu=case.gpu, tensor_parallel=degrees.get(llm))
-        for llm, one in config.fleet.deployments.items()
+        llm: tuple(_with(pool, gpu=case.gpu, tensor_parallel=degrees.get(llm)) for pool in pools)
+        for llm, pools in config.fleet.deployments.items()
     }
     fleet = _with(
         config.fleet,

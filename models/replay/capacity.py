@@ -75,7 +75,7 @@ def trial_fleet(
     alone = dataclasses.replace(catalogue, llms={llm: catalogue.llms[llm]}, regions={"here": here})
     fixed = dataclasses.replace(
         config.fleet,
-        deployments={llm: deployment},
+        deployments={llm: (deployment,)},
         instances_at_start=instances,
         min_instances=instances,
         max_instances=instances,

@@ -9,9 +9,10 @@ import numpy as np
 from models.latency import tables
 from models.replay.pools import POOLINGS
 from models.replay.scale import SCALINGS
-from models.replay.state import ALL_STEPS, NOBODY, WHOLE, Bools, Fleet, Floats, Ints, Rules
+from models.replay.state import ALL_STEPS, DECODE_ONLY, NOBODY, ROLES, Bools, Fleet, Floats, Ints, Rules
 from models.world.catalogue import Catalogue
 from models.world.config import BATCHINGS, ORDERS, ROUTINGS, FleetConfig, ReplayConfig
+from models.world.pools import taker
 from models.world.reading import ConfigError
 
 SPOT_SIGMA = 0.69  # lognormal spread that puts the largest of 100 draws at five times the median
@@ -45,7 +46,11 @@ def make_fleet(
     takes = np.array([np.where(is_interactive, row.takes_interactive, row.takes_others) for row in rows])
     is_mixed = np.array([row.takes_interactive and row.takes_others for row in rows])
     kv_capacity = np.array([kv_capacity_tokens(catalogue, config, *each) for each in kinds])
-    longest = kv_capacity[kind]
+    then = np.array([NOBODY if row.then is None else row.then for row in rows])
+    longest = np.minimum(
+        kv_capacity[kind], kv_capacity[kind[np.where(then == NOBODY, range(len(rows)), then)]]
+    )
+    role = np.array([ROLES.index(row.role) for row in rows])
     preference = np.full((len(regions), len(regions)), NOBODY)
     for origin, site in enumerate(catalogue.regions.values()):
         preference[origin, : len(site.preference)] = [regions.index(name) for name in site.preference]
@@ -55,19 +60,23 @@ def make_fleet(
         region=region,
         kind=kind,
         takes=takes,
-        role=np.full(kind.size, WHOLE),
-        then=np.full(kind.size, NOBODY),
-        hands_over=False,
+        role=role,
+        then=then,
+        hands_over=bool((then != NOBODY).any()),
         longest=longest,
-        roomiest=np.array([longest[llm == code].max() for code in range(len(llms))]),
+        roomiest=np.array(
+            [longest[(llm == code) & (role != DECODE_ONLY)].max() for code in range(len(llms))]
+        ),
         share=np.array([row.share for row in rows]),
         slots=np.concatenate([[0], np.cumsum(slots)]),
         pool=pool,
         slot_kind=kind[pool],
         kv_capacity=kv_capacity,
         kv_block_tokens=config.kv_block_tokens,
-        link_token_s=np.zeros(len(kinds)),
-        link_layers=1,
+        link_token_s=np.array([link_token_s(catalogue, config, *each) for each in kinds]),
+        link_layers=np.array(
+            [catalogue.llms[each.llm].layers if config.hand_over == "layers" else 1 for each in kinds]
+        ),
         gpu=np.array([gpus.index(each.gpu) for each in kinds]),
         gpus=np.array([each.tensor_parallel for each in kinds]),
         cap_gpus=np.array([[r.cap_gpus.get(gpu, 0) for gpu in gpus] for r in catalogue.regions.values()]),
@@ -108,6 +117,8 @@ class PoolRow(NamedTuple):
 
     kind: Kind
     region: str
+    role: str
+    then: int | None  # row that it hands on to
     takes_interactive: bool
     takes_others: bool
     share: float  # of its endpoint's instances
@@ -119,19 +130,47 @@ class PoolRow(NamedTuple):
 def pool_rows(
     catalogue: Catalogue, config: FleetConfig, pooling: Sequence[tuple[bool, bool, float]]
 ) -> list[PoolRow]:
-    """The rows of a fleet, the pools of an endpoint in their order; without instances where GPUs lack."""
+    """The rows of a fleet, those of an endpoint in their order; without instances where GPUs lack."""
+    places = [
+        (rank, llm, region, deployment)
+        for rank in range(len(pooling))
+        for llm, region in itertools.product(catalogue.llms, catalogue.regions)
+        for deployment in config.deployments[llm]
+        if deployment.regions is None or region in deployment.regions
+    ]
     shares = np.array([share for *_, share in pooling])
-    start = pool_sizes(config.instances_at_start, shares, config.min_instances)
-    most = pool_sizes(config.max_instances, shares, config.min_instances)
     rows = []
-    for (interactive, others, share), first, largest in zip(pooling, start, most, strict=True):
-        for llm, (name, site) in itertools.product(catalogue.llms, catalogue.regions.items()):
-            deployment = config.deployments[llm]
-            kind = Kind(llm, deployment.gpu, deployment.tensor_parallel)
-            there = int(site.cap_gpus.get(kind.gpu, 0) > 0)
-            limits = (there * int(first), there * config.min_instances, there * int(largest))
-            rows.append(PoolRow(kind, name, interactive, others, share, *limits))
+    for rank, llm, region, deployment in places:
+        interactive, others, share = pooling[rank]
+        start, least, most = config.limits(deployment)
+        there = int(catalogue.regions[region].cap_gpus.get(deployment.gpu, 0) > 0)
+        to = taker(config, llm, deployment) if there else None
+        row = PoolRow(
+            kind=Kind(llm, deployment.gpu, deployment.tensor_parallel),
+            region=region,
+            role=deployment.role,
+            then=None if to is None else places.index((rank, llm, region, to)),
+            takes_interactive=interactive and deployment.role != "decode",
+            takes_others=others and deployment.role != "decode",
+            share=share,
+            instances_at_start=there * int(pool_sizes(start, shares, least)[rank]),
+            min_instances=there * least,
+            max_instances=there * int(pool_sizes(most, shares, least)[rank]),
+        )
+        rows.append(row)
     return rows
+
+
+def link_token_s(
+    catalogue: Catalogue, config: FleetConfig, llm: str, gpu: str, tensor_parallel: int
+) -> float:
+    """Seconds in which an instance sends one token's KV cache: over its GPUs' links, or over the one said.
+
+    0 where nothing is known of its links: then no pool on it hands over (consistency.py).
+    """
+    per_gpu = catalogue.gpus[gpu].link_gbit_per_s
+    gbit_per_s = config.link_gbit_per_s or (per_gpu or 0.0) * tensor_parallel
+    return 8e-9 * catalogue.llms[llm].kv_bytes_per_token / gbit_per_s if gbit_per_s else 0.0
 
 
 def pools_by_endpoint(endpoint: Ints, endpoints: int) -> Ints:

@@ -34,9 +34,10 @@ def send(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, now:
     cached = trace.input_tokens[request] + state.generated[request] - 1
     link = fleet.link_token_s
     seconds = cached * max(link[fleet.slot_kind[slot]], link[fleet.slot_kind[to]])
-    computed_s = now - (now - state.base_s[slot]) * (1 - 1 / fleet.link_layers)
+    layers = fleet.link_layers[fleet.slot_kind[slot]]
+    computed_s = now - (now - state.base_s[slot]) * (1 - 1 / layers)
     begin_s = max(computed_s, state.out_free_s[slot], state.in_free_s[to])
-    ready_s = max(now + seconds / fleet.link_layers, begin_s + seconds)
+    ready_s = max(now + seconds / layers, begin_s + seconds)
     state.out_free_s[slot] = state.in_free_s[to] = ready_s
     state.kv[slot] -= cached
     state.sending[slot] += 1

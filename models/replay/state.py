@@ -68,7 +68,7 @@ class Fleet(NamedTuple):
     kv_capacity: Ints  # (J,) KV tokens that fit beside the weights, in whole blocks
     kv_block_tokens: int  # memory is held in blocks of so many tokens
     link_token_s: Floats  # (J,) seconds in which an instance's link carries one token's KV cache
-    link_layers: int  # parts in which a prompt's cache is sent while the rest is computed; 1: in bulk
+    link_layers: Ints  # (J,) parts in which a prompt's cache is sent while the rest is computed; 1: in bulk
     gpu: Ints  # (J,) GPU type of an instance
     gpus: Ints  # (J,) GPUs of an instance
     cap_gpus: Ints  # (G, P) GPUs that the region may hold

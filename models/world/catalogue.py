@@ -21,13 +21,17 @@ TIERS = ("iw_fast", "iw_normal", "niw")  # tier codes: positions here; the repla
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU type: memory in GiB, dense bf16 TFLOP/s, TB/s of memory bandwidth, USD per GPU-hour."""
+    """A GPU type: memory in GiB, dense bf16 TFLOP/s, TB/s of memory bandwidth, USD per GPU-hour.
+
+    `link_gbit_per_s` is the bandwidth of a GPU's own network card, over which it hands KV caches on.
+    """
 
     memory_gib: Positive
     peak_tflops: Positive
     bandwidth_tb_per_s: Positive
     usd_per_hour: NotNegative
     source: str
+    link_gbit_per_s: Positive | None = None
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ QUANTILES = (0.5, 0.9, 0.95)  # of the forecasts
 BATCHINGS = ("whole", "chunked", "orca")  # batch.py
 ROUTINGS = ("shortest_queue", "round_robin", "least_kv")  # route.py
 ORDERS = ("fcfs", "edf", "pf", "dpa")  # queue.py
+ROLES = ("whole", "prefill", "decode")  # pools.py
+HAND_OVERS = ("bulk", "layers")  # handover.py
 
 Instances = Annotated[int, Range(0, 10_000)]
 Seconds = Annotated[float, Range(0, 2_592_000)]  # to 30 days
@@ -52,17 +54,28 @@ class TraceConfig:
 
 @dataclass(frozen=True)
 class Deployment:
-    """How one instance of an llm is built: `tensor_parallel` GPUs of one type."""
+    """A pool of an llm: instances of `tensor_parallel` GPUs of one type, in every region that has them.
+
+    A pool whose role is to prefill hands a request on, with its first token, to a pool of the same llm that
+    decodes: the one named `then`, or the only one there is.
+    """
 
     gpu: str
     tensor_parallel: Annotated[int, Range(1, 1024)]
+    role: Annotated[str, Known("role", ROLES)] = "whole"
+    name: str | None = None  # by which another pool hands on to this one
+    then: str | None = None
+    regions: tuple[str, ...] | None = None  # else all that have the GPUs
+    instances_at_start: Instances | None = None  # else those of [fleet]; likewise the two below
+    min_instances: Instances | None = None
+    max_instances: Instances | None = None
 
 
 @dataclass(frozen=True)
 class FleetConfig:
     """The captive fleet: what an instance of each llm is, and how many there may be per endpoint."""
 
-    deployments: Mapping[str, Deployment]
+    deployments: Mapping[str, tuple[Deployment, ...]]  # a lone table is a list of one
     instances_at_start: Instances
     min_instances: Instances
     max_instances: Instances
@@ -72,6 +85,17 @@ class FleetConfig:
     batching: Annotated[str, Known("batching", BATCHINGS)]  # whole prompts first, chunked, or orca
     # prompt tokens in one step: of a whole batch, or the budget when chunked
     max_prefill_tokens: Annotated[int, Range(2, 1_000_000)]
+    hand_over: Annotated[str, Known("hand-over", HAND_OVERS)] = "bulk"  # of a prompt's cache, or by layer
+    link_gbit_per_s: Annotated[float, Range(0, 1_000_000, is_above=True)] | None = None  # of an instance
+
+    def limits(self, pool: Deployment) -> tuple[int, int, int]:
+        """Instances of a pool: at the start, at least, at most."""
+        own = (pool.instances_at_start, pool.min_instances, pool.max_instances)
+        common = (self.instances_at_start, self.min_instances, self.max_instances)
+        start, least, most = (
+            said if said is not None else rest for said, rest in zip(own, common, strict=True)
+        )
+        return start, least, most
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from models.world.catalogue import Catalogue
 from models.world.config import Config
+from models.world.pools import check_pools
 from models.world.reading import ConfigError, require_known
 
 
@@ -9,15 +10,20 @@ def check(config: Config, catalogue: Catalogue) -> None:
     """Refuse names that nobody knows and figures that contradict each other, before work begins."""
     check_figures(config, catalogue)
     check_names(config, catalogue)
+    check_pools(config.file.name, config.fleet, catalogue)
     check_caps(config, catalogue)
 
 
 def check_names(config: Config, catalogue: Catalogue) -> None:
     """Refuse llms and regions that the catalogue does not have, and requests for an llm without instances."""
     where, deployments, office = config.file.name, config.fleet.deployments, config.trace.office
-    for llm, deployment in deployments.items():
-        require_known(llm, catalogue.llms, "llm", f"{where} [fleet.deployments]")
-        catalogue.profile(llm, deployment.gpu, deployment.tensor_parallel)
+    for llm, pools in deployments.items():
+        place = f"{where} [fleet.deployments]"
+        require_known(llm, catalogue.llms, "llm", place)
+        for pool in pools:
+            catalogue.profile(llm, pool.gpu, pool.tensor_parallel)
+            for region in pool.regions or ():
+                require_known(region, catalogue.regions, "region", f"{place} {llm}")
     for tier, traffic in office.tiers.items() if office else ():
         for table, cells in (("mix", traffic.mix), ("heavier", traffic.heavier)):
             place = f"{where} [trace.office.tiers.{tier}.{table}]"
@@ -43,7 +49,7 @@ def check_figures(config: Config, catalogue: Catalogue) -> None:
             tiers.keys() == catalogue.tiers.keys(),
             f"[trace.office.tiers] must have {', '.join(catalogue.tiers)}",
         ),
-        (bool(fleet.deployments), "[fleet.deployments] must have an llm"),
+        (all(fleet.deployments.values()) and bool(fleet.deployments), "[fleet.deployments] must have an llm"),
         (bool(replay.policies), "[replay] policies must have a policy"),
         (not twice, f"[forecast] methods, [replay] policies: {twice} stands there twice"),
         (
@@ -73,9 +79,13 @@ def check_caps(config: Config, catalogue: Catalogue) -> None:
     fleet, start = config.fleet, config.fleet.instances_at_start
     for name, region in catalogue.regions.items():
         for gpu in catalogue.gpus:
-            sizes = (d.tensor_parallel for d in fleet.deployments.values() if d.gpu == gpu)
-            held, cap = start * sum(sizes), region.cap_gpus.get(gpu, 0)
-            if held > cap:
+            pools = [pool for own in fleet.deployments.values() for pool in own if pool.gpu == gpu]
+            held = sum(
+                pool.tensor_parallel * (start if pool.instances_at_start is None else pool.instances_at_start)
+                for pool in pools
+                if pool.regions is None or name in pool.regions
+            )
+            if held > (cap := region.cap_gpus.get(gpu, 0)):
                 raise ConfigError(
                     f"{config.file.name}: [fleet] instances_at_start = {start} of each llm: {held} {gpu} in "
                     f"{name}, whose cap_gpus is {cap} (regions.toml). Lower the one or raise the other."

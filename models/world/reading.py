@@ -134,6 +134,8 @@ def convert(hint: Any, value: Any, where: str) -> Any:
         return convert(next(a for a in args if a is not types.NoneType), value, where)
     if dataclasses.is_dataclass(hint):
         return build(typing.cast(type, hint), value, where)
+    if origin is tuple and isinstance(value, dict) and dataclasses.is_dataclass(args[0]):
+        value = [value]  # a lone table stands for a list of one
     if origin is tuple and isinstance(value, list):
         return tuple(convert(args[0], item, where) for item in value)
     if origin is not None and issubclass(origin, Mapping) and isinstance(value, dict):

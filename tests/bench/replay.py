@@ -178,7 +178,7 @@ def capacities(trace: Trace) -> Floats:
     for code, llm in enumerate(catalogue.llms):
         own = np.flatnonzero((trace.llm == code) & is_interactive()[trace.tier])[:20_000]
         mix = trace.input_tokens[own], trace.output_tokens[own]
-        sustained.append(capacity_tokens_per_s(llm, config.fleet.deployments[llm], catalogue, config, *mix))
+        sustained.append(capacity_tokens_per_s(llm, *config.fleet.deployments[llm], catalogue, config, *mix))
     return np.array(sustained)
 
 

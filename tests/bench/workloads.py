@@ -33,7 +33,7 @@ def endpoint_fleet(instances: int, llm: str = LLM, **changes: Any) -> Fleet:
     """One endpoint whose instances all serve, always; `changes` are those to the [fleet] table."""
     catalogue, config = setting()
     changed = dataclasses.replace(config, fleet=dataclasses.replace(config.fleet, **changes))
-    return trial_fleet(llm, config.fleet.deployments[llm], catalogue, changed, instances)
+    return trial_fleet(llm, *config.fleet.deployments[llm], catalogue, changed, instances)
 
 
 def endpoint_trace(requests: int, requests_per_s: float, output_tokens: float = OUTPUT_TOKENS) -> Trace:

@@ -1,0 +1,71 @@
+"""The pools of an llm: who hands on to whom, and which lists of pools cannot be."""
+
+from models.world.catalogue import Catalogue
+from models.world.config import Deployment, FleetConfig
+from models.world.reading import ConfigError
+
+PLACE = "[fleet.deployments]"
+
+
+def taker(fleet: FleetConfig, llm: str, pool: Deployment) -> Deployment | None:
+    """The pool that this one hands its requests on to; None where it keeps them."""
+    where = f"{PLACE} {llm}, {pool.role} on {pool.gpu}"
+    if pool.role != "prefill":
+        if pool.then is not None:
+            raise ConfigError(f"{where}: then = {pool.then!r}, but only pools that prefill hand on. Drop it.")
+        return None
+    decoding = [other for other in fleet.deployments[llm] if other.role == "decode"]
+    named = [other for other in decoding if pool.then in (None, other.name)]
+    if len(named) != 1:
+        asked = "no then" if pool.then is None else f"then = {pool.then!r}"
+        raise ConfigError(
+            f"{where}: {asked}, which fits {len(named)} pools that decode; it needs one. Give that pool "
+            'role = "decode" and, where there are several, a name.'
+        )
+    return named[0]
+
+
+def places(pool: Deployment, catalogue: Catalogue) -> set[str]:
+    """The regions in which the pool may have instances."""
+    named = catalogue.regions if pool.regions is None else pool.regions
+    return {name for name in named if catalogue.regions[name].cap_gpus.get(pool.gpu, 0) > 0}
+
+
+def check_pools(file: str, fleet: FleetConfig, catalogue: Catalogue) -> None:
+    """Refuse pools that hand on to nobody, decode for nobody, have no link, or have limits that cross."""
+    for llm, pools in fleet.deployments.items():
+        takers = [taker(fleet, llm, pool) for pool in pools]
+        names = [pool.name for pool in pools if pool.name is not None]
+        where = f"{file} {PLACE} {llm}"
+        if len(set(names)) < len(names):
+            raise ConfigError(f"{where}: two pools have one name among {', '.join(names)}. Rename one.")
+        if all(pool.role == "decode" for pool in pools):
+            raise ConfigError(f"{where}: no pool takes requests: all decode. Add one that prefills.")
+        for pool, to in zip(pools, takers, strict=True):
+            here = f"{where}, {pool.role} on {pool.gpu}"
+            start, least, most = fleet.limits(pool)
+            if not least <= most or start > most:
+                raise ConfigError(
+                    f"{here}: min_instances = {least}, instances_at_start = {start}, max_instances = {most}; "
+                    "neither of the first may exceed the last. Change one."
+                )
+            if pool.role == "decode" and pool not in takers:
+                raise ConfigError(f"{here}: no pool hands on to it. Let one prefill, or drop its role.")
+            if to is not None:
+                check_hand_over(here, fleet, pool, to, catalogue)
+
+
+def check_hand_over(
+    here: str, fleet: FleetConfig, pool: Deployment, to: Deployment, catalogue: Catalogue
+) -> None:
+    """Refuse a pair of pools that do not stand in the same regions, or between which there is no link."""
+    if lone := sorted(places(pool, catalogue) - places(to, catalogue)):
+        raise ConfigError(
+            f"{here}: no instance decodes ({to.gpu}) in {', '.join(lone)}. Give both the same regions."
+        )
+    for gpu in (pool.gpu, to.gpu):
+        if fleet.link_gbit_per_s is None and catalogue.gpus[gpu].link_gbit_per_s is None:
+            raise ConfigError(
+                f"{here}: {gpu} has no link_gbit_per_s to hand KV caches over. Add it to gpus.toml, or to "
+                "[fleet] for all."
+            )
