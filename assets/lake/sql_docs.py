@@ -31,10 +31,12 @@ lake = duckdb.connect("data/lake/warehouse.duckdb", read_only=True)
 lake.sql("select trace, day, policy, usd, iw_fast_attainment_share from scoreboard order by all").show()
 ```
 
-A recipe answers a question: [all of them](#recipes). Where to begin: `queries/policies_over_days.sql` (what
-did each policy spend and miss), `queries/worst_hours.sql` and `queries/why_late.sql` (when, where and why were
-requests late), `queries/plan_changes.sql` (what does a plan change, and why), and the mart [regret](#regret)
-(what was spent above the least that any fleet could).
+A recipe answers a question: [all of them](#recipes). Where to begin:
+
+- `queries/policies_over_days.sql`: what did each policy spend and miss?
+- `queries/worst_hours.sql`, `queries/why_late.sql`: when, where and why were requests late?
+- `queries/plan_changes.sql`: what does a plan change, and why?
+- the mart [regret](#regret): what was spent above the least that any fleet could, and on what?
 """
 CHAPTERS = (
     ("tables", "Tables", "Parquet files of the lake, written by the assets."),
