@@ -19,6 +19,7 @@ from models.replay.pools import POOLINGS
 from models.replay.scale import SCALINGS
 from models.world import catalogue
 from models.world.config import BATCHINGS, ORDERS, ROUTINGS, Config
+from models.world.loading import load_config
 from pipelines.cli import app
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -145,6 +146,13 @@ def test_every_key_of_a_config_is_told_with_its_unit() -> None:
             assert rows(told) == [field.name for field in dataclasses.fields(cls)], head
             for row in re.findall(r"^\| `\w+` \|(.*)\|$", told, re.MULTILINE):
                 assert all(cell.strip() for cell in (row.split("|")[0], row.split("|")[-1])), row
+
+
+def test_the_config_that_is_shown_is_one(tmp_path: Path) -> None:
+    [shown] = re.findall(r"^```toml\n(.*?)^```", text("data/config"), re.DOTALL | re.MULTILINE)
+    (tmp_path / "mine.toml").write_text(shown)
+    config = load_config(str(tmp_path / "mine.toml"), catalogue.load_catalogue())
+    assert (config.trace.name, config.trace.office, config.fleet.max_instances) == ("azure_llm", None, 60)
 
 
 @pytest.mark.parametrize(
