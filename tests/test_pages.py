@@ -195,3 +195,10 @@ def test_every_figure_that_is_measured_is_told(monkeypatch: pytest.MonkeyPatch) 
         assert any(re.fullmatch(pattern, key) for pattern in patterns.values()), key
     for word, pattern in patterns.items():
         assert any(re.fullmatch(pattern, key) for key in keys), word
+
+
+def test_every_room_is_told() -> None:
+    for top, said in (("assets", "`assets/{}/`"), ("models", "| [{}](")):
+        rooms = [path.parent.name for path in (ROOT / top).glob("*/__init__.py")]
+        assert rooms
+        assert [name for name in rooms if said.format(name) not in text(top)] == []
