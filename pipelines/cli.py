@@ -61,32 +61,44 @@ def fleetcast() -> None:
 
 
 @app.command()
-def nightly(date_: Day = None, config: Config = "office", quiet: Quiet = False) -> None:
+def nightly(
+    date_: Day = None,
+    days: Annotated[
+        int, typer.Option(help="How many days, up to --date, one after the other.", min=1, max=3660)
+    ] = 1,
+    config: Config = "office",
+    quiet: Quiet = False,
+) -> None:
     """Run a day from its requests to the scoreboard: history first, then forecast, plan, replay, score.
 
         fleetcast nightly
 
         fleetcast nightly --date 2025-07-12
 
+        fleetcast nightly --date 2025-07-21 --days 7 && fleetcast sql sql/queries/policies_over_days.sql
+
         fleetcast nightly --config azure --quiet
 
     Exit code 0 only when every check holds; 1 when one does not; 2 for a mistake, said in one line.
     """
+    is_broken = False
     with spoken():
         from assets.pages.telling import SettingsResource
-        from pipelines.night import run_night
+        from pipelines.night import run_nights
 
-        night = run_night(SettingsResource(config=config_of(config)), day_of(date_), progress_of(quiet))
-        if night.board is not None:
-            show_scoreboard(night.board, night.trace, night.day)
-            OUT.print(f"figures  {near(night.figures)}/*.png")
-            OUT.print(f'tables   {near(night.warehouse)}   (fleetcast sql "from scoreboard")')
-            OUT.print("pages    fleetcast ui   (lineage, plots, checks)")
-            OUT.print("next     fleetcast plan ahead   (the fleet of the day to come)")
-        show_short(night.short)
-        show_refused(night.refused)
-        show_checks(night.checks, night.broken, night.alarms)
-    raise typer.Exit(1 if night.broken else 0)
+        resource = SettingsResource(config=config_of(config))
+        for night in run_nights(resource, day_of(date_), days, progress_of(quiet)):
+            if night.board is not None:
+                show_scoreboard(night.board, night.trace, night.day)
+                OUT.print(f"figures  {near(night.figures)}/*.png")
+                OUT.print(f'tables   {near(night.warehouse)}   (fleetcast sql "from scoreboard")')
+                OUT.print("pages    fleetcast ui   (lineage, plots, checks)")
+                OUT.print("next     fleetcast plan ahead   (the fleet of the day to come)")
+            show_short(night.short)
+            show_refused(night.refused)
+            show_checks(night.checks, night.broken, night.alarms)
+            is_broken = is_broken or bool(night.broken)
+    raise typer.Exit(1 if is_broken else 0)
 
 
 @app.command()

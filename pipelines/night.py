@@ -1,6 +1,6 @@
 """The order of a night's work: land what was dropped, make the history that is missing, then run the day."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -76,6 +76,18 @@ def run_night(resource: SettingsResource, day: date | None, progress: Progress) 
     short = settings.lake.sql("queries/short_plans.sql", trace=trace, day=day).to_pylist()
     figures = settings.figures(day)
     return Night(trace, day, board, figures, warehouse, checks, broken, alarms, landed.refused, short)
+
+
+def run_nights(
+    resource: SettingsResource, last: date | None, days: int, progress: Progress
+) -> Iterator[Night]:
+    """Run so many days up to `last`, one night after the other; one without a scoreboard ends it."""
+    last = last or resource.load().config.trace.replay_day
+    for back in reversed(range(days)):
+        night = run_night(resource, last - timedelta(days=back), progress)
+        yield night
+        if night.board is None:
+            return
 
 
 def land(resource: SettingsResource, progress: Progress) -> Landed:

@@ -222,6 +222,17 @@ def test_a_night_that_fails_says_why_and_the_next_one_completes(small, monkeypat
     assert night.run_night(small, None, Progress()).broken == []
 
 
+def test_several_nights_run_in_order_until_one_has_no_scoreboard(small, monkeypatch):
+    boards = {date(2025, 7, 1): pa.table({}), date(2025, 7, 2): None, date(2025, 7, 3): pa.table({})}
+
+    def fake(resource, day, progress):
+        return night.Night("small", day, boards[day], Path(), Path(), 1, [], [], [], [])
+
+    monkeypatch.setattr(night, "run_night", fake)
+    assert [one.day for one in night.run_nights(small, None, 1, Progress())] == [date(2025, 7, 3)]
+    assert [one.day for one in night.run_nights(small, None, 3, Progress())] == [*boards][:2]
+
+
 def test_a_day_before_the_trace_is_refused(small):
     with pytest.raises(
         ValueError, match=r"^No history to forecast 2025-07-01 from: the trace 'small' begins on"

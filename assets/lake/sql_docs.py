@@ -9,9 +9,34 @@ README = SQL / "README.md"
 INTRODUCTION = """# Tables, marts and recipes
 
 Written from the headers of these files by `python -m assets.lake.sql_docs`; change the header, not this page.
-`fleetcast sql "from NAME"` shows any table or mart; `fleetcast sql sql/queries/NAME.sql` asks a recipe, where
-`$trace` and `$day` stand for the config's trace and `--date`. Instants are UTC. The published
-`data/lake/warehouse.duckdb` carries the same texts as comments on its views and columns.
+Instants are UTC. The published `data/lake/warehouse.duckdb` carries the same texts as comments on its views
+and columns.
+
+## How to ask
+
+```
+.venv/bin/fleetcast sql "from scoreboard"                                 # any table or mart
+.venv/bin/fleetcast sql "from demand_by(15) where llm = 'bloom-176b' limit 5"
+.venv/bin/fleetcast sql sql/queries/worst_hours.sql > worst_hours.csv     # a recipe; in a pipe CSV
+.venv/bin/fleetcast sql sql/queries/plan_changes.sql --param policy=lt_ua
+```
+
+In a query `$trace` and `$day` stand for the config's trace and `--date`, any other `$name` for its `--param`.
+From Python, also while a night is running:
+
+```python
+import duckdb
+
+lake = duckdb.connect("data/lake/warehouse.duckdb", read_only=True)
+lake.sql("select trace, day, policy, usd, iw_fast_attainment_share from scoreboard order by all").show()
+```
+
+A recipe answers a question: [all of them](#recipes). Where to begin:
+
+- `queries/policies_over_days.sql`: what did each policy spend and miss?
+- `queries/worst_hours.sql`, `queries/why_late.sql`: when, where and why were requests late?
+- `queries/plan_changes.sql`: what does a plan change, and why?
+- the mart [regret](#regret): what was spent above the least that any fleet could, and on what?
 """
 CHAPTERS = (
     ("tables", "Tables", "Parquet files of the lake, written by the assets."),

@@ -1,0 +1,204 @@
+"""The pages say what the code has: every key, command, policy, figure; no link and no path leads nowhere."""
+
+import dataclasses
+import importlib
+import re
+import runpy
+import tomllib
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import typer
+
+from models.forecast import ENSEMBLES, METHODS
+from models.replay.policies import POLICIES
+from models.replay.pools import POOLINGS
+from models.replay.scale import SCALINGS
+from models.world import catalogue
+from models.world.config import BATCHINGS, ORDERS, ROUTINGS, Config
+from models.world.loading import load_config
+from pipelines.cli import app
+
+ROOT = Path(__file__).resolve().parent.parent
+FOUND = (path.relative_to(ROOT) for depth in ("", "*/", "*/*/") for path in ROOT.glob(f"{depth}README.md"))
+PAGES = [*sorted(path for path in FOUND if not path.parts[0].startswith(".")), Path("CHANGELOG.md")]
+# Made by a run, or not a part of the project.
+MADE = ("data/lake", "data/figures", "data/bench.json", "data/.", "data/landing/", ".venv", "../shared")
+TOPS = ("assets", "data", "models", "pipelines", "sql", "tests")
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+
+def text(folder: str) -> str:
+    """The page of a folder."""
+    return (ROOT / folder / "README.md").read_text(encoding="utf-8")
+
+
+def chapter(page: str, heading: str) -> str:
+    """What stands under a heading, up to the next one."""
+    found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", page, re.DOTALL | re.MULTILINE)
+    assert found, f"there is no heading {heading!r}"
+    return found[1]
+
+
+def rows(table: str) -> list[str]:
+    """The names in backticks that begin the rows of a table."""
+    return re.findall(r"^\| `([^`|]+)` \|", table, re.MULTILINE)
+
+
+def code(page: str) -> Iterator[str]:
+    """Everything that is set as code: lines of blocks, and words between backticks."""
+    for block in re.findall(r"^```\w*\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
+        yield from block.splitlines()
+    yield from re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", page, flags=re.DOTALL | re.MULTILINE))
+
+
+def anchors(page: str) -> set[str]:
+    """The names that headings can be linked by."""
+    heads = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=str)
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", (ROOT / path).read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            file, _, anchor = target.partition("#")
+            there = ROOT / path.parent / file if file else ROOT / path
+            assert there.exists(), target
+            assert not anchor or anchor in anchors(there.read_text(encoding="utf-8")), target
+
+
+@pytest.mark.parametrize("path", PAGES, ids=str)
+def test_paths_that_are_named_are_there(path: Path) -> None:
+    for word in " ".join(code((ROOT / path).read_text(encoding="utf-8"))).split():
+        if re.fullmatch(r"(models|assets|pipelines)(\.\w+)+", word):
+            module, _, name = word.rpartition(".")
+            file = ROOT / f"{module.replace('.', '/')}.py"
+            assert (ROOT / f"{word.replace('.', '/')}.py").exists() or name in file.read_text(), word
+        is_path = re.fullmatch(r"[\w.-]+(/[\w.-]+)+/?", word) and not re.search(r"[A-Z]{3}", word)
+        if is_path and not word.startswith(MADE) and (word.split("/")[0] in TOPS or Path(word).suffix):
+            found = [(base / word).exists() for base in (ROOT, ROOT / path.parent)]
+            assert any(found), word
+
+
+@pytest.mark.parametrize("path", PAGES, ids=str)
+def test_commands_that_are_named_are_there(path: Path) -> None:
+    """Each `fleetcast ...` is a command of the program with options that it has."""
+    for line in code((ROOT / path).read_text(encoding="utf-8")):
+        for said in re.findall(r"\bfleetcast ([a-z][^;&|>#]*)", line):
+            words = said.split()
+            names = words[0].split("|")
+            assert names[0] in COMMANDS, said
+            command = COMMANDS[names[0]]
+            if hasattr(command, "commands") and len(words) > 1:
+                command = command.commands[words[1]]
+            known = {option for parameter in command.params for option in parameter.opts}
+            assert {word for word in words if word.startswith("--")} <= known, said
+
+
+def test_every_command_stands_in_the_table() -> None:
+    table = chapter(text("."), "Commands")
+    for name, command in COMMANDS.items():
+        for full in [f"{name} {sub}" for sub in getattr(command, "commands", {})] or [name]:
+            assert f"`{full}`" in table, full
+
+
+def test_every_dependency_has_its_line() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = project["project"]["dependencies"] + project["dependency-groups"]["dev"]
+    told = re.findall(r"^\| ([\w, -]+) \|", chapter(text("."), "What it stands on"), re.MULTILINE)
+    names = {name for line in told for name in line.split(", ")} - {"package", "---"}
+    assert names == {re.split(r"[<>=]", line)[0] for line in wanted}
+
+
+def tables(cls: type, name: str) -> Iterator[tuple[str, type]]:
+    """A dataclass that a TOML table fills and those in it, by the headings under which they stand."""
+    yield f"[{name}]", cls
+    for key, hint in typing.get_type_hints(cls).items():
+        yield from held(hint, f"{name}.{key}")
+
+
+def held(hint: typing.Any, name: str) -> Iterator[tuple[str, type]]:
+    """The tables that a field holds: itself, a list of them, or one for each name."""
+    arguments = typing.get_args(hint)
+    if dataclasses.is_dataclass(hint):
+        yield from tables(typing.cast(type, hint), name)
+    elif types.NoneType in arguments:
+        yield from held(arguments[0], name)
+    elif typing.get_origin(hint) is tuple:
+        yield from ((f"[{head}]", cls) for head, cls in held(arguments[0], name))
+    elif issubclass(typing.get_origin(hint) or object, Mapping):
+        yield from held(arguments[1], f"{name}.KEY")
+
+
+def test_every_key_of_a_config_is_told_with_its_unit() -> None:
+    page, fields = text("data/config"), typing.get_type_hints(Config)
+    kinds = {"deployments": "LLM", "tiers": "TIER", "apps": "APP"}
+    for key, hint in fields.items():
+        for head, cls in held(hint, key):
+            for table, kind in kinds.items():
+                head = head.replace(f"{table}.KEY", f"{table}.{kind}")
+            head = {"[calendar]": "calendar"}.get(head, head.replace("[calendar.", "["))
+            told = chapter(page, head)
+            assert rows(told) == [field.name for field in dataclasses.fields(cls)], head
+            for row in re.findall(r"^\| `\w+` \|(.*)\|$", told, re.MULTILINE):
+                assert all(cell.strip() for cell in (row.split("|")[0], row.split("|")[-1])), row
+
+
+def test_the_config_that_is_shown_is_one(tmp_path: Path) -> None:
+    [shown] = re.findall(r"^```toml\n(.*?)^```", text("data/config"), re.DOTALL | re.MULTILINE)
+    (tmp_path / "mine.toml").write_text(shown)
+    config = load_config(str(tmp_path / "mine.toml"), catalogue.load_catalogue())
+    assert (config.trace.name, config.trace.office, config.fleet.max_instances) == ("azure_llm", None, 60)
+
+
+@pytest.mark.parametrize(
+    ("file", "cls"),
+    [
+        ("gpus.toml", catalogue.Gpu),
+        ("llms.toml", catalogue.Llm),
+        ("regions.toml", catalogue.Region),
+        ("tiers.toml", catalogue.Tier),
+        ("latency.toml", catalogue.LatencyProfile),
+        ("roofline.toml", catalogue.Efficiency),
+    ],
+)
+def test_every_key_of_the_catalogue_is_told(file: str, cls: type) -> None:
+    assert rows(chapter(text("data/catalogue"), file)) == [field.name for field in dataclasses.fields(cls)]
+
+
+def test_every_policy_method_and_choice_is_told() -> None:
+    replay = text("models/replay")
+    assert rows(chapter(replay, "Policies")) == list(POLICIES)
+    assert rows(chapter(text("models"), "Forecasts")) == [*METHODS, *ENSEMBLES]
+    told = chapter(replay, "Mechanisms")
+    for name in (*BATCHINGS, *ROUTINGS, *ORDERS, *POOLINGS, *SCALINGS):
+        assert f"`{name}`" in told, name
+    board = chapter(text("."), "Two commands")
+    assert [name for name in POLICIES if re.search(rf"^{name} ", board, re.MULTILINE)] == [
+        name for name in POLICIES if name != "corrected_closed"
+    ]
+
+
+def test_every_figure_that_is_measured_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys of data/bench.json; in the page capitals stand for several names."""
+    monkeypatch.syspath_prepend(ROOT / "tests" / "bench")
+    subjects = runpy.run_path(str(ROOT / "tests" / "bench" / "__main__.py"))["SUBJECTS"]
+    keys = [key for name in subjects for key in importlib.import_module(name).TARGETS]
+    begins = {key.split("_")[0] for key in keys}
+    told = [w for w in code(text("tests/bench")) if re.fullmatch(r"\w+_\w+", w) and w.split("_")[0] in begins]
+    patterns = {word: re.sub(r"[A-Z]+", r"\\w+", word) for word in told}
+    for key in keys:
+        assert any(re.fullmatch(pattern, key) for pattern in patterns.values()), key
+    for word, pattern in patterns.items():
+        assert any(re.fullmatch(pattern, key) for key in keys), word
+
+
+def test_every_room_is_told() -> None:
+    for top, said in (("assets", "`assets/{}/`"), ("models", "| [{}](")):
+        rooms = [path.parent.name for path in (ROOT / top).glob("*/__init__.py")]
+        assert rooms
+        assert [name for name in rooms if said.format(name) not in text(top)] == []
