@@ -19,6 +19,10 @@ class Request:
     tier: int
     input_tokens: int
     output_tokens: int
+    then: int  # row of the next leg, or -1
+    leg: int
+    score: float
+    spared: bool = False
     made: int = 0  # output tokens so far
     cached: int = 0  # KV tokens it holds
     pending: int = 0  # prompt tokens not yet prefilled
@@ -73,7 +77,8 @@ class Replay(NaiveFleet):
     def __init__(self, rows, fleet, rules, policies, start):
         self.requests = [Request(turn, *row) for turn, row in enumerate(rows)]
         self.fleet, self.rules = fleet, rules
-        self.scaling, self.order, self.batching, self.routing = policies
+        self.scaling, self.order, self.batching, self.routing, self.spread = policies
+        self.credit = [0.0] * len(fleet.kind)
         self.failures = list(zip(rules.failure_s.tolist(), rules.failure_slot.tolist(), strict=True))
         self.turn = [int(end) - 1 for end in fleet.slots[1:]]
         self.regions, self.llms, self.pools = len(fleet.preference), len(fleet.holds), len(fleet.kind)
@@ -104,7 +109,7 @@ class Replay(NaiveFleet):
     # --- the clock: control tick, monitor tick, failures, arrivals, instances by slot, hand-overs
 
     def advance(self, until_s, until_ended=False):
-        while not (until_ended and all(r.finish_s or r.refused for r in self.requests)):
+        while not (until_ended and all(r.finish_s or r.refused or r.spared for r in self.requests)):
             instance = min(self.instances, key=lambda i: (i.wakes_s, i.slot))
             arrival_s = self.coming[0].arrival_s if self.coming else inf
             failure_s = self.failures[0][0] if self.failures else inf
@@ -118,9 +123,14 @@ class Replay(NaiveFleet):
             elif now == failure_s:
                 self.fail(self.instances[self.failures.pop(0)[1]], now)
             elif now == arrival_s:
-                self.arrive(self.coming.pop(0), now)
+                request = self.coming.pop(0)
+                if request.leg == 0:
+                    self.enter(request, now)
             elif now == instance.wakes_s:
                 self.wake(instance, now)
+            elif next_moved.holder is None:
+                self.moving.remove(next_moved)
+                self.enter(next_moved, now)
             else:
                 self.deliver(next_moved, now)
 
@@ -146,9 +156,10 @@ class Replay(NaiveFleet):
             self.react(pool, now)
             self.pull(pool, now)
 
-    def arrive(self, request, now):
+    def enter(self, request, now):
         if not any(self.suits(pool, request) for pool in range(self.pools)):
             request.refused = True
+            self.spare(request)
         elif not self.interactive(request) and any(
             self.mixed(pool, request.llm) for pool in range(self.pools)
         ):
@@ -224,8 +235,41 @@ class Replay(NaiveFleet):
         free = [e for e in where if self.under(e, self.rules.route_utilisation_share)]
         used = {e: self.used_and_room(e) for e in where}
         pool = free[0] if free else min(where, key=lambda e: used[e][0] / used[e][1])
+        if free and self.spread != "in_order":
+            pool = self.dealt([e for e in where if self.endpoint(e) == self.endpoint(pool)], used)
         self.dispatch(request, pool, now)
         return pool
+
+    def dealt(self, pools, used):
+        """The pool that is next where the pools of an endpoint share its requests."""
+        if self.spread == "most_unused":
+            return max(pools, key=lambda e: (used[e][1] - used[e][0], -e))
+        weights = {e: float(self.fleet.weight[e]) for e in pools}
+        if self.spread == "goodput":
+            weights = {e: weight * len(self.serving(e)) for e, weight in weights.items()}
+        if self.spread == "round_robin":
+            weights = dict.fromkeys(pools, 1.0)
+        for pool, weight in weights.items():
+            self.credit[pool] += weight
+        chosen = max(pools, key=lambda e: (self.credit[e], -e))
+        self.credit[chosen] -= sum(weights.values())
+        return chosen
+
+    # --- chains of legs
+
+    def go_on(self, request, now):
+        """The leg has ended: the next one begins when the judge has read the answer and finds it wanting."""
+        if request.then >= 0 and request.score < float(self.rules.go_on_below[request.llm]):
+            behind = self.requests[request.then]
+            behind.ready_s = now + float(self.rules.judge_s[request.llm])
+            self.moving.append(behind)
+        else:
+            self.spare(request)
+
+    def spare(self, request):
+        while request.then >= 0:
+            request = self.requests[request.then]
+            request.spared = True
 
     def dispatch(self, request, pool, now):
         serving = self.serving(pool)
@@ -363,6 +407,7 @@ class Replay(NaiveFleet):
         changed = False
         for request in [r for r in instance.batch if r.made == r.output_tokens]:
             request.finish_s = now
+            self.go_on(request, now)
             instance.batch.remove(request)
             instance.look = changed = True
         capacity = self.capacity(instance.pool)

@@ -10,6 +10,7 @@ from models.replay.queue import FCFS
 from models.replay.route import SHORTEST_QUEUE
 from models.replay.run import Drive, Outcome, replay
 from models.replay.scale import FOLLOW
+from models.replay.spread import IN_ORDER
 from models.replay.state import ALL_STEPS, NOBODY, Fleet, Rules, Trace
 from models.replay.state import WHOLE as ROLE_WHOLE
 
@@ -52,6 +53,7 @@ def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> Fleet:
         min_instances=np.ones(1, np.int64),
         is_interactive=np.array([True, True, False]),
         holds=np.array([True]),
+        weight=np.ones(1),
         batching=WHOLE,
         max_batch=max_batch,
         max_prefill_tokens=8192,
@@ -70,6 +72,9 @@ def some_rules(**changes: Any) -> Rules:
         scaling=FOLLOW,
         routing=SHORTEST_QUEUE,
         order=FCFS,
+        spread=IN_ORDER,
+        go_on_below=np.zeros(1),
+        judge_s=np.zeros(1),
         allowance_s=np.array([1.0, 60.0, 86_400.0]),
         urgency=np.array([0, 1, 1]),
         tau_p_s=0.5,

@@ -8,7 +8,7 @@ from models.replay.fleet import pools_by_endpoint, urgencies
 from models.replay.pools import POOLINGS
 from models.replay.scale import SCALINGS
 from models.replay.state import ALL_STEPS, DECODE_ONLY, NOBODY, PREFILL_ONLY, WHOLE, Fleet, Rules, Trace
-from models.world.config import BATCHINGS, ORDERS, ROUTINGS
+from models.world.config import BATCHINGS, ORDERS, ROUTINGS, SPREADS
 
 GRID_S = 0.25
 LLMS, REGIONS, HOURS, HOUR_S = 2, 2, 2, 64.0
@@ -76,7 +76,8 @@ def fleets(draw: st.DrawFn) -> Fleet:
         takes=np.where(is_interactive, interactive[:, None], others[:, None]),
         role=role,
         then=then,
-        hands_over=bool((then != NOBODY).any()),
+        hands_over=True,
+        weight=np.array([1.0, 2.0, 0.5, 0.25])[kind],
         longest=longest,
         roomiest=np.array([longest[(llm == code) & (role != DECODE_ONLY)].max() for code in range(LLMS)]),
         share=share,
@@ -116,6 +117,9 @@ def rules(draw: st.DrawFn, fleet: Fleet) -> Rules:
         scaling=draw(st.integers(0, len(SCALINGS) - 1)),
         routing=draw(st.integers(0, len(ROUTINGS) - 1)),
         order=draw(st.integers(0, len(ORDERS) - 1)),
+        spread=draw(st.sampled_from([0, *range(len(SPREADS))])),
+        go_on_below=np.array(draw(st.sampled_from([[0.5, 0.5], [1.0, 0.25], [0.0, 1.0]]))),
+        judge_s=np.array(draw(st.sampled_from([[0.0, 0.0], [0.5, 1.25]]))),
         allowance_s=allowance_s,
         urgency=urgencies(allowance_s, is_held),
         tau_p_s=1.0,
@@ -148,13 +152,35 @@ def traces(draw: st.DrawFn, tiers: int = 3) -> Trace:
     size = draw(st.integers(1, 80))
     busy_s = draw(st.sampled_from([4, 16, 30]))
     arrival_s = rng.choice([0.0, 32.0, 60.0], size) + rng.integers(0, busy_s / GRID_S, size) * GRID_S
-    return Trace(
+    trace = Trace(
         np.sort(arrival_s),
         rng.integers(0, REGIONS, size).astype(np.int16),
         rng.integers(0, LLMS, size).astype(np.int16),
         rng.choice([*range(tiers), tiers - 1], size).astype(np.int16),
         rng.integers(1, 24, size).astype(np.int32),
         rng.integers(1, 16, size).astype(np.int32),
+    )
+    return with_more_legs(trace, rng) if draw(st.sampled_from([False, False, True])) else trace
+
+
+def with_more_legs(trace: Trace, rng: np.random.Generator) -> Trace:
+    """The same requests as chains of one to three legs, the next one on any llm, with scores of quarters."""
+    legs = rng.integers(1, 4, trace.arrival_s.size)
+    row = np.repeat(np.arange(legs.size), legs)
+    leg = np.arange(row.size) - np.repeat(np.cumsum(legs) - legs, legs)
+    is_last = np.append(leg[1:] == 0, True)
+    columns = (column[row] for column in trace[:6])
+    chained = Trace(
+        *columns,
+        np.where(is_last, NOBODY, np.arange(row.size) + 1).astype(np.int32),
+        leg.astype(np.int8),
+        (rng.integers(0, 4, row.size) / 4).astype(np.float32),
+    )
+    return chained._replace(
+        llm=np.where(leg > 0, rng.integers(0, LLMS, row.size), chained.llm).astype(np.int16),
+        output_tokens=np.where(leg > 0, rng.integers(1, 16, row.size), chained.output_tokens).astype(
+            np.int32
+        ),
     )
 
 

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from one_endpoint import a_fleet, a_trace, some_rules
 from one_endpoint import run as run_one
 
-from models.replay.run import FINISHED, QUEUED, REFUSED, TAIL_PERIODS, Drive, Outcome, Session, replay
+from models.replay.begin import with_legs
+from models.replay.run import FINISHED, QUEUED, REFUSED, SPARED, TAIL_PERIODS, Drive, Outcome, Session, replay
 from models.replay.scale import SCALINGS
 from models.replay.state import Fleet, Rules, Trace
-from models.world.config import BATCHINGS, ORDERS, ROUTINGS
+from models.world.config import BATCHINGS, ORDERS, ROUTINGS, SPREADS
 
 HOUR_S = strategies.HOUR_S
 HORIZON_S = strategies.HOURS * HOUR_S
@@ -54,12 +55,18 @@ def test_leaping_equals_stepping_equals_the_naive_twin(case: tuple[Trace, Fleet,
     leapt = run(trace, fleet, rules, plan)
     assert_same(leapt, run(trace, fleet, rules._replace(steps_per_event=1), plan))
 
-    rows = zip(*(column.tolist() for column in trace), strict=True)
+    rows = zip(*(column.tolist() for column in with_legs(trace)), strict=True)
     requests, spent = naive.replay(
         rows,
         fleet,
         rules,
-        (SCALINGS[rules.scaling], ORDERS[rules.order], BATCHINGS[fleet.batching], ROUTINGS[rules.routing]),
+        (
+            SCALINGS[rules.scaling],
+            ORDERS[rules.order],
+            BATCHINGS[fleet.batching],
+            ROUTINGS[rules.routing],
+            SPREADS[rules.spread],
+        ),
         plan,
         HORIZON_S,
         TAIL_PERIODS * HOUR_S,
@@ -74,7 +81,15 @@ def test_leaping_equals_stepping_equals_the_naive_twin(case: tuple[Trace, Fleet,
             none if request.finish_s is None else request.finish_s + network_s,
             region,
             request.preemptions,
-            REFUSED if request.refused else QUEUED if request.finish_s is None else FINISHED,
+            (
+                SPARED
+                if request.spared
+                else REFUSED
+                if request.refused
+                else QUEUED
+                if request.finish_s is None
+                else FINISHED
+            ),
         )
         got = (
             leapt.first_token_s[n],
@@ -96,7 +111,8 @@ def test_invariants_of_any_replay(case: tuple[Trace, Fleet, Rules, Any]) -> None
     # 1. every request ends exactly once, or is said to be queued still
     assert (np.isfinite(outcome.finish_s) == done).all()
     too_large = trace.input_tokens + trace.output_tokens > fleet.roomiest[trace.llm]
-    assert ((outcome.status == REFUSED) == too_large).all()
+    began = outcome.status != SPARED
+    assert ((outcome.status == REFUSED) == too_large)[began & (with_legs(trace).leg == 0)].all()
     # 2. arrival <= first token <= finish
     assert (outcome.first_token_s[done] >= trace.arrival_s[done]).all()
     assert (outcome.finish_s[done] >= outcome.first_token_s[done]).all()

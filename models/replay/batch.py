@@ -11,6 +11,7 @@ CHUNKED  each step carries a token for every decoding request and prompt tokens 
 ORCA     the same without a budget, and memory is reserved for the whole output at admission
 """
 
+from models.replay.chain import go_on
 from models.replay.compiled import compiled
 from models.replay.events import drop_key, push_key, reschedule
 from models.replay.handover import brings_cache, send
@@ -186,11 +187,11 @@ def cut_stretch(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: in
 
 
 @compiled
-def end_prefill(trace: Trace, fleet: Fleet, state: State, slot: int, now: float) -> bool:
+def end_prefill(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> bool:
     """A step over prompt tokens is done, and in mixed steps one of decode; whether the batch changed."""
     before = state.batch[slot]
     if fleet.batching != WHOLE and before > 0:
-        end_steps(trace, fleet, state, slot, 1, now)
+        end_steps(trace, fleet, rules, state, slot, 1, now)
     changed = state.batch[slot] != before
     state.counts[CACHED] += state.chunk[slot]
     state.pending[slot] -= state.chunk[slot]
@@ -204,7 +205,7 @@ def end_prefill(trace: Trace, fleet: Fleet, state: State, slot: int, now: float)
         state.joining[slot] -= 1
         state.brimful[slot] -= prompt % fleet.kv_block_tokens == 0
         pop_front(state, state.joining_head, slot)
-        join(trace, fleet, state, slot, request, now)
+        join(trace, fleet, rules, state, slot, request, now)
         changed = True
     changed = preempt_while_full(trace, fleet, state, slot) or changed
     if changed:
@@ -213,22 +214,22 @@ def end_prefill(trace: Trace, fleet: Fleet, state: State, slot: int, now: float)
 
 
 @compiled
-def join(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, now: float) -> None:
+def join(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, request: int, now: float) -> None:
     """A prefilled request has its next token; if it wants more it decodes, here or where it is sent."""
     if state.generated[request] == 0:
         state.first_token_s[request] = now
     state.generated[request] += 1
     if state.generated[request] == trace.output_tokens[request]:
-        finish(trace, fleet, state, slot, request, now)
+        finish(trace, fleet, rules, state, slot, request, now)
     elif not (fleet.hands_over and send(trace, fleet, state, slot, request, now)):
         start_decoding(trace, fleet, state, slot, request)
 
 
 @compiled
-def end_stretch(trace: Trace, fleet: Fleet, state: State, slot: int, now: float) -> bool:
+def end_stretch(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> bool:
     """Account for the steps of the stretch; whether the batch changed."""
     before = state.batch[slot]
-    end_steps(trace, fleet, state, slot, state.stretch[slot], now)
+    end_steps(trace, fleet, rules, state, slot, state.stretch[slot], now)
     changed = preempt_while_full(trace, fleet, state, slot) or state.batch[slot] != before
     if changed:
         see_kv(fleet, state, slot, now)
@@ -236,7 +237,9 @@ def end_stretch(trace: Trace, fleet: Fleet, state: State, slot: int, now: float)
 
 
 @compiled
-def end_steps(trace: Trace, fleet: Fleet, state: State, slot: int, steps: int, now: float) -> None:
+def end_steps(
+    trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, steps: int, now: float
+) -> None:
     """The decode batch has made `steps` steps; those that have all their tokens leave."""
     state.blocks[slot] += blocks_taken(fleet, state, slot, steps)
     state.counts[CACHED] += steps * state.batch[slot]
@@ -248,11 +251,13 @@ def end_steps(trace: Trace, fleet: Fleet, state: State, slot: int, steps: int, n
         drop_key(keys, state.batch[slot], 0)
         cross(fleet, state, slot, trace.input_tokens[request] + trace.output_tokens[request] - 1, -1)
         state.batch[slot] -= 1
-        finish(trace, fleet, state, slot, request, now)
+        finish(trace, fleet, rules, state, slot, request, now)
 
 
 @compiled
-def finish(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, now: float) -> None:
+def finish(
+    trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, request: int, now: float
+) -> None:
     """The request has all its tokens; the last one was never cached."""
     state.finish_s[request] = now
     cached = trace.input_tokens[request] + trace.output_tokens[request] - 1
@@ -262,3 +267,5 @@ def finish(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, no
     assign(trace, fleet, state, slot, request, -1)
     state.look[slot] = True
     state.counts[ENDED] += 1
+    if trace.then.size > 0:
+        go_on(trace, rules, state, request, now)

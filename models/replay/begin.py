@@ -40,11 +40,30 @@ def check_trace(trace: Trace, fleet: Fleet) -> None:
         (f"region must be below {regions}", (trace.region < 0) | (trace.region >= regions)),
         (f"tier must be below {tiers}", (trace.tier < 0) | (trace.tier >= tiers)),
     )
-    for rule, bad in rules:
+    for rule, bad in (*rules, *leg_rules(trace, fleet)):
         if bad.any():
             at = int(np.argmax(bad))
-            row = ", ".join(f"{name}={column[at]}" for name, column in trace._asdict().items())
+            row = ", ".join(f"{name}={column[at]}" for name, column in trace._asdict().items() if column.size)
             raise ValueError(f"Request {at} of the trace ({row}): {rule}. Mend or drop it.")
+
+
+def leg_rules(trace: Trace, fleet: Fleet) -> list[tuple[str, np.ndarray]]:
+    """What chains of legs must be: each rule, and the rows that break it."""
+    if not trace.then.size:
+        return []
+    rows = np.arange(trace.arrival_s.size)
+    has_next = trace.then != NOBODY
+    is_inside = has_next & (trace.then > rows) & (trace.then < rows.size)
+    behind = np.where(is_inside, trace.then, rows)
+    same = (trace.arrival_s[behind] == trace.arrival_s) & (trace.region[behind] == trace.region)
+    begun = np.bincount(behind[is_inside], minlength=rows.size)
+    return [
+        ("a chain of legs needs a fleet whose hands_over is set", np.full(rows.size, not fleet.hands_over)),
+        ("then must name a later row of the trace, or nobody", has_next & ~is_inside),
+        ("the next leg must have the same arrival and region", ~same),
+        ("the next leg must be one further", is_inside & (trace.leg[behind] != trace.leg + 1)),
+        ("a leg must follow exactly one other, the first none", begun != (trace.leg > 0)),
+    ]
 
 
 def initial_state(fleet: Fleet, start: Ints, lanes: int) -> State:
@@ -123,6 +142,7 @@ def initial_state(fleet: Fleet, start: Ints, lanes: int) -> State:
         cooldown_s=np.zeros(pools),
         turn=fleet.slots[1:] - 1,
         target=np.zeros(pools, np.int64),
+        credit=np.zeros(pools),
         highest_wish=nobody(pools),
         instance_s=np.zeros((pools, len(STATES))),
         forecast_tokens_per_s=np.zeros(endpoints),
@@ -146,6 +166,7 @@ def untouched(requests: int, hands_over: bool) -> dict[str, Any]:
         "served_by": np.full(requests, NOBODY, np.int32),
         "preemptions": np.zeros(requests, np.int32),
         "refused": np.zeros(requests, np.bool_),
+        "spared": np.zeros(requests, np.bool_),
         "dispatched_s": np.full(requests, np.nan),
         "admitted_s": np.full(requests, np.nan),
         "first_token_s": np.full(requests, np.nan),
@@ -160,7 +181,7 @@ def untouched(requests: int, hands_over: bool) -> dict[str, Any]:
 
 def is_open(state: State) -> np.ndarray:
     """Which requests have not ended, shape (R,)."""
-    return np.isnan(state.finish_s) & ~state.refused
+    return np.isnan(state.finish_s) & ~state.refused & ~state.spared
 
 
 def carry_over(trace: Trace, state: State, more: Trace, hands_over: bool) -> tuple[Trace, State]:
@@ -170,7 +191,7 @@ def carry_over(trace: Trace, state: State, more: Trace, hands_over: bool) -> tup
     place[:-1][kept] = np.arange(kept.sum())
     fresh = untouched(more.arrival_s.size, hands_over)
     old = {name: getattr(state, name) for name in fresh}
-    stay = {name: column[kept] if column.size == kept.size else column for name, column in old.items()}
+    stay = {name: column[kept] if column.size else column for name, column in old.items()}
     requests = {name: np.concatenate([stay[name], fresh[name]]) for name in fresh}
     requests["next"][: kept.sum()] = place[state.next[kept]]
     travelling = state.counts[MOVING]
@@ -185,5 +206,26 @@ def carry_over(trace: Trace, state: State, more: Trace, hands_over: bool) -> tup
     counts[ARRIVED], counts[ENDED] = kept[: counts[ARRIVED]].sum(), 0
     moved = {name: place[getattr(state, name)] for name in lists}
     state = state._replace(**requests, **moved, finish_key=keys, counts=counts)
-    columns = (np.concatenate([getattr(trace, name)[kept], getattr(more, name)]) for name in Trace._fields)
+    if trace.then.size or more.then.size:
+        trace, more = with_legs(trace), with_legs(more)
+        trace = trace._replace(then=place[trace.then].astype(np.int32))
+        more = more._replace(
+            then=np.where(more.then == NOBODY, NOBODY, more.then + kept.sum()).astype(np.int32)
+        )
+    columns = (
+        np.concatenate([getattr(trace, name)[kept], getattr(more, name)])
+        if getattr(trace, name).size == kept.size
+        else getattr(more, name)
+        for name in Trace._fields
+    )
     return Trace(*columns), state
+
+
+def with_legs(trace: Trace) -> Trace:
+    """The same requests, where nobody has a second leg with columns that say so."""
+    if trace.then.size:
+        return trace
+    size = trace.arrival_s.size
+    return trace._replace(
+        then=np.full(size, NOBODY, np.int32), leg=np.zeros(size, np.int8), score=np.zeros(size, np.float32)
+    )

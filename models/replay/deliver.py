@@ -21,10 +21,8 @@ def look_soon(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int,
 
 
 @called
-def deliver(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) -> None:
-    """The next cache has come: its sender's memory is free, and its request waits where it is now."""
-    request = state.moving[0]
-    take_off_the_way(state, request)
+def deliver(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, now: float) -> None:
+    """A cache has come: its sender's memory is free, and its request waits where it is now."""
     release(trace, fleet, rules, state, request, now)
     slot = state.served_by[request]
     state.coming[slot] -= 1

@@ -11,7 +11,7 @@ from models.replay.pools import POOLINGS
 from models.replay.scale import SCALINGS
 from models.replay.state import ALL_STEPS, DECODE_ONLY, NOBODY, ROLES, Bools, Fleet, Floats, Ints, Rules
 from models.world.catalogue import Catalogue
-from models.world.config import BATCHINGS, ORDERS, ROUTINGS, FleetConfig, ReplayConfig
+from models.world.config import BATCHINGS, ORDERS, ROUTINGS, SPREADS, FleetConfig, ReplayConfig
 from models.world.pools import taker
 from models.world.reading import ConfigError
 
@@ -83,6 +83,7 @@ def make_fleet(
         instances_at_start=np.array([row.instances_at_start for row in rows]),
         min_instances=np.array([row.min_instances for row in rows]),
         is_interactive=is_interactive,
+        weight=np.array([row.weight for row in rows]),
         holds=np.array([is_mixed[llm == code].any() for code in range(len(llms))]),
         batching=BATCHINGS.index(config.batching),
         max_batch=config.max_batch,
@@ -122,6 +123,7 @@ class PoolRow(NamedTuple):
     takes_interactive: bool
     takes_others: bool
     share: float  # of its endpoint's instances
+    weight: float
     instances_at_start: int
     min_instances: int
     max_instances: int
@@ -153,6 +155,7 @@ def pool_rows(
             takes_interactive=interactive and deployment.role != "decode",
             takes_others=others and deployment.role != "decode",
             share=share,
+            weight=deployment.weight,
             instances_at_start=there * int(pool_sizes(start, shares, least)[rank]),
             min_instances=there * least,
             max_instances=there * int(pool_sizes(most, shares, least)[rank]),
@@ -223,6 +226,9 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
         scaling=SCALINGS.index(scaling),
         routing=ROUTINGS.index(replay.routing),
         order=ORDERS.index(replay.order),
+        spread=SPREADS.index(replay.spread),
+        go_on_below=np.zeros(len(catalogue.llms)),
+        judge_s=np.zeros(len(catalogue.llms)),
         allowance_s=allowance_s,
         urgency=urgencies(allowance_s, np.array([tier.is_held for tier in catalogue.tiers.values()])),
         tau_p_s=replay.tau_p_s,

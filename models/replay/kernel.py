@@ -15,8 +15,10 @@ What holds in every replay (tests/test_replay.py and tests/test_replay_laws.py, 
 """
 
 from models.replay.batch import begin, end_prefill, end_stretch
-from models.replay.compiled import compiled, entry
+from models.replay.chain import is_first_leg, spare
+from models.replay.compiled import called, compiled, entry
 from models.replay.deliver import deliver
+from models.replay.handover import take_off_the_way
 from models.replay.life import account_instance, change_status, donate_when_empty
 from models.replay.memory import integrate_kv
 from models.replay.pools import endpoint_of
@@ -85,13 +87,14 @@ def advance(
             fail(trace, fleet, rules, state, rules.failure_slot[failed], now)
         elif arrival_s == now:
             state.counts[ARRIVED] += 1
-            arrive(trace, fleet, rules, state, arrived, now)
+            if is_first_leg(trace, arrived):
+                enter(trace, fleet, rules, state, arrived, now)
         else:
             state.counts[RUNNING] = max(state.counts[RUNNING], clock)
             if clock < state.status.size:
                 work(trace, fleet, rules, state, clock, now)
             else:
-                deliver(trace, fleet, rules, state, now)
+                arrive_by_hand(trace, fleet, rules, state, now)
 
 
 @entry
@@ -139,29 +142,39 @@ def monitor(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) 
 
 
 @compiled
-def arrive(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, now: float) -> None:
-    """A request enters: interactive ones are routed at once, those that share their instances are held."""
+def enter(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, now: float) -> None:
+    """A leg begins: interactive ones are routed at once, those that share their instances are held."""
     llm, origin = trace.llm[request], trace.region[request]
     if trace.input_tokens[request] + trace.output_tokens[request] > fleet.roomiest[llm]:
         state.refused[request] = True
         state.counts[ENDED] += 1
+        spare(trace, state, request)
     elif fleet.holds[llm] and not fleet.is_interactive[trace.tier[request]]:
         hold_niw(trace, state, request)
         for rank in range(fleet.preference.shape[0]):
             region = fleet.preference[origin, rank]
             if region == NOBODY or state.manager_head[llm] == NOBODY:
                 break
-            endpoint = endpoint_of(fleet, llm, region)
-            for pool in fleet.pools_of[endpoint]:
-                if pool == NOBODY:
-                    break
-                pull_niw(trace, fleet, rules, state, pool, now)
+            for pool in fleet.pools_of[endpoint_of(fleet, llm, region)]:
+                if pool != NOBODY:
+                    pull_niw(trace, fleet, rules, state, pool, now)
     else:
         if fleet.is_interactive[trace.tier[request]]:
             state.seen_tokens[endpoint_of(fleet, llm, origin)] += trace.input_tokens[request]
         pool = route(trace, fleet, rules, state, request, now)
         if pool != NOBODY:
             react(trace, fleet, rules, state, pool, now)
+
+
+@called
+def arrive_by_hand(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) -> None:
+    """The next hand-over ends: a cache has come, or a judge has sent a request to its next leg."""
+    request = state.moving[0]
+    take_off_the_way(state, request)
+    if state.holder[request] != NOBODY:
+        deliver(trace, fleet, rules, state, request, now)
+    else:
+        enter(trace, fleet, rules, state, request, now)
 
 
 @compiled
@@ -174,9 +187,9 @@ def work(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now:
         take_stranded(trace, fleet, rules, state, fleet.llm[fleet.pool[slot]], now)
         changed = True
     elif phase == PREFILL:
-        changed = end_prefill(trace, fleet, state, slot, now)
+        changed = end_prefill(trace, fleet, rules, state, slot, now)
     elif phase == DECODE:
-        changed = end_stretch(trace, fleet, state, slot, now)
+        changed = end_stretch(trace, fleet, rules, state, slot, now)
     if changed and state.status[slot] == SERVING:
         pull_niw(trace, fleet, rules, state, fleet.pool[slot], now)
     begin(trace, fleet, rules, state, slot, now)

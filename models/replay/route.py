@@ -10,6 +10,7 @@ from models.replay.memory import is_under
 from models.replay.pools import assign, endpoint_of
 from models.replay.preempt import drop_last_decoding, drop_last_joining
 from models.replay.queue import insert_in_order, is_aged, pop_front, push_back
+from models.replay.spread import IN_ORDER, choose_by_spread, may_choose, may_have
 from models.replay.state import (
     CACHED,
     DECODE,
@@ -28,18 +29,11 @@ SHORTEST_QUEUE, ROUND_ROBIN, LEAST_KV = range(3)  # positions in models.world.co
 
 
 @compiled
-def may_have(trace: Trace, fleet: Fleet, pool: int, request: int) -> bool:
-    """Whether the pool takes the request's tier, and is large enough for it."""
-    tokens = trace.input_tokens[request] + trace.output_tokens[request]
-    return fleet.takes[pool, trace.tier[request]] and tokens <= fleet.longest[pool]
-
-
-@compiled
 def choose_pool(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int) -> int:
     """Choose where a request goes: NOBODY if none serves its llm.
 
-    The first pool under the threshold, region by preferred region and in each pool by pool; else the
-    least utilised.
+    A pool under the threshold in the first preferred region that has one, by the spread between its pools;
+    else the least utilised of all.
     """
     least, least_used, least_room = NOBODY, 0, 1
     for rank in range(fleet.preference.shape[0]):
@@ -47,14 +41,16 @@ def choose_pool(trace: Trace, fleet: Fleet, rules: Rules, state: State, request:
         if region == NOBODY:
             break
         endpoint = endpoint_of(fleet, trace.llm[request], region)
+        if rules.spread != IN_ORDER:
+            chosen = choose_by_spread(trace, fleet, rules, state, request, endpoint)
+            if chosen != NOBODY:
+                return chosen
         for pool in fleet.pools_of[endpoint]:
-            if pool == NOBODY:
-                break
-            used, room = state.kv_used[pool], state.kv_room[pool]
-            if room == 0 or not may_have(trace, fleet, pool, request):
+            if not may_choose(trace, fleet, state, pool, request):
                 continue
-            if is_under(state, pool, rules.route_utilisation_share):
+            if rules.spread == IN_ORDER and is_under(state, pool, rules.route_utilisation_share):
                 return pool
+            used, room = state.kv_used[pool], state.kv_room[pool]
             if least == NOBODY or used * least_room < least_used * room:
                 least, least_used, least_room = pool, used, room
     return least

@@ -36,8 +36,8 @@ from models.replay.state import (
 )
 
 TAIL_PERIODS = 4  # how many periods of the plan requests may take to finish after the horizon
-QUEUED, FINISHED, REFUSED = range(3)
-STATUSES = ("queued", "finished", "refused")
+QUEUED, FINISHED, REFUSED, SPARED = range(4)
+STATUSES = ("queued", "finished", "refused", "spared")
 
 
 class Drive(NamedTuple):
@@ -150,7 +150,8 @@ class Session:
         dispatched = state.served_by != NOBODY
         served = np.where(dispatched, fleet.region[fleet.pool[state.served_by]], NOBODY).astype(np.int16)
         network_s = np.where(dispatched, fleet.network_s[self.trace.region, served], 0.0)
-        status = np.where(np.isfinite(state.finish_s), FINISHED, np.where(state.refused, REFUSED, QUEUED))
+        cases = (np.isfinite(state.finish_s), state.refused, state.spared)
+        status = np.select(cases, (FINISHED, REFUSED, SPARED), QUEUED)
         return Outcome(
             self.row,
             status.astype(np.int8),

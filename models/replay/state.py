@@ -37,8 +37,16 @@ NOW, MONITOR, HOUR, SINCE, BEFORE = range(5)
 ARRIVED, ENDED, ADMITTED, BOOTED, RUNNING, EVENTS, FAILED, IDLING, CACHED, LOST, MOVING = range(11)
 
 
+NO_LEGS: Any = (np.zeros(0, np.int32), np.zeros(0, np.int8), np.zeros(0, np.float32))
+
+
 class Trace(NamedTuple):
-    """The requests, sorted by arrival; ties in this order."""
+    """The requests, sorted by arrival; ties in this order.
+
+    A request may be a chain of legs, one row each, of which the first arrives; the others stand behind it
+    with the same arrival, and each begins when the one before it has ended with a score that is too low.
+    Where nobody has a second leg the last three columns are empty.
+    """
 
     arrival_s: Floats  # (R,)
     region: npt.NDArray[np.int16]  # (R,) origin
@@ -46,6 +54,9 @@ class Trace(NamedTuple):
     tier: npt.NDArray[np.int16]  # (R,) position in the catalogue's tiers
     input_tokens: npt.NDArray[np.int32]  # (R,)
     output_tokens: npt.NDArray[np.int32]  # (R,)
+    then: npt.NDArray[np.int32] = NO_LEGS[0]  # (R,) row of the next leg; NOBODY: this is the last
+    leg: npt.NDArray[np.int8] = NO_LEGS[1]  # (R,) 0 is the first
+    score: npt.NDArray[np.float32] = NO_LEGS[2]  # (R,) what the judge says of the answer
 
 
 class Fleet(NamedTuple):
@@ -58,7 +69,8 @@ class Fleet(NamedTuple):
     takes: Bools  # (E, T) the tiers whose requests it takes
     role: Ints  # (E,) WHOLE, PREFILL_ONLY or DECODE_ONLY
     then: Ints  # (E,) the pool that a request goes on to with its first token; NOBODY: it stays
-    hands_over: bool  # whether some pool does
+    hands_over: bool  # whether some pool does, or requests are judged between two legs
+    weight: Floats  # (E,) of a pool, where requests are spread by weight
     longest: Ints  # (E,) tokens of the largest request that it can hold
     roomiest: Ints  # (L,) the same of the roomiest pool of each llm
     share: Floats  # (E,) of its endpoint's instances at the start
@@ -92,6 +104,9 @@ class Rules(NamedTuple):
     scaling: int  # position in scale.SCALINGS
     routing: int  # position in models.world.config.ROUTINGS
     order: int  # position in models.world.config.ORDERS
+    spread: int  # position in models.world.config.SPREADS
+    go_on_below: Floats  # (L,) an answer of this llm whose score is lower is followed by the next leg
+    judge_s: Floats  # (L,) seconds that judging an answer takes
     allowance_s: Floats  # (T,) from arrival to when the first token is due (where none is: the end)
     urgency: Ints  # (T,) 0 for the interactive tier with the shortest allowance; others with the last of them
     tau_p_s: float  # DPA: urgent when less than this is left
@@ -135,6 +150,7 @@ class State(NamedTuple):
     served_by: npt.NDArray[np.int32]  # (R,) slot
     preemptions: npt.NDArray[np.int32]  # (R,)
     refused: Bools  # (R,) larger than the memory of any instance
+    spared: Bools  # (R,) a leg that is not needed, since the answer before it was good enough
     dispatched_s: Floats  # (R,) when the instance that made its first token got it; NaN until then
     admitted_s: Floats  # (R,) when its first prefill began or was queued; NaN until then
     first_token_s: Floats  # (R,) NaN until then; without network
@@ -193,6 +209,7 @@ class State(NamedTuple):
     cooldown_s: Floats  # (E,) no scaling before this time
     turn: Ints  # (E,) slot that was given a request last (round robin)
     target: Ints  # (E,) instances that the plan wants, or Kubernetes' rule
+    credit: Floats  # (E,) what a pool is owed where requests are spread by weight
     highest_wish: Ints  # (E,) at most wanted by it since it began to want fewer; NOBODY: it does not
     instance_s: Floats  # (E, 4) instance-seconds in STATES
     # endpoints

@@ -26,6 +26,7 @@ QUANTILES = (0.5, 0.9, 0.95)  # of the forecasts
 BATCHINGS = ("whole", "chunked", "orca")  # batch.py
 ROUTINGS = ("shortest_queue", "round_robin", "least_kv")  # route.py
 ORDERS = ("fcfs", "edf", "pf", "dpa")  # queue.py
+SPREADS = ("in_order", "round_robin", "most_unused", "goodput", "weights")  # spread.py
 ROLES = ("whole", "prefill", "decode")  # pools.py
 HAND_OVERS = ("bulk", "layers")  # handover.py
 
@@ -66,6 +67,7 @@ class Deployment:
     name: str | None = None  # by which another pool hands on to this one
     then: str | None = None
     regions: tuple[str, ...] | None = None  # else all that have the GPUs
+    weight: Annotated[float, Range(0, 1_000_000)] = 1.0  # where requests are spread by it
     instances_at_start: Instances | None = None  # else those of [fleet]; likewise the two below
     min_instances: Instances | None = None
     max_instances: Instances | None = None
@@ -154,6 +156,7 @@ class ReplayConfig:
     surge_ratio: Annotated[float, Range(1, 1000)]
     slump_ratio: Share
     correction_minutes: Annotated[int, Range(0, 60)]  # LT-UA: the last minutes of the hour in which it may
+    spread: Annotated[str, Known("spread", SPREADS)] = "in_order"  # between the pools of an llm in a region
 
 
 @dataclass(frozen=True)
