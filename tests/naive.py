@@ -168,7 +168,7 @@ class Replay(NaiveFleet):
                 self.pull(pool, now)
         else:
             if self.interactive(request):
-                self.arrivals[request.llm * self.regions + request.region].append(request)
+                self.arrivals[request.llm * self.regions + request.region].append((now, request.input_tokens))
             pool = self.route(request, now)
             if pool is not None:
                 self.react(pool, now)

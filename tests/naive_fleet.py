@@ -106,9 +106,8 @@ class NaiveFleet:
             grow, shrink = grow and count < target, shrink and count > target
         if self.scaling == "lt_ua" and now - self.hour_s >= rules.correction_s:
             predicted = self.forecast[self.endpoint(pool)] * (now - self.before_s)
-            seen = sum(
-                r.input_tokens for r in self.arrivals[self.endpoint(pool)] if r.arrival_s >= self.before_s
-            )
+            came = self.arrivals[self.endpoint(pool)]
+            seen = sum(tokens for at_s, tokens in came if at_s >= self.before_s)
             if count >= target and 0 < seen >= rules.surge_ratio * predicted:
                 grow = grow or used >= rules.scale_in_share * room
             if count <= target and seen <= rules.slump_ratio * predicted:

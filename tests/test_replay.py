@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from one_endpoint import a_fleet, a_trace, some_rules
 from one_endpoint import run as run_one
 
-from models.replay.begin import with_legs
+from models.replay.begin import is_open, with_legs
 from models.replay.run import FINISHED, QUEUED, REFUSED, SPARED, TAIL_PERIODS, Drive, Outcome, Session, replay
 from models.replay.scale import SCALINGS
-from models.replay.state import Fleet, Rules, Trace
+from models.replay.state import ARRIVED, MOVING, NOBODY, REQUEST_BITS, Fleet, Rules, Trace
 from models.world.config import BATCHINGS, ORDERS, ROUTINGS, SPREADS
 
 HOUR_S = strategies.HOUR_S
@@ -39,6 +39,13 @@ def cases(draw: st.DrawFn) -> tuple[Trace, Fleet, Rules, Any]:
 def run(trace: Trace, fleet: Fleet, rules: Rules, plan: Any) -> Outcome:
     targets, forecasts, start = plan
     return replay(trace, fleet, Drive(targets, forecasts, start, HOUR_S), rules, HORIZON_S)
+
+
+def part_of(trace: Trace, chosen: np.ndarray) -> Trace:
+    """Some of the requests, each with all its legs."""
+    place = np.append(np.cumsum(chosen) - 1, NOBODY)
+    part = Trace(*(column[chosen] if column.size else column for column in trace))
+    return part._replace(then=place[part.then].astype(np.int32))
 
 
 def assert_same(a: Outcome, b: Outcome) -> None:
@@ -141,11 +148,40 @@ def test_tokens_and_memory_are_conserved(case: tuple[Trace, Fleet, Rules, Any]) 
     done = ended.status == FINISHED
     # 4. tokens cached are those of the finished requests, those lost, and those that are cached still
     finished = (trace.input_tokens + trace.output_tokens - 1)[done].sum()
-    assert ended.cached_tokens == finished + ended.recomputed_tokens + (state.kv - state.pending).sum()
-    # 3. memory returns to zero
-    if (done | (ended.status == REFUSED)).all():
-        for left in (state.kv, state.blocks, state.crossing, state.kv_used, state.load, state.busy):
+    cached_still = (state.kv - state.pending).sum() + state.carried.sum()
+    assert ended.cached_tokens == finished + ended.recomputed_tokens + cached_still
+    # 3. memory returns to zero, and so does what was set aside, on both ends of a link too
+    if (ended.status != QUEUED).all():
+        held = (state.kv, state.blocks, state.crossing, state.kv_used, state.reserved)
+        for left in (*held, state.load, state.busy, state.sending, state.coming, state.carried):
             assert not left.any()
+
+
+@settings(max_examples=300)
+@given(cases(), st.sampled_from([16.0, 40.0, 64.0, 90.0]))
+def test_a_request_stands_in_exactly_one_place(case: tuple[Trace, Fleet, Rules, Any], at_s: float) -> None:
+    """9. Whenever one looks: to come, held, waiting, joining, decoding, under way, or ended."""
+    trace, fleet, rules, (targets, forecasts, start) = case
+    session = Session(fleet, rules, start)
+    session.feed(trace)
+    session.play(Drive(targets[:1], forecasts[:1], hour_s=2 * HORIZON_S), at_s)
+    state, legs = session.state, with_legs(trace)
+    found = list(range(state.counts[ARRIVED], legs.leg.size))
+    for heads in (state.head, state.joining_head, state.manager_head, state.stranded_head):
+        for request in heads.ravel():
+            while request != NOBODY:
+                found.append(int(request))
+                request = state.next[request]
+    for slot, batch in enumerate(state.batch):
+        found += (state.finish_key[slot, :batch] & REQUEST_BITS).tolist()
+    found += state.moving[: state.counts[MOVING]].tolist()
+    found += np.flatnonzero(~is_open(state)).tolist()
+    # a later leg is nowhere until the one before it has ended
+    before = np.full(legs.leg.size, NOBODY)
+    before[legs.then[legs.then != NOBODY]] = np.flatnonzero(legs.then != NOBODY)
+    unborn = (legs.leg > 0) & is_open(state) & (np.arange(legs.leg.size) < state.counts[ARRIVED])
+    found += np.flatnonzero(unborn & is_open(state)[before]).tolist()
+    assert sorted(found) == list(range(legs.leg.size))
 
 
 def test_threads_side_by_side_change_nothing() -> None:
@@ -180,12 +216,12 @@ def test_feeding_in_parts_and_saving_between_changes_nothing(
     path = tmp_path_factory.mktemp("session") / "saved.npz"
     first = Session(fleet, rules, start)
     early = trace.arrival_s < cut_s
-    first.feed(Trace(*(column[early] for column in trace)))
+    first.feed(part_of(trace, early))
     spent = first.play(one_row, cut_s)
     ended = dict(zip(first.row, first.outcome(*spent).finish_s, strict=True))
     first.save(path)
     second = Session.load(path, fleet, rules)
-    second.feed(Trace(*(column[~early] for column in trace)))
+    second.feed(part_of(trace, ~early))
     spent = second.play(one_row, HORIZON_S)
     ended |= dict(zip(second.row, second.outcome(*spent).finish_s, strict=True))
     expected = whole.outcome(*spent)

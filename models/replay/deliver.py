@@ -7,7 +7,7 @@ from models.replay.handover import take_off_the_way
 from models.replay.memory import blocks_of, longest_blocks, see_less
 from models.replay.pools import assign
 from models.replay.queue import insert_in_order
-from models.replay.state import DECODE, IDLE, LOST, MOVING, NOBODY, Fleet, Rules, State, Trace
+from models.replay.state import DECODE, DRAINING, IDLE, LOST, MOVING, NOBODY, Fleet, Rules, State, Trace
 
 
 @compiled
@@ -39,7 +39,18 @@ def release(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int
     state.reserved[slot] -= longest_blocks(trace, fleet, request)
     see_less(fleet, state, slot, blocks_of(fleet, state.carried[request]), now)
     assign(trace, fleet, state, slot, request, -1)
-    look_soon(trace, fleet, rules, state, slot, now)
+    state.look[slot] = True
+    if state.status[slot] == DRAINING or somebody_waits(state, slot):
+        look_soon(trace, fleet, rules, state, slot, now)
+
+
+@compiled
+def somebody_waits(state: State, slot: int) -> bool:
+    """Whether a request waits in any of the slot's lanes."""
+    for head in state.head[slot]:  # noqa: SIM110 (compiled code has no any)
+        if head != NOBODY:
+            return True
+    return False
 
 
 @called
