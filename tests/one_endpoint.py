@@ -11,7 +11,7 @@ from models.replay.route import SHORTEST_QUEUE
 from models.replay.run import Drive, Outcome, replay
 from models.replay.scale import FOLLOW
 from models.replay.spread import IN_ORDER
-from models.replay.state import ALL_STEPS, NOBODY, Fleet, Rules, Trace
+from models.replay.state import ALL_STEPS, DECODE_ONLY, NOBODY, PREFILL_ONLY, Fleet, Rules, Trace
 from models.replay.state import WHOLE as ROLE_WHOLE
 
 PREFILL_S_PER_TOKEN = 1 / 1024
@@ -67,6 +67,30 @@ def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> Fleet:
     return fleet._replace(**{"longest": capacity, "roomiest": capacity, **changes})
 
 
+def a_pair(prefill: int, decode: int, link_token_s: float, layers: int = 1, **changes: Any) -> Fleet:
+    """As many instances that prefill, and behind them as many that decode."""
+    sizes = np.array([prefill, decode])
+    pair = {
+        **dict.fromkeys(("llm", "region", "kind"), np.zeros(2, np.int64)),
+        "pools_of": np.array([[0, 1]]),
+        "takes": np.array([[True] * 3, [False] * 3]),
+        "role": np.array([PREFILL_ONLY, DECODE_ONLY]),
+        "then": np.array([1, NOBODY]),
+        "hands_over": True,
+        "longest": np.full(2, 1_000_000),
+        "share": np.ones(2),
+        "weight": np.ones(2),
+        "slots": np.array([0, prefill, prefill + decode]),
+        "pool": np.repeat([0, 1], sizes),
+        "link_token_s": np.array([link_token_s]),
+        "link_layers": np.array([layers]),
+        "instances_at_start": sizes,
+        "min_instances": sizes,
+        "boot_cold_s": np.full(2, 512.0),
+    }
+    return a_fleet(prefill + decode, **{**pair, **changes})
+
+
 def some_rules(**changes: Any) -> Rules:
     rules = Rules(
         scaling=FOLLOW,
@@ -107,5 +131,5 @@ def a_trace(arrival_s: Any, input_tokens: Any, output_tokens: Any, tier: int = 0
 
 def run(trace: Trace, fleet: Fleet, rules: Rules | None = None, **drive: Any) -> Outcome:
     horizon_s = drive.pop("horizon_s", float(trace.arrival_s[-1]) + 1.0)
-    drive.setdefault("targets", np.full((1, 1), fleet.pool.size))
+    drive.setdefault("targets", np.diff(fleet.slots)[None])
     return replay(trace, fleet, Drive(hour_s=horizon_s, **drive), rules or some_rules(), horizon_s)

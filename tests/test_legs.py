@@ -1,0 +1,278 @@
+"""Chains of legs: hand-overs of a cache, judges between two answers, requests spread over pools."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from one_endpoint import KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_pair, a_trace, run, some_rules
+
+from models.replay.begin import with_legs
+from models.replay.run import FINISHED, QUEUED, SPARED, Drive, Outcome, Session, replay
+from models.replay.spread import GOODPUT, MOST_UNUSED, ROUND_ROBIN, WEIGHTS
+from models.replay.state import NOBODY, Fleet, Rules, Trace
+
+TOKEN_S = 1 / 4096  # of a link
+PROMPT = 1024
+X = PROMPT * TOKEN_S  # seconds that a prompt's cache takes
+
+
+def chained(trace: Trace, score: float | np.ndarray) -> Trace:
+    """Each request with a second leg behind it, on the second llm."""
+    rows = 2 * trace.arrival_s.size
+    leg = np.arange(rows) % 2
+    twice = Trace(*(np.repeat(column, 2) for column in trace[:6]))
+    return twice._replace(
+        llm=leg.astype(np.int16),
+        then=np.where(leg == 0, np.arange(rows) + 1, NOBODY).astype(np.int32),
+        leg=leg.astype(np.int8),
+        score=np.broadcast_to(np.repeat(score, 2) if np.ndim(score) else score, rows).astype(np.float32),
+    )
+
+
+def two_llms(instances: int, **changes: object) -> Fleet:
+    """Two llms with as many like instances each."""
+    two = dict.fromkeys(("region", "kind"), np.zeros(2, np.int64))
+    return a_fleet(
+        2 * instances,
+        8,
+        pools_of=np.array([[0], [1]]),
+        llm=np.array([0, 1]),
+        takes=np.ones((2, 3), bool),
+        role=np.zeros(2, np.int64),
+        then=np.full(2, NOBODY),
+        hands_over=True,
+        longest=np.full(2, 1_000_000),
+        roomiest=np.full(2, 1_000_000),
+        share=np.ones(2),
+        weight=np.ones(2),
+        slots=np.array([0, instances, 2 * instances]),
+        pool=np.repeat([0, 1], instances),
+        instances_at_start=np.full(2, instances),
+        min_instances=np.full(2, instances),
+        boot_cold_s=np.full(2, 512.0),
+        holds=np.ones(2, bool),
+        **two,
+        **changes,
+    )
+
+
+def judged(below: float, judge_s: float = 0.0) -> Rules:
+    return some_rules(go_on_below=np.array([below, below]), judge_s=np.array([judge_s, judge_s]))
+
+
+def busy_trace(requests: int = 2000, rate_per_s: float = 6.0) -> Trace:
+    rng = np.random.default_rng(3)
+    arrival_s = np.cumsum(rng.exponential(1 / rate_per_s, requests))
+    return a_trace(arrival_s, rng.integers(1, 400, requests), rng.integers(1, 60, requests))
+
+
+# --- prefill and decode apart
+
+
+def test_a_lone_request_meets_the_closed_form_in_bulk_and_by_layer() -> None:
+    trace = a_trace([0.0], PROMPT, 50)
+    whole = run(trace, a_fleet(1))
+    bulk = run(trace, a_pair(1, 1, TOKEN_S))
+    layers = run(trace, a_pair(1, 1, TOKEN_S, layers=8))
+    assert bulk.first_token_s[0] == layers.first_token_s[0] == whole.first_token_s[0] == 1.0
+    assert bulk.finish_s[0] - whole.finish_s[0] == X
+    # X is shorter than the pass: the last of eight parts leaves after its end
+    assert layers.finish_s[0] - whole.finish_s[0] == X / 8
+    slow = run(trace, a_pair(1, 1, 8 * TOKEN_S, layers=8))  # X is twice the pass: it begins after an eighth
+    assert slow.finish_s[0] - whole.finish_s[0] == 1 / 8 + 8 * X - 1.0
+
+
+def test_a_link_carries_one_cache_after_the_other() -> None:
+    """Two prompts leave one pass at once; the second cache waits for the first, also at the receiver."""
+    trace = a_trace([0.0, 0.0], PROMPT // 2, 2)
+    outcome = run(trace, a_pair(1, 2, TOKEN_S, max_batch=2))
+    step_s = 1 / 32 + PROMPT // 2 * KV_S
+    assert outcome.slot.tolist() == [1, 2]
+    assert outcome.finish_s.tolist() == [1.0 + X / 2 + step_s, 1.0 + X + step_s]
+    apart = run(trace, a_pair(2, 1, TOKEN_S))  # two senders, one receiver
+    ends = [0.5 + X / 2 + step_s, 0.5 + X + step_s]
+    assert apart.finish_s.tolist() == ends
+
+
+def test_the_sender_keeps_the_blocks_until_the_cache_has_come() -> None:
+    """A prompt that needs the whole memory waits at the sender for the transfer of the one before it."""
+    fleet = a_pair(1, 1, TOKEN_S, kv_capacity=np.array([PROMPT + 8]), longest=np.full(2, PROMPT + 8))
+    outcome = run(a_trace([0.0, 0.0], PROMPT, 8), fleet._replace(roomiest=np.array([PROMPT + 8])))
+    assert outcome.first_token_s.tolist() == [1.0, 1.0 + X + 1.0]
+
+
+def test_where_nobody_decodes_a_request_stays() -> None:
+    trace = a_trace([0.0], PROMPT, 50)
+    fleet = a_pair(1, 1, TOKEN_S, min_instances=np.array([1, 0]))
+    outcome = run(trace, fleet, targets=[[1, 0]])
+    assert outcome.slot.tolist() == [0]
+    assert outcome.finish_s[0] == run(trace, a_fleet(1)).finish_s[0]
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+def test_a_cache_on_its_way_dies_with_either_end(slot: int) -> None:
+    """The request is routed anew and computed again, by the twin of the instance that died."""
+    rules = some_rules(failure_s=np.array([1.0 + X / 2]), failure_slot=np.array([2 * slot]))
+    outcome = run(a_trace([0.0], PROMPT, 50), a_pair(2, 2, TOKEN_S), rules)
+    again_s = 1.0 + X / 2 + (PROMPT + 1) * PREFILL_S_PER_TOKEN
+    assert outcome.status.tolist() == [FINISHED]
+    assert outcome.preemptions.tolist() == [1]
+    assert outcome.recomputed_tokens == PROMPT
+    assert outcome.first_token_s[0] == 1.0
+    assert outcome.finish_s[0] > again_s + (PROMPT + 1) * TOKEN_S
+
+
+def test_a_session_saved_with_caches_on_their_way_goes_on_identically(tmp_path: Path) -> None:
+    trace, fleet = busy_trace(400), a_pair(4, 4, 1 / 256, max_batch=8)
+    drive, until_s = Drive(np.array([[4, 4]]), hour_s=1e6), float(trace.arrival_s[-1]) + 1.0
+    whole = Session(fleet, some_rules(), [4, 4])
+    whole.feed(trace)
+    whole.play(drive, until_s / 2)
+    assert whole.state.coming.sum() > 0
+    whole.save(tmp_path / "saved.npz")
+    loaded = Session.load(tmp_path / "saved.npz", fleet, some_rules())
+    for session in (whole, loaded):
+        session.play(drive, until_s)
+        session.finish(2 * until_s)
+    np.testing.assert_array_equal(whole.state.finish_s, loaded.state.finish_s)
+    assert np.isfinite(whole.state.finish_s).all(), "none is lost"
+
+
+@pytest.mark.parametrize("c", [2.0, 0.25])
+def test_scaling_all_times_links_and_judges_included_scales_all_results(c: float) -> None:
+    def at(scale: float) -> np.ndarray:
+        fleet = a_pair(3, 3, scale * TOKEN_S, max_batch=8)
+        tables = fleet.latency
+        scaled = {name: scale * getattr(tables, name) for name in ("prefill_s", "prefill_slope", "decode_s")}
+        latency = tables._replace(**scaled, decode_kv_s=scale * tables.decode_kv_s)
+        trace = busy_trace(300)
+        rules = some_rules(monitor_s=16.0 * scale, cooldown_s=16.0 * scale)
+        trace = trace._replace(arrival_s=scale * trace.arrival_s)
+        return run(trace, fleet._replace(latency=latency), rules).finish_s
+
+    np.testing.assert_array_equal(at(c), c * at(1.0))
+
+
+# --- chains
+
+
+def test_without_a_judge_s_doubt_a_cascade_is_its_first_llm_alone() -> None:
+    trace = busy_trace()
+    alone = run(trace, a_fleet(6, 8))
+    outcome = run(chained(trace, 0.5), two_llms(6), judged(below=0.5))
+    np.testing.assert_array_equal(outcome.finish_s[::2], alone.finish_s)
+    assert (outcome.status[1::2] == SPARED).all()
+
+
+def test_the_next_leg_begins_when_the_judge_has_read_the_answer() -> None:
+    outcome = run(chained(a_trace([0.0], 32, 8), 0.0), two_llms(1), judged(below=0.5, judge_s=0.25))
+    first, second = outcome.finish_s
+    assert outcome.dispatched_s.tolist() == [0.0, first + 0.25]
+    assert second == 2 * first + 0.25
+    assert (outcome.status == FINISHED).all()
+
+
+def test_the_share_that_goes_on_never_falls_as_the_threshold_rises() -> None:
+    trace = busy_trace()
+    scores = np.random.default_rng(5).uniform(size=trace.arrival_s.size)
+    shares = []
+    for below in (0.0, 0.25, 0.5, 0.75, 2.0):
+        outcome = run(chained(trace, scores), two_llms(8), judged(below))
+        shares.append(np.mean(outcome.status[1::2] != SPARED))
+        assert shares[-1] == np.mean(scores < below)
+    assert shares == sorted(shares)
+
+
+def test_a_chain_that_is_none_is_refused_by_name() -> None:
+    good = chained(busy_trace(3), 0.5)
+    bad = {
+        "must name a later row": good._replace(then=np.array([0, -1, 3, -1, 5, -1], np.int32)),
+        "same arrival and region": good._replace(then=np.array([3, -1, -1, -1, 5, -1], np.int32)),
+        "must be one further": good._replace(leg=np.array([0, 2, 0, 1, 0, 1], np.int8)),
+        "follow exactly one other": good._replace(then=np.array([-1, -1, 3, -1, 5, -1], np.int32)),
+    }
+    for said, trace in bad.items():
+        with pytest.raises(ValueError, match=said):
+            replay(trace, two_llms(1), Drive([[1, 1]], hour_s=64.0), judged(0.5), 64.0)
+    with pytest.raises(ValueError, match="needs a fleet whose hands_over is set"):
+        run(good, two_llms(1)._replace(hands_over=False), judged(0.5))
+    assert with_legs(busy_trace(3)).then.tolist() == [NOBODY] * 3
+
+
+# --- between the pools of an endpoint
+
+
+def three_pools(weight: list[float]) -> Fleet:
+    return a_fleet(
+        6,
+        8,
+        pools_of=np.array([[0, 1, 2]]),
+        takes=np.ones((3, 3), bool),
+        role=np.zeros(3, np.int64),
+        then=np.full(3, NOBODY),
+        longest=np.full(3, 1_000_000),
+        share=np.ones(3),
+        weight=np.array(weight),
+        slots=np.array([0, 1, 3, 6]),
+        pool=np.array([0, 1, 1, 2, 2, 2]),
+        instances_at_start=np.array([1, 2, 3]),
+        min_instances=np.array([1, 2, 3]),
+        boot_cold_s=np.full(3, 512.0),
+        **dict.fromkeys(("llm", "region", "kind"), np.zeros(3, np.int64)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("spread", "shares"),
+    [(ROUND_ROBIN, [1, 1, 1]), (WEIGHTS, [0.5, 0.25, 2.0]), (GOODPUT, [0.5 * 1, 0.25 * 2, 2.0 * 3])],
+)
+def test_each_pool_is_dealt_its_share_to_within_a_request(spread: int, shares: list[float]) -> None:
+    fleet, trace = three_pools([0.5, 0.25, 2.0]), busy_trace(600)
+    outcome = run(trace, fleet, some_rules(spread=spread, route_utilisation_share=1.0))
+    pool = fleet.pool[outcome.slot]
+    for n in (1, 10, 100, 600):
+        dealt = np.bincount(pool[:n], minlength=3)
+        assert (np.abs(dealt - n * np.array(shares) / sum(shares)) < 1).all()
+
+
+def test_most_unused_memory_goes_first() -> None:
+    outcome = run(a_trace([0.0] * 3, 8, 4), three_pools([1, 1, 1]), some_rules(spread=MOST_UNUSED))
+    assert three_pools([1, 1, 1]).pool[outcome.slot].tolist() == [2, 2, 2]
+
+
+# --- as plain Python
+
+
+def test_the_kernel_plays_the_same_as_plain_python() -> None:
+    """Without its compiler the kernel is a slow Python program with the same results."""
+    command = (sys.executable, "-c", PLAIN)
+    env = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    said = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+    assert json.loads(said) == small_replays()
+
+
+def small_replays() -> list[list[float]]:
+    """Finish times of small replays of every mechanism of this file."""
+    trace = busy_trace(60)
+    failing = some_rules(scaling=1, failure_s=np.array([3.0]), failure_slot=np.array([0]))
+    tight = a_fleet(2, 4, kv_capacity=np.array([900]))
+
+    def play(*setting: Any) -> Outcome:
+        return run(*setting, horizon_s=64.0)
+
+    outcomes = (
+        play(trace, tight, failing),
+        play(trace, a_pair(2, 2, TOKEN_S, max_batch=4), failing),
+        play(chained(trace, np.linspace(0, 1, 60)), two_llms(2), judged(0.5, 0.25)),
+        play(trace, three_pools([1, 1, 1]), some_rules(spread=GOODPUT)),
+    )
+    assert all((outcome.status != QUEUED).all() for outcome in outcomes)
+    return [np.nan_to_num(outcome.finish_s).tolist() for outcome in outcomes]
+
+
+PLAIN = "import json, test_legs; print(json.dumps(test_legs.small_replays()))"
