@@ -5,13 +5,14 @@ from datetime import date
 
 import dagster as dg
 
+from models.world.calendar import FIRST_DAY
+
 # `allow_nonexistent_upstream_partitions` is beta; the first days of the calendar have less history.
 warnings.filterwarnings("ignore", category=dg.BetaWarning)
 
-FIRST_DAY = "2020-01-01"  # as sql/staging/staged.sql: what lands can be run
 HISTORY_DAYS = 14  # as the lineage draws it; what a run reads is [forecast] history_days of its config
 
-DAYS = dg.DailyPartitionsDefinition(start_date=FIRST_DAY)
+DAYS = dg.DailyPartitionsDefinition(start_date=FIRST_DAY.isoformat())
 WITH_HISTORY = dg.TimeWindowPartitionMapping(
     start_offset=-HISTORY_DAYS, end_offset=0, allow_nonexistent_upstream_partitions=True
 )
