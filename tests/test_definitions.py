@@ -73,7 +73,12 @@ def test_jobs_schedules_and_sensors():
     }
     schedules = {s.name: s.cron_schedule for s in defs.schedules or []}
     assert schedules == {"nightly_schedule": "0 2 * * *", "plan_ahead_schedule": "30 2 * * *"}
+    for schedule in defs.schedules or []:
+        assert "config office alone, whose trace office has the days 2025-07-01 to 2025-07-15." in (
+            schedule.description or ""
+        )
     assert [s.name for s in defs.sensors or []] == ["landing_sensor"]
+    assert all("starts no night" in (s.description or "") for s in defs.sensors or [])
 
 
 def test_every_sql_check_guards_an_asset_and_stops_what_lies_behind_it():
