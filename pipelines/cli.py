@@ -274,14 +274,20 @@ def timeline(
 def ui(
     port: Annotated[int, typer.Option(help="A free port of this machine.", min=1, max=65535)] = 3000,
 ) -> None:
-    """Open Dagster's pages on this machine: lineage, runs, plots, checks; Ctrl-C ends it."""
+    """Open Dagster's pages on this machine: lineage, runs, plots, checks; Ctrl-C ends it.
+
+    Its calendar has the days of the traces in data/config and in the lake; days that land while it is open
+    appear when the code location is reloaded there (Deployment, Reload).
+    """
     with spoken():
         with socket.socket() as probe:
             if probe.connect_ex((HOST, port)) == 0:
                 refuse(f"Port {port} answers already. Is the UI running? Stop it, or choose another --port.")
+        from assets.lake.partitions import FEW_DAYS
         from pipelines.runs import embedded_home
 
         embedded_home()
+        os.environ[FEW_DAYS] = "1"
         OUT.print(f"http://{HOST}:{port}   (Ctrl-C ends it)")
         command = [
             "-W",
