@@ -109,8 +109,15 @@ def test_a_night_ends_in_seconds_at_every_stage_and_leaves_whole_files(stage: st
     assert list((folder / "lake" / ".scratch").glob("*")) == []
 
 
-@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("what", ["swallows", "loses", "fails"])
+@pytest.mark.parametrize(
+    ("what", "by"),
+    [
+        ("swallows", signal.SIGTERM),
+        ("loses", signal.SIGTERM),
+        ("fails", signal.SIGTERM),
+        ("loses", signal.SIGINT),
+    ],
+)
 def test_a_signal_that_is_swallowed_lost_or_turned_into_an_error_ends_it_too(
     what: str, by: signal.Signals, tmp_path: Path
 ) -> None:
