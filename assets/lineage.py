@@ -30,11 +30,11 @@ from assets.traces.landing import COLUMNS, land_all, texts, traces_of
 
 
 @dg.asset(**described("landing"))
-def landing(settings: SettingsResource) -> dg.MaterializeResult:
+def landing(settings: SettingsResource, progress: dg.ResourceParam[Progress]) -> dg.MaterializeResult:
     """Every trace file in data/landing, as canonical requests; rows that break a rule go to quarantine."""
     with plainly():
         chosen = settings.load()
-        landing = land_all(chosen)
+        landing = land_all(chosen, progress)
         findings = quality.findings(chosen.lake, traces_of(landing))
         chosen.lake.publish()
     return dg.MaterializeResult(

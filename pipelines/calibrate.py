@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from pipelines.options import config_of, file_of
 from pipelines.terminal import ERR, OUT, near, spoken
 
 
@@ -48,7 +49,12 @@ def calibrate(
             from models.world.loading import load_config
 
             found = fit(
-                read_requests(file), llm, deployment, catalogue, load_config(config, catalogue), file.name
+                read_requests(file_of(file)),
+                llm,
+                deployment,
+                catalogue,
+                load_config(config_of(config), catalogue),
+                file.name,
             )
             profile = found.profile
             ERR.print(

@@ -7,14 +7,16 @@ from typing import Annotated
 
 import typer
 
+from assets.lake.limits import Limits
 from models.replay.policies import POLICIES
-from pipelines import plan_cli, trace_commands
+from pipelines import plan_cli, stopping, trace_commands
 from pipelines.calibrate import calibrate
 from pipelines.options import Config, Day, Quiet, config_of, day_of, params_of, progress_of
 from pipelines.tables import OUT, show_table
 from pipelines.terminal import (
     near,
     refuse,
+    say_interrupted,
     show_checks,
     show_empty,
     show_explanation,
@@ -164,7 +166,7 @@ def replay(
 
 @app.command()
 def backtest(
-    days: Annotated[int, typer.Option(help="How many days, up to --date.", min=1)] = 3,
+    days: Annotated[int, typer.Option(help="How many days, up to --date.", min=1, max=3660)] = 3,
     tier: Annotated[
         str, typer.Option(help="interactive (all but niw as one series), iw_fast, iw_normal or niw.")
     ] = "interactive",
@@ -199,6 +201,12 @@ def sql(
     ] = None,
     date_: Day = None,
     config: Config = "office",
+    memory_gib: Annotated[
+        float, typer.Option(help="Memory that it may take; on disk four times as much.", min=0.1, max=4096)
+    ] = Limits().memory_gib,
+    time_limit_s: Annotated[
+        float, typer.Option(help="Seconds that it may work.", min=0.01, max=604_800)
+    ] = Limits().time_limit_s,
 ) -> None:
     """Ask the lake: every table, mart and macro by name. In a pipe the answer is CSV.
 
@@ -219,9 +227,9 @@ def sql(
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day
         given = {"trace": settings.trace, "day": day, **params_of(param or [], parameters(query))}
-        answer = settings.lake.sql(query, **given)
-        show_table(answer)
-        if not answer.num_rows:
+        with settings.lake.answer(query, Limits(memory_gib, time_limit_s), **given) as answer:
+            rows = show_table(answer)
+        if not rows:
             show_empty(why_empty(settings.lake, query, given))
 
 
@@ -278,14 +286,20 @@ def timeline(
 def ui(
     port: Annotated[int, typer.Option(help="A free port of this machine.", min=1, max=65535)] = 3000,
 ) -> None:
-    """Open Dagster's pages on this machine: lineage, runs, plots, checks; Ctrl-C ends it."""
+    """Open Dagster's pages on this machine: lineage, runs, plots, checks; Ctrl-C ends it.
+
+    Its calendar has the days of the traces in data/config and in the lake; days that land while it is open
+    appear when the code location is reloaded there (Deployment, Reload).
+    """
     with spoken():
         with socket.socket() as probe:
             if probe.connect_ex((HOST, port)) == 0:
                 refuse(f"Port {port} answers already. Is the UI running? Stop it, or choose another --port.")
+        from assets.lake.partitions import FEW_DAYS
         from pipelines.runs import embedded_home
 
         embedded_home()
+        os.environ[FEW_DAYS] = "1"
         OUT.print(f"http://{HOST}:{port}   (Ctrl-C ends it)")
         command = [
             "-W",
@@ -313,4 +327,5 @@ app.add_typer(plan_cli.app, name="plan")
 
 def main() -> None:
     """Entry point of the `fleetcast` command."""
-    app()
+    with stopping.listening(say_interrupted):
+        app()

@@ -8,10 +8,14 @@ from typing import Annotated
 import typer
 
 from assets.lake.settings import Progress
+from models.world.calendar import require_in_years
+from models.world.loading import CONFIG_DIR, config_path
 from models.world.reading import require_known
 from pipelines.terminal import Bars
 
-Config = Annotated[str, typer.Option(help="A file of data/config by name, or a TOML file by path.")]
+Config = Annotated[
+    str, typer.Option(help="A file of data/config by name, or a TOML file by path; ~ is your home.")
+]
 Day = Annotated[
     datetime | None,
     typer.Option(
@@ -22,13 +26,22 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No bars, only the re
 
 
 def config_of(name: str) -> str:
-    """A path that stays true wherever the process goes."""
-    return str(Path(name).resolve()) if name.endswith(".toml") else name
+    """A path that stays true wherever the process goes; the name of a shipped config as it is."""
+    path = config_path(name)
+    return name if path == CONFIG_DIR / f"{name}.toml" else str(path.resolve())
 
 
 def day_of(moment: datetime | None) -> date | None:
-    """The day of --date."""
-    return moment.date() if moment else None
+    """The day of --date; ConfigError for one on which no request can be."""
+    if moment is None:
+        return None
+    require_in_years(moment.date(), 1, "--date")
+    return moment.date()
+
+
+def file_of(path: Path) -> Path:
+    """A path as a shell would have written it: `--changes=~/x.toml` reaches us as it is."""
+    return path.expanduser()
 
 
 def progress_of(quiet: bool) -> Progress:

@@ -25,7 +25,7 @@ def show_plan(steps: Sequence[Row], hours: Sequence[Row]) -> None:
     """
     if not sys.stdout.isatty():
         table = pa.Table.from_pylist([{name: step[name] for name in STEP} for step in steps])
-        write_csv(table, sys.stdout.buffer)
+        write_csv(table.to_reader(), sys.stdout.buffer)
         return
     begin = steps[0]["hour_start"]
     OUT.print("{trace}, {day}, plan of {policy}".format(**steps[0]))

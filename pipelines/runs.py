@@ -2,11 +2,7 @@
 
 import logging
 import os
-import signal
-import socket
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from datetime import date
 from typing import Any, NamedTuple
 
@@ -15,6 +11,7 @@ import dagster as dg
 from assets.lake.settings import Progress
 from assets.pages.telling import SettingsResource
 from models.world.catalogue import ROOT
+from pipelines import stopping
 from pipelines.definitions import defs
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
@@ -42,7 +39,7 @@ def embedded_home() -> None:
 def run_job(name: str, settings: SettingsResource, day: date | None, progress: Progress) -> Ran:
     """Run a job in this process; RunFailed says in a line what stopped it, KeyboardInterrupt that you did."""
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    with interruptible(), dg.DagsterInstance.get() as instance:
+    with dg.DagsterInstance.get() as instance:
         result = defs.resolve_job_def(name).execute_in_process(
             instance=instance,
             partition_key=day.isoformat() if day else None,
@@ -50,6 +47,7 @@ def run_job(name: str, settings: SettingsResource, day: date | None, progress: P
             run_config=QUIET,
             raise_on_error=False,
         )
+    stopping.leave_if_told()  # the run may have swallowed it
     checks = result.get_asset_check_evaluations()
     failed = [(f"{c.asset_key.to_user_string()}: {c.check_name}", c.severity) for c in checks if not c.passed]
     broken = [name for name, severity in failed if severity is dg.AssetCheckSeverity.ERROR]
@@ -67,29 +65,6 @@ def report(asset: str, said: Mapping[str | None, Mapping[str, Any]]) -> None:
         for partition, metadata in said.items():
             event = dg.AssetMaterialization(asset, partition=partition, metadata=metadata)
             instance.report_runless_asset_event(event)
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Whatever becomes of a Ctrl-C inside the run, KeyboardInterrupt comes out of it.
-
-    Dagster swaps the handler and forgets a signal when a run ends before its next look; DuckDB turns one
-    into an error of its own. Python also writes every signal to the wake-up descriptor: that is read here.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    heard, told = socket.socketpair()
-    heard.setblocking(False)
-    told.setblocking(False)
-    before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
-    try:
-        yield
-    finally:
-        signal.set_wakeup_fd(before)
-        with heard, told, suppress(BlockingIOError):
-            if signal.SIGINT in heard.recv(4096):
-                raise KeyboardInterrupt
 
 
 def _why(result: dg.ExecuteInProcessResult) -> str:

@@ -14,7 +14,15 @@ def newest(files: list[Path]) -> float:
     return max((max(s.st_mtime, s.st_ctime) for s in stats), default=0.0)  # a copy may keep its old mtime
 
 
-@dg.sensor(job=LAND, minimum_interval_seconds=30, default_status=dg.DefaultSensorStatus.RUNNING)
+@dg.sensor(
+    job=LAND,
+    minimum_interval_seconds=30,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description=(
+        "Lands what is new in data/landing, whatever config its trace belongs to. It starts no night: "
+        "fleetcast nightly --config NAME does."
+    ),
+)
 def landing_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
     """Land what is new in data/landing; the cursor is the time of the newest file that was seen."""
     files = landed_files()

@@ -4,6 +4,7 @@ import math
 import sys
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from typing import Any
 
 import pyarrow as pa
 from rich import box
@@ -37,15 +38,24 @@ def show_board(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) 
         OUT.print(_table([heads[column] for column in columns], cells, numbers))
 
 
-def show_table(table: pa.Table) -> None:
-    """A query's answer: CSV for a pipe; for a person a table, or a block per row where that is too wide."""
+def show_table(answer: pa.RecordBatchReader) -> int:
+    """A query's answer: CSV for a pipe; for a person a table, or a block per row where that is too wide.
+
+    Returns its rows, of which a person sees the first SHOWN_ROWS.
+    """
     if not sys.stdout.isatty():
-        write_csv(table, sys.stdout.buffer)
-        return
-    names, shown = table.column_names, table.slice(0, SHOWN_ROWS)
-    rows = [[readable(value) for value in row.values()] for row in shown.to_pylist()]
+        return write_csv(answer, sys.stdout.buffer)
+    batches, found = [], 0
+    for batch in answer:
+        if found < SHOWN_ROWS:
+            batches.append(batch)
+        found += batch.num_rows
+    shown = pa.Table.from_batches(batches, answer.schema).slice(0, SHOWN_ROWS)
+    names = shown.column_names
+    columns = [[readable(value) for value in _values(column)] for column in shown.columns]
+    rows = list(zip(*columns, strict=True))
     if sum(_widths(names, rows)) + 2 * len(names) <= OUT.width:
-        kinds = (field.type for field in table.schema)
+        kinds = (field.type for field in shown.schema)
         numbers = {
             n for n, kind in enumerate(kinds) if pa.types.is_floating(kind) or pa.types.is_integer(kind)
         }
@@ -53,8 +63,17 @@ def show_table(table: pa.Table) -> None:
     else:
         for row in rows:
             show_record(names, row)
-    if table.num_rows > SHOWN_ROWS:
-        OUT.print(f"{SHOWN_ROWS} of {table.num_rows:,} rows; pipe it into a file for all of them.")
+    if found > SHOWN_ROWS:
+        OUT.print(f"{SHOWN_ROWS} of {found:,} rows; pipe it into a file for all of them.")
+    return found
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """The values of a column; as Arrow writes them where Python has none: its years end with 9999."""
+    try:
+        return column.to_pylist()
+    except OverflowError:
+        return column.cast(pa.string()).to_pylist()
 
 
 def show_record(names: Sequence[str], values: Sequence[str]) -> None:

@@ -1,10 +1,11 @@
 """What a person sees in the terminal: bars, tables, one-line errors."""
 
+import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import typer
@@ -12,11 +13,11 @@ from rich import progress
 from rich.console import Console
 
 from assets.lake.settings import Progress, Step
+from pipelines import stopping
 from pipelines.tables import OUT, figure, percent, show_board
 
 ERR = Console(stderr=True, highlight=False)
 HERE = Path.cwd()  # before anything changes it
-INTERRUPTED = 130
 SHOWN_FINDINGS = 20
 
 
@@ -34,27 +35,47 @@ class Bars(Progress):
 
 @contextmanager
 def spoken() -> Iterator[None]:
-    """Say a mistake in one red line (exit 2), an interruption in one (exit 130), never with a traceback."""
+    """Say a mistake in one line (exit 2), an interruption too (130, SIGTERM 143), never with a traceback."""
     import dagster as dg
 
     try:
         yield
-    except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError):
-        ERR.print(
-            "Interrupted. Nothing half-written was kept; the same command goes on from here.", style="yellow"
-        )
-        raise typer.Exit(INTERRUPTED) from None
-    except dg.Failure as failure:
-        refuse(failure.description or "The run failed.")
     except typer.Exit:  # a RuntimeError too
         raise
-    except (ValueError, RuntimeError) as error:  # what is wrong with the input; a defect that was noticed
+    except BaseException as error:
+        is_interrupt = isinstance(error, (KeyboardInterrupt, dg.DagsterExecutionInterruptedError))
+        signalled = stopping.told()
+        if not is_interrupt and signalled is None:
+            explain(error)
+        say_interrupted()
+        raise typer.Exit(stopping.CODES[signalled or signal.SIGINT]) from None
+
+
+def explain(error: BaseException) -> NoReturn:
+    """Say what is wrong with the input, or what the machine refuses, in one line; a defect and
+    a reader who has seen enough (`| head`) come out as they are.
+    """
+    import dagster as dg
+
+    if isinstance(error, dg.Failure):
+        refuse(error.description or "The run failed.")
+    if isinstance(error, (ValueError, RuntimeError)):  # a mistake; a defect that was noticed
         refuse(str(error))
-    except OSError as error:  # what the machine refuses: a folder that cannot be written, a disk that is full
+    if isinstance(error, OSError) and not isinstance(
+        error, BrokenPipeError
+    ):  # a folder that cannot be written, a disk that is full
         refuse(f"{error.filename or 'The machine'}: {error.strerror or error}.")
+    raise error
 
 
-def refuse(line: str) -> None:
+def say_interrupted() -> None:
+    """A line on what an interruption left."""
+    ERR.print(
+        "Interrupted. Nothing half-written was kept; the same command goes on from here.", style="yellow"
+    )
+
+
+def refuse(line: str) -> NoReturn:
     """One red line on stderr, exit code 2."""
     ERR.print(f"Error: {line}", style="red", soft_wrap=True, markup=False)
     raise typer.Exit(2)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.options import Quiet, progress_of
+from pipelines.options import Quiet, file_of, progress_of
 from pipelines.tables import OUT
 from pipelines.terminal import near, show_character, spoken
 
@@ -71,7 +71,7 @@ def generate(
             days=days,
             scale=scale,
             seed=seed,
-            changes=load_changes(changes) if changes else Changes(),
+            changes=load_changes(file_of(changes)) if changes else Changes(),
         )
         requests = generator.generate(lake, catalogue, order, progress_of(quiet))
         lake.publish()

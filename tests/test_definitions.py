@@ -1,17 +1,25 @@
 """The shape of the pipeline in one place, and a small day through all of it."""
 
-from datetime import date
+import os
+import subprocess
+import sys
+from datetime import UTC, date, datetime
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 from small import small_config
 
 from assets.checks import ALARMS, CHECKS
+from assets.lake import partitions
+from assets.lake.schemas import REQUEST_SCHEMA
 from assets.lake.settings import Progress
 from assets.lake.sql_files import SQL, read_sql
 from assets.lake.warehouse import Lake
 from assets.pages.telling import SettingsResource
 from assets.replays.drives import day_drives
+from models.world.catalogue import ROOT, load_catalogue
+from models.world.loading import load_config
 from pipelines.definitions import defs
 
 DAY = date(2025, 7, 3)
@@ -73,7 +81,12 @@ def test_jobs_schedules_and_sensors():
     }
     schedules = {s.name: s.cron_schedule for s in defs.schedules or []}
     assert schedules == {"nightly_schedule": "0 2 * * *", "plan_ahead_schedule": "30 2 * * *"}
+    for schedule in defs.schedules or []:
+        assert "config office alone, whose trace office has the days 2025-07-01 to 2025-07-15." in (
+            schedule.description or ""
+        )
     assert [s.name for s in defs.sensors or []] == ["landing_sensor"]
+    assert all("starts no night" in (s.description or "") for s in defs.sensors or [])
 
 
 def test_every_sql_check_guards_an_asset_and_stops_what_lies_behind_it():
@@ -105,6 +118,34 @@ def test_the_landing_sensor_runs_once_per_change(tmp_path, monkeypatch):
     assert isinstance(ask(first.cursor), dg.SkipReason)
     (tmp_path / "a.toml").write_text("trace = 't'")  # its mapping changed
     assert ask(first.cursor).run_requests[0].run_key != first.run_requests[0].run_key
+
+
+def test_the_pages_show_the_days_of_the_configured_traces_and_of_the_lake(tmp_path):
+    """A few dozen days instead of thousands; those from yesterday on come by themselves, for the schedule."""
+    lake, landed = Lake(tmp_path), date(2023, 11, 30)
+    empty = pa.table({f.name: pa.nulls(0, f.type) for f in REQUEST_SCHEMA}, schema=REQUEST_SCHEMA)
+    lake.write("requests", empty, trace="t", day=landed)
+    days = partitions.days_of_traces(lake)
+    office = load_config("office", load_catalogue()).trace
+    assert {landed, office.first_day, office.replay_day, date(2023, 11, 16)} <= days
+    keys = partitions.only(days, date(2026, 3, 2)).get_partition_keys(datetime(2026, 3, 5, tzinfo=UTC))
+    assert keys == [
+        *(day.isoformat() for day in sorted(days)),
+        "2026-03-01",
+        "2026-03-02",
+        "2026-03-03",
+        "2026-03-04",
+    ]
+    asked = "from assets.lake.partitions import DAYS; "
+    asked += "print(len(DAYS.get_partition_keys()), DAYS.exclusions is None)"
+    for few, most in (("1", 1000), ("", 10_000)):
+        env = os.environ | {partitions.FEW_DAYS: few}
+        told = subprocess.run(
+            [sys.executable, "-c", asked], env=env, cwd=ROOT, capture_output=True, text=True
+        )
+        count, is_whole = told.stdout.split()
+        assert (int(count) < most, is_whole) == (True, str(not few))
+    assert partitions.DAYS.has_partition_key("2021-02-03")  # the command line runs any day
 
 
 def run(name: str, day: date, resource: SettingsResource) -> dg.ExecuteInProcessResult:

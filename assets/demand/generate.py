@@ -17,6 +17,7 @@ from models.traffic.changes import Changes
 from models.traffic.client_fit import fit_noise, weekly_rates
 from models.traffic.clients import ClientTraffic, altered, client_day
 from models.traffic.parameters import Names
+from models.world.calendar import require_in_years
 from models.world.catalogue import Catalogue
 from models.world.reading import TRACE_NAME
 
@@ -61,6 +62,7 @@ def generate(lake: Lake, catalogue: Catalogue, order: Order, progress: Progress)
     if order.days < 1:
         raise ValueError(f"days is {order.days}, needs 1 or more.")
     first = order.first_day or days[0]
+    require_in_years(first, order.days, "--first-day, --days")
     stamp = lake.made_from(order.name)
     recipe = repr(order._replace(first_day=first, days=0))
     if lake.days("requests", order.name) and not (stamp.is_file() and stamp.read_text() == recipe):

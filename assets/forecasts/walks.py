@@ -5,7 +5,7 @@ import signal
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from datetime import date
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from typing import NamedTuple
 
 import numpy as np
@@ -83,8 +83,12 @@ def walk_all(
             for future in as_completed(waiting):
                 walks[waiting[future]] = future.result()
                 done(len(walks))
-        except BaseException:  # Ctrl-C: what has not begun never will
+        except (
+            BaseException
+        ):  # an interruption: what has not begun never will, what has begun is not waited for
             workers.shutdown(wait=False, cancel_futures=True)
+            for process in active_children():
+                process.kill()
             raise
     parts: dict[str, list[Walk]] = {}
     cpu_s: dict[str, float] = {}

@@ -1,17 +1,56 @@
-"""One partition a day; a forecast reads the days before it as well."""
+"""One partition a day; a forecast reads the days before it as well.
 
+Any day can be run. The pages of the UI show those of the configured traces and of the lake, and from
+yesterday on every day that comes, so that a schedule always finds its own.
+"""
+
+import os
 import warnings
-from datetime import date
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 
 import dagster as dg
+
+from assets.lake.warehouse import Lake
+from models.world.calendar import FIRST_DAY
+from models.world.catalogue import load_catalogue
+from models.world.loading import CONFIG_DIR, load_config
+from models.world.reading import ConfigError
 
 # `allow_nonexistent_upstream_partitions` is beta; the first days of the calendar have less history.
 warnings.filterwarnings("ignore", category=dg.BetaWarning)
 
-FIRST_DAY = "2020-01-01"  # as sql/staging/staged.sql: what lands can be run
 HISTORY_DAYS = 14  # as the lineage draws it; what a run reads is [forecast] history_days of its config
+FEW_DAYS = "FLEETCAST_FEW_DAYS"  # environment variable that `fleetcast ui` sets for the pages
 
-DAYS = dg.DailyPartitionsDefinition(start_date=FIRST_DAY)
+
+def days_of_traces(lake: Lake, configs: Path = CONFIG_DIR) -> set[date]:
+    """The days of the traces that a config of the folder names, and those of which the lake has requests."""
+    catalogue = load_catalogue()
+    days = {date.fromisoformat(file.parent.name.removeprefix("day=")) for file in lake.files("requests")}
+    for path in configs.glob("*.toml"):
+        with suppress(ConfigError):  # told where it is used
+            trace = load_config(path.stem, catalogue, configs).trace
+            days |= {trace.first_day + timedelta(days=n) for n in range(trace.days)}
+    return days
+
+
+def only(days: Iterable[date], today: date) -> dg.DailyPartitionsDefinition:
+    """These days, and every one from the day before `today` on."""
+    shown = {day for day in days if day < today} | {today - timedelta(days=1)}
+    first = min(shown)
+    between = (first + timedelta(days=n) for n in range((today - first).days))
+    others = [datetime(day.year, day.month, day.day, tzinfo=UTC) for day in between if day not in shown]
+    return dg.DailyPartitionsDefinition(start_date=first.isoformat(), exclusions=others or None)
+
+
+DAYS = (
+    only(days_of_traces(Lake()), datetime.now(UTC).date())
+    if os.environ.get(FEW_DAYS)
+    else dg.DailyPartitionsDefinition(start_date=FIRST_DAY.isoformat())
+)
 WITH_HISTORY = dg.TimeWindowPartitionMapping(
     start_offset=-HISTORY_DAYS, end_offset=0, allow_nonexistent_upstream_partitions=True
 )

@@ -38,7 +38,7 @@ class SqlFile(NamedTuple):
 
 def read_sql(name: str | Path) -> SqlFile:
     """Read an SQL file, by its name under sql/ or by its path, and take its header apart."""
-    path = next((p for p in (SQL / name, SQL.parent / name, Path(name)) if p.is_file()), None)
+    path = next((p for p in (SQL / name, SQL.parent / name, Path(name).expanduser()) if p.is_file()), None)
     if path is None:
         raise SqlFileError(f"There is no SQL file {name}. {_nearest_file(Path(name))}")
     text = path.read_text(encoding="utf-8")

@@ -6,11 +6,12 @@ and through the views of warehouse.duckdb, which can be deleted and published ag
 """
 
 import errno
+import json
 import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
@@ -20,6 +21,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from assets.lake.limits import Limits, Watch
 from assets.lake.schemas import (
     LAKE_VERSION,
     OPTIONAL,
@@ -41,6 +43,9 @@ LAKE = ROOT / "data" / "lake"
 DUCKDB: dict[str, Any] = {"memory_limit": "1500MB", "threads": 2}
 ROW_GROUP_ROWS = 100_000
 LEFTOVER_S = 86_400.0  # scratch older than this is of a run that was killed
+SCRATCHES: set[Path] = set()  # that are open in this process: what ends it by force removes them
+ANSWER_ROWS = 100_000  # of an answer at a time
+NO_ARROW = {"bit", "bignum", "union", "variant", "geometry"}  # types without a form in Arrow
 Connection = duckdb.DuckDBPyConnection
 _Kind = duckdb.StatementType
 QUERIES = (_Kind.SELECT, _Kind.EXPLAIN, _Kind.MULTI)  # a pivot is several statements to DuckDB
@@ -59,7 +64,7 @@ def one_line_errors(doing: str, remedy: str = "", kind: type[LakeError] = LakeEr
     """Turn what the disk, Arrow or DuckDB raise into one line: a LakeError for a full disk, else `kind`."""
     try:
         yield
-    except LakeError:
+    except (LakeError, BrokenPipeError):  # the reader of an answer may leave
         raise
     except (OSError, duckdb.Error, pa.ArrowException) as error:
         said = f"{doing} failed: {_in_one_line(error)}"
@@ -122,10 +127,12 @@ class Lake:
             if not (self.root / "VERSION").exists():
                 (folder / "VERSION").write_text(f"{LAKE_VERSION}\n")
                 os.replace(folder / "VERSION", self.root / "VERSION")
+        SCRATCHES.add(folder)
         try:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+            SCRATCHES.discard(folder)
 
     @contextmanager
     def replacing(self, target: Path) -> Iterator[Path]:
@@ -211,18 +218,40 @@ class Lake:
         Parameters that the query names ($trace) and the call does not are null: a check that is given no
         trace and no day covers the whole lake. LakeError for what is not one query.
         """
-        text = read_sql(query).text if query.endswith(".sql") else query
+        with one_line_errors("Opening the lake"), self.connect() as con, one_line_errors("The query"):
+            return self._asked(con, query, params).to_arrow_table()
+
+    @contextmanager
+    def answer(self, query: str, limits: Limits, **params: Any) -> Iterator[pa.RecordBatchReader]:
+        """The answer of `sql` batch by batch, never whole in memory, within limits of memory, disk and time.
+
+        LakeError, also while it is read, for a query that needs more; it names what may be given.
+        """
         with (
             one_line_errors("Opening the lake"),
-            self.connect() as con,
+            self.connect(**limits.config()) as con,
             one_line_errors("The query"),
         ):
+            watch = Watch(con.interrupt, limits.time_limit_s)
             try:
-                named = _only_query(con, text).named_parameters
-                found = con.sql(text, params={name: params.get(name) for name in named} or None)
-            except duckdb.CatalogException as error:
-                raise LakeError(f"The query failed: {_in_one_line(error)} {self._contents(con)}") from error
-            return found.to_arrow_table()
+                with watch.working():
+                    reader = _told_as_text(self._asked(con, query, params)).to_arrow_reader(ANSWER_ROWS)
+                yield pa.RecordBatchReader.from_batches(reader.schema, watch.each(reader))
+            except (duckdb.Error, pa.ArrowException, OSError) as error:
+                if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory" in str(error):
+                    raise LakeError(limits.too_large()) from error
+                if watch.is_over:
+                    raise LakeError(limits.too_long()) from error
+                raise
+
+    def _asked(self, con: Connection, query: str, params: Mapping[str, Any]) -> duckdb.DuckDBPyRelation:
+        """The one query of a text, or of a file of sql/, with its parameters; nothing has run yet."""
+        text = read_sql(query).text if query.endswith(".sql") else query
+        try:
+            named = _only_query(con, text).named_parameters
+            return con.sql(text, params={name: params.get(name) for name in named} or None)
+        except duckdb.CatalogException as error:
+            raise LakeError(f"The query failed: {_in_one_line(error)} {self._contents(con)}") from error
 
     def _contents(self, con: Connection) -> str:
         """Which tables with rows and which marts a query may read, as a sentence."""
@@ -265,6 +294,17 @@ def _only_query(con: Connection, text: str) -> duckdb.Statement:
             "Anything else can be done in a DuckDB shell on warehouse.duckdb."
         )
     return statements[0]
+
+
+def _told_as_text(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """The relation, with columns that Arrow only has as bytes of DuckDB's own as DuckDB writes them."""
+    if not any(kind.id in NO_ARROW for kind in relation.types):
+        return relation
+    columns = (
+        f"cast(#{n} as varchar) as {json.dumps(name)}" if kind.id in NO_ARROW else f"#{n}"
+        for n, (name, kind) in enumerate(zip(relation.columns, relation.types, strict=True), start=1)
+    )
+    return relation.project(", ".join(columns))
 
 
 def _in_one_line(error: Exception) -> str:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import date, timedelta
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -45,11 +45,13 @@ def replay_day(settings: Settings, day: date, policies: Sequence[str], progress:
     workload = read_workload(settings, day)
     drives = day_drives(settings, day)
     total = len(policies) * workload.requests.num_rows
-    ended, lock = dict.fromkeys(policies, 0), Lock()
+    ended, lock, stopped = dict.fromkeys(policies, 0), Lock(), Event()
     with progress.bar(f"replay {day}", total) as done, ThreadPoolExecutor(THREADS) as threads:
 
         def one(policy: str) -> None:
             def step(requests: int) -> None:
+                if stopped.is_set():
+                    raise KeyboardInterrupt
                 with lock:
                     ended[policy] = requests
                     done(sum(ended.values()))
@@ -65,7 +67,10 @@ def replay_day(settings: Settings, day: date, policies: Sequence[str], progress:
 
         try:
             list(threads.map(one, policies))
-        except BaseException:  # an interruption too: what has not begun need not begin
+        except (
+            BaseException
+        ):  # an interruption too: what has begun stops at its next step, the rest never begins
+            stopped.set()
             threads.shutdown(cancel_futures=True)
             raise
     return total

@@ -12,7 +12,7 @@ import lzma
 import re
 import tarfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
@@ -20,17 +20,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from assets.lake.sql_files import SQL, SqlFile, read_sql
-from assets.lake.warehouse import LakeError
+from assets.traces.bounds import Guard, IngestError
 
 CSV_FIELD = r',((?:\s*"(?:[^"]|"")*")?[^,]*)'  # as the macro csv_fields of sql/staging/mapping.sql
 COPY_AGAIN = "Copy the file here again, whole."
 MAX_LINE_BYTES = 1 << 24
+MOST_BLANK_LINES = 100_000  # before the first that is not
+LEAST_ROW_BYTES = 24  # of a Parquet file, however it is encoded: an id, an instant, two numbers
 SHOWN_CHARACTERS = 200
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-
-
-class IngestError(LakeError):
-    """A landed file that cannot become requests; the message is one line with the remedy."""
 
 
 class LandedFile(NamedTuple):
@@ -63,9 +61,9 @@ class Content(NamedTuple):
         return f"{self.container} with {columns}"
 
 
-def recognise(path: Path) -> LandedFile:
+def recognise(path: Path, guard: Guard | None = None) -> LandedFile:
     """Find the format most of whose columns the file has, or say what it has and which formats there are."""
-    content = look_into(path)
+    content = look_into(path, guard or Guard(path))
     formats = [read_sql(file) for file in sorted((SQL / "sources").glob("*.sql"))]
     alike = [f for f in formats if f.fields["format"] == content.container and _shared(f, content)]
     if not alike:
@@ -105,21 +103,22 @@ def _shared(source: SqlFile, content: Content) -> int:
     return len(set(source.listed("recognised by")) & set(content.columns))
 
 
-def look_into(path: Path) -> Content:
+def look_into(path: Path, guard: Guard) -> Content:
     """Tell container, columns and packing from the first bytes, whatever the file is called."""
     try:
         with path.open("rb") as opened:
             magic = opened.read(4)
         if magic == b"PAR1":
-            return Content("parquet", tuple(pq.read_schema(path).names), 0, "none")
+            metadata = pq.read_metadata(path)
+            guard.passed(metadata.num_rows * LEAST_ROW_BYTES)
+            return Content("parquet", tuple(metadata.schema.to_arrow_schema().names), 0, "none")
         if tarfile.is_tarfile(path):
             with tarfile.open(path) as archive:
-                return Content(
-                    "tar", tuple(sorted({member_kind(name) for name in archive.getnames()})), 0, "none"
-                )
+                kinds = {member_kind(member.name) for member in members_within(archive, guard)}
+                return Content("tar", tuple(sorted(kinds)), 0, "none")
         packing = next((name for start, name in MAGIC.items() if magic.startswith(start)), "none")
         with unpacked(path, packing) as opened:
-            before, first = _first_line(opened)
+            before, first = _first_line(opened, path.name)
     except (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, pa.ArrowException) as error:
         said = (getattr(error, "strerror", None) or str(error)).rstrip(".")
         raise IngestError(f"{path.name} cannot be read: {said}. {COPY_AGAIN}") from error
@@ -146,6 +145,15 @@ def member_kind(member: str) -> str:
     return re.sub(r"\d+", "#", Path(member).name)
 
 
+def members_within(archive: tarfile.TarFile, guard: Guard) -> Iterator[tarfile.TarInfo]:
+    """The members of an archive, none of which is unpacked before its size was passed by the guard."""
+    total = 0
+    while member := archive.next():
+        total += member.size
+        guard.passed(max(total, archive.offset))
+        yield member
+
+
 def unpacked(path: Path, packing: str) -> IO[bytes]:
     """A text file opened for reading, whatever it is packed with."""
     if packing == "gzip":
@@ -155,11 +163,13 @@ def unpacked(path: Path, packing: str) -> IO[bytes]:
     return path.open("rb")
 
 
-def _first_line(opened: IO[bytes]) -> tuple[int, str]:
+def _first_line(opened: IO[bytes], name: str) -> tuple[int, str]:
     """How many blank lines a file begins with, and the first that is not; empty where there is none."""
     before = 0
     while line := opened.readline(MAX_LINE_BYTES):
         if text := line.decode("utf-8-sig", errors="replace").strip():
             return before, text
         before += 1
+        if before > MOST_BLANK_LINES:
+            raise IngestError(f"{name} begins with more than {MOST_BLANK_LINES:,} blank lines. Remove them.")
     return before, ""

@@ -13,10 +13,12 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
+from assets.lake.settings import Progress
 from assets.lake.sql_files import read_sql
 from assets.lake.warehouse import ROOT, Connection, Lake, one_line_errors
-from assets.traces.formats import COPY_AGAIN, IngestError, LandedFile, recognise
-from assets.traces.mapping import TraceMapping, mapping_file, read_mapping
+from assets.traces.bounds import Guard, IngestError
+from assets.traces.formats import COPY_AGAIN, LandedFile, recognise
+from assets.traces.mapping import TraceMapping, mapping_file, read_bounds, read_mapping
 from assets.traces.rows import rows_query
 from models.world.catalogue import Catalogue
 
@@ -56,7 +58,7 @@ def lone_mappings(folder: Path = LANDING) -> list[Path]:
     return sorted(set(folder.glob("*.toml")) - {mapping_file(path) for path in landed_files(folder)})
 
 
-def ingest(path: Path, lake: Lake, catalogue: Catalogue) -> IngestReport:
+def ingest(path: Path, lake: Lake, catalogue: Catalogue, progress: Progress | None = None) -> IngestReport:
     """Bring one file into the lake; the same content, mapping and catalogue a second time changes nothing.
 
     Raises
@@ -67,7 +69,8 @@ def ingest(path: Path, lake: Lake, catalogue: Catalogue) -> IngestReport:
     ConfigError
         The mapping file beside it names what the catalogue does not have.
     """
-    landed = recognise(path)
+    guard = Guard(path, read_bounds(path), progress)
+    landed = recognise(path, guard)
     mapping = read_mapping(path, landed.format, catalogue)
     require_not_made(lake, mapping.trace, path)
     variables = {
@@ -89,12 +92,13 @@ def ingest(path: Path, lake: Lake, catalogue: Catalogue) -> IngestReport:
         lake.scratch() as folder,
         lake.connect(folder / "stage.duckdb") as con,
     ):
-        stage(con, landed, variables, folder / "members")
-        keep(con, lake, mapping.trace)
-        quarantine = read_sql("staging/quarantine.sql").text
-        lake.copy(con, quarantine, "quarantine", file=path.name, trace=mapping.trace)
-        record = read_sql("staging/ingest.sql").text
-        lake.copy(con, record, "ingests", file=path.name, trace=mapping.trace)
+        stage(con, landed, variables, folder / "members", guard)
+        with guard.watching(con, "days"):
+            keep(con, lake, mapping.trace)
+            quarantine = read_sql("staging/quarantine.sql").text
+            lake.copy(con, quarantine, "quarantine", file=path.name, trace=mapping.trace)
+            record = read_sql("staging/ingest.sql").text
+            lake.copy(con, record, "ingests", file=path.name, trace=mapping.trace)
     return report(lake, mapping.trace, path.name, is_new=True)
 
 
@@ -131,7 +135,9 @@ def fingerprint(landed: LandedFile, mapping: TraceMapping, catalogue: Catalogue)
     return digest.hexdigest()
 
 
-def stage(con: Connection, landed: LandedFile, variables: Mapping[str, Any], folder: Path) -> None:
+def stage(
+    con: Connection, landed: LandedFile, variables: Mapping[str, Any], folder: Path, guard: Guard
+) -> None:
     """Read the file once, into the table `staged`: canonical rows, each with what speaks against it.
 
     An archive is unpacked into `folder`.
@@ -139,14 +145,15 @@ def stage(con: Connection, landed: LandedFile, variables: Mapping[str, Any], fol
     _tell(con, variables)
     for macros in ("mapping", "chances", "tiers"):
         con.execute(read_sql(f"staging/{macros}.sql").text)
-    con.execute(f"create temp view source as {rows_query(landed, folder)}")
+    con.execute(f"create temp view source as {rows_query(landed, folder, guard)}")
     with one_line_errors(f"Preparing sql/sources/{landed.source.name}", "Mend that file.", IngestError):
         con.execute(f"create temp view parsed as {landed.source.text}")
     remedy = "" if variables["is_archive"] else COPY_AGAIN  # an archive was read whole to be unpacked
-    with one_line_errors(f"Reading {landed.path.name} as {landed.format}", remedy, IngestError):
-        con.execute(f"create table staged as {read_sql('staging/staged.sql').text}")
-    for update in ("staging/patterns.sql", "staging/duplicates.sql"):
-        con.execute(read_sql(update).text)
+    with guard.watching(con, "rows"):
+        with one_line_errors(f"Reading {landed.path.name} as {landed.format}", remedy, IngestError):
+            con.execute(f"create table staged as {read_sql('staging/staged.sql').text}")
+        for update in ("staging/patterns.sql", "staging/duplicates.sql"):
+            con.execute(read_sql(update).text)
     if con.execute("select count(*) from staged").fetchall() == [(0,)]:
         raise IngestError(f"{landed.path.name} ({landed.format}) has no row. {COPY_AGAIN}")
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from assets.lake.settings import Settings
+from assets.lake.settings import Progress, Settings
 from assets.traces.ingest import IngestError, IngestReport, ingest, landed_files, lone_mappings, withdraw
 from assets.traces.quality import assess
 from models.world.catalogue import load_catalogue
@@ -20,7 +20,7 @@ class Landing(NamedTuple):
     refused: list[str]
 
 
-def land_all(settings: Settings) -> Landing:
+def land_all(settings: Settings, progress: Progress | None = None) -> Landing:
     """Ingest every trace file of data/landing, whatever llms the config deploys."""
     landing, catalogue = Landing([], []), load_catalogue()
     for mapping in lone_mappings():
@@ -30,7 +30,7 @@ def land_all(settings: Settings) -> Landing:
         )
     for path in landed_files():
         try:
-            landing.reports.append(ingest(path, settings.lake, catalogue))
+            landing.reports.append(ingest(path, settings.lake, catalogue, progress))
         except ValueError as error:  # IngestError, ConfigError and LakeError are written for a person
             landing.refused.append(str(error))
     for trace in {r.trace for r in landing.reports if r.is_new or not _is_assessed(settings, r.trace)}:

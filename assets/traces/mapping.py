@@ -8,8 +8,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from assets.traces.bounds import Bounds, Minutes, Ratio
 from models.world.catalogue import CATALOGUE_DIR, Catalogue
-from models.world.reading import ConfigError, TraceName, build, read_toml, require_known
+from models.world.reading import ConfigError, TraceName, build, convert, read_toml, require_known
 
 KEYS = ("region", "llm", "tier", "app")
 DEFAULTS = CATALOGUE_DIR / "mapping.toml"
@@ -28,6 +29,8 @@ class MappingFile:
     start: datetime  # instant of time 0 where timestamps are relative
     llm_names: Mapping[str, str]  # what the source calls an llm -> the catalogue's name for it
     rate_scale: float  # of the rates of a format that gives rates, not requests
+    unpack_ratio: Ratio  # bytes that may be unpacked per byte of the file
+    ingest_minutes: Minutes
     trace: TraceName | None = None
 
 
@@ -63,6 +66,15 @@ def mapping_file(path: Path) -> Path:
     """Where the mapping file of a trace file lies: NAME.toml beside NAME.csv.gz."""
     plain = path.with_suffix("") if path.suffix in COMPRESSED else path
     return plain.with_suffix(".toml")
+
+
+def read_bounds(path: Path) -> Bounds:
+    """What the mapping file of a trace, or the defaults, let it unpack to and how long it may take."""
+    own = mapping_file(path)
+    said = read_toml(DEFAULTS) | (read_toml(own) if own.is_file() else {})
+    kinds = (("unpack_ratio", Ratio), ("ingest_minutes", Minutes))
+    ratio, minutes = (convert(kind, said[key], f"{own.name} {key}") for key, kind in kinds)
+    return Bounds(ratio, minutes, own.name)
 
 
 def read_mapping(path: Path, default_trace: str, catalogue: Catalogue) -> TraceMapping:

@@ -7,35 +7,46 @@ from pathlib import Path
 from typing import IO
 
 from assets.lake.schemas import quoted
-from assets.traces.formats import COPY_AGAIN, MAX_LINE_BYTES, IngestError, LandedFile, member_kind, unpacked
+from assets.traces.bounds import Guard, IngestError
+from assets.traces.formats import (
+    COPY_AGAIN,
+    MAX_LINE_BYTES,
+    LandedFile,
+    member_kind,
+    members_within,
+    unpacked,
+)
 
 BLOCK_BYTES = 1 << 20
 
 
-def as_utf8(landed: LandedFile, folder: Path) -> LandedFile:
+def as_utf8(landed: LandedFile, folder: Path, guard: Guard) -> LandedFile:
     """Read a text file to its end; where bytes are not UTF-8, a copy in `folder` that marks them stands in.
 
     DuckDB refuses such a file as a whole, and takes a truncated zstd file without a word: Python sees both.
     """
     try:
-        if _recode(landed, None):
+        if _recode(landed, None, guard):
             return landed
     except (OSError, EOFError, zlib.error) as error:
         said = str(error).rstrip(".")
         raise IngestError(f"{landed.path.name} cannot be read: {said}. {COPY_AGAIN}") from error
     folder.mkdir()
     with (folder / landed.path.name).open("wb") as copy:
-        _recode(landed, copy)
+        _recode(landed, copy, guard)
     return landed._replace(path=folder / landed.path.name, packing="none")
 
 
-def _recode(landed: LandedFile, copy: IO[bytes] | None) -> bool:
+def _recode(landed: LandedFile, copy: IO[bytes] | None, guard: Guard) -> bool:
     """Write the text as UTF-8 into `copy`; without one, whether it is UTF-8 already."""
     decoder = codecs.getincrementaldecoder("utf-8")("strict" if copy is None else "replace")
-    with unpacked(landed.path, landed.packing) as opened:
+    label, total = f"text of {landed.path.name}", 0
+    with unpacked(landed.path, landed.packing) as opened, guard.progress.bar(label, guard.most_bytes) as step:
         block = b"more"
         while block:
             block = opened.read(BLOCK_BYTES)
+            guard.passed(total := total + len(block))
+            step(total)
             try:
                 text = decoder.decode(block, final=not block)
             except UnicodeDecodeError:
@@ -45,7 +56,7 @@ def _recode(landed: LandedFile, copy: IO[bytes] | None) -> bool:
     return True
 
 
-def rows_query(landed: LandedFile, folder: Path) -> str:
+def rows_query(landed: LandedFile, folder: Path, guard: Guard) -> str:
     """The SELECT over the file: row, raw text, complaint, dice, and the columns that the format reads.
 
     `row` counts from 1 after the header; `dice` is a stable 64-bit number of file and row, from which ids and
@@ -56,7 +67,7 @@ def rows_query(landed: LandedFile, folder: Path) -> str:
     wanted, optional = landed.source.listed("recognised by"), landed.source.listed("may have")
     container = landed.source.fields["format"]
     if container == "tar":
-        return _members_query(landed, folder)
+        return _members_query(landed, folder, guard)
     dice = "md5_number_lower(getvariable('file') || ':' || row) as dice"
     there = [c for c in (*wanted, *optional) if container == "jsonl" or c in landed.columns]
     absent = "".join(f', null as "{column}"' for column in optional if column not in there)
@@ -69,7 +80,7 @@ def rows_query(landed: LandedFile, folder: Path) -> str:
             f"{absent} from (select *, file_row_number + 1 as row from read_parquet('{path}', "
             "file_row_number = true, hive_partitioning = false))"
         )
-    landed = as_utf8(landed, folder)
+    landed = as_utf8(landed, folder, guard)
     if container == "jsonl":
         columns = ", ".join(f'json_extract_string(document, \'$."{c}"\') as "{c}"' for c in there)
         shaped = "select row, raw, if(json_valid(raw), raw, null) as document"
@@ -100,10 +111,11 @@ def _lines_query(landed: LandedFile) -> str:
     )
 
 
-def _members_query(landed: LandedFile, folder: Path) -> str:
+def _members_query(landed: LandedFile, folder: Path, guard: Guard) -> str:
     wanted = landed.source.listed("recognised by")
     with tarfile.open(landed.path) as archive:
-        members = (member for member in archive if member.isfile() and member_kind(member.name) in wanted)
+        inside = members_within(archive, guard)
+        members = (member for member in inside if member.isfile() and member_kind(member.name) in wanted)
         try:
             archive.extractall(folder, members, filter="data")
         except tarfile.TarError as error:  # a member that would lie outside of the folder

@@ -11,8 +11,18 @@ from models.world.reading import ConfigError
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+FIRST_DAY, LAST_DAY = date(2020, 1, 1), date(2099, 12, 31)  # of any trace: as sql/staging/staged.sql
 MINUTES_PER_DAY = 1440
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+
+
+def require_in_years(first: date, days: int, where: str) -> None:
+    """Refuse days, so many from the first on, of which some lie where no request can."""
+    if not (first >= FIRST_DAY and days - 1 <= (LAST_DAY - first).days):
+        raise ConfigError(
+            f"{where}: got {days:,} day{'s' if days > 1 else ''} from {first} on, needed days "
+            f"from {FIRST_DAY} to {LAST_DAY}."
+        )
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """What a config must be as a whole; what each figure may be by itself, its type in config.py says."""
 
+from models.world.calendar import require_in_years
 from models.world.catalogue import Catalogue
 from models.world.config import Config
 from models.world.pools import check_pools
@@ -42,6 +43,7 @@ def check_figures(config: Config, catalogue: Catalogue) -> None:
     trace, fleet, forecast, replay = config.trace, config.fleet, config.forecast, config.replay
     tiers = trace.office.tiers if trace.office else catalogue.tiers
     lists = (forecast.methods, replay.policies)
+    require_in_years(trace.first_day, trace.days, f"{config.file.name} [trace] first_day, days")
     twice = ", ".join(sorted({name for names in lists for name in names if names.count(name) > 1}))
     rules = (
         (not (trace.office and trace.tiled), "[trace] has office or tiled, not both"),

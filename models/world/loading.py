@@ -8,7 +8,7 @@ from models.world.calendar import Calendar
 from models.world.catalogue import ROOT, Catalogue
 from models.world.config import Config
 from models.world.consistency import check
-from models.world.reading import ConfigError, build, merged, read_toml, require_known
+from models.world.reading import ConfigError, build, merged, read_toml, require_known, shown
 
 CONFIG_DIR = ROOT / "data" / "config"
 CALENDAR_DIR = ROOT / "data" / "calendar"
@@ -18,12 +18,25 @@ SOURCES = {"office", "tiled"}  # tables of [trace] that make its requests; witho
 
 def load_config(name: str, catalogue: Catalogue, folder: Path = CONFIG_DIR) -> Config:
     """Read a run configuration by name ("office") or by path ("my/run.toml"); ConfigError says why not."""
-    path = Path(name) if name.endswith(".toml") else folder / f"{name}.toml"
+    path = config_path(name, folder)
     config: Config = build(Config, {**read_tables(path, folder), "file": path.resolve()}, path.name)
     check(config, catalogue)
     if config.forecast.calendar is not None:
         config = replace(config, calendar=load_calendar(config.forecast.calendar))
     return config
+
+
+def config_path(name: str, folder: Path = CONFIG_DIR) -> Path:
+    """Where a config lies, by name (with its ending or without) or path; ConfigError where none does."""
+    shipped, own = folder / f"{name.removesuffix('.toml')}.toml", Path(name).expanduser()
+    is_path = name.endswith(".toml") or len(own.parts) > 1
+    if is_path and own.exists():
+        return own
+    if len(own.parts) == 1 and shipped.is_file():
+        return shipped
+    where = f"There is no file {shown(str(own))}" if is_path else f"There is no config {shown(repr(name))}"
+    names = ", ".join(sorted(p.stem for p in folder.glob("*.toml")))
+    raise ConfigError(f"{where}; in data/config there is: {names}. Name one, or a TOML file by its path.")
 
 
 def read_tables(path: Path, folder: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -42,7 +55,7 @@ def read_tables(path: Path, folder: Path, above: tuple[Path, ...] = ()) -> dict[
         raise ConfigError(
             f"{path.name} based_on: got {base!r}, needed the name of a config that is not based on this one."
         )
-    inherited = read_tables(folder / f"{base}.toml", folder, (*above, path))
+    inherited = read_tables(folder / f"{base.removesuffix('.toml')}.toml", folder, (*above, path))
     if isinstance(trace := tables.get("trace"), dict):
         is_alike = SOURCES & trace.keys() & inherited["trace"].keys()
         inherited["trace"] = {k: v for k, v in inherited["trace"].items() if is_alike and k != "name"}

@@ -11,9 +11,14 @@ import tomllib
 import types
 import typing
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
+
+MAX_BYTES = 1 << 20  # of a TOML file
+MAX_LINE = 5000  # characters; the parser's time grows with the square of a key's dots
+MAX_DEPTH = 20
+SHOWN_CHARACTERS = 200
 
 
 class ConfigError(ValueError):
@@ -65,7 +70,7 @@ class Spelling(NamedTuple):
     def check(self, value: str, where: str) -> None:
         """Refuse a text of another shape."""
         if not re.fullmatch(self.pattern, value):
-            raise ConfigError(f"{where}: got {value!r}, needed {self.said}.")
+            raise ConfigError(f"{where}: got {shown(repr(value))}, needed {self.said}.")
 
 
 TRACE_NAME = Spelling(  # it names folders of the lake
@@ -77,22 +82,63 @@ PositiveShare = Annotated[float, Range(0, 1, is_above=True)]
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Parse a TOML file; ConfigError where it is absent or is not TOML."""
+    """Parse a TOML file; ConfigError where it is absent, is not TOML, or holds what no file of ours needs."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        if not path.is_file() and path.exists():
+            raise ConfigError(f"{path} cannot be read: it is no file. Name a TOML file.")
+        if (size := path.stat().st_size) > MAX_BYTES:
+            raise ConfigError(f"{path.name} has {size:,} bytes, at most {MAX_BYTES:,} are read. Shorten it.")
+        text = path.read_text(encoding="utf-8")
+        if (longest := max(map(len, text.split("\n")))) > MAX_LINE:
+            raise ConfigError(
+                f"{path.name} has a line of {longest:,} characters, at most {MAX_LINE:,} are read."
+            )
+        parsed = tomllib.loads(text)
     except FileNotFoundError as error:
         there = ", ".join(sorted(p.stem for p in path.parent.glob("*.toml"))) or "none"
         raise ConfigError(f"There is no file {path.name} in {path.parent}; there is: {there}.") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}. Name a TOML file.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path.name} is not valid TOML: {error}. Mend that line.") from error
+    except RecursionError as error:
+        raise ConfigError(_too_deep(path)) from error
+    except ConfigError:
+        raise
+    except ValueError as error:  # of the parser; of bytes that are no text; of a number with 5,000 digits
+        raise ConfigError(f"{path.name} is not valid TOML: {shown(str(error))}. Mend that line.") from error
+    _require_bounded(parsed, path)
+    return parsed
+
+
+def _require_bounded(parsed: Mapping[str, Any], path: Path) -> None:
+    """Refuse tables within tables within tables, integers beyond TOML's, and days off the calendar."""
+    waiting: list[tuple[str, Any, int]] = [("", parsed, 0)]
+    while waiting:
+        key, value, depth = waiting.pop()
+        if depth > MAX_DEPTH:
+            raise ConfigError(_too_deep(path))
+        if isinstance(value, dict):
+            waiting += [(str(name), inner, depth + 1) for name, inner in value.items()]
+        elif isinstance(value, list):
+            waiting += [(key, inner, depth + 1) for inner in value]
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ConfigError(f"{path.name} {shown(key)}: got an integer of more than 64 bits. Shorten it.")
+        elif isinstance(value, date) and not 1970 <= value.year < 2100:
+            raise ConfigError(f"{path.name} {shown(key)}: got {value}, needed a year from 1970 to 2099.")
+
+
+def _too_deep(path: Path) -> str:
+    return f"{path.name} nests its tables and lists more than {MAX_DEPTH} deep. Flatten it."
+
+
+def shown(text: str) -> str:
+    """A text as short as a line can take it."""
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]} ..."
 
 
 def require_known(name: str, known: Mapping[str, Any] | typing.Iterable[str], what: str, where: str) -> None:
     """Refuse a name that the catalogue does not have, with the nearest one that it has."""
     if name not in (names := list(known)):
-        raise ConfigError(f"{where}: unknown {what} {name!r}. {nearest(name, names)}")
+        raise ConfigError(f"{where}: unknown {what} {shown(repr(name))}. {nearest(name, names)}")
 
 
 def nearest(name: str, known: typing.Iterable[str]) -> str:
@@ -146,7 +192,7 @@ def convert(hint: Any, value: Any, where: str) -> Any:
         return value
     is_number = hint is float and isinstance(value, float)  # nan or infinite
     wanted = "a finite number" if is_number else getattr(hint, "__name__", str(hint))
-    raise ConfigError(f"{where}: got {value!r}, needed {wanted}.")
+    raise ConfigError(f"{where}: got {shown(repr(value))}, needed {wanted}.")
 
 
 def _is_plain(value: Any, kind: type) -> bool:

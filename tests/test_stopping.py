@@ -1,0 +1,131 @@
+"""SIGTERM and Ctrl-C end a real process within seconds, wherever it stands; the lake stays whole."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from small import small_config
+
+ROOT = Path(__file__).resolve().parent.parent
+WITHIN_S = 15.0  # on a machine that others use; alone it takes one or two, and five by force
+COMMAND = """
+import sys
+from contextlib import contextmanager
+import typer
+from pipelines import night, stopping
+from assets.lake.settings import Progress
+from assets.pages.telling import SettingsResource
+from pipelines.terminal import say_interrupted, spoken
+
+class Told(Progress):
+    @contextmanager
+    def bar(self, label, total):
+        print(label.split()[0], flush=True)
+        yield lambda done: None
+
+def run():
+    night.landed_files = list
+    with spoken():
+        night.run_night(SettingsResource(config=sys.argv[1], lake=sys.argv[2]), None, Told())
+
+def stuck(what):
+    import ctypes, multiprocessing, time
+    child = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
+    child.start()
+    print(child.pid, flush=True)
+    callback = ctypes.CFUNCTYPE(None)(lambda: time.sleep(0.5))
+    with spoken():
+        while True:
+            if what == "swallows":
+                try:
+                    time.sleep(600)
+                except BaseException:
+                    pass
+            elif what == "loses":  # as a compiler that calls back into Python
+                callback()
+            else:  # of a pool whose processes got the signal too
+                try:
+                    time.sleep(600)
+                except KeyboardInterrupt:
+                    raise RuntimeError("a child process terminated abruptly") from None
+
+if __name__ == "__main__":
+    stopping.GRACE_S = 2.0 if len(sys.argv) == 2 else stopping.GRACE_S
+    with stopping.listening(say_interrupted):
+        try:
+            run() if len(sys.argv) > 2 else stuck(sys.argv[1])
+        except typer.Exit as left:
+            sys.exit(left.exit_code)
+"""
+
+
+def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """A command as a process of its own; a file, so that its children can be started too."""
+    (folder / "command.py").write_text(COMMAND)
+    (folder / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    env = os.environ | {"PYTHONPATH": str(ROOT), "DAGSTER_HOME": str(folder)}
+    call = [sys.executable, str(folder / "command.py"), *arguments]
+    return subprocess.Popen(call, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ended(process: subprocess.Popen[str], by: signal.Signals) -> str:
+    """Send the signal; what the process said before it ended with the signal's code, in time."""
+    process.send_signal(by)
+    begun = time.monotonic()
+    try:
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + by, said
+    assert time.monotonic() - begun < WITHIN_S
+    return said
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The lake of one small night, which goes on from test to test."""
+    folder = tmp_path_factory.mktemp("night")
+    small_config(folder, policies='["reactive", "lt_i"]')
+    return folder
+
+
+@pytest.mark.parametrize("stage", ["history", "replay"])
+def test_a_night_ends_in_seconds_at_every_stage_and_leaves_whole_files(stage: str, folder: Path) -> None:
+    process = started(folder, str(folder / "small.toml"), str(folder / "lake"))
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.strip() == stage:
+            break
+    time.sleep(0.3)
+    said = ended(process, signal.SIGTERM)
+    assert said.strip() == "Interrupted. Nothing half-written was kept; the same command goes on from here."
+    for path in (folder / "lake").rglob("*.parquet"):
+        pq.read_table(path, partitioning=None)
+    assert list((folder / "lake" / ".scratch").glob("*")) == []
+
+
+@pytest.mark.parametrize(
+    ("what", "by"),
+    [
+        ("swallows", signal.SIGTERM),
+        ("loses", signal.SIGTERM),
+        ("fails", signal.SIGTERM),
+        ("loses", signal.SIGINT),
+    ],
+)
+def test_a_signal_that_is_swallowed_lost_or_turned_into_an_error_ends_it_too(
+    what: str, by: signal.Signals, tmp_path: Path
+) -> None:
+    process = started(tmp_path, what)
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    time.sleep(0.2)
+    said = ended(process, by)
+    assert said.strip() == "Interrupted. Nothing half-written was kept; the same command goes on from here."
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
