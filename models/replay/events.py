@@ -1,8 +1,9 @@
 """What happens next, and in which order when two things happen at the same instant.
 
 The order, declared once: a control tick (the hour, decided in Python) comes first, then the monitor
-tick, then failures, then arrivals in the order of the trace, then instances by slot. Each slot has one
-pending event and stands in one binary heap, so nothing is ever stale and idle instances cost nothing.
+tick, then failures, then arrivals in the order of the trace, then instances by slot, then hand-overs by
+request. Each slot and the hand-overs together have one pending event each and stand in one binary heap of
+clocks, so nothing is ever stale and idle instances cost nothing.
 """
 
 import numpy as np
@@ -13,7 +14,7 @@ from models.replay.state import State
 
 @compiled
 def reschedule(state: State, slot: int, at_s: float) -> None:
-    """Move the slot's event to `at_s` and the slot to its place in the heap."""
+    """Move the event of a slot, or of another clock, to `at_s` and it to its place in the heap."""
     state.event_s[slot] = at_s
     settle(state.event_s, state.heap, state.place, 0, state.heap.size, slot)
 

@@ -3,15 +3,18 @@
 Cost grows with requests, not with tokens or simulated time: a request meets its arrival, the cut of the
 stretch it joins, the end of its prefill and its finish; an idle instance has no events at all.
 
-What holds in every replay (tests/test_replay.py and tests/test_replay_laws.py, by these numbers):
-1. Every request ends exactly once: finished, refused, or said to be queued still.
+What holds in every replay (tests/test_replay.py, test_replay_laws.py and test_legs.py, by these numbers):
+1. Every request ends exactly once: finished, refused, spared, or said to be queued still.
 2. arrival <= first token <= finish, and no gap between two tokens is negative.
 3. The KV blocks in use never exceed those that fit, and none is left when the fleet is empty.
-4. Tokens cached = input + output - 1 of the finished requests + what preemption lost + what is cached now.
+4. Tokens cached = input + output - 1 of the finished requests + what was lost + what is cached or on its way.
 5. Instance time by state adds up to the time that VMs are held, exactly.
 6. Ties have one declared order (events.py): the same bits when repeated, and beside other threads.
 7. Leaping = stepping = the naive twin.
 8. Queueing theory holds, more instances never raise the mean wait, and scaling all times scales all results.
+9. A request stands in exactly one place: to come, held, waiting, joining, decoding, under way, or ended.
+10. Both ends of a hand-over account for it: the sender's blocks to its end, the receiver's load at once.
+11. A hand-over computes nothing; a cache that is lost on its way is computed again, and counted as lost.
 """
 
 from models.replay.batch import begin, end_prefill, end_stretch
