@@ -31,6 +31,11 @@ class Request:
     refused: bool = False
     carried: int = 0  # KV tokens that come along, or came
     holder: int | None = None  # slot that they are sent from
+    held: int = 0  # of these, what fills that slot's memory still
+    copying_to: int | None = None
+    copied: int = 0
+    copies: int = 0
+    leaves: bool = False
     ready_s: float = inf
     first_token_s: float | None = None
     finish_s: float | None = None
@@ -128,6 +133,9 @@ class Replay(NaiveFleet):
                     self.enter(request, now)
             elif now == instance.wakes_s:
                 self.wake(instance, now)
+            elif next_moved.copying_to is not None:
+                self.moving.remove(next_moved)
+                self.copy_next(next_moved, now)
             elif next_moved.holder is None:
                 self.moving.remove(next_moved)
                 self.enter(next_moved, now)
@@ -306,17 +314,20 @@ class Replay(NaiveFleet):
         request.ready_s = max(now + seconds / layers, begin_s + seconds)
         instance.out_free_s = to.in_free_s = request.ready_s
         request.carried, request.holder, request.served_by = request.cached, instance.slot, to.slot
+        request.held = request.cached
         instance.sending.append(request)
         self.moving.append(request)
         return True
 
     def release(self, request, now):
         """Free the memory that the request's cache was sent from."""
-        holder = self.instances[request.holder]
-        holder.sending.remove(request)
-        holder.seen_kv -= self.memory([request])
-        request.cached, request.holder = 0, None
-        self.look_soon(holder, now)
+        holder, held = self.instances[request.holder], request.held
+        request.holder, request.held = None, 0
+        if held:
+            holder.sending.remove(request)
+            holder.seen_kv -= self.memory([request])
+            request.cached = 0
+            self.look_soon(holder, now)
 
     def deliver(self, request, now):
         self.moving.remove(request)
@@ -325,10 +336,66 @@ class Replay(NaiveFleet):
         instance.waiting.append(request)
         self.look_soon(instance, now)
 
+    # --- live moves
+
+    def ask(self, request, to, now):
+        """Begin a live move, where there can be one."""
+        if request.served_by is None or request.copying_to is not None:
+            return
+        here, there = self.instances[request.served_by], self.instances[to]
+        alike = self.fleet.llm[here.pool] == self.fleet.llm[there.pool] and here.role == there.role
+        fits = request.input_tokens + request.output_tokens <= self.fleet.longest[there.pool]
+        serve = here.status == SERVING and there.status == SERVING
+        if here is not there and alike and fits and serve and request in here.batch:
+            request.copying_to, request.copied, request.copies, request.leaves = to, 0, 0, False
+            self.copy_next(request, now)
+
+    def copy_next(self, request, now):
+        here, there = self.instances[request.served_by], self.instances[request.copying_to]
+        rest = request.cached - request.copied
+        if there.status != SERVING:
+            request.copying_to = None
+        elif rest <= self.rules.last_copy_tokens or request.copies >= self.rules.max_copies:
+            request.leaves = True
+        else:
+            request.copied, request.copies = request.cached, request.copies + 1
+            request.ready_s = self.sent_over(here, there, rest, now)
+            self.moving.append(request)
+
+    def sent_over(self, here, there, tokens, now):
+        slower = max(float(self.fleet.link_token_s[self.fleet.kind[i.pool]]) for i in (here, there))
+        end_s = max(now, here.out_free_s, there.in_free_s) + tokens * slower
+        here.out_free_s = there.in_free_s = end_s
+        return end_s
+
+    def let_go(self, instance, now):
+        """Those that leave go at a boundary, after those that finish; whether somebody did."""
+        gone = False
+        for request in sorted((r for r in instance.batch if r.leaves), key=lambda r: r.turn):
+            there = self.instances[request.copying_to]
+            request.copying_to, request.leaves = None, False
+            if there.status != SERVING:
+                continue
+            instance.batch.remove(request)
+            instance.look = gone = True
+            end_s = self.sent_over(instance, there, request.cached - request.copied, now)
+            request.ready_s = end_s + self.rules.move_s
+            request.carried, request.cached = request.cached, 0
+            request.holder, request.served_by, request.held = instance.slot, there.slot, 0
+            self.moving.append(request)
+        return gone
+
+    def give_up(self, request):
+        if request.copying_to is not None and not request.leaves:
+            self.moving.remove(request)
+        request.copying_to, request.leaves = None, False
+
     def fail(self, instance, now):
         if instance.status != SERVING:
             return
         self.change(instance, GONE, now)
+        for request in instance.batch + [r for r in self.requests if r.copying_to == instance.slot]:
+            self.give_up(request)
         travelling = [r for r in self.moving if instance.slot in (r.holder, r.served_by)]
         for request in travelling:
             self.moving.remove(request)
@@ -407,9 +474,11 @@ class Replay(NaiveFleet):
         changed = False
         for request in [r for r in instance.batch if r.made == r.output_tokens]:
             request.finish_s = now
+            self.give_up(request)
             self.go_on(request, now)
             instance.batch.remove(request)
             instance.look = changed = True
+        changed = self.let_go(instance, now) or changed
         capacity = self.capacity(instance.pool)
         while self.memory(instance.batch, 1) + self.memory(instance.joining + instance.sending) > capacity:
             held = instance.batch + instance.joining
@@ -417,6 +486,7 @@ class Replay(NaiveFleet):
                 break
             victim = max(held, key=lambda r: (r in instance.joining, r.admitted))
             (instance.batch if victim in instance.batch else instance.joining).remove(victim)
+            self.give_up(victim)
             victim.cached = 0
             victim.preemptions += 1
             instance.waiting.append(victim)
@@ -513,14 +583,17 @@ class Replay(NaiveFleet):
         return float(latency.prefill_s[kind][knot] + beyond * latency.prefill_slope[kind][knot])
 
 
-def replay(rows, fleet, rules, policies, plan, horizon_s, tail_s, hour_s):
-    """Play `rows` of (arrival_s, region, llm, tier, input, output).
+def replay(rows, fleet, rules, policies, plan, horizon_s, tail_s, hour_s, moves=()):
+    """Play `rows` of (arrival_s, region, llm, tier, input, output, next leg, leg, score).
 
-    policies = names of (scaling, order, batching, routing); plan = (targets, forecasts, start).
+    policies = names of (scaling, order, batching, routing, spread); plan = (targets, forecasts, start);
+    moves = for each hour the (request, slot) of the live moves that are asked for when it begins.
     """
     targets, forecasts, start = plan
     run = Replay(rows, fleet, rules, policies, start)
     for hour in range(len(targets)):
+        for request, slot in moves[hour] if moves else ():
+            run.ask(run.requests[request], slot, hour * hour_s)
         run.start_hour(hour * hour_s, targets[hour], forecasts[hour])
         until_s = min((hour + 1) * hour_s, horizon_s)
         run.advance(until_s)

@@ -14,7 +14,7 @@ from one_endpoint import KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_pair, a_trace, ru
 from models.replay.begin import with_legs
 from models.replay.run import FINISHED, QUEUED, SPARED, Drive, Outcome, Session, replay
 from models.replay.spread import GOODPUT, MOST_UNUSED, ROUND_ROBIN, WEIGHTS
-from models.replay.state import NOBODY, Fleet, Rules, Trace
+from models.replay.state import CACHED, LOST, NOBODY, Fleet, Rules, Trace
 
 TOKEN_S = 1 / 4096  # of a link
 PROMPT = 1024
@@ -156,6 +156,68 @@ def test_scaling_all_times_links_and_judges_included_scales_all_results(c: float
         return run(trace, fleet._replace(latency=latency), rules).finish_s
 
     np.testing.assert_array_equal(at(c), c * at(1.0))
+
+
+def test_an_instance_that_drains_is_given_away_when_its_last_cache_has_come() -> None:
+    fleet = a_pair(1, 1, TOKEN_S, min_instances=np.array([0, 1]))
+    drive = Drive([[1, 1], [0, 1]], hour_s=1.0 + X / 2)
+    outcome = replay(a_trace([0.0], PROMPT, 50), fleet, drive, some_rules(), 2 * (1.0 + X / 2))
+    serving, _, draining, donated = outcome.instance_s[:, 0].sum(axis=0)
+    assert (serving, draining, donated) == (1.0 + X / 2, X / 2, 1.0)
+
+
+# --- live moves
+
+
+def moved(ask_s: float, until_s: float = 64.0, **rules: Any) -> tuple[Session, bool]:
+    """A lone request on the first of two instances whose steps are constant, asked to go to the second."""
+    fleet = a_fleet(2, hands_over=True, link_token_s=np.array([TOKEN_S]))
+    fleet = fleet._replace(latency=fleet.latency._replace(decode_kv_s=np.zeros((1, 2))))
+    session = Session(fleet, some_rules(**rules), [2])
+    session.feed(a_trace([0.0], PROMPT, 500))
+    drive = Drive([[2]], hour_s=1e6)
+    session.play(drive, ask_s)
+    begins = session.move(0, 1)
+    session.play(drive, until_s)
+    return session, begins
+
+
+def test_a_lone_move_meets_the_closed_form_of_its_copies() -> None:
+    """First token at 1 s, a step each 1/32 s; asked at 2 s, when 31 boundaries are over."""
+    end_s = 2.0 + (PROMPT + 31) * TOKEN_S  # of the first copy: the 40th boundary is over
+    last = int((end_s - 1.0) * 32)
+    assert last == 40
+    session, begins = moved(2.0, last_copy_tokens=16, move_s=0.25)
+    left_s, rest = 1.0 + (last + 1) / 32, last + 1 - 31
+    assert begins
+    assert session.state.served_by.tolist() == [1]
+    assert session.state.finish_s[0] == left_s + rest * TOKEN_S + 0.25 + (499 - (last + 1)) / 32
+    assert session.state.counts[LOST] == 0
+    assert session.state.counts[CACHED] == PROMPT + 499
+    assert session.state.out_free_s.tolist() == [left_s + rest * TOKEN_S, 0.0]
+
+
+def test_a_move_of_little_is_one_copy_more_and_a_move_that_cannot_be_is_none() -> None:
+    several, _ = moved(2.0, last_copy_tokens=2, max_copies=8)
+    one, _ = moved(2.0, last_copy_tokens=16)
+    stopped = [session.state.finish_s[0] - (1.0 + 499 / 32) for session in (several, one)]
+    assert 0 < stopped[0] < stopped[1] <= 16 * TOKEN_S + 1 / 32
+    for ask_s, why in ((0.5, "in prefill"), (32.0, "ended")):
+        session, begins = moved(ask_s)
+        assert not begins, why
+        assert session.state.served_by.tolist() == [0]
+
+
+def test_a_copy_is_given_up_when_its_request_ends_first_or_its_target_dies() -> None:
+    almost_s = 1.0 + 498 / 32
+    session, begins = moved(almost_s)
+    assert begins
+    assert (session.state.served_by[0], session.state.finish_s[0]) == (0, 1.0 + 499 / 32)
+    session, begins = moved(2.0, failure_s=np.array([2.125]), failure_slot=np.array([1]))
+    assert begins
+    assert (session.state.served_by[0], session.state.finish_s[0]) == (0, 1.0 + 499 / 32)
+    assert not session.state.leavers.any()
+    assert (session.state.copying_to == NOBODY).all()
 
 
 # --- chains

@@ -61,7 +61,50 @@ def test_leaping_equals_stepping_equals_the_naive_twin(case: tuple[Trace, Fleet,
     trace, fleet, rules, plan = case
     leapt = run(trace, fleet, rules, plan)
     assert_same(leapt, run(trace, fleet, rules._replace(steps_per_event=1), plan))
+    spent = assert_twin_agrees(leapt, case, plan, HOUR_S, ())
+    np.testing.assert_array_equal(leapt.instance_s.sum(axis=0), spent)
 
+
+PART_S = 2.0  # between two looks at what may be moved
+PARTS = int(HORIZON_S / PART_S)
+
+
+@settings(max_examples=500)
+@given(cases(), st.integers(0, 10_000))
+def test_live_moves_are_the_same_leapt_stepped_and_in_the_naive_twin(
+    case: tuple[Trace, Fleet, Rules, Any], seed: int
+) -> None:
+    """Every two seconds some requests are asked to go elsewhere, most of which cannot."""
+    trace, fleet, rules, (targets, forecasts, start) = case
+    rng, size = np.random.default_rng(seed), trace.arrival_s.size
+    asked = rng.integers(0, [size, fleet.pool.size], (PARTS, 24, 2)).tolist()  # (request, slot)
+    plan = tuple([row for row in rows for _ in range(PARTS // 2)] for rows in (targets, forecasts))
+
+    def play(its_rules: Rules) -> Outcome:
+        session = Session(fleet, its_rules, start)
+        session.feed(trace)
+        for part in range(PARTS):
+            for request, slot in asked[part]:
+                session.move(request, slot)
+            row = Drive(*(rows[part : part + 1] for rows in plan), hour_s=PART_S)
+            spent = session.play(row, (part + 1) * PART_S)
+        session.finish(HORIZON_S + TAIL_PERIODS * HOUR_S)
+        return session.outcome(*spent)
+
+    leapt = play(rules)
+    assert_same(leapt, play(rules._replace(steps_per_event=1)))
+    assert_twin_agrees(leapt, case, (*plan, start), PART_S, asked)
+    done = leapt.status == FINISHED
+    if (leapt.status != QUEUED).all():  # 11. a move computes nothing
+        tokens = (trace.input_tokens + trace.output_tokens - 1)[done].sum()
+        assert leapt.cached_tokens == tokens + leapt.recomputed_tokens
+
+
+def assert_twin_agrees(
+    leapt: Outcome, case: tuple[Trace, Fleet, Rules, Any], plan: Any, hour_s: float, moves: Any
+) -> Any:
+    """Every request meets the same in the naive twin; its instance time by pool and state."""
+    trace, fleet, rules, _ = case
     rows = zip(*(column.tolist() for column in with_legs(trace)), strict=True)
     requests, spent = naive.replay(
         rows,
@@ -77,36 +120,26 @@ def test_leaping_equals_stepping_equals_the_naive_twin(case: tuple[Trace, Fleet,
         plan,
         HORIZON_S,
         TAIL_PERIODS * HOUR_S,
-        HOUR_S,
+        hour_s,
+        moves,
     )
-    none = np.nan
     for n, request in enumerate(requests):
-        region = -1 if request.served_by is None else int(fleet.region[fleet.pool[request.served_by]])
-        network_s = 0.0 if region < 0 else fleet.network_s[request.region, region]
-        expected = (
-            none if request.first_token_s is None else request.first_token_s + network_s,
-            none if request.finish_s is None else request.finish_s + network_s,
-            region,
-            request.preemptions,
-            (
-                SPARED
-                if request.spared
-                else REFUSED
-                if request.refused
-                else QUEUED
-                if request.finish_s is None
-                else FINISHED
-            ),
-        )
+        slot = request.served_by
+        region = -1 if slot is None else int(fleet.region[fleet.pool[slot]])
+        network_s = 0.0 if slot is None else fleet.network_s[request.region, region]
+        ends = (request.spared, request.refused, request.finish_s is None, True)
+        status = (SPARED, REFUSED, QUEUED, FINISHED)[ends.index(True)]
+        times = [np.nan if at is None else at + network_s for at in (request.first_token_s, request.finish_s)]
         got = (
             leapt.first_token_s[n],
             leapt.finish_s[n],
-            leapt.served_region[n],
+            leapt.slot[n],
             leapt.preemptions[n],
             leapt.status[n],
         )
-        np.testing.assert_array_equal(got, expected, err_msg=f"request {n}: {request}")
-    np.testing.assert_array_equal(leapt.instance_s.sum(axis=0), spent)
+        expected = (*times, -1 if slot is None else slot, request.preemptions, status)
+        np.testing.assert_array_equal(got, list(expected), err_msg=f"request {n}: {request}")
+    return spent
 
 
 @settings(max_examples=300)

@@ -15,7 +15,7 @@ from models.replay.chain import go_on
 from models.replay.compiled import compiled
 from models.replay.events import drop_key, push_key, reschedule
 from models.replay.handover import brings_cache, send
-from models.replay.leap import prefill_s, steps_until, stretch_s
+from models.replay.leap import prefill_s, stretch_s
 from models.replay.memory import (
     blocks_of,
     blocks_taken,
@@ -26,6 +26,7 @@ from models.replay.memory import (
     see_kv,
     steps_in_memory,
 )
+from models.replay.move import give_up, let_go, stop_soon
 from models.replay.pools import assign
 from models.replay.preempt import preempt_while_full
 from models.replay.queue import DPA, next_lane, pop_front, push_back
@@ -39,7 +40,6 @@ from models.replay.state import (
     NOBODY,
     PREFILL,
     REQUEST_BITS,
-    RUNNING,
     Fleet,
     Rules,
     State,
@@ -168,8 +168,6 @@ def cut_stretch(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: in
     """A request has joined the queue in mid-stretch: stop at the first boundary that may admit someone.
 
     Where no head fits now none will, as memory only fills; under DPA others may have come to the head.
-    An instance whose slot comes before the last clock that ran at this very instant has already passed a
-    boundary at it; the next one is its first.
     """
     hopeful = rules.order == DPA and state.batch[slot] < fleet.max_batch
     for at in range(state.head.shape[1]):
@@ -177,13 +175,7 @@ def cut_stretch(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: in
         hopeful = hopeful or (head != NOBODY and fits(trace, fleet, state, slot, head))
     if not hopeful:
         return
-    steps = steps_until(fleet, state, slot, now)
-    at_s = state.base_s[slot] + stretch_s(fleet, state, slot, steps)
-    if at_s == now and slot < state.counts[RUNNING]:
-        steps += 1
-    if steps < state.stretch[slot]:
-        state.stretch[slot] = steps
-        reschedule(state, slot, state.base_s[slot] + stretch_s(fleet, state, slot, steps))
+    stop_soon(fleet, state, slot, now)
 
 
 @compiled
@@ -207,6 +199,9 @@ def end_prefill(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: in
         pop_front(state, state.joining_head, slot)
         join(trace, fleet, rules, state, slot, request, now)
         changed = True
+    if state.leavers[slot] > 0:
+        let_go(trace, fleet, rules, state, slot, now)
+        changed = changed or state.batch[slot] != before
     changed = preempt_while_full(trace, fleet, state, slot) or changed
     if changed:
         see_kv(fleet, state, slot, now)
@@ -230,6 +225,8 @@ def end_stretch(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: in
     """Account for the steps of the stretch; whether the batch changed."""
     before = state.batch[slot]
     end_steps(trace, fleet, rules, state, slot, state.stretch[slot], now)
+    if state.leavers[slot] > 0:
+        let_go(trace, fleet, rules, state, slot, now)
     changed = preempt_while_full(trace, fleet, state, slot) or state.batch[slot] != before
     if changed:
         see_kv(fleet, state, slot, now)
@@ -251,6 +248,8 @@ def end_steps(
         drop_key(keys, state.batch[slot], 0)
         cross(fleet, state, slot, trace.input_tokens[request] + trace.output_tokens[request] - 1, -1)
         state.batch[slot] -= 1
+        if fleet.hands_over and state.copying_to[request] != NOBODY:
+            give_up(state, request)
         finish(trace, fleet, rules, state, slot, request, now)
 
 

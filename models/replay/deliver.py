@@ -5,6 +5,7 @@ from models.replay.compiled import called, compiled
 from models.replay.events import reschedule
 from models.replay.handover import take_off_the_way
 from models.replay.memory import blocks_of, longest_blocks, see_less
+from models.replay.move import give_up, stay_with
 from models.replay.pools import assign
 from models.replay.queue import insert_in_order
 from models.replay.state import DECODE, DRAINING, IDLE, LOST, MOVING, NOBODY, Fleet, Rules, State, Trace
@@ -33,11 +34,13 @@ def deliver(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int
 @compiled
 def release(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, now: float) -> None:
     """Free the memory from which the request's cache was sent."""
-    slot = state.holder[request]
-    state.holder[request] = NOBODY
+    slot, held = state.holder[request], state.held[request]
+    state.holder[request], state.held[request] = NOBODY, 0
+    if held == 0:
+        return
     state.sending[slot] -= 1
     state.reserved[slot] -= longest_blocks(trace, fleet, request)
-    see_less(fleet, state, slot, blocks_of(fleet, state.carried[request]), now)
+    see_less(fleet, state, slot, blocks_of(fleet, held), now)
     assign(trace, fleet, state, slot, request, -1)
     state.look[slot] = True
     if state.status[slot] == DRAINING or somebody_waits(state, slot):
@@ -59,6 +62,13 @@ def recall(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, no
     at = 0
     while at < state.counts[MOVING]:
         request = state.moving[at]
+        if state.copying_to[request] != NOBODY:  # it decodes still: where it is it stays, or dies with it
+            if state.copying_to[request] == slot:
+                give_up(state, request)
+                at = 0
+            else:
+                at += 1
+            continue
         if state.holder[request] != slot and state.served_by[request] != slot:
             at += 1
             continue
@@ -71,11 +81,12 @@ def recall(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, no
         if state.holder[request] != slot:
             release(trace, fleet, rules, state, request, now)
         else:
-            state.holder[request] = NOBODY
-            state.sending[slot] -= 1
+            state.sending[slot] -= int(state.held[request] > 0)
+            state.holder[request], state.held[request] = NOBODY, 0
         lose(state, request)
         insert_in_order(state, state.head[slot], state.tail[slot], 0, request)
         at = 0  # the heap has changed
+    stay_with(state, slot)
     state.out_free_s[slot] = state.in_free_s[slot] = 0.0
 
 

@@ -17,6 +17,9 @@ from models.world.reading import ConfigError
 
 SPOT_SIGMA = 0.69  # lognormal spread that puts the largest of 100 draws at five times the median
 SPOT_DRAWS = 4096
+# Of a live move: copies before the last, what the last may leave, and seconds to land, so that a move stops a
+# request for the 20 to 30 ms that Llumnix tells.
+MAX_COPIES, LAST_COPY_TOKENS, MOVE_S = 8, 16, 0.010
 
 
 def make_fleet(
@@ -245,6 +248,9 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
         slump_ratio=replay.slump_ratio,
         pressure_share=replay.pressure_share,
         correction_s=3600.0 - 60.0 * replay.correction_minutes,
+        last_copy_tokens=LAST_COPY_TOKENS,
+        max_copies=MAX_COPIES,
+        move_s=MOVE_S,
         failure_s=np.zeros(0),
         failure_slot=np.zeros(0, np.int64),
         steps_per_event=ALL_STEPS if leap else 1,

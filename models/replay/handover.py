@@ -32,8 +32,7 @@ def send(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, now:
     if to == NOBODY:
         return False
     cached = trace.input_tokens[request] + state.generated[request] - 1
-    link = fleet.link_token_s
-    seconds = cached * max(link[fleet.slot_kind[slot]], link[fleet.slot_kind[to]])
+    seconds = cached * token_s(fleet, slot, to)
     layers = fleet.link_layers[fleet.slot_kind[slot]]
     computed_s = now - (now - state.base_s[slot]) * (1 - 1 / layers)
     begin_s = max(computed_s, state.out_free_s[slot], state.in_free_s[to])
@@ -42,11 +41,18 @@ def send(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, now:
     state.kv[slot] -= cached
     state.sending[slot] += 1
     state.coming[to] += 1
-    state.carried[request], state.holder[request], state.ready_s[request] = cached, slot, ready_s
+    state.carried[request], state.held[request], state.holder[request] = cached, cached, slot
+    state.ready_s[request] = ready_s
     state.served_by[request] = to
     assign(trace, fleet, state, to, request, 1)
     put_under_way(state, request)
     return True
+
+
+@compiled
+def token_s(fleet: Fleet, slot: int, to: int) -> float:
+    """Seconds in which one token's cache goes from slot to slot: those of the slower link."""
+    return max(fleet.link_token_s[fleet.slot_kind[slot]], fleet.link_token_s[fleet.slot_kind[to]])
 
 
 @compiled

@@ -24,6 +24,7 @@ from models.replay.deliver import deliver
 from models.replay.handover import take_off_the_way
 from models.replay.life import account_instance, change_status, donate_when_empty
 from models.replay.memory import integrate_kv
+from models.replay.move import ask_for_move, copy_next
 from models.replay.pools import endpoint_of
 from models.replay.route import fail, hold_niw, pull_niw, release_aged_niw, route, take_stranded
 from models.replay.scale import (
@@ -124,6 +125,12 @@ def start_hour(fleet: Fleet, rules: Rules, state: State, now: float) -> None:
         follow_targets(fleet, state, now)
 
 
+@entry
+def move(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, to: int, now: float) -> bool:
+    """Ask between two events for a live move of a request to slot `to`; whether it begins."""
+    return ask_for_move(trace, fleet, rules, state, request, to, now)
+
+
 @compiled
 def monitor(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) -> None:
     """What must happen even when no request arrives: scaling, ageing, signals of spare memory."""
@@ -171,10 +178,12 @@ def enter(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, 
 
 @called
 def arrive_by_hand(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) -> None:
-    """The next hand-over ends: a cache has come, or a judge has sent a request to its next leg."""
+    """The next hand-over ends: a copy, a cache on its way, or a judge's look before the next leg."""
     request = state.moving[0]
     take_off_the_way(state, request)
-    if state.holder[request] != NOBODY:
+    if state.copying_to[request] != NOBODY:
+        copy_next(trace, fleet, rules, state, request, now)
+    elif state.holder[request] != NOBODY:
         deliver(trace, fleet, rules, state, request, now)
     else:
         enter(trace, fleet, rules, state, request, now)

@@ -14,6 +14,7 @@ from models.replay.memory import (
     longest_blocks,
     prompt_tokens,
 )
+from models.replay.move import give_up
 from models.replay.queue import insert_in_order
 from models.replay.state import LOST, NOBODY, REQUEST_BITS, Fleet, State, Trace
 
@@ -76,6 +77,8 @@ def drop_last_decoding(trace: Trace, fleet: Fleet, state: State, slot: int) -> i
         if state.admitted[keys[at] & REQUEST_BITS] > state.admitted[keys[last] & REQUEST_BITS]:
             last = at
     request = keys[last] & REQUEST_BITS
+    if fleet.hands_over and state.copying_to[request] != NOBODY:
+        give_up(state, request)
     state.generated[request] = trace.output_tokens[request] - ((keys[last] >> 32) - state.steps[slot])
     drop_key(keys, state.batch[slot], last)
     cached = prompt_tokens(trace, state, request) - 1  # the last token was never cached

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from models.replay.begin import EMPTY, carry_over, check_trace, initial_state, is_open
-from models.replay.kernel import account, advance, patience, start_hour
+from models.replay.kernel import account, advance, move, patience, start_hour
 from models.replay.queue import lanes
 from models.replay.state import (
     CACHED,
@@ -139,6 +139,19 @@ class Session:
     def instances(self) -> Ints:
         """How many instances there are now, by pool and state: shape (E, 4) in STATES."""
         return self.state.instances[:, 1:]
+
+    def move(self, row: int, slot: int) -> bool:
+        """Begin a live move of a request, by its place among all that were fed; False where it cannot be.
+
+        ValueError for a fleet that is not laid out for hand-overs.
+        """
+        if not self.fleet.hands_over:
+            raise ValueError("This fleet hands nothing over: make it with hands_over, and links.")
+        request = int(np.searchsorted(self.row, row))
+        if request >= self.row.size or self.row[request] != row:
+            return False  # it has ended
+        now = float(self.state.clock[NOW])
+        return bool(move(self.trace, self.fleet, self.rules, self.state, request, slot, now))
 
     def finish(self, until_s: float) -> None:
         """Let the requests that are left end, without accounting for the fleet any more."""

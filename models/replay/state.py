@@ -123,6 +123,9 @@ class Rules(NamedTuple):
     slump_ratio: float
     pressure_share: float  # Chiron's theta
     correction_s: float  # LT-UA: from this many seconds into the hour
+    last_copy_tokens: int  # a live move is in its last copy when no more than this is left
+    max_copies: int  # or after so many copies
+    move_s: float  # seconds from the end of the last copy until the request has landed
     failure_s: Floats  # (F,) when an instance dies, sorted
     failure_slot: Ints  # (F,) which, if it serves then
     steps_per_event: int  # 1 plays every decode step (the check on leaping); ALL_STEPS leaps
@@ -157,7 +160,11 @@ class State(NamedTuple):
     finish_s: Floats  # (R,) NaN until then; without network
     # requests that are handed over; of length 0 where no pool hands over
     carried: npt.NDArray[np.int32]  # (R,) tokens of the cache that comes along; 0: none
-    holder: npt.NDArray[np.int32]  # (R,) slot that it is sent from, whose memory it fills; NOBODY
+    holder: npt.NDArray[np.int32]  # (R,) slot that it is sent from; NOBODY
+    held: npt.NDArray[np.int32]  # (R,) tokens of it that fill that slot's memory until it has come
+    copying_to: npt.NDArray[np.int32]  # (R,) slot that a request which decodes is being moved to; NOBODY
+    copied: npt.NDArray[np.int32]  # (R,) tokens of its cache that are there, or on their way
+    stage: npt.NDArray[np.int8]  # (R,) copies made, or LEAVING
     ready_s: Floats  # (R,) when it has come
     moving: Ints  # (R,) requests on their way, a binary heap by (ready_s, request)
     moving_place: Ints  # (R,) where a request stands in it
@@ -185,6 +192,7 @@ class State(NamedTuple):
     prefilled: Ints  # (N,) tokens of the first one's prompt that are
     chunk: Ints  # (N,) prompt tokens in the step under way
     reserved: Ints  # (N,) KV blocks of the admitted requests at their longest (Orca)
+    leavers: Ints  # (N,) requests that leave at its next step boundary
     sending: Ints  # (N,) caches that are being sent from here and still fill its memory
     coming: Ints  # (N,) requests on their way here
     out_free_s: Floats  # (N,) when its link has sent all that it was given

@@ -1,0 +1,174 @@
+"""Live moves: a request goes to another instance while it goes on decoding (Llumnix 3.5).
+
+Its cache is copied in stages over the two links: all that is cached when a stage begins, then what has been
+added meanwhile, and so on. When no more than `last_copy_tokens` are left, or after `max_copies`, the request
+leaves at the first step boundary that is not over; the rest follows, `move_s` later it has landed, and it
+joins the other batch like any cache that was handed over. A move computes nothing. It is given up when the
+request finishes or loses its memory before it leaves, or when the other instance does not serve any more.
+"""
+
+from models.replay.compiled import called, compiled
+from models.replay.events import drop_key, reschedule
+from models.replay.handover import put_under_way, take_off_the_way, token_s
+from models.replay.leap import steps_until, stretch_s
+from models.replay.memory import blocks_of, cross, longest_blocks, prompt_tokens
+from models.replay.pools import assign
+from models.replay.state import DECODE, NOBODY, REQUEST_BITS, RUNNING, SERVING, Fleet, Rules, State, Trace
+
+LEAVING = -1  # the stage of a request that goes at the next boundary
+
+
+@called
+def ask_for_move(
+    trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, to: int, now: float
+) -> bool:
+    """Begin to move a decoding request to slot `to`; False where that cannot be.
+
+    It must decode at a serving instance, and not move yet; the other one must serve, be of the same llm and
+    in the same role, and be large enough.
+    """
+    slot = state.served_by[request]
+    if slot in (NOBODY, to) or state.copying_to[request] != NOBODY:
+        return False
+    pool, other = fleet.pool[slot], fleet.pool[to]
+    tokens = trace.input_tokens[request] + trace.output_tokens[request]
+    if fleet.llm[pool] != fleet.llm[other] or fleet.role[pool] != fleet.role[other]:
+        return False
+    if state.status[slot] != SERVING or state.status[to] != SERVING or tokens > fleet.longest[other]:
+        return False
+    if place_in_batch(state, slot, request) == NOBODY:
+        return False
+    state.copying_to[request], state.copied[request], state.stage[request] = to, 0, 0
+    copy_next(trace, fleet, rules, state, request, now)
+    return True
+
+
+@called
+def copy_next(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, now: float) -> None:
+    """Copy what has been cached since the last copy began; or leave, where little enough is left."""
+    slot, to = state.served_by[request], state.copying_to[request]
+    if state.status[to] != SERVING:
+        state.copying_to[request] = NOBODY
+        return
+    last_step = state.finish_key[slot, place_in_batch(state, slot, request)] >> 32
+    left = last_step - state.steps[slot] - steps_passed(fleet, state, slot, now)
+    cached = trace.input_tokens[request] + trace.output_tokens[request] - left - 1
+    rest = cached - state.copied[request]
+    if rest <= rules.last_copy_tokens or state.stage[request] >= rules.max_copies:
+        state.stage[request] = LEAVING
+        state.leavers[slot] += 1
+        stop_soon(fleet, state, slot, now)
+    else:
+        state.copied[request] = cached
+        state.stage[request] += 1
+        send_over(fleet, state, request, slot, to, rest, now)
+
+
+@compiled
+def send_over(fleet: Fleet, state: State, request: int, slot: int, to: int, tokens: int, now: float) -> None:
+    """Put so many tokens of a cache on the way, behind what both links still have to carry."""
+    begin_s = max(now, state.out_free_s[slot], state.in_free_s[to])
+    state.ready_s[request] = begin_s + tokens * token_s(fleet, slot, to)
+    state.out_free_s[slot] = state.in_free_s[to] = state.ready_s[request]
+    put_under_way(state, request)
+
+
+@called
+def let_go(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
+    """At a step boundary, after those that finish: the requests that leave go, in their order."""
+    while state.leavers[slot] > 0:
+        request = next_leaver(state, slot)
+        state.leavers[slot] -= 1
+        to = state.copying_to[request]
+        state.copying_to[request], state.stage[request] = NOBODY, 0
+        if state.status[to] != SERVING:
+            continue
+        at = place_in_batch(state, slot, request)
+        left = (state.finish_key[slot, at] >> 32) - state.steps[slot]
+        state.generated[request] = trace.output_tokens[request] - left
+        cached = prompt_tokens(trace, state, request) - 1
+        drop_key(state.finish_key[slot], state.batch[slot], at)
+        state.batch[slot] -= 1
+        cross(fleet, state, slot, cached, -1)
+        state.kv[slot] -= cached
+        state.blocks[slot] -= blocks_of(fleet, cached)
+        state.reserved[slot] -= longest_blocks(trace, fleet, request)
+        state.look[slot] = True
+        assign(trace, fleet, state, slot, request, -1)
+        assign(trace, fleet, state, to, request, 1)
+        state.coming[to] += 1
+        state.served_by[request], state.holder[request], state.carried[request] = to, slot, cached
+        send_over(fleet, state, request, slot, to, cached - state.copied[request], now)
+        take_off_the_way(state, request)  # the link is free when the cache has come, the request lands later
+        state.ready_s[request] += rules.move_s
+        put_under_way(state, request)
+
+
+@compiled
+def next_leaver(state: State, slot: int) -> int:
+    """The first of the slot's requests that leave."""
+    first = NOBODY
+    for at in range(state.batch[slot]):
+        request = state.finish_key[slot, at] & REQUEST_BITS
+        if state.copying_to[request] != NOBODY and state.stage[request] == LEAVING:
+            first = request if first == NOBODY else min(first, request)
+    return first
+
+
+@compiled
+def give_up(state: State, request: int) -> None:
+    """The request stays where it is, or begins anew: what has been copied is of no use."""
+    if state.stage[request] == LEAVING:
+        state.leavers[state.served_by[request]] -= 1
+    else:
+        take_off_the_way(state, request)
+    state.copying_to[request], state.stage[request] = NOBODY, 0
+
+
+@called
+def stay_with(state: State, dead: int) -> None:
+    """Requests that were about to leave for an instance that has died stay."""
+    for slot in range(state.leavers.size):
+        if state.leavers[slot] > 0:
+            for at in range(state.batch[slot]):
+                request = state.finish_key[slot, at] & REQUEST_BITS
+                if state.copying_to[request] == dead:
+                    give_up(state, request)
+
+
+@compiled
+def place_in_batch(state: State, slot: int, request: int) -> int:
+    """Where the request stands in the slot's heap of finish steps; NOBODY if it does not decode there."""
+    for at in range(state.batch[slot]):
+        if state.finish_key[slot, at] & REQUEST_BITS == request:
+            return at
+    return NOBODY
+
+
+@compiled
+def steps_passed(fleet: Fleet, state: State, slot: int, now: float) -> int:
+    """Steps of the slot's stretch whose boundary is over at this instant."""
+    if state.phase[slot] != DECODE:
+        return 0
+    steps = steps_until(fleet, state, slot, now)
+    return steps if is_over_now(fleet, state, slot, steps, now) else steps - 1
+
+
+@compiled
+def is_over_now(fleet: Fleet, state: State, slot: int, steps: int, now: float) -> bool:
+    """Whether the boundary after so many steps lies at this very instant and the slot has passed it.
+
+    It has where its slot comes before the last clock that ran at this instant.
+    """
+    at_s = state.base_s[slot] + stretch_s(fleet, state, slot, steps)
+    return at_s == now and slot < state.counts[RUNNING]
+
+
+@compiled
+def stop_soon(fleet: Fleet, state: State, slot: int, now: float) -> None:
+    """End a stretch at the first step boundary that is not over."""
+    if state.phase[slot] == DECODE:
+        steps = steps_passed(fleet, state, slot, now) + 1
+        if steps < state.stretch[slot]:
+            state.stretch[slot] = steps
+            reschedule(state, slot, state.base_s[slot] + stretch_s(fleet, state, slot, steps))
