@@ -166,6 +166,18 @@ def test_an_instance_that_drains_is_given_away_when_its_last_cache_has_come() ->
     assert (serving, draining, donated) == (1.0 + X / 2, X / 2, 1.0)
 
 
+def test_a_lone_request_gives_way_to_a_cache_that_has_not_left_and_comes_back() -> None:
+    """The prompt of the first fills the memory until its slow link is done; the second decodes beside it."""
+    capacity = np.array([1100])
+    fleet = a_pair(1, 1, 1 / 128, min_instances=np.array([1, 0]), kv_capacity=capacity)
+    fleet = fleet._replace(longest=np.array([1100, 1100]), roomiest=capacity)
+    drive = Drive([[1, 1], [1, 0], [1, 0]], hour_s=2.0)  # the decoding one drains, so that the second stays
+    outcome = replay(a_trace([0.0, 2.5], [1000, 50], [4, 100]), fleet, drive, some_rules(), 6.0)
+    assert outcome.status.tolist() == [FINISHED, FINISHED]
+    assert outcome.slot.tolist() == [1, 0]
+    assert outcome.preemptions.tolist() == [0, 1]
+
+
 # --- live moves
 
 
