@@ -88,7 +88,7 @@ def tables(wired_scored: Settings, tmp_path_factory: pytest.TempPathFactory) -> 
     steps = [
         {"tier": "niw", "llm": llm, "app": app, "kind": kind, "tokens": float(tokens)}
         | {"requests": int(rng.integers(1, 99))} for app in ("rag", "chat") for kind in ("input", "output")
-        for llm in LLMS for tokens in (10, 20, 40, 80)
+        for llm in LLMS for tokens in range(10, 410, 10)
     ]  # fmt: skip
     lake.write("token_histogram", rows("token_histogram", steps), **ASKED)
     trials = [

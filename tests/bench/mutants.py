@@ -1,6 +1,6 @@
 """Mutants: each of the named changes of mutants.toml is made to a copy of the tree; does a test notice?
 
-python tests/bench/mutants.py PATTERN     only those whose name or file has it; prints the survivors
+python tests/bench/mutants.py PATTERN     only those whose name, file or tests have it; prints the survivors
 """
 
 import os
@@ -66,16 +66,18 @@ class Mutant(NamedTuple):
 
 
 def mutants(pattern: str = "") -> list[Mutant]:
-    """Those of the list whose name or file has the pattern."""
+    """Those of the list whose name, file or tests have the pattern."""
     parts = tomllib.loads(LIST.read_text(encoding="utf-8"))["part"]
     every = [Mutant(**one, tests=tuple(part["tests"])) for part in parts for one in part["mutants"]]
-    return [mutant for mutant in every if pattern in mutant.name or pattern in mutant.file]
+    return [mutant for mutant in every if any(pattern in text for text in (*mutant[:2], *mutant.tests))]
 
 
 def wiring() -> Figures:
     """Change one line after the other in copies of the tree: which change does no test notice?"""
     found = mutants()
-    return {"wiring_mutants": len(found), "wiring_mutants_survived": len(survivors(found))}
+    alive = survivors(found)
+    print(*alive, sep="\n")
+    return {"wiring_mutants": len(found), "wiring_mutants_survived": len(alive)}
 
 
 def survivors(chosen: Sequence[Mutant]) -> list[Mutant]:
