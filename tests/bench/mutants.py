@@ -1,6 +1,6 @@
 """Mutants: each of the named changes of mutants.toml is made to a copy of the tree; does a test notice?
 
-python tests/bench/mutants.py PATTERN     only those whose name, file or tests have it; prints the survivors
+python tests/bench/mutants.py PATTERN ...    those with one in name, file or tests; prints survivors
 """
 
 import os
@@ -65,11 +65,12 @@ class Mutant(NamedTuple):
         return text.replace(self.old, self.new)
 
 
-def mutants(pattern: str = "") -> list[Mutant]:
-    """Those of the list whose name, file or tests have the pattern."""
+def mutants(*patterns: str) -> list[Mutant]:
+    """Those of the list whose name, file or tests have one of the patterns; without any, all."""
     parts = tomllib.loads(LIST.read_text(encoding="utf-8"))["part"]
     every = [Mutant(**one, tests=tuple(part["tests"])) for part in parts for one in part["mutants"]]
-    return [mutant for mutant in every if any(pattern in text for text in (*mutant[:2], *mutant.tests))]
+    told = {mutant.name: " ".join((*mutant[:2], *mutant.tests)) for mutant in every}
+    return [mutant for mutant in every if any(text in told[mutant.name] for text in patterns or ("",))]
 
 
 def wiring() -> Figures:
@@ -138,7 +139,8 @@ def applied(mutant: Mutant, tree: Path) -> Iterator[None]:
 def tested(tree: Path, tests: Sequence[str]) -> tuple[int, str]:
     """Run tests of a tree up to the first that fails: pytest's code, and the end of what it said."""
     environment = {**os.environ, "PYTHONPATH": str(tree), "DAGSTER_HOME": str(tree), "MPLBACKEND": "Agg"}
-    command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    environment |= {"PYTHONPYCACHEPREFIX": str(tree.parents[1] / "bytecode"), "PYTHONDONTWRITEBYTECODE": ""}
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     try:
         done = subprocess.run(
             command, cwd=tree, env=environment, capture_output=True, text=True, timeout=LIMIT_S
@@ -151,6 +153,6 @@ def tested(tree: Path, tests: Sequence[str]) -> tuple[int, str]:
 FUNCTIONS = (wiring,)
 
 if __name__ == "__main__":
-    alive = survivors(mutants(*sys.argv[1:2]))
+    alive = survivors(mutants(*sys.argv[1:]))
     print(*alive, f"{len(alive)} survived", sep="\n")
     sys.exit(bool(alive))
