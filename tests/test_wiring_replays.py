@@ -16,6 +16,7 @@ from assets.lake.settings import Settings
 from assets.replays import replays
 from assets.replays.drives import DAY_S, day_drives, setting
 from assets.replays.replays import ENDED_S, Workload
+from assets.replays.scorecards import scoreboard
 from models.replay.run import FINISHED, QUEUED, REFUSED, Drive, Outcome, replay
 from models.world.catalogue import TIERS
 
@@ -181,6 +182,12 @@ def test_the_scoreboard_says_what_the_requests_met_and_the_fleet_spent(wired_sco
         assert row["wasted_gpu_hours"] == pytest.approx(own["booting"].sum())
         assert row["donated_gpu_hours"] == pytest.approx(own["donated"].sum())
         assert (row["requests"], row["preemptions"]) == (len(rows), rows["preemptions"].sum())
+
+
+def test_the_scoreboard_is_in_the_order_of_the_config(wired_scored: Settings) -> None:
+    policies = scoreboard(wired_scored, DAY)["policy"].to_pylist()
+    assert policies[:3] == list(wired_scored.config.replay.policies) == ["lt_ua", "lt_u", "reactive"]
+    assert sorted(policies) == sorted(OPEN)
 
 
 # --- what the mechanisms do ----------------------------------------------------------------------------
