@@ -183,17 +183,19 @@ def prefix_caching(t: Tables) -> Frame:
 @twin()
 def forecast_errors(t: Tables) -> Frame:
     found = []
-    naive: dict[str, float] = {}
+    naive: dict[tuple[str, str, str], float] = {}
     keys = ["trace", "measure", "tier", "llm", "method"]
     for (trace, measure, tier, llm, method), own in t.forecasts.groupby(keys):  # last_value before others
         hours = own.groupby(["region", "cutoff"])
         peak = hours["actual_per_s"].max()
         wape = (own["forecast_per_s"] - own["actual_per_s"]).abs().sum() / own["actual_per_s"].sum()
-        naive |= {llm: wape} if method == "last_value" else {}
+        naive |= {(measure, tier, llm): wape} if method == "last_value" else {}
         row = {"trace": trace, "measure": measure, "tier": tier, "llm": llm, "method": method}
         row |= {"wape_share": wape, "under_share": (peak > hours["forecast_per_s"].max()).mean()}
         row |= {"peak_below_p90_share": (peak <= hours["peak_p90_per_s"].first()).mean()}
-        found.append(row | {"note": "worse than the last value" if wape > naive[llm] else None})
+        found.append(
+            row | {"note": "worse than the last value" if wape > naive[measure, tier, llm] else None}
+        )
     return Frame(found)
 
 

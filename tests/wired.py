@@ -129,7 +129,10 @@ def write_forecasts(settings: Settings) -> None:
                 **{"bucket_minutes": minutes, "forecast_per_s": factor * per_s, "actual_per_s": per_s},
                 **{f"peak_p{q}_per_s": times * peak for q, times in QUANTILE_FACTORS.items()},
             }
-            hours.append({**dict.fromkeys(SCHEMAS["forecasts"].names), **row})
+            row = {**dict.fromkeys(SCHEMAS["forecasts"].names), **row}
+            others = ({"tier": "iw_fast"}, {"measure": "output_tokens"})  # which no plan may read
+            wrong = {name: 7 * value for name, value in row.items() if name.endswith("_per_s") and value}
+            hours += [row, *(row | wrong | {"actual_per_s": per_s} | other for other in others)]
     where = {"trace": settings.trace, "day": DAY}
     settings.lake.write("forecasts", pa.Table.from_pylist(hours, SCHEMAS["forecasts"]), **where)
     midnight = datetime.fromisoformat(f"{DAY}T00:00:00+00:00")
@@ -139,6 +142,7 @@ def write_forecasts(settings: Settings) -> None:
         | {f"peak_p{q}_per_s": 2 * row[f"peak_p{q}_per_s"] for q in QUANTILE_FACTORS}
         for row in hours
         if row["method"] == settings.config.forecast.method
+        and (row["tier"], row["measure"]) == ("interactive", "input_tokens")
     ]
     table = pa.Table.from_pylist(ahead, SCHEMAS["day_ahead_forecasts"])
     settings.lake.write("day_ahead_forecasts", table, **where)
