@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
@@ -31,7 +31,7 @@ from assets.lake.schemas import (
     scan,
 )
 from assets.lake.sql_docs import comments
-from assets.lake.sql_files import SQL, read_sql
+from assets.lake.sql_files import SQL, read_sql, words_meant
 from models.world.reading import nearest
 
 __all__ = ["LAKE", "REQUEST_SCHEMA", "Connection", "Lake", "LakeError", "LakeVersionError"]
@@ -141,8 +141,15 @@ class Lake:
         if missing := [key for key in PARTITIONS[table] if key not in partition]:
             raise LakeError(f"Writing {table} needs its partition {', '.join(missing)}.")
         with self.replacing(target) as temporary:
+            conformed = _conform(table, rows)
+            # Instants and figures hardly repeat: a dictionary of them is larger, and takes half the time.
+            repeated = [f.name for f in conformed.schema if not _is_measured(f.type)]
             pq.write_table(
-                _conform(table, rows), temporary, compression="zstd", row_group_size=ROW_GROUP_ROWS
+                conformed,
+                temporary,
+                compression="zstd",
+                row_group_size=ROW_GROUP_ROWS,
+                use_dictionary=repeated,
             )
         return target
 
@@ -178,19 +185,31 @@ class Lake:
             return con.sql(scan(table, self.path(table, "*", **partition))).to_arrow_table()
 
     @contextmanager
-    def connect(self, database: Path | str = ":memory:", **config: str) -> Iterator[Connection]:
-        """A DuckDB connection with a view per table that has files, the macros, and the marts as views."""
+    def connect(
+        self, database: Path | str = ":memory:", query: str | None = None, **config: str
+    ) -> Iterator[Connection]:
+        """A DuckDB connection with a view per table that has files, the macros, and the marts as views.
+
+        A view opens every file of its table. Given the one `query` that will be asked, only what it names,
+        and what that is made from, is there.
+        """
         spill = self.root / ".scratch" / uuid.uuid4().hex  # DuckDB makes it when it must, and removes it
         with duckdb.connect(str(database), config={**DUCKDB, "temp_directory": str(spill), **config}) as con:
             con.execute("set TimeZone = 'UTC'; set enable_progress_bar = false")
-            filled = {table for table in PARTITIONS if next((self.root / table).rglob("*.parquet"), None)}
-            known = filled | set(SCHEMAS)
-            for table in sorted(known):
-                rows = scan(table, self.path(table, "*")) if table in filled else no_rows(table)
-                con.execute(f"create view {table} as {rows}")
             waiting = {p: read_sql(p) for p in sorted((*SQL.glob("macros/*.sql"), *SQL.glob("marts/*.sql")))}
             # A mart named like a table of the lake is the recipe of that table, the others are views.
             waiting = {p: sql for p, sql in waiting.items() if p.stem not in PARTITIONS}
+            words = words_meant(query, waiting.values())
+            waiting = {p: sql for p, sql in waiting.items() if words is None or words & sql.makes}
+            known = set[str]()
+            for table in sorted(name for name in PARTITIONS if words is None or name in words):
+                if next((self.root / table).rglob("*.parquet"), None):
+                    con.execute(f"create view {table} as {scan(table, self.path(table, '*'))}")
+                elif table in SCHEMAS:
+                    con.execute(f"create view {table} as {no_rows(table)}")
+                else:
+                    continue
+                known.add(table)
             while ready := [p for p, sql in waiting.items() if known.issuperset(sql.listed("reads"))]:
                 for path in ready:
                     text = waiting.pop(path).text
@@ -214,15 +233,18 @@ class Lake:
         text = read_sql(query).text if query.endswith(".sql") else query
         with (
             one_line_errors("Opening the lake"),
-            self.connect() as con,
+            self.connect(query=text) as con,
             one_line_errors("The query"),
         ):
             try:
-                named = _only_query(con, text).named_parameters
-                found = con.sql(text, params={name: params.get(name) for name in named} or None)
+                return _answer(con, text, params)
+            except duckdb.CatalogException:
+                pass  # DuckDB shall look for what was meant among all that there is
+        with one_line_errors("Opening the lake"), self.connect() as con, one_line_errors("The query"):
+            try:
+                return _answer(con, text, params)
             except duckdb.CatalogException as error:
                 raise LakeError(f"The query failed: {_in_one_line(error)} {self._contents(con)}") from error
-            return found.to_arrow_table()
 
     def _contents(self, con: Connection) -> str:
         """Which tables with rows and which marts a query may read, as a sentence."""
@@ -255,6 +277,12 @@ def _columns(con: Connection) -> dict[str, list[str]]:
     return dict(rows)
 
 
+def _answer(con: Connection, text: str, params: Mapping[str, Any]) -> pa.Table:
+    """The answer of the one query of a text, null where a parameter is not given."""
+    named = _only_query(con, text).named_parameters
+    return con.sql(text, params={name: params.get(name) for name in named} or None).to_arrow_table()
+
+
 def _only_query(con: Connection, text: str) -> duckdb.Statement:
     """The one statement of a text, which must read only; LakeError for anything else."""
     statements = con.extract_statements(text)
@@ -274,6 +302,11 @@ def _in_one_line(error: Exception) -> str:
         line.strip().rstrip(".") for line in more if line.startswith(("Did you mean", "Candidate bindings"))
     ]
     return " ".join(f"{said}." for said in (first.rstrip(".! "), *hints)).replace("?.", "?")
+
+
+def _is_measured(kind: pa.DataType) -> bool:
+    """Whether a column counts or measures finely, so that few of its values are alike."""
+    return bool(pa.types.is_floating(kind) or pa.types.is_timestamp(kind) or pa.types.is_uint64(kind))
 
 
 def _conform(table: str, rows: pa.Table) -> pa.Table:
