@@ -17,6 +17,7 @@ from assets.pages.telling import SettingsResource
 from models.world.catalogue import ROOT
 from pipelines.definitions import defs
 
+RANGE = "dagster/asset_partition_range_{}"
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
@@ -39,13 +40,23 @@ def embedded_home() -> None:
     os.chdir(ROOT)  # the paths in dagster.yaml are relative
 
 
-def run_job(name: str, settings: SettingsResource, day: date | None, progress: Progress) -> Ran:
-    """Run a job in this process; RunFailed says in a line what stopped it, KeyboardInterrupt that you did."""
+def run_job(
+    name: str,
+    settings: SettingsResource,
+    day: date | None,
+    progress: Progress,
+    until: date | None = None,
+) -> Ran:
+    """Run a job in this process, of a day or of all days `until` another.
+
+    RunFailed says in a line what stopped it, KeyboardInterrupt that you did.
+    """
     logging.getLogger("alembic").setLevel(logging.WARNING)
     with interruptible(), dg.DagsterInstance.get() as instance:
         result = defs.resolve_job_def(name).execute_in_process(
             instance=instance,
-            partition_key=day.isoformat() if day else None,
+            partition_key=day.isoformat() if day and not until else None,
+            tags={RANGE.format("start"): str(day), RANGE.format("end"): str(until)} if until else None,
             resources={"settings": settings, "progress": progress},
             run_config=QUIET,
             raise_on_error=False,

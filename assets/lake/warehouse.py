@@ -184,6 +184,14 @@ class Lake:
             con.execute("set TimeZone = 'UTC'; set enable_progress_bar = false")
             return con.sql(scan(table, self.path(table, "*", **partition))).to_arrow_table()
 
+    def count(self, table: str, **partition: Any) -> int:
+        """The rows of a table or of some of its partitions."""
+        return sum(pq.read_metadata(path).num_rows for path in self.files(table, **partition))
+
+    def part(self, table: str, **partition: Any) -> pa.Table:
+        """The rows of one partition as they were written, without its keys."""
+        return pq.ParquetFile(self.path(table, **partition)).read()
+
     @contextmanager
     def connect(
         self, database: Path | str = ":memory:", query: str | None = None, **config: str
