@@ -19,7 +19,7 @@ from assets.replays import replays, scorecards
 from assets.traces.ingest import landed_files
 from models.replay import beside
 from models.world.reading import require_known
-from pipelines.runs import embedded_home, report, run_job
+from pipelines.runs import embedded_home, report, run_job, untold
 
 UNREAD = "landing: every_file_is_read"
 
@@ -68,7 +68,8 @@ def _run_night(resource: SettingsResource, settings: Settings, day: date, progre
     landed = land(resource, progress) if landed_files() else Landed([], [], [], 0, [])
     checks, broken, alarms = landed.checks, list(landed.broken), list[str]()
     history.forget_changed(settings)
-    for first, last in history.in_a_row(history.missing_days(settings, day)):
+    missing = {*history.missing_days(settings, day), *untold("demand", history.past_days(settings, day))}
+    for first, last in history.in_a_row(sorted(missing)):
         ran = run_job("history", resource, first, progress, until=last)
         checks, broken = checks + ran.checks, broken + ran.broken
     if set(broken) <= {UNREAD}:  # a bad file must not keep the night from its work

@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import date
 from typing import Any, NamedTuple
@@ -69,6 +69,13 @@ def run_job(
     if why:
         raise RunFailed(why)
     return Ran(result, len(checks), broken, alarms)
+
+
+def untold(asset: str, days: Iterable[date]) -> list[date]:
+    """The days of which Dagster has never been told: a run that was killed tells nothing of what it made."""
+    with dg.DagsterInstance.get() as instance:
+        told = instance.get_materialized_partitions(dg.AssetKey(asset))
+    return [day for day in days if day.isoformat() not in told]
 
 
 def report(asset: str, said: Mapping[str | None, Mapping[str, Any]]) -> None:

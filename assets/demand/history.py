@@ -58,13 +58,18 @@ def in_a_row(days: Sequence[date]) -> list[tuple[date, date]]:
     return list(zip(edges, ends, strict=True))
 
 
-def missing_days(settings: Settings, day: date) -> list[date]:
-    """The days before `day`, oldest first, whose requests or demand have to be made before its forecast."""
+def past_days(settings: Settings, day: date) -> list[date]:
+    """The days before `day` that its forecast learns from, oldest first: of a made trace all of them."""
     there = settings.history(day)
     if not is_made(settings):
         landed = set(settings.lake.days("requests", settings.trace))
         there = [past for past in there if past in landed]
-    return [past for past in there if not _has_demand(settings, past)]
+    return there
+
+
+def missing_days(settings: Settings, day: date) -> list[date]:
+    """Those of the past days whose requests or demand have to be made before its forecast."""
+    return [past for past in past_days(settings, day) if not _has_demand(settings, past)]
 
 
 def forget_changed(settings: Settings) -> None:

@@ -9,7 +9,18 @@ from measure import ROOT, Figures, Target, measured
 from rich.console import Console
 from rich.table import Table
 
-SUBJECTS = ("traces", "character", "forecast", "plan", "policies", "replay", "growth", "fidelity", "dynamo")
+SUBJECTS = (
+    "first_run",
+    "traces",
+    "character",
+    "forecast",
+    "plan",
+    "policies",
+    "replay",
+    "growth",
+    "fidelity",
+    "dynamo",
+)
 RECORD = ROOT / "data" / "bench.json"
 OUT = Console(highlight=False, width=None if sys.stdout.isatty() else 150)
 
