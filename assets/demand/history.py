@@ -108,7 +108,8 @@ def make_demand(
     """Build the demand of days, but of those that have it, and hand over each."""
     with progress.bar(_label("demand", days), len(days)) as done:
         for count, day in enumerate(days, start=1):
-            if not (is_made(settings) and _is_current(settings) and _has_demand(settings, day)):
+            is_stale = is_made(settings) and not _is_current(settings)
+            if is_stale or not _has_demand(settings, day):
                 demand.build_demand(settings.lake, settings.trace, day)
             yield day, settings.lake.part("demand", trace=settings.trace, day=day)
             done(count)
