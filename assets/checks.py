@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 
 import dagster as dg
+import pyarrow as pa
 
 from assets.lake.settings import Settings
 from assets.lake.sql_files import read_sql
-from assets.pages.telling import SettingsResource, markdown, plainly
+from assets.pages.telling import SettingsResource, days_of, markdown, plainly
 from assets.traces.quality import WARN
 
 CHECKS: Mapping[str, Sequence[str]] = {
@@ -38,9 +39,14 @@ def sql_check(asset: str, name: str, folder: str = "checks") -> dg.AssetChecksDe
             return judge(settings.load(), context)
 
     def judge(chosen: Settings, context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        day = date.fromisoformat(context.partition_key) if context.has_partition_key else None
-        trace = chosen.trace if day else None  # asked for no day: the whole lake
-        broken = chosen.lake.sql(file, trace=trace, day=day, method=chosen.config.forecast.method)
+        has_days = context.has_partition_key or context.has_partition_key_range
+        asked: list[tuple[str | None, date | None]] = [(None, None)]  # the whole lake
+        if has_days:
+            asked = [(chosen.trace, day) for day in days_of(context)]
+        broken = pa.concat_tables(
+            chosen.lake.sql(file, trace=trace, day=day, method=chosen.config.forecast.method)
+            for trace, day in asked
+        )
         shown = dg.MetadataValue.md(markdown(broken.slice(0, SHOWN_ROWS)))
         return dg.AssetCheckResult(
             passed=broken.num_rows == 0,

@@ -5,19 +5,22 @@ Nothing is computed here. Each asset calls the function of its own module and re
 
 import dagster as dg
 
-from assets.demand import demand as demands
+from assets.demand import history
 from assets.forecasts import forecasts as predictions
-from assets.lake.partitions import DAY_BEFORE, DAYS, WITH_HISTORY
+from assets.lake.kept import made_once
+from assets.lake.partitions import ALL_AT_ONCE, DAY_BEFORE, DAYS, WITH_HISTORY
 from assets.lake.settings import Progress
 from assets.pages.pictures import draw_day
 from assets.pages.telling import (
     SettingsResource,
     day_of,
+    days_of,
     described,
     markdown,
     opened,
     picture,
     plainly,
+    say_of_day,
     text_table,
     told,
 )
@@ -25,7 +28,7 @@ from assets.plans import page as plan_page
 from assets.plans import plans
 from assets.replays import figures as drawings
 from assets.replays import replays, scorecards
-from assets.traces import quality, traces
+from assets.traces import quality
 from assets.traces.landing import COLUMNS, land_all, texts, traces_of
 
 
@@ -47,23 +50,28 @@ def landing(settings: SettingsResource, progress: dg.ResourceParam[Progress]) ->
     )
 
 
-@dg.asset(partitions_def=DAYS, deps=[landing], **described("requests"))
-def requests(context: dg.AssetExecutionContext, settings: SettingsResource) -> dg.MaterializeResult:
+@dg.asset(partitions_def=DAYS, backfill_policy=ALL_AT_ONCE, deps=[landing], **described("requests"))
+def requests(
+    context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
+) -> None:
     """The requests of a day: generated or tiled where the config says so, else those that were landed."""
     with plainly():
-        chosen, day = opened(context, settings), day_of(context)
-        rows = traces.make_day(chosen.lake, chosen.config.trace, chosen.catalogue, day)
+        chosen = opened(context, settings)
+        rows = history.make_requests(chosen, days_of(context), progress)
         columns = told(chosen.trace, chosen.lake.sql("select * from requests limit 0"), "tables/requests.sql")
-    return dg.MaterializeResult(metadata={**columns, "dagster/row_count": rows})
+    for day, count in rows.items():
+        say_of_day(context, day, {**columns, "dagster/row_count": count})
 
 
-@dg.asset(partitions_def=DAYS, deps=[requests], **described("demand"))
-def demand(context: dg.AssetExecutionContext, settings: SettingsResource) -> dg.MaterializeResult:
+@dg.asset(partitions_def=DAYS, backfill_policy=ALL_AT_ONCE, deps=[requests], **described("demand"))
+def demand(
+    context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
+) -> None:
     """Requests and tokens per region, llm, tier, app and minute; it conserves the day's tokens exactly."""
     with plainly():
-        chosen, day = opened(context, settings), day_of(context)
-        table = demands.build_demand(chosen.lake, chosen.trace, day)
-    return dg.MaterializeResult(metadata=told(chosen.trace, table, "marts/demand.sql"))
+        chosen = opened(context, settings)
+        for day, table in history.make_demand(chosen, days_of(context), progress):
+            say_of_day(context, day, told(chosen.trace, table, "marts/demand.sql"))
 
 
 @dg.asset(
@@ -77,7 +85,10 @@ def forecasts(
     """Input tokens, output tokens and requests of the next hour, every hour from what was known then."""
     with plainly():
         chosen, day = opened(context, settings), day_of(context)
-        table = predictions.forecast_day(chosen, day, progress)
+        with made_once(chosen, "forecasts", day, progress) as is_needed:
+            if is_needed:
+                predictions.forecast_day(chosen, day, progress)
+        table = chosen.lake.part("forecasts", trace=chosen.trace, day=day)
         errors = predictions.errors(chosen, day)
     return dg.MaterializeResult(
         metadata={
@@ -102,8 +113,12 @@ def plans_(
     """Instances per llm, region and hour: from the forecast, the true demand, and the peak of the history."""
     with plainly():
         chosen, day = opened(context, settings), day_of(context)
-        table = plans.plan_day(chosen, day, progress)
-        drawn, changes = plan_page.draw_plan_page(chosen, day), plan_page.changes(chosen, day)
+        with made_once(chosen, "plans", day, progress) as is_needed:
+            if is_needed:
+                plans.plan_day(chosen, day, progress)
+                plan_page.draw_plan_page(chosen, day)
+        table = chosen.lake.part("plans", trace=chosen.trace, day=day)
+        drawn, changes = chosen.figures(day) / "plan.png", plan_page.changes(chosen, day)
     columns = dg.TableSchema([dg.TableColumn(name) for name in plan_page.CHANGES])
     records = [dg.TableRecord({k: str(v) for k, v in row.items()}) for row in changes.to_pylist()]
     return dg.MaterializeResult(
@@ -122,18 +137,27 @@ def replays_(
     """What every request met and what the fleet spent, under each policy, all from the same fleet."""
     with plainly():
         chosen, day = opened(context, settings), day_of(context)
-        with replays.of_one_config(chosen, day):
-            rows = replays.replay_day(chosen, day, chosen.config.replay.policies, progress)
+        policies = chosen.config.replay.policies
+        with made_once(chosen, "replays", day, progress) as is_needed:
+            if is_needed:
+                with replays.of_one_config(chosen, day):
+                    replays.replay_day(chosen, day, policies, progress)
+        rows = len(policies) * chosen.lake.count("requests", trace=chosen.trace, day=day)
         columns = told(chosen.trace, chosen.lake.sql("select * from outcomes limit 0"), "tables/outcomes.sql")
     return dg.MaterializeResult(metadata={**columns, "dagster/row_count": rows})
 
 
 @dg.asset(partitions_def=DAYS, deps=[replays_], **described("scorecard"))
-def scorecard(context: dg.AssetExecutionContext, settings: SettingsResource) -> dg.MaterializeResult:
+def scorecard(
+    context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
+) -> dg.MaterializeResult:
     """Attainment and latency per policy, llm, region, tier and hour; the scoreboard sums it up per policy."""
     with plainly():
         chosen, day = opened(context, settings), day_of(context)
-        table = scorecards.score_day(chosen, day)
+        with made_once(chosen, "scorecard", day) as is_needed:
+            if is_needed:
+                scorecards.score_day(chosen, day, progress)
+        table = chosen.lake.part("scorecard", trace=chosen.trace, day=day)
         chosen.lake.publish()
         board = scorecards.scoreboard(chosen, day)
     return dg.MaterializeResult(
@@ -145,11 +169,16 @@ def scorecard(context: dg.AssetExecutionContext, settings: SettingsResource) -> 
 
 
 @dg.asset(partitions_def=DAYS, deps=[scorecard], **described("figures"))
-def figures(context: dg.AssetExecutionContext, settings: SettingsResource) -> dg.MaterializeResult:
+def figures(
+    context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
+) -> dg.MaterializeResult:
     """The day in four pictures, under data/figures."""
     with plainly():
-        chosen = opened(context, settings)
-        paths = draw_day(chosen, day_of(context), drawings.DRAWINGS)
+        chosen, day = opened(context, settings), day_of(context)
+        with made_once(chosen, "figures", day) as is_needed:
+            if is_needed:
+                draw_day(chosen, day, drawings.DRAWINGS, progress)
+        paths = {name: chosen.figures(day) / f"{name}.png" for name in drawings.DRAWINGS}
     pictures = {name: picture(path) for name, path in paths.items()}
     return dg.MaterializeResult(metadata={"trace": chosen.trace, **pictures})
 

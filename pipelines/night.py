@@ -12,13 +12,14 @@ import pyarrow.compute as pc
 from assets.demand import history
 from assets.forecasts import backtests
 from assets.lake.partitions import require_in_calendar
-from assets.lake.settings import Progress
+from assets.lake.settings import Progress, Settings
 from assets.on_demand import backtests_said
 from assets.pages.telling import SettingsResource
 from assets.replays import replays, scorecards
 from assets.traces.ingest import landed_files
+from models.replay import beside
 from models.world.reading import require_known
-from pipelines.runs import embedded_home, report, run_job
+from pipelines.runs import embedded_home, report, run_job, untold
 
 UNREAD = "landing: every_file_is_read"
 
@@ -53,20 +54,24 @@ class Landed(NamedTuple):
 def run_night(resource: SettingsResource, day: date | None, progress: Progress) -> Night:
     """Run a day from its requests to the scoreboard, its history first."""
     settings = resource.load()
-    trace, day = settings.trace, day or settings.config.trace.replay_day
+    day = day or settings.config.trace.replay_day
     require_in_calendar(day)
     history.require_history(settings, day)
     history.require_own_name(settings)
     embedded_home()
+    with beside.compiling():
+        return _run_night(resource, settings, day, progress)
+
+
+def _run_night(resource: SettingsResource, settings: Settings, day: date, progress: Progress) -> Night:
+    trace = settings.trace
     landed = land(resource, progress) if landed_files() else Landed([], [], [], 0, [])
     checks, broken, alarms = landed.checks, list(landed.broken), list[str]()
     history.forget_changed(settings)
-    missing = history.missing_days(settings, day)
-    with progress.bar(f"history of {day}", len(missing)) as done:
-        for count, past in enumerate(missing, start=1):
-            ran = run_job("history", resource, past, Progress())
-            checks, broken = checks + ran.checks, broken + ran.broken
-            done(count)
+    missing = {*history.missing_days(settings, day), *untold("demand", history.past_days(settings, day))}
+    for first, last in history.in_a_row(sorted(missing)):
+        ran = run_job("history", resource, first, progress, until=last)
+        checks, broken = checks + ran.checks, broken + ran.broken
     if set(broken) <= {UNREAD}:  # a bad file must not keep the night from its work
         ran = run_job("nightly", resource, day, progress)
         alarms = ran.alarms
@@ -118,10 +123,8 @@ def backtest_days(
     history.forget_changed(settings)
     after = last + timedelta(days=1)
     missing = sorted({*history.missing_days(settings, first), *history.missing_days(settings, after)})
-    with progress.bar(f"history of {last}", len(missing)) as done:
-        for count, past in enumerate(missing, start=1):
-            run_job("history", resource, past, Progress())
-            done(count)
+    for begin, end in history.in_a_row(missing):
+        run_job("history", resource, begin, progress, until=end)
     table = backtests.backtest_days(settings, first, last, tier, progress)
     said = backtests_said(settings, last, tier, table)
     report("backtests", {(first + timedelta(days=n)).isoformat(): said for n in range(days)})

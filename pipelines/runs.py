@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from models.world.catalogue import ROOT
 from pipelines import stopping
 from pipelines.definitions import defs
 
+RANGE = "dagster/asset_partition_range_{}"
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
@@ -36,13 +37,23 @@ def embedded_home() -> None:
     os.chdir(ROOT)  # the paths in dagster.yaml are relative
 
 
-def run_job(name: str, settings: SettingsResource, day: date | None, progress: Progress) -> Ran:
-    """Run a job in this process; RunFailed says in a line what stopped it, KeyboardInterrupt that you did."""
+def run_job(
+    name: str,
+    settings: SettingsResource,
+    day: date | None,
+    progress: Progress,
+    until: date | None = None,
+) -> Ran:
+    """Run a job in this process, of a day or of all days `until` another.
+
+    RunFailed says in a line what stopped it, KeyboardInterrupt that you did.
+    """
     logging.getLogger("alembic").setLevel(logging.WARNING)
     with dg.DagsterInstance.get() as instance:
         result = defs.resolve_job_def(name).execute_in_process(
             instance=instance,
-            partition_key=day.isoformat() if day else None,
+            partition_key=day.isoformat() if day and not until else None,
+            tags={RANGE.format("start"): str(day), RANGE.format("end"): str(until)} if until else None,
             resources={"settings": settings, "progress": progress},
             run_config=QUIET,
             raise_on_error=False,
@@ -56,6 +67,13 @@ def run_job(name: str, settings: SettingsResource, day: date | None, progress: P
     if why:
         raise RunFailed(why)
     return Ran(result, len(checks), broken, alarms)
+
+
+def untold(asset: str, days: Iterable[date]) -> list[date]:
+    """The days of which Dagster has never been told: a run that was killed tells nothing of what it made."""
+    with dg.DagsterInstance.get() as instance:
+        told = instance.get_materialized_partitions(dg.AssetKey(asset))
+    return [day for day in days if day.isoformat() not in told]
 
 
 def report(asset: str, said: Mapping[str | None, Mapping[str, Any]]) -> None:

@@ -1,6 +1,7 @@
 """What a person sees in the terminal: bars, tables, one-line errors."""
 
 import signal
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
@@ -22,15 +23,38 @@ SHOWN_FINDINGS = 20
 
 
 class Bars(Progress):
-    """Progress as a bar with the time that is left, on stderr; gone when it is done."""
+    """Progress on stderr: on a terminal a bar that is gone when it is done, elsewhere a line a stage."""
 
     @contextmanager
     def bar(self, label: str, total: int) -> Iterator[Step]:
-        """Draw one bar."""
-        columns = ("  {task.description:<20}", progress.BarColumn(40), progress.TaskProgressColumn())
-        with progress.Progress(*columns, progress.TimeRemainingColumn(), console=ERR, transient=True) as bars:
-            task = bars.add_task(label, total=total)
+        """Draw one bar with the time that is left, or say what is waited for and then how long it took."""
+        if not ERR.is_terminal:
+            with _line(label):
+                yield lambda done: None
+            return
+        left = progress.TimeRemainingColumn() if total else progress.TimeElapsedColumn()
+        columns = ("  {task.description:<20}", progress.BarColumn(40), progress.TaskProgressColumn(), left)
+        with progress.Progress(*columns, console=ERR, transient=True) as bars:
+            task = bars.add_task(label, total=total or None)
             yield lambda done: bars.update(task, completed=done)
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+        ERR.print(line, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def _line(label: str) -> Iterator[None]:
+    """One plain line: what is done, and, when that has come to its end, the seconds that it took."""
+    begun_s = time.monotonic()
+    ERR.print(f"{label} ...", end="", markup=False, soft_wrap=True)
+    ERR.file.flush()
+    took = " stopped after"
+    try:
+        yield
+        took = ""
+    finally:
+        ERR.print(f"{took} {time.monotonic() - begun_s:.1f} s", markup=False, soft_wrap=True)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date, datetime
 from io import StringIO
@@ -19,6 +20,7 @@ from small import small_config
 from typer.testing import CliRunner
 
 from assets.demand import history
+from assets.lake import kept
 from assets.lake.recipes import why_empty
 from assets.lake.settings import Progress, load_settings
 from assets.lake.warehouse import Lake
@@ -180,14 +182,38 @@ def test_what_goes_wrong_is_said_in_one_line(raised, code, said, capsys):
     assert capsys.readouterr().err.startswith(said)
 
 
+@contextmanager
+def at_home(folder: Path, **changes: str) -> Iterator[SettingsResource]:
+    """Three days of a trickle, in a lake and a Dagster home of their own."""
+    config = small_config(folder, **changes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGSTER_HOME", str(folder))
+        patch.setattr(night, "landed_files", list)
+        patch.chdir(folder)
+        yield SettingsResource(config=config, lake=str(folder / "lake"))
+
+
 @pytest.fixture
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SettingsResource:
-    """Three days of a trickle, one policy, in a lake and a Dagster home of their own."""
-    config = small_config(tmp_path, policies='["reactive"]')
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
-    monkeypatch.setattr(night, "landed_files", list)
-    monkeypatch.chdir(tmp_path)
-    return SettingsResource(config=config, lake=str(tmp_path / "lake"))
+def small(tmp_path: Path) -> Iterator[SettingsResource]:
+    """One policy, and no night yet."""
+    with at_home(tmp_path, policies='["reactive"]') as resource:
+        yield resource
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SettingsResource, str, night.Night]]:
+    """A night that fails on its way, what it says, and the night after it."""
+    from assets.demand import demand
+
+    def unlucky(*given: object) -> None:
+        raise ValueError("no luck")
+
+    with at_home(tmp_path_factory.mktemp("nights"), policies='["reactive"]') as resource:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(demand, "build_demand", unlucky)
+            with pytest.raises(RunFailed) as failed:
+                night.run_night(resource, None, Progress())
+        yield resource, str(failed.value), night.run_night(resource, None, Progress())
 
 
 class Analyst(Progress):
@@ -207,17 +233,23 @@ class Analyst(Progress):
         yield lambda done: None
 
 
-def test_a_night_makes_what_is_missing_and_only_that(small):
-    first = night.run_night(small, None, Progress())
+def test_a_night_that_fails_says_why_and_the_next_one_completes(nights):
+    _, said, first = nights
+    assert said == "no luck"
     assert first.broken == []
+
+
+def test_a_night_makes_what_is_missing_and_only_that(nights, monkeypatch):
+    small, _, first = nights
     assert first.board["policy"].to_pylist() == ["reactive"]
     assert first.warehouse.is_file()
     assert len(list(first.figures.glob("*.png"))) == 5
     analyst = Analyst(first.warehouse)
+    monkeypatch.setattr(kept, "code", lambda: "another version")  # or the day would not be made again
     second = night.run_night(small, None, analyst)
     assert len(analyst.answers) >= 3  # forecast, plan, replay
     assert set(analyst.answers) == {"1"}
-    assert first.checks - second.checks == 2 * 3  # two days of history with three checks each
+    assert first.checks - second.checks == 3  # of the history, which is one run
     assert second.board.equals(first.board)  # the same config gives the same figures
 
     row, trace, day = night.replay_policy(small, None, "static", Progress())
@@ -240,17 +272,6 @@ def test_a_night_makes_what_is_missing_and_only_that(small):
     lake = small.load().lake
     for table in ("outcomes", "fleet_hours", "scorecard"):  # static was replayed under the older config
         assert lake.sql(f"select distinct policy from {table}")["policy"].to_pylist() == ["reactive"]
-
-
-def test_a_night_that_fails_says_why_and_the_next_one_completes(small, monkeypatch):
-    from assets.demand import demand
-
-    honest = demand.build_demand
-    monkeypatch.setattr(demand, "build_demand", lambda *given: (_ for _ in ()).throw(ValueError("no luck")))
-    with pytest.raises(RunFailed, match=r"^no luck$"):
-        night.run_night(small, None, Progress())
-    monkeypatch.setattr(demand, "build_demand", honest)
-    assert night.run_night(small, None, Progress()).broken == []
 
 
 def test_several_nights_run_in_order_until_one_has_no_scoreboard(small, monkeypatch):
@@ -294,16 +315,11 @@ def test_a_second_config_must_not_overwrite_the_results_of_the_first(small, tmp_
     history.require_own_name(first)
 
 
-def test_a_fleet_too_small_for_the_load_is_told_by_how_much(tmp_path, monkeypatch, capsys):
+def test_a_fleet_too_small_for_the_load_is_told_by_how_much(tmp_path, capsys):
     """One instance of each llm for a whole office: the plan is short, and the terminal says by how much."""
     one = dict.fromkeys(("min_instances", "max_instances", "instances_at_start"), "1")
-    config = small_config(tmp_path, policies='["lt_i"]', **one, requests_per_day="600_000")
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
-    monkeypatch.setattr(night, "landed_files", list)
-    monkeypatch.chdir(tmp_path)
-    short = night.run_night(
-        SettingsResource(config=config, lake=str(tmp_path / "lake")), None, Progress()
-    ).short
+    with at_home(tmp_path, policies='["lt_i"]', **one, requests_per_day="600_000", days="2") as resource:
+        short = night.run_night(resource, None, Progress()).short
     assert {row["policy"] for row in short} >= {"lt_i", "clairvoyant"}
     show_short(short)
     said = capsys.readouterr().err

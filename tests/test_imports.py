@@ -9,7 +9,12 @@ ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted(path for top in ("models", "assets", "pipelines") for path in (ROOT / top).rglob("*.py"))
 ROOMS = ("lake", "pages", "traces", "demand", "forecasts", "plans", "replays", "studies")  # as data flows
 INSIDE = {"forecast", "plan", "replay"}  # packages of models that only assets may join
-PLAYING = {"run", "capacity", "calibration"}  # files of models/replay that play a replay from outside
+PLAYING = {
+    "run",
+    "capacity",
+    "calibration",
+    "beside",
+}  # files of models/replay that play one from outside
 
 
 def imported(path: Path) -> set[str]:

@@ -5,11 +5,17 @@ made again, so that no forecast learns from a mixture.
 """
 
 import hashlib
-from datetime import date
+from collections.abc import Iterator, Sequence
+from datetime import date, timedelta
 from pathlib import Path
 
+import pyarrow as pa
+
+from assets.demand import demand
 from assets.lake.lookups import require_unlanded
-from assets.lake.settings import Settings
+from assets.lake.settings import Counted, Progress, Settings, side_by_side
+from assets.lake.sql_files import SQL
+from assets.traces import traces
 from models.traffic import arrivals, drawing, parameters
 from models.world.loading import CONFIG_DIR
 
@@ -45,27 +51,87 @@ def require_own_name(settings: Settings) -> None:
     claim.write_text(str(mine.relative_to(CONFIG_DIR) if mine.is_relative_to(CONFIG_DIR) else mine))
 
 
-def missing_days(settings: Settings, day: date) -> list[date]:
-    """The days before `day`, oldest first, whose requests or demand have to be made before its forecast."""
+def in_a_row(days: Sequence[date]) -> list[tuple[date, date]]:
+    """Sorted days as stretches without a gap: the first and the last of each."""
+    edges = [day for day in days if day - timedelta(days=1) not in days]
+    ends = [day for day in days if day + timedelta(days=1) not in days]
+    return list(zip(edges, ends, strict=True))
+
+
+def past_days(settings: Settings, day: date) -> list[date]:
+    """The days before `day` that its forecast learns from, oldest first: of a made trace all of them."""
     there = settings.history(day)
     if not is_made(settings):
         landed = set(settings.lake.days("requests", settings.trace))
         there = [past for past in there if past in landed]
-    return [past for past in there if not _has_demand(settings, past)]
+    return there
+
+
+def missing_days(settings: Settings, day: date) -> list[date]:
+    """Those of the past days whose requests or demand have to be made before its forecast."""
+    return [past for past in past_days(settings, day) if not _has_demand(settings, past)]
 
 
 def forget_changed(settings: Settings) -> None:
-    """Drop the demand of a made trace whose parameters have changed: its days count as missing then."""
+    """Drop the days of a made trace whose parameters have changed: they count as missing then."""
     if not is_made(settings):
         return
     require_unlanded(settings.lake, settings.trace)
-    stamp, now = settings.lake.made_from(settings.trace), _fingerprint(settings)
-    if stamp.is_file() and stamp.read_text() == now:
+    if _is_current(settings):
         return
-    for day in settings.lake.days("demand", settings.trace):
-        settings.lake.path("demand", trace=settings.trace, day=day).unlink()
+    for table in ("demand", "requests"):
+        for file in settings.lake.files(table, trace=settings.trace):
+            file.unlink()
+    stamp = settings.lake.made_from(settings.trace)
     stamp.parent.mkdir(parents=True, exist_ok=True)
-    stamp.write_text(now)
+    stamp.write_text(_fingerprint(settings))
+
+
+def make_requests(settings: Settings, days: Sequence[date], progress: Progress) -> dict[date, int]:
+    """Bring the days of the trace that are not there into the lake; the requests of each."""
+    kept = _kept_days(settings)
+    missing = [day for day in days if day not in kept]
+    with progress.bar(_label("requests", days), len(missing)) as done:
+        made = Counted(done)
+
+        def one(day: date) -> None:
+            traces.make_day(settings.lake, settings.config.trace, settings.catalogue, day)
+            made.one_more()
+
+        side_by_side(one, missing)
+    return {day: settings.lake.count("requests", trace=settings.trace, day=day) for day in days}
+
+
+def make_demand(
+    settings: Settings, days: Sequence[date], progress: Progress
+) -> Iterator[tuple[date, pa.Table]]:
+    """Build the demand of days, but of those that have it, and hand over each."""
+    with progress.bar(_label("demand", days), len(days)) as done:
+        for count, day in enumerate(days, start=1):
+            is_stale = is_made(settings) and not _is_current(settings)
+            if is_stale or not _has_demand(settings, day):
+                demand.build_demand(settings.lake, settings.trace, day)
+            yield day, settings.lake.part("demand", trace=settings.trace, day=day)
+            done(count)
+
+
+def _label(table: str, days: Sequence[date]) -> str:
+    return f"{table} of {days[0]}" + (f" to {days[-1]}" if len(days) > 1 else "")
+
+
+def _kept_days(settings: Settings) -> set[date]:
+    """The days of a made trace that are there, of the parameters as they are now."""
+    if not is_made(settings):
+        return set()
+    if not _is_current(settings):
+        settings.lake.made_from(settings.trace).unlink(missing_ok=True)  # days of two kinds: none is kept
+        return set()
+    return set(settings.lake.days("requests", settings.trace))
+
+
+def _is_current(settings: Settings) -> bool:
+    stamp = settings.lake.made_from(settings.trace)
+    return stamp.is_file() and stamp.read_text() == _fingerprint(settings)
 
 
 def _has_demand(settings: Settings, day: date) -> bool:
@@ -87,7 +153,8 @@ def _fingerprint(settings: Settings) -> str:
         deadlines,
     )
     digest = hashlib.sha256(repr(figures).encode())
-    sources = [Path(str(module.__file__)) for module in (arrivals, drawing, parameters)]
+    modules = (arrivals, drawing, parameters, traces, demand)
+    sources = [*(Path(str(module.__file__)) for module in modules), SQL / "marts" / "demand.sql"]
     if trace.tiled is not None:
         sources += sorted(
             (settings.lake.root / "ingests" / f"trace={trace.tiled.template}").glob("*.parquet")

@@ -7,6 +7,7 @@ what plans cover only; the days before are walked from every hour, so that its e
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 
 import numpy as np
@@ -31,11 +32,18 @@ def forecast_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
     methods, planned = settings.config.forecast.methods, settings.config.forecast.method
     quick = [method for method in methods if method not in SLOW or method == planned]
     require_history(settings, day)
-    tables = [predicted(settings, day, PLANNED_MEASURE, (INTERACTIVE,), methods, progress)]
-    for measure in MEASURES:
-        tiers = TIERS if measure == PLANNED_MEASURE else (INTERACTIVE, *TIERS)
-        tables.append(predicted(settings, day, measure, tiers, quick, progress))
-    table = pa.concat_tables(tables)
+    of_tiers = {of: TIERS if of == PLANNED_MEASURE else (INTERACTIVE, *TIERS) for of in MEASURES}
+    with ThreadPoolExecutor(1) as beside:  # the slow methods leave this process idle
+        try:
+            others = [
+                beside.submit(predicted, settings, day, of, tiers, quick, Progress())
+                for of, tiers in of_tiers.items()
+            ]
+            first = predicted(settings, day, PLANNED_MEASURE, (INTERACTIVE,), methods, progress)
+            table = pa.concat_tables([first, *(other.result() for other in others)])
+        except BaseException:  # an interruption too: what has not begun need not begin
+            beside.shutdown(cancel_futures=True)
+            raise
     settings.lake.write("forecasts", table, trace=settings.trace, day=day)
     forecast_day_ahead(settings, day, progress)
     return table

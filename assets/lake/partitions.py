@@ -21,6 +21,8 @@ from models.world.reading import ConfigError
 
 # `allow_nonexistent_upstream_partitions` is beta; the first days of the calendar have less history.
 warnings.filterwarnings("ignore", category=dg.BetaWarning)
+# The history is one run, later stages are one a day: a job of both goes day by day, as it should.
+warnings.filterwarnings("ignore", message=".*varying BackfillPolicies")
 
 HISTORY_DAYS = 14  # as the lineage draws it; what a run reads is [forecast] history_days of its config
 FEW_DAYS = "FLEETCAST_FEW_DAYS"  # environment variable that `fleetcast ui` sets for the pages
@@ -51,6 +53,7 @@ DAYS = (
     if os.environ.get(FEW_DAYS)
     else dg.DailyPartitionsDefinition(start_date=FIRST_DAY.isoformat())
 )
+ALL_AT_ONCE = dg.BackfillPolicy.single_run()  # days in a row are one run: each would cost half a second
 WITH_HISTORY = dg.TimeWindowPartitionMapping(
     start_offset=-HISTORY_DAYS, end_offset=0, allow_nonexistent_upstream_partitions=True
 )

@@ -1,17 +1,23 @@
 """What every table of a run is made from: the lake, the catalogue and one config; and how work is watched."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from threading import Lock
+from typing import TypeVar
 
 from assets.lake.warehouse import LAKE, Lake
 from models.world.catalogue import Catalogue, load_catalogue
 from models.world.config import Config
 from models.world.loading import load_config
 
+T = TypeVar("T")
+R = TypeVar("R")
 HOURS = 24
+THREADS = 2
 Step = Callable[[int], None]  # told how many steps are done
 
 
@@ -56,5 +62,40 @@ class Progress:
 
     @contextmanager
     def bar(self, label: str, total: int) -> Iterator[Step]:
-        """Open a bar of `total` steps; tell what it gives how many are done."""
+        """Open a bar of `total` steps; tell what it gives how many are done.
+
+        Where nobody knows how many there will be, `total` is 0 and a step is a second.
+        """
         yield lambda done: None
+
+    def say(self, line: str) -> None:
+        """Tell of something that took no time."""
+
+
+class Counted:
+    """Steps that several threads take."""
+
+    def __init__(self, done: Step) -> None:
+        self._done, self._lock, self._steps = done, Lock(), 0
+
+    def one_more(self) -> None:
+        """Count a step and tell of it."""
+        with self._lock:
+            self._steps += 1
+            self._done(self._steps)
+
+
+def side_by_side(
+    work: Callable[[T], R], items: Sequence[T], stop: Callable[[], object] = lambda: None
+) -> list[R]:
+    """Do work that leaves the interpreter free, two items at a time; the results in their order.
+
+    Where one fails, or the whole is interrupted, `stop` is called and what has not begun never begins.
+    """
+    with ThreadPoolExecutor(THREADS) as threads:
+        try:
+            return list(threads.map(work, items))
+        except BaseException:
+            stop()
+            threads.shutdown(cancel_futures=True)
+            raise

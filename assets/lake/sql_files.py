@@ -8,11 +8,12 @@ sql/README.md and the reading of trace files are fed from it, so that it cannot 
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 SQL = Path(__file__).resolve().parents[2] / "sql"
+CATALOGUE = {"show", "information_schema", "sqlite_master"}  # words of a query that asks what there is
 FIELDS = "grain|reads|units|format|recognised by|may have|clock"
 
 
@@ -29,6 +30,11 @@ class SqlFile(NamedTuple):
     fields: Mapping[str, str]  # grain, reads, units, ...
     columns: Mapping[str, str]  # column = meaning
     made_from: Mapping[str, tuple[tuple[str, str], ...]]  # column -> (table, column) of what it is made from
+
+    @property
+    def makes(self) -> set[str]:
+        """The functions of a file of macros, the view of a mart."""
+        return set(re.findall(r"create or replace macro (\w+)", self.text)) or {Path(self.name).stem}
 
     def listed(self, field: str) -> tuple[str, ...]:
         """The comma-separated entries of a header field; empty where it is absent or says none."""
@@ -52,6 +58,18 @@ def read_sql(name: str | Path) -> SqlFile:
     columns = {name: meaning[0] for name, meaning in told.items()}
     made_from = {name: _origins(meaning[1]) for name, meaning in told.items() if len(meaning) > 1}
     return SqlFile(path.name, text, header[0] if header else "", fields, columns, made_from)
+
+
+def words_meant(query: str | None, recipes: Iterable[SqlFile]) -> set[str] | None:
+    """The words of a query and of every recipe that it names; None where it may mean any view at all."""
+    words = set(re.findall(r"\w+", (query or "").lower()))
+    if not words or words & CATALOGUE or any(word.startswith(("duckdb_", "pragma_")) for word in words):
+        return None
+    unread = list(recipes)
+    while named := [recipe for recipe in unread if words & recipe.makes]:
+        unread = [recipe for recipe in unread if recipe not in named]
+        words |= {word for recipe in named for word in re.findall(r"\w+", recipe.text.lower())}
+    return words
 
 
 def _nearest_file(path: Path) -> str:

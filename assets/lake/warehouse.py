@@ -33,7 +33,7 @@ from assets.lake.schemas import (
     scan,
 )
 from assets.lake.sql_docs import comments
-from assets.lake.sql_files import SQL, read_sql
+from assets.lake.sql_files import SQL, read_sql, words_meant
 from models.world.reading import nearest
 
 __all__ = ["LAKE", "REQUEST_SCHEMA", "Connection", "Lake", "LakeError", "LakeVersionError"]
@@ -148,8 +148,15 @@ class Lake:
         if missing := [key for key in PARTITIONS[table] if key not in partition]:
             raise LakeError(f"Writing {table} needs its partition {', '.join(missing)}.")
         with self.replacing(target) as temporary:
+            conformed = _conform(table, rows)
+            # Instants and figures hardly repeat: a dictionary of them is larger, and takes half the time.
+            repeated = [f.name for f in conformed.schema if not _is_measured(f.type)]
             pq.write_table(
-                _conform(table, rows), temporary, compression="zstd", row_group_size=ROW_GROUP_ROWS
+                conformed,
+                temporary,
+                compression="zstd",
+                row_group_size=ROW_GROUP_ROWS,
+                use_dictionary=repeated,
             )
         return target
 
@@ -184,20 +191,40 @@ class Lake:
             con.execute("set TimeZone = 'UTC'; set enable_progress_bar = false")
             return con.sql(scan(table, self.path(table, "*", **partition))).to_arrow_table()
 
+    def count(self, table: str, **partition: Any) -> int:
+        """The rows of a table or of some of its partitions."""
+        return sum(pq.read_metadata(path).num_rows for path in self.files(table, **partition))
+
+    def part(self, table: str, **partition: Any) -> pa.Table:
+        """The rows of one partition as they were written, without its keys."""
+        return pq.ParquetFile(self.path(table, **partition)).read()
+
     @contextmanager
-    def connect(self, database: Path | str = ":memory:", **config: str) -> Iterator[Connection]:
-        """A DuckDB connection with a view per table that has files, the macros, and the marts as views."""
+    def connect(
+        self, database: Path | str = ":memory:", query: str | None = None, **config: str
+    ) -> Iterator[Connection]:
+        """A DuckDB connection with a view per table that has files, the macros, and the marts as views.
+
+        A view opens every file of its table. Given the one `query` that will be asked, only what it names,
+        and what that is made from, is there.
+        """
         spill = self.root / ".scratch" / uuid.uuid4().hex  # DuckDB makes it when it must, and removes it
         with duckdb.connect(str(database), config={**DUCKDB, "temp_directory": str(spill), **config}) as con:
             con.execute("set TimeZone = 'UTC'; set enable_progress_bar = false")
-            filled = {table for table in PARTITIONS if next((self.root / table).rglob("*.parquet"), None)}
-            known = filled | set(SCHEMAS)
-            for table in sorted(known):
-                rows = scan(table, self.path(table, "*")) if table in filled else no_rows(table)
-                con.execute(f"create view {table} as {rows}")
             waiting = {p: read_sql(p) for p in sorted((*SQL.glob("macros/*.sql"), *SQL.glob("marts/*.sql")))}
             # A mart named like a table of the lake is the recipe of that table, the others are views.
             waiting = {p: sql for p, sql in waiting.items() if p.stem not in PARTITIONS}
+            words = words_meant(query, waiting.values())
+            waiting = {p: sql for p, sql in waiting.items() if words is None or words & sql.makes}
+            known = set[str]()
+            for table in sorted(name for name in PARTITIONS if words is None or name in words):
+                if next((self.root / table).rglob("*.parquet"), None):
+                    con.execute(f"create view {table} as {scan(table, self.path(table, '*'))}")
+                elif table in SCHEMAS:
+                    con.execute(f"create view {table} as {no_rows(table)}")
+                else:
+                    continue
+                known.add(table)
             while ready := [p for p, sql in waiting.items() if known.issuperset(sql.listed("reads"))]:
                 for path in ready:
                     text = waiting.pop(path).text
@@ -218,8 +245,8 @@ class Lake:
         Parameters that the query names ($trace) and the call does not are null: a check that is given no
         trace and no day covers the whole lake. LakeError for what is not one query.
         """
-        with one_line_errors("Opening the lake"), self.connect() as con, one_line_errors("The query"):
-            return self._asked(con, query, params).to_arrow_table()
+        with self._asked(query, params) as (_, relation):
+            return relation.to_arrow_table()
 
     @contextmanager
     def answer(self, query: str, limits: Limits, **params: Any) -> Iterator[pa.RecordBatchReader]:
@@ -227,15 +254,11 @@ class Lake:
 
         LakeError, also while it is read, for a query that needs more; it names what may be given.
         """
-        with (
-            one_line_errors("Opening the lake"),
-            self.connect(**limits.config()) as con,
-            one_line_errors("The query"),
-        ):
+        with self._asked(query, params, **limits.config()) as (con, relation):
             watch = Watch(con.interrupt, limits.time_limit_s)
             try:
                 with watch.working():
-                    reader = _told_as_text(self._asked(con, query, params)).to_arrow_reader(ANSWER_ROWS)
+                    reader = _told_as_text(relation).to_arrow_reader(ANSWER_ROWS)
                 yield pa.RecordBatchReader.from_batches(reader.schema, watch.each(reader))
             except (duckdb.Error, pa.ArrowException, OSError) as error:
                 if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory" in str(error):
@@ -244,14 +267,33 @@ class Lake:
                     raise LakeError(limits.too_long()) from error
                 raise
 
-    def _asked(self, con: Connection, query: str, params: Mapping[str, Any]) -> duckdb.DuckDBPyRelation:
-        """The one query of a text, or of a file of sql/, with its parameters; nothing has run yet."""
+    @contextmanager
+    def _asked(
+        self, query: str, params: Mapping[str, Any], **config: Any
+    ) -> Iterator[tuple[Connection, duckdb.DuckDBPyRelation]]:
+        """The one query of a text, or of a file of sql/, with its parameters; nothing has run yet.
+
+        It is asked of a lake that has what it names; where that lacks something, of all that there is, among
+        which DuckDB looks for what was meant.
+        """
         text = read_sql(query).text if query.endswith(".sql") else query
-        try:
-            named = _only_query(con, text).named_parameters
-            return con.sql(text, params={name: params.get(name) for name in named} or None)
-        except duckdb.CatalogException as error:
-            raise LakeError(f"The query failed: {_in_one_line(error)} {self._contents(con)}") from error
+        for there in (text, None):
+            with (
+                one_line_errors("Opening the lake"),
+                self.connect(query=there, **config) as con,
+                one_line_errors("The query"),
+            ):
+                try:
+                    named = _only_query(con, text).named_parameters
+                    relation = con.sql(text, params={name: params.get(name) for name in named} or None)
+                except duckdb.CatalogException as error:
+                    if there is not None:
+                        continue
+                    raise LakeError(
+                        f"The query failed: {_in_one_line(error)} {self._contents(con)}"
+                    ) from error
+                yield con, relation
+                return
 
     def _contents(self, con: Connection) -> str:
         """Which tables with rows and which marts a query may read, as a sentence."""
@@ -314,6 +356,11 @@ def _in_one_line(error: Exception) -> str:
         line.strip().rstrip(".") for line in more if line.startswith(("Did you mean", "Candidate bindings"))
     ]
     return " ".join(f"{said}." for said in (first.rstrip(".! "), *hints)).replace("?.", "?")
+
+
+def _is_measured(kind: pa.DataType) -> bool:
+    """Whether a column counts or measures finely, so that few of its values are alike."""
+    return bool(pa.types.is_floating(kind) or pa.types.is_timestamp(kind) or pa.types.is_uint64(kind))
 
 
 def _conform(table: str, rows: pa.Table) -> pa.Table:

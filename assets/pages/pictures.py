@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assets.lake.settings import Settings
+from assets.lake.settings import Progress, Settings
 from assets.pages.style import MUTED, STYLE
 
 if TYPE_CHECKING:
@@ -16,9 +16,16 @@ if TYPE_CHECKING:
 Draw = Callable[[Settings, date], "Figure"]
 
 
-def draw_day(settings: Settings, day: date, drawings: Mapping[str, Draw]) -> dict[str, Path]:
+def draw_day(
+    settings: Settings, day: date, drawings: Mapping[str, Draw], progress: Progress | None = None
+) -> dict[str, Path]:
     """Draw figures of a day and save them as PNG; name -> file."""
-    return {name: save(settings, day, name, partial(draw, settings, day)) for name, draw in drawings.items()}
+    paths = {}
+    with (progress or Progress()).bar(f"draw {day}", len(drawings)) as done:
+        for name, draw in drawings.items():
+            paths[name] = save(settings, day, name, partial(draw, settings, day))
+            done(len(paths))
+    return paths
 
 
 def save(settings: Settings, day: date, name: str, draw: Callable[[], "Figure"]) -> Path:

@@ -113,6 +113,16 @@ def day_of(context: dg.AssetExecutionContext) -> date:
     return date.fromisoformat(key.keys_by_dimension["day"] if isinstance(key, dg.MultiPartitionKey) else key)
 
 
+def days_of(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> list[date]:
+    """The days that are asked for in one run, in order."""
+    return [date.fromisoformat(key) for key in context.partition_keys]
+
+
+def say_of_day(context: dg.AssetExecutionContext, day: date, said: Mapping[str, Any]) -> None:
+    """Attach what is told of a day to the materialisation of its partition."""
+    context.add_asset_metadata(said, partition_key=day.isoformat())
+
+
 @contextmanager
 def plainly() -> Iterator[None]:
     """Say a user's mistake in one line and do not try again; the disk may do better the next time."""

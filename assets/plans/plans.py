@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from assets.lake.result_schemas import FLOWS, RESULTS
-from assets.lake.settings import HOURS, Progress, Settings, Step, midnight
+from assets.lake.settings import HOURS, Counted, Progress, Settings, Step, midnight, side_by_side
 from assets.plans.inputs import (
     Load,
     day_ahead_load,
@@ -30,6 +30,7 @@ from models.plan.problem import Plan, Problem
 from models.plan.reasons import reasons
 from models.plan.solver import Options
 from models.plan.violations import violations
+from models.replay import beside
 from models.replay.capacity import capacity_tokens_per_s
 from models.replay.compiled import is_cached
 from models.replay.policies import POLICIES
@@ -67,14 +68,21 @@ def plan_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
 
 def sustained_tokens_per_s(settings: Settings, day: date, progress: Progress) -> list[float]:
     """What an instance of each llm sustains within its SLO, measured on the mix of the day before."""
-    mixes, theta = token_mixes(settings, day), []
+    mixes, config = token_mixes(settings, day), settings.config
+    if beside.is_compiling():
+        with progress.bar("compile the replay, once", 0) as passed:
+            beside.wait(passed)
     first = "" if is_cached() else "compile the replay, "  # half a minute, once
     with progress.bar(f"{first}measure capacity", len(mixes)) as done:
-        for llm, mix in mixes.items():
-            deployment = settings.config.fleet.deployments[llm][0]
-            theta.append(capacity_tokens_per_s(llm, deployment, settings.catalogue, settings.config, *mix))
-            done(len(theta))
-    return theta
+        measured = Counted(done)
+
+        def one(llm: str) -> float:
+            deployment = config.fleet.deployments[llm][0]
+            found = capacity_tokens_per_s(llm, deployment, settings.catalogue, config, *mixes[llm])
+            measured.one_more()
+            return found
+
+        return side_by_side(one, list(mixes))
 
 
 def chained_plans(

@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import shutil
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import date, timedelta
 from pathlib import Path
@@ -17,7 +16,7 @@ import pyarrow.compute as pc
 
 from assets.lake.lookups import positions, require_day
 from assets.lake.schemas import PARTITIONS
-from assets.lake.settings import HOURS, Progress, Settings, midnight
+from assets.lake.settings import HOURS, Progress, Settings, midnight, side_by_side
 from assets.replays.closed_loop import play_closed
 from assets.replays.drives import DAY_S, HOUR_S, day_drives, setting
 from models.replay.policies import POLICIES
@@ -26,7 +25,6 @@ from models.replay.state import STATES, Fleet, Trace
 from models.world.catalogue import TIERS
 from models.world.reading import ConfigError, require_known
 
-THREADS = 2
 ENDED_S = DAY_S + TAIL_PERIODS * HOUR_S  # when a replay stops watching, on the day's clock
 
 
@@ -46,7 +44,7 @@ def replay_day(settings: Settings, day: date, policies: Sequence[str], progress:
     drives = day_drives(settings, day)
     total = len(policies) * workload.requests.num_rows
     ended, lock, stopped = dict.fromkeys(policies, 0), Lock(), Event()
-    with progress.bar(f"replay {day}", total) as done, ThreadPoolExecutor(THREADS) as threads:
+    with progress.bar(f"replay {day}", total) as done:
 
         def one(policy: str) -> None:
             def step(requests: int) -> None:
@@ -65,14 +63,7 @@ def replay_day(settings: Settings, day: date, policies: Sequence[str], progress:
             write_outcome(settings, day, policy, workload, fleet, outcome)
             step(workload.requests.num_rows)
 
-        try:
-            list(threads.map(one, policies))
-        except (
-            BaseException
-        ):  # an interruption too: what has begun stops at its next step, the rest never begins
-            stopped.set()
-            threads.shutdown(cancel_futures=True)
-            raise
+        side_by_side(one, policies, stopped.set)  # what has begun stops at its next step
     return total
 
 

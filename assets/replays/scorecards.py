@@ -4,7 +4,7 @@ from datetime import date
 
 import pyarrow as pa
 
-from assets.lake.settings import Settings
+from assets.lake.settings import Progress, Settings
 
 SHOWN = (  # columns of the scoreboard that fit on a page
     *(
@@ -19,7 +19,7 @@ SHOWN = (  # columns of the scoreboard that fit on a page
 SCOREBOARD = "select * from scoreboard where trace = $trace and day = $day"
 
 
-def score_day(settings: Settings, day: date) -> pa.Table:
+def score_day(settings: Settings, day: date, progress: Progress | None = None) -> pa.Table:
     """Write the scorecard (per policy, llm, region, tier and hour) of every policy that was replayed.
 
     One policy after the other: exact percentiles hold all their values in memory.
@@ -27,9 +27,12 @@ def score_day(settings: Settings, day: date) -> pa.Table:
     lake, trace = settings.lake, settings.trace
     files = lake.root.glob(str(lake.path("outcomes", trace=trace, day=day).relative_to(lake.root)))
     policies = sorted(file.parent.name.removeprefix("policy=") for file in files)
-    table = pa.concat_tables(
-        lake.sql("marts/scorecard.sql", trace=trace, day=day, policy=policy) for policy in policies
-    )
+    scores = []
+    with (progress or Progress()).bar(f"score {day}", len(policies)) as done:
+        for policy in policies:
+            scores.append(lake.sql("marts/scorecard.sql", trace=trace, day=day, policy=policy))
+            done(len(scores))
+    table = pa.concat_tables(scores)
     settings.lake.write("scorecard", table, trace=settings.trace, day=day)
     return table
 

@@ -10,16 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 SUBJECTS = (
-    "traces",
-    "character",
-    "forecast",
-    "plan",
-    "policies",
-    "replay",
-    "legs",
-    "growth",
-    "fidelity",
-    "dynamo",
+    *("first_run", "traces", "character", "forecast", "plan", "policies"),
+    *("replay", "legs", "growth", "fidelity", "dynamo", "mutants"),
 )
 RECORD = ROOT / "data" / "bench.json"
 OUT = Console(highlight=False, width=None if sys.stdout.isatty() else 150)

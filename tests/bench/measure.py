@@ -93,9 +93,10 @@ def cpu_seconds_of(*command: str, cwd: Path = ROOT) -> float:
 
 
 def measured(subject: str, function: str) -> Figures | str:
-    """The figures of one function, measured in a fresh process, or why it was skipped."""
-    printed = run_fresh(sys.executable, str(HERE / "measure.py"), subject, function)
-    said: Figures | str = json.loads(printed.splitlines()[-1])
+    """The figures of one function, measured in a fresh process, or why it was skipped; shows what it says."""
+    *told, last = run_fresh(sys.executable, str(HERE / "measure.py"), subject, function).splitlines()
+    print(*told, sep="\n", end="\n" if told else "")
+    said: Figures | str = json.loads(last)
     return said
 
 

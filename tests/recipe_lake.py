@@ -1,0 +1,148 @@
+"""The lake that recipes are asked on, and their twins: functions that count the same with pandas.
+
+It is wired.py's scored day, with tables of other commands and some days of a week before written by hand, so
+that no recipe may be empty.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from wired import DAY, LLMS, REGIONS
+
+from assets.lake.schemas import SCHEMAS
+from assets.lake.warehouse import Lake
+from models.characterise.gaps import FAMILIES
+
+Frame = pd.DataFrame
+START = datetime(2025, 7, 3, tzinfo=UTC)
+ASKED = {"trace": "wired", "day": DAY}
+PLACE = {"region": "north", "llm": LLMS[0], "tier": "iw_fast"}
+TWINS: dict[str, tuple[Callable[["Tables"], Frame], dict[str, Any]]] = {}
+
+
+def twin(**params: Any) -> Callable[[Callable[["Tables"], Frame]], Callable[["Tables"], Frame]]:
+    """Register a function as what the recipe of its name must answer, asked with these parameters."""
+
+    def register(function: Callable[["Tables"], Frame]) -> Callable[["Tables"], Frame]:
+        TWINS[function.__name__] = function, params
+        return function
+
+    return register
+
+
+class Tables:
+    """Tables and marts of the lake as frames."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.lake = lake
+        self.read: dict[str, Frame] = {}
+
+    def __getattr__(self, name: str) -> Frame:
+        if name not in self.read:
+            self.read[name] = self.lake.sql(f"select * from {name}").to_pandas()
+        return self.read[name].copy()
+
+
+def rows(table: str, some: list[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist([dict.fromkeys(SCHEMAS[table].names) | row for row in some], SCHEMAS[table])
+
+
+def summed(frame: Frame, keys: list[str], **columns: Any) -> Frame:
+    return frame.groupby(keys, as_index=False).agg(**columns)
+
+
+def ranked(frame: Frame, by: str, within: list[str], tie: list[str], most: int) -> Frame:
+    """The `most` rows with the largest `by` of each group; ties by the columns `tie`."""
+    order = frame.sort_values([by, *tie], ascending=[False] + [True] * len(tie), kind="stable")
+    return order.groupby(within, sort=False).head(most)
+
+
+def write_by_hand(lake: Lake) -> None:
+    """Fill the tables that a night leaves empty, and make its plans fall short in some hours."""
+    rng = np.random.default_rng(3)
+    write_days(lake, rng)
+    write_character(lake, rng)
+    write_judged_forecasts(lake)
+    write_prefixes(lake)
+    write_short_plans(lake)
+
+
+def write_days(lake: Lake, rng: np.random.Generator) -> None:
+    """Three days of demand a week before."""
+    for day in (date(2025, 6, 24), date(2025, 6, 26), date(2025, 6, 28)):  # the last one is a Saturday
+        midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
+        minutes = [
+            PLACE | {"region": region, "app": app, "bucket_start": midnight + timedelta(minutes=minute)}
+            | {"tier": tier, "requests": int(rng.integers(1, 9))}
+            | {"input_tokens": int(rng.integers(1, 999)), "output_tokens": int(rng.integers(1, 99))}
+            for region in REGIONS for app in ("rag", "chat") for tier in ("iw_fast", "niw")
+            for minute in rng.choice(1440, 90, replace=False).tolist()
+        ]  # fmt: skip
+        lake.write("demand", rows("demand", minutes), trace="wired", day=day)
+
+
+def write_character(lake: Lake, rng: np.random.Generator) -> None:
+    """What `fleetcast characterise` writes."""
+    parts = [PLACE | {"app": app, "requests_per_s": n, "skill_120min": s} for n, (app, s) in
+             enumerate([("rag", 0.25), ("chat", 0.75), ("mail", None)])]  # fmt: skip
+    lake.write("characterisation", rows("characterisation", parts), trace="wired")
+    episodes = [
+        PLACE | {"app": f"app{n}", "kind": ("burst", "change")[n % 7 == 0], "starts_at": START, "minutes": n}
+        | {"extra_requests": float(n * 37 % 101), "ratio": 1.5} for n in range(30)
+    ]  # fmt: skip
+    lake.write("episodes", rows("episodes", episodes), trace="wired")
+    windows = [
+        PLACE | {"app": f"app{n % 25}", "level": ("client", "pooled")[n % 3 == 0], "gaps": 30 + n}
+        | {"window_start": START + timedelta(minutes=10 * n), "cv": 0.5 + (n * 7 % 11) / 4}
+        | {f"{f}_p": None if n % 5 == 0 else (n * k % 13) / 100 for k, f in enumerate(FAMILIES, start=2)}
+        | {f"{f}_distance": (n * k % 17) / 50 for k, f in enumerate(FAMILIES, start=3)} for n in range(120)
+    ]  # fmt: skip
+    lake.write("arrival_windows", rows("arrival_windows", windows), **ASKED)
+    steps = [
+        {"tier": "niw", "llm": llm, "app": app, "kind": kind, "tokens": float(tokens)}
+        | {"requests": int(rng.integers(1, 99))} for app in ("rag", "chat") for kind in ("input", "output")
+        for llm in LLMS for tokens in range(10, 410, 10)
+    ]  # fmt: skip
+    lake.write("token_histogram", rows("token_histogram", steps), **ASKED)
+
+
+def write_judged_forecasts(lake: Lake) -> None:
+    """What `fleetcast decide` and `fleetcast backtest` write."""
+    trials = [
+        {"method": method, "tier": "iw_fast", "capacity_share": share, "usd": usd, "boot_usd": 1.0}
+        | {"gpu_hours": usd, "attainment_share": met, "missed_share": 0.0, "matched_share": 0.95}
+        for method, base in (("truth", 20.0), ("last_value", 30.0), ("seasonal_naive", 25.0))
+        for share, usd, met in ((1.0, base, 0.98), (1.2, base - 5, 0.92))
+    ]
+    lake.write("decisions", rows("decisions", trials), **ASKED)
+    backtests = [
+        {"method": method, "llm": LLMS[0], "region": region, "cutoff": START, "bucket_minutes": 10}
+        | {"bucket_start": START + timedelta(minutes=10 * n), "actual_per_s": 4.0}
+        | {"forecast_per_s": 5.0 + n if method == "last_value" else 3.0}
+        | {"p50_per_s": 4.0, "p90_per_s": 5.0, "p95_per_s": 6.0, "peak_p90_per_s": 5.0, "cpu_s": 0.5}
+        for method in ("last_value", "seasonal_naive") for region in REGIONS for n in range(6)
+    ]  # fmt: skip
+    lake.write("backtests", rows("backtests", backtests), trace="wired", tier="interactive", day=DAY)
+
+
+def write_prefixes(lake: Lake) -> None:
+    """A trace whose requests tell the blocks of their prompts."""
+    requests = lake.read("requests", **ASKED).drop_columns(["trace", "day"]).slice(0, 8)
+    hashes = pa.array([[1, 2, 3], [1, 2], [1, 2, 3, 4], None] * 2, pa.list_(pa.uint64()))
+    at = requests.column_names.index("prefix_hashes")
+    lake.write("requests", requests.set_column(at, "prefix_hashes", hashes), trace="hashed", day=DAY)
+
+
+def write_short_plans(lake: Lake) -> None:
+    """Two hours in which regions are short, and one in which an llm is."""
+    plans = lake.read("plans", **ASKED).drop_columns(["trace", "day"]).to_pandas()
+    short = (plans["policy"] == "lt_i") & (plans["hour_start"].dt.hour.isin([3, 4]))
+    plans.loc[short, "short_tokens_per_s"] = np.arange(short.sum()) * 100.0
+    alone = (plans["policy"] == "corrected") & (plans["hour_start"].dt.hour == 5)
+    plans.loc[alone, "short_llm_tokens_per_s"] = 1234.0
+    table = pa.Table.from_pandas(plans, preserve_index=False)
+    lake.write("plans", table, **ASKED)

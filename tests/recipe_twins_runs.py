@@ -1,0 +1,186 @@
+"""The twins of the recipes about plans and replays."""
+
+import numpy as np
+import pandas as pd
+from recipe_lake import ASKED, START, Frame, Tables, ranked, summed, twin
+from wired import LLMS
+
+# --- plans ---------------------------------------------------------------------------------------------
+
+
+@twin(**ASKED, region="north")
+def plan_by_hour(t: Tables) -> Frame:
+    keys = ["trace", "day", "policy", "hour_start"]
+    own = t.all_plans.query("region == 'north'")
+    own["gpus"] = own["instances"] * own["gpus_per_instance"]
+    own["load"] = (own["demand_tokens_per_s"] + own["buffer_tokens_per_s"]) / (
+        own["instances"] * own["capacity_tokens_per_s"]
+    ).replace(0, np.nan)
+    counts = ("instances", "reclaimed", "started", "donated", "gpus", "usd")
+    return summed(
+        own, keys, **{name: (name, "sum") for name in counts}, fullest_share=("load", "max"),
+        short_tokens_per_s=("short_tokens_per_s", "sum"),
+        short_llm_tokens_per_s=("short_llm_tokens_per_s", "sum"),
+    )  # fmt: skip
+
+
+@twin(**ASKED, policy="corrected")
+def plan_changes(t: Tables) -> Frame:
+    own = t.all_plans.query("policy == 'corrected'")
+    own = own[own[["reclaimed", "started", "donated"]].sum(axis=1) > 0]
+    keys = ["trace", "day", "policy", "hour_start", "llm", "region", "gpu"]
+    return own[[*keys, "instances_before", "instances", "reclaimed", "started", "donated", "why"]]
+
+
+@twin(**ASKED)
+def short_plans(t: Tables) -> Frame:
+    plans, found = t.all_plans, []
+    for policy, own in plans.groupby("policy"):
+        regions = own[own["short_tokens_per_s"] > 0]
+        whole = own[own["short_llm_tokens_per_s"] > 0].drop_duplicates(["hour_start", "llm"])
+        whole = whole.assign(region="all regions", short_tokens_per_s=whole["short_llm_tokens_per_s"])
+        short = pd.concat([regions, whole])
+        if not len(short):
+            continue
+        short["missing_instances"] = np.ceil(
+            short["short_tokens_per_s"] / short["capacity_tokens_per_s"]
+        ).astype(int)
+        short = short.sort_values(
+            ["missing_instances", "hour_start", "llm", "region"], ascending=[False, True, True, True]
+        )
+        row = {"trace": "wired", "policy": policy, "short_hours": short["hour_start"].nunique()}
+        worst = short.iloc[0]
+        found.append(row | {name: worst[name] for name in ("region", "llm", "missing_instances")})
+    return Frame(found)
+
+
+@twin()
+def shadow(t: Tables) -> Frame:
+    where = ["hour_start", "llm", "region"]
+    plan = t.plans.query("policy == 'corrected'").set_index(where)
+    fleet = t.fleet_by_hour
+    at = pd.MultiIndex.from_frame(fleet[where])
+    fleet["plan_gpus"] = (plan["instances"] * plan["gpus_per_instance"]).reindex(at).to_numpy()
+    fleet["plan_usd"] = plan["usd"].reindex(at).to_numpy()
+    fleet["held_short"] = fleet["held_gpus"] < 0.8 * fleet["needed_gpus"]
+    fleet["plan_short"] = fleet["plan_gpus"] < 0.8 * fleet["needed_gpus"]
+    told = summed(
+        fleet, ["trace", "day", "policy", "hour_start"], held_gpus=("held_gpus", "sum"),
+        plan_gpus=("plan_gpus", "sum"), held_usd=("usd", "sum"), plan_usd=("plan_usd", "sum"),
+        held_short_endpoints=("held_short", "sum"), plan_short_endpoints=("plan_short", "sum"),
+    )  # fmt: skip
+    return told.assign(saved_usd=told["held_usd"] - told["plan_usd"])
+
+
+# --- replays -------------------------------------------------------------------------------------------
+
+
+@twin()
+def cost_by_llm(t: Tables) -> Frame:
+    hours = t.fleet_hours
+    states = ("serving", "booting", "draining", "donated")
+    for state in states:
+        hours[state] = hours[f"{state}_s"] * hours["gpus_per_instance"] / 3600
+    hours["usd"] = hours[list(states[:3])].sum(axis=1) * hours["usd_per_gpu_hour"]
+    sums = {f"{state}_gpu_hours": (state, "sum") for state in states}
+    return summed(hours, ["trace", "day", "policy", "llm"], usd=("usd", "sum"), **sums)
+
+
+@twin()
+def policies_over_days(t: Tables) -> Frame:
+    board = t.scoreboard.assign(replayed_days=1)
+    board["worst_llm_iw_fast_attainment_share"] = board["worst_llm_attainment_share"]
+    board["worst_day_iw_fast_attainment_share"] = board["iw_fast_attainment_share"]
+    sums = ["replayed_days", "gpu_hours", "left_gpu_hours", "usd"]
+    shares = [f"{of}iw_fast_attainment_share" for of in ("", "worst_llm_", "worst_day_")]
+    return board[["trace", "policy", *sums, *shares]]
+
+
+@twin()
+def served_elsewhere(t: Tables) -> Frame:
+    own = t.outcomes.dropna(subset="served_region")
+    keys = ["trace", "day", "policy", "tier", "region", "served_region"]
+    counts = summed(
+        own, keys, requests=("request_id", "size"), ttft_p95_s=("ttft_s", lambda s: s.quantile(0.95))
+    )
+    counts["share"] = counts["requests"] / counts.groupby(keys[:-1])["requests"].transform("sum")
+    return counts
+
+
+@twin(**ASKED, policy="lt_ua", llm=LLMS[0], region="south", hour=3)
+def timeline(t: Tables) -> Frame:
+    own = t.outcomes.query(
+        f"policy == 'lt_ua' and llm == '{LLMS[0]}' and served_region == 'south' and status == 'finished'"
+    )
+    own = own[own["arrived_at"].dt.hour == 3]
+    arrival_s = (own["arrived_at"] - START).dt.total_seconds()
+    told = {
+        "queued_from_s": arrival_s + own["held_s"],
+        "prefill_from_s": arrival_s + own["held_s"] + own["waited_s"],
+        "decode_from_s": arrival_s + own["ttft_s"] - own["network_s"],
+        "finished_s": arrival_s + own["e2e_s"] - own["network_s"],
+    }
+    return own[["policy", "request_id", "instance", "tier"]].assign(**told)
+
+
+@twin(**ASKED)
+def uneven_instances(t: Tables) -> Frame:
+    own = t.outcomes.query("status == 'finished'").assign(
+        tokens=lambda f: f["input_tokens"] + f["output_tokens"]
+    )
+    first = own["arrived_at"] + pd.to_timedelta((1e6 * own["ttft_s"]).round().astype("int64"), unit="us")
+    own = own.assign(minute=first.dt.floor("min"), region=own["served_region"])
+    minutes = summed(
+        own, ["trace", "day", "policy", "region", "llm", "instance", "minute"], tokens=("tokens", "sum")
+    )
+    minutes["hour_start"] = minutes["minute"].dt.floor("h")
+    quantiles = {
+        f"p{q}_tokens": ("tokens", lambda tokens, q=q: tokens.quantile(q / 100)) for q in (50, 95, 99)
+    }
+    keys = ["trace", "day", "policy", "region", "llm", "hour_start"]
+    return summed(minutes, keys, instances=("instance", "nunique"), **quantiles)
+
+
+@twin()
+def what_the_forecast_is_worth(t: Tables) -> Frame:
+    board = t.scoreboard
+    (base,) = board.query("policy == 'reactive'").to_dict("records")
+    return board[["trace", "day", "policy", "gpu_hours", "missed_share"]].assign(
+        saved_gpu_hours=base["gpu_hours"] - board["gpu_hours"],
+        saved_usd=base["usd"] - board["usd"],
+        fewer_missed_share=base["missed_share"] - board["missed_share"],
+    )
+
+
+@twin(**ASKED)
+def why_late(t: Tables) -> Frame:
+    every, found = t.outcomes, []
+    us = pd.Timedelta(microseconds=1)
+    every["joined"] = every["arrived_at"] + (1e6 * every["held_s"]).round() * us
+    every["answered"] = every["arrived_at"] + (1e6 * (every["ttft_s"] - every["network_s"])).round() * us
+    booting = t.fleet_hours.set_index(["policy", "llm", "region", "hour_start"])["booting_s"] / 3600
+    for policy, own in every.groupby("policy"):
+        late = own[own["tier"] != "niw"].sort_values("ttft_s", ascending=False).head(5)
+        for one in late.itertuples():
+            same = own[(own["instance"] == one.instance) & (own["request_id"] != one.request_id)]
+            ahead = same[(same["joined"] <= one.joined) & (same["answered"] > one.joined)]
+            row = {"policy": policy, "request_id": one.request_id, "ttft_s": one.ttft_s, "ahead": len(ahead)}
+            row |= {name: getattr(one, name) for name in ("held_s", "waited_s", "prefill_s", "network_s")}
+            at = (policy, one.llm, one.served_region, one.arrived_at.floor("h"))
+            found.append(row | {"booting": booting[at]})
+    return Frame(found)
+
+
+@twin()
+def worst_hours(t: Tables) -> Frame:
+    keys = ["trace", "day", "policy", "llm", "region", "hour_start"]
+    own = t.scorecard.query("tier != 'niw'")
+    hours = summed(
+        own,
+        keys,
+        requests=("requests", "sum"),
+        missed=("missed", "sum"),
+        worst_ttft_p95_s=("ttft_p95_s", "max"),
+    )
+    hours["missed_share"] = hours["missed"].astype(float) / hours["requests"].astype(float)
+    return ranked(hours[hours["missed"] > 0], "missed", keys[:3], keys[3:], 20)

@@ -1,0 +1,277 @@
+"""What the figures say: their lines, bars, points and titles are the figures of the marts, in their units."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from wired import DAY, LLMS, SEASONAL_FACTOR, came
+
+from assets.demand import character_figures
+from assets.forecasts import leaderboard
+from assets.lake.settings import Settings
+from assets.pages.style import BLUE, COLOURS, INK, STYLE
+from assets.plans import page
+from assets.replays import figures
+from models.replay.policies import POLICIES
+
+HOURS = pd.date_range("2025-07-03", periods=24, freq="h", tz="UTC")
+
+
+@pytest.fixture(autouse=True)
+def in_house_style() -> Iterator[None]:
+    with plt.rc_context(STYLE):
+        yield
+    plt.close("all")
+
+
+def line(axes: Axes, colour: str) -> tuple[np.ndarray, np.ndarray]:
+    """The one line of a colour."""
+    (found,) = [one for one in axes.lines if one.get_color() == colour]
+    return np.asarray(found.get_xdata(), float), np.asarray(found.get_ydata(), float)
+
+
+def filled(axes: Axes) -> float:
+    """The area of what is filled, in units of the axes: its steps times their hours."""
+    (path,) = [patch.get_paths()[0] for patch in axes.collections]
+    x, y = path.vertices.T
+    return float(abs(np.dot(x, np.roll(y, 1)) - np.dot(y, np.roll(x, 1))) / 2)
+
+
+def texts(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.texts]
+
+
+def legends(figure: Any) -> dict[str, Any]:
+    """What the legend of a figure calls each colour."""
+    (legend,) = figure.legends
+    return {text.get_text(): patch.get_facecolor() for text, patch in
+            zip(legend.get_texts(), legend.get_patches(), strict=True)}  # fmt: skip
+
+
+def mart(settings: Settings, name: str) -> pd.DataFrame:
+    return settings.lake.sql(f"select * from {name}").to_pandas()
+
+
+# --- the day -------------------------------------------------------------------------------------------
+
+
+def test_demand_and_forecast_are_those_of_the_planned_method(wired_scored: Settings) -> None:
+    figure = figures.DRAWINGS["demand_and_forecast"](wired_scored, DAY)
+    full = came(wired_scored)
+    assert len(figure.axes) == len(LLMS)
+    for axes, actual in zip(figure.axes, full.sum(axis=1) / 1e3, strict=True):
+        hours, expected = line(axes, BLUE)
+        np.testing.assert_allclose(hours[:-1], np.arange(72) / 3)
+        np.testing.assert_allclose(expected[:-1], SEASONAL_FACTOR * actual)
+        assert filled(axes) == pytest.approx(actual.sum() / 3)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == [f"{x}   regions off by 10%" for x in LLMS]
+    assert "expected at the start of the hour (seasonal_naive)" in legends(figure)
+    assert figure.get_supylabel() == "interactive input, thousand tokens/s"
+
+
+def test_each_panel_has_the_gpus_of_its_policy_against_what_was_needed(wired_scored: Settings) -> None:
+    policies = list(wired_scored.config.replay.policies)
+    figure = figures.DRAWINGS["instances_against_demand"](wired_scored, DAY)
+    gpus = mart(wired_scored, "fleet_by_hour").groupby(["policy", "hour_start"])[["held_gpus", "needed_gpus"]]
+    gpus = gpus.sum()
+    for axes, policy in zip(figure.axes, policies, strict=True):
+        _, held = line(axes, COLOURS[policy])
+        np.testing.assert_allclose(held[:-1], gpus.loc[policy, "held_gpus"])
+        assert filled(axes) == pytest.approx(gpus.loc[policy, "needed_gpus"].sum())
+        assert axes.get_title(loc="left") == f"{policy}  {gpus.loc[policy, 'held_gpus'].sum():,.0f} GPU-h"
+
+
+def test_what_runs_out_of_its_panel_says_how_far() -> None:
+    held = {"lt_i": np.where(HOURS.hour == 3, 50.0, 4.0), "static": np.full(24, 6.0)}
+    frame = pd.concat(
+        pd.DataFrame({"policy": p, "hour_start": HOURS, "held_gpus": h, "needed_gpus": 5.0})
+        for p, h in held.items()
+    )
+    lt_i, static = figures.draw_instances_against_demand(frame).axes[:2]
+    assert texts(lt_i) == ["up to 50 \u2191"]
+    assert texts(static) == []
+    assert lt_i.get_ylim() == (0.0, 10.0)  # twice what is needed
+
+
+def test_the_curves_of_first_tokens_count_every_request_of_the_strictest_tier(wired_scored: Settings) -> None:
+    figure = figures.DRAWINGS["ttft_cdf"](wired_scored, DAY)
+    (axes,) = figure.axes
+    rows = mart(wired_scored, "outcomes").query("tier == 'iw_fast'")
+    told = dict(text.split("  ") for text in texts(axes) if "in time" in text)
+    for policy in wired_scored.config.replay.policies:
+        own = rows[rows["policy"] == policy]["ttft_s"]
+        seconds, nines = line(axes, COLOURS[policy])
+        np.testing.assert_allclose(
+            10 ** -nines[nines < 3], [1 - np.mean(own <= s) for s in seconds[nines < 3]]
+        )
+        edge = max(s for s in seconds if s <= 1.3)  # of the bins
+        assert told[policy] == f"{100 * np.mean(own <= edge):.1f} % in time"
+    assert "SLO 1.3 s" in texts(axes)
+    assert axes.get_ylabel() == "iw_fast requests, %"
+
+
+def test_a_point_stands_at_what_a_policy_cost_and_missed(wired_scored: Settings) -> None:
+    figure = figures.DRAWINGS["cost_against_misses"](wired_scored, DAY)
+    (axes,) = figure.axes
+    policies = list(wired_scored.config.replay.policies)
+    board = mart(wired_scored, "scoreboard").set_index("policy").loc[policies]
+    (points,) = axes.collections
+    places = board[["usd", "missed_share"]].to_numpy(float) * [1e-3, 100.0]
+    np.testing.assert_allclose(points.get_offsets(), places)
+    labels = {label.get_text(): label.xy for label in axes.texts}
+    for policy, place in zip(policies, places, strict=True):
+        assert labels[policy] == pytest.approx(tuple(place))
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (
+        "cost of the day, thousand USD",
+        "interactive requests that missed their SLO, %",
+    )
+
+
+def test_the_page_of_the_plan_has_what_it_expects_what_came_and_what_it_can_serve(
+    wired_day: Settings,
+) -> None:
+    asked = {"trace": wired_day.trace, "day": DAY, "policy": page.PLANNED}
+    frame = wired_day.lake.sql(page.CAPACITIES, **asked).to_pandas()
+    plans = wired_day.lake.read("plans", trace=wired_day.trace, day=DAY).to_pandas()
+    windows = wired_day.lake.read("plan_windows", trace=wired_day.trace, day=DAY).to_pandas()
+    figure = page.draw_plan(frame)
+    for axes, llm in zip(figure.axes, LLMS, strict=True):
+        own = windows[windows["llm"] == llm]
+        need = own.assign(need=own["demand_tokens_per_s"] + own["buffer_tokens_per_s"])
+        of = need.groupby(["policy", "window_start"])[["need", "capacity_tokens_per_s"]].sum() / 1e3
+        ours, truth = of.loc["corrected"], of.loc["clairvoyant"]
+        np.testing.assert_allclose(line(axes, BLUE)[1][:-1], ours["need"])
+        np.testing.assert_allclose(line(axes, INK)[1][:-1], ours["capacity_tokens_per_s"])
+        assert filled(axes) == pytest.approx(truth["need"].sum() / 3)
+        spare = 1 - truth["need"].sum() / ours["capacity_tokens_per_s"].sum()
+        assert axes.get_title(loc="left") == f"{llm}   {spare:.0%} to spare"
+    changed = plans[(plans["policy"] == "corrected") & plans["why"].notna()]
+    assert page.changes(wired_day, DAY)["why"].to_pylist() == (
+        changed.sort_values(["hour_start", "llm", "region", "gpu"])["why"].tolist()
+    )
+
+
+# --- forecasts -----------------------------------------------------------------------------------------
+
+
+def test_a_bar_is_the_error_of_its_method_at_its_horizon_and_the_planned_one_is_blue() -> None:
+    wape = {"last_value": 0.3, "arima": 0.2, "weighted": 0.1}
+    frame = pd.DataFrame(
+        [
+            {
+                "tier": "interactive",
+                "method": method,
+                "horizon_minutes": minutes,
+                "wape_share": share * minutes,
+            }
+            for method, share in wape.items()
+            for minutes in (10, 60)
+        ]
+    )
+    for axes, minutes in zip(leaderboard.draw_leaderboard(frame, "arima").axes, (10, 60), strict=True):
+        bars = {label.xy[1]: bar for label, bar in zip(axes.texts, axes.patches, strict=True)}
+        assert list(bars) == ["last_value", "arima", "weighted"]  # the best on top
+        for method, share in wape.items():
+            assert bars[method].get_width() == pytest.approx(100 * share * minutes)
+        assert [name for name, bar in bars.items() if to_hex(bar.get_facecolor()).upper() == BLUE] == [
+            "arima"
+        ]
+        assert axes.lines[0].get_xdata()[0] == pytest.approx(100 * 0.3 * minutes)
+        assert [float(text) for text in texts(axes)] == [pytest.approx(100 * wape[m] * minutes) for m in bars]
+
+
+def test_a_curve_of_decisions_is_attainment_over_gpu_hours() -> None:
+    frame = pd.DataFrame(
+        {"method": ["truth", "truth", "arima", "arima"], "capacity_share": [1.2, 1.0, 1.0, 1.2]}
+        | {"gpu_hours": [8.0, 10.0, 14.0, 12.0], "attainment_share": [0.9, 0.99, 0.97, 0.93]}
+        | {"matched_share": 0.95, "tier": "iw_fast"}
+    )
+    (axes,) = leaderboard.draw_decisions(frame, "arima").axes
+    curves = {one.get_label(): one.get_xydata().tolist() for one in axes.lines[:2]}
+    assert curves == {
+        "truth": [[10.0, pytest.approx(99.0)], [8.0, pytest.approx(90.0)]],
+        "arima": [[14.0, pytest.approx(97.0)], [12.0, pytest.approx(93.0)]],
+    }
+    assert axes.lines[2].get_ydata()[0] == 95.0
+    assert axes.get_ylabel() == "iw_fast requests within their SLO, %"
+
+
+# --- the character of a trace --------------------------------------------------------------------------
+
+
+def portrait(**whole: float) -> pd.DataFrame:
+    keys = dict.fromkeys(("tier", "region", "llm", "app"), "all")
+    figures_of_all = {"requests_per_s": 1234.5, "daily_strength": 0.87, "dispersion": 3.0, "gap_cv": 1.7}
+    row = keys | figures_of_all | {"client_gap_cv": 2.2} | whole
+    app = row | {"app": "rag", "dispersion": 5.0, "gap_cv": 2.0, "client_gap_cv": 2.5}
+    return pd.DataFrame([row, app])
+
+
+@pytest.mark.parametrize(("days", "minutes"), [(3, 60), (1, 1)])
+def test_load_is_told_per_second_and_its_season_in_the_headline(days: int, minutes: int) -> None:
+    times = pd.date_range("2025-07-01", periods=1440 * days, freq="min")
+    load = pd.DataFrame({"minute": times, "tier": "niw", "requests": 6.0, "tokens": 60_000.0})
+    upper, lower = character_figures.draw_load(load, portrait()).axes
+    assert np.asarray(upper.lines[0].get_ydata()) == pytest.approx(np.full(1440 * days // minutes, 0.1))
+    assert np.asarray(lower.lines[0].get_ydata()) == pytest.approx(np.full(1440 * days // minutes, 1.0))
+    assert upper.get_title(loc="left") == "1,234.5 requests/s on average, daily season of strength 0.87"
+    short = character_figures.draw_load(load, portrait(daily_strength=np.nan)).axes[0]
+    assert short.get_title(loc="left").endswith("too short to show a daily rhythm")
+
+
+def test_the_largest_apps_are_shown_by_requests_and_tokens() -> None:
+    apps = pd.DataFrame(
+        {"app": ["b", "a", "c"], "place": [2, 1, 3], "request_share": [0.3, 0.6, 0.1]}
+        | {"token_share": [0.2, 0.5, 0.3]}
+    )
+    (axes,) = character_figures.draw_apps(apps, shown=2).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx([60, 30, 50, 20])
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["requests", "tokens"]
+    assert axes.get_title(loc="left") == "a sends 60% of the requests, of 3 apps"
+
+
+def test_tokens_are_told_by_their_median() -> None:
+    rows = [
+        {"kind": kind, "llm": llm, "tokens": tokens * (10 if kind == "input" else 1), "requests": requests}
+        for kind in ("input", "output")
+        for llm, counts in {"x": (10, 10, 80), "y": (50, 0, 0)}.items()
+        for tokens, requests in zip((10, 20, 40), counts, strict=True)
+    ]
+    cdf = pd.DataFrame(rows)
+    cdf["share"] = cdf.groupby(["kind", "llm"])["requests"].transform(lambda n: n.cumsum() / n.sum())
+    left, right = character_figures.draw_tokens(cdf).axes
+    assert left.get_title(loc="left") == "Half of the requests have up to 400 tokens in and 40 out"
+    assert [(axes.get_xlabel(), len(axes.lines)) for axes in (left, right)] == [
+        ("input tokens", 2),
+        ("output tokens", 2),
+    ]
+    assert left.lines[0].get_xydata().tolist() == [[100, 0.1], [200, 0.2], [400, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("dispersion", "said"),
+    [
+        (1.2, "Minutes disperse near Poisson; gaps have a CV of 1.70"),
+        (3.0, "Minutes disperse 3.0 times Poisson; gaps have a CV of 1.70"),
+        (np.nan, "Gaps vary by 1.70 of their mean"),
+    ],
+)
+def test_burstiness_is_told_of_everything_and_of_its_parts(dispersion: float, said: str) -> None:
+    left, right = character_figures.draw_burstiness(portrait(dispersion=dispersion)).axes
+    assert left.get_title(loc="left") == said
+    assert [label.get_text() for label in left.get_yticklabels()] == ["rag", "everything"]
+    assert left.lines[0].get_xdata().tolist()[0] == 5.0
+    pooled, by_client = right.lines[:2]
+    assert pooled.get_xdata().tolist() == [2.0, 1.7]
+    assert by_client.get_xdata().tolist() == [2.5, 2.2]
+
+
+def test_a_policy_has_one_colour_in_every_figure_and_no_two_have_the_same() -> None:
+    assert COLOURS.keys() == POLICIES.keys()
+    assert len(set(COLOURS.values())) == len(COLOURS)

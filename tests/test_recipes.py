@@ -1,0 +1,46 @@
+"""Every recipe of sql/queries answers its question: counted once more with pandas, and never empty."""
+
+import shutil
+
+import numpy as np
+import pytest
+import recipe_twins_load  # noqa: F401  they register themselves
+import recipe_twins_runs  # noqa: F401
+from recipe_lake import TWINS, Tables, write_by_hand
+
+from assets.lake.settings import Settings
+from assets.lake.sql_files import SQL, read_sql
+from assets.lake.warehouse import Lake
+
+
+@pytest.fixture(scope="module")
+def tables(wired_scored: Settings, tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    lake = Lake(tmp_path_factory.mktemp("recipes") / "lake")
+    shutil.copytree(wired_scored.lake.root, lake.root)
+    write_by_hand(lake)
+    return Tables(lake)
+
+
+def test_every_recipe_has_a_twin() -> None:
+    assert sorted(TWINS) == sorted(path.stem for path in (SQL / "queries").glob("*.sql"))
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_a_recipe_answers_what_pandas_counts(tables: Tables, name: str) -> None:
+    function, params = TWINS[name]
+    found = tables.lake.sql(f"queries/{name}.sql", **params).to_pandas()
+    if name != "prefix_caching" and "trace" in found:
+        found = found[found["trace"] == "wired"]
+    expected = function(tables).reset_index(drop=True)
+    grain = [key for key in read_sql(f"queries/{name}.sql").listed("grain") if key in expected.columns]
+    assert len(found) == len(expected) > 0
+    both = found.merge(expected, on=grain, suffixes=("", "_twin"), validate="one_to_one")
+    assert len(both) == len(found)
+    values = [column for column in expected.columns if column not in grain]
+    assert values
+    for column in values:
+        ours, theirs = both[column], both[f"{column}_twin"]
+        if ours.dtype.kind in "if" and theirs.dtype.kind in "if":
+            np.testing.assert_allclose(ours.astype(float), theirs.astype(float), rtol=1e-9, err_msg=column)
+        else:
+            assert ours.fillna("").astype(str).tolist() == theirs.fillna("").astype(str).tolist(), column

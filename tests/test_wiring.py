@@ -1,0 +1,348 @@
+"""What config, catalogue and plan hand to the replay, field by field: each figure arrives where it belongs.
+
+The run is wired.toml's, in which no figure stands at its default and no two of a table are equal.
+"""
+
+import dataclasses
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from wired import DAY, LLMS, REGIONS, changed, wired_settings
+
+from assets.lake.schemas import SCHEMAS
+from assets.lake.settings import Settings, load_settings
+from assets.replays.drives import DAY_S, day_drives, setting
+from models.replay.fleet import make_fleet, make_rules
+from models.replay.policies import POLICIES, planned
+from models.replay.run import Drive
+from models.replay.scale import SCALINGS
+from models.replay.state import NOBODY, Fleet, Rules
+from models.world.config import BATCHINGS, ORDERS, ROLES, ROUTINGS, SPREADS, Deployment
+
+PLACES = [(llm, region) for llm in LLMS for region in REGIONS]
+# What each policy follows, by which rule, and on which pools: whether they take interactive requests, whether
+# others, and their shares of 20 instances.
+INTERACTIVE, MIXED, BATCH = (True, False), (True, True), (False, True)
+UNIFIED, SILOED, CHIRON = (
+    [(MIXED, 20)],
+    [(INTERACTIVE, 16), (BATCH, 4)],
+    [(INTERACTIVE, 10), (MIXED, 5), (BATCH, 5)],
+)
+FOLLOWED: dict[str, tuple[str | None, str, list[tuple[Any, int]], bool]] = {
+    "static": ("peak", "follow", UNIFIED, False),
+    "siloed": (None, "reactive", SILOED, False),
+    "reactive": (None, "reactive", UNIFIED, False),
+    "hpa": (None, "hpa", UNIFIED, False),
+    "chiron": (None, "chiron", CHIRON, False),
+    "dynamo": ("recent", "follow", UNIFIED, False),
+    "lt_i": ("forecast", "follow", UNIFIED, False),
+    "lt_u": ("forecast", "lt_u", UNIFIED, False),
+    "lt_ua": ("forecast", "lt_ua", UNIFIED, False),
+    "corrected": ("corrected", "follow", UNIFIED, False),
+    "corrected_closed": ("corrected", "follow", UNIFIED, True),
+    "day_ahead": ("day_ahead", "follow", UNIFIED, False),
+    "clairvoyant": ("truth", "follow", UNIFIED, False),
+}
+
+
+@pytest.fixture(scope="module")
+def wired(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """The run of wired.toml over an empty lake."""
+    return wired_settings(tmp_path_factory.mktemp("lake"))
+
+
+def fleet_of(settings: Settings, pooling: str = "unified") -> Fleet:
+    return make_fleet(settings.catalogue, settings.config.fleet, settings.config.replay, 3, pooling)
+
+
+def at(fleet: Fleet, llm: str, region: str, pool: int = 0) -> dict[str, Any]:
+    """What the fleet holds of an llm in a region, by name; the one place that knows how it is laid out."""
+    i, j = LLMS.index(llm), REGIONS.index(region)
+    row = fleet.pools_of[i * len(REGIONS) + j, pool]
+    slots, kind = slice(fleet.slots[row], fleet.slots[row + 1]), fleet.kind[row]
+    assert (fleet.pool[slots] == row).all()
+    assert (fleet.slot_kind[slots] == kind).all()
+    assert (fleet.llm[row], fleet.region[row]) == (i, j)
+    return {
+        "slots": slots.stop - slots.start,
+        "instances_at_start": fleet.instances_at_start[row],
+        "min_instances": fleet.min_instances[row],
+        "boot_cold_s": fleet.boot_cold_s[row],
+        "kv_capacity": fleet.kv_capacity[kind],
+        "gpu": fleet.gpu[kind],
+        "gpus": fleet.gpus[kind],
+    }
+
+
+def pools_of(fleet: Fleet) -> list[tuple[Any, float]]:
+    """The pools of every llm in every region: what they take, and their share of 20 instances."""
+    rows = [
+        [
+            ((bool(fleet.takes[row, :2].all()), bool(fleet.takes[row, 2])), 20 * fleet.share[row])
+            for row in own
+        ]
+        for own in fleet.pools_of
+    ]
+    assert all(row == rows[0] for row in rows)
+    return rows[0]
+
+
+def test_nothing_in_this_run_is_a_default_and_no_two_figures_are_equal(wired: Settings) -> None:
+    usual = load_settings("office", wired.lake.root).config
+    for table in ("fleet", "forecast", "plan", "replay"):
+        own = dataclasses.asdict(getattr(wired.config, table))
+        default = dataclasses.asdict(getattr(usual, table))
+        assert not [key for key, value in own.items() if value == default[key] and key != "calendar"]
+        figures = [value for value in own.values() if isinstance(value, int | float)]
+        assert not [figure for figure, count in Counter(figures).items() if count > 1]
+
+
+def test_the_rules_are_those_of_the_config_and_the_tiers(wired: Settings) -> None:
+    found = make_rules(wired.catalogue, wired.config.replay, "lt_ua")._asdict()
+    assert (SCALINGS[found.pop("scaling")], ROUTINGS[found.pop("routing")]) == ("lt_ua", "least_kv")
+    assert ORDERS[found.pop("order")] == "edf"
+    assert SPREADS[found.pop("spread")] == "most_unused"
+    assert found.pop("urgency").tolist() == [0, 1, 1]
+    assert [found.pop(name).tolist() for name in ("go_on_below", "judge_s")] == [[0.0, 0.0]] * 2
+    assert [found.pop(name) for name in ("last_copy_tokens", "max_copies", "move_s")] == [16, 8, 0.010]
+    assert found.pop("allowance_s").tolist() == [1.3, 31.0, 43_000.0]
+    assert [found.pop(name).size for name in ("failure_s", "failure_slot")] == [0, 0]
+    assert found.pop("steps_per_event") > 1 << 40
+    assert found == {
+        **{"tau_p_s": 0.37, "tau_n_s": 8.5, "cooldown_s": 17.0, "monitor_s": 11.0},
+        **{"route_utilisation_share": 0.66, "scale_out_share": 0.74, "scale_in_share": 0.28},
+        **{"niw_pull_one_share": 0.58, "niw_pull_two_share": 0.41, "niw_priority_age_s": 7300.0},
+        **{"surge_ratio": 3.3, "slump_ratio": 0.62, "pressure_share": 0.54},
+        "correction_s": (60 - 25) * 60.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("names", "key", "field"),
+    [(ROUTINGS, "routing", "routing"), (ORDERS, "order", "order"), (SCALINGS, None, "scaling")],
+)
+def test_every_name_has_its_own_code(wired: Settings, names, key, field) -> None:
+    replay = wired.config.replay
+    for code, name in enumerate(names):
+        own = dataclasses.replace(replay, **({key: name} if key else {}))
+        rules = make_rules(wired.catalogue, own, "follow" if key else name)
+        assert getattr(rules, field) == code
+
+
+def test_the_fleet_is_that_of_the_config_and_the_catalogue(wired: Settings) -> None:
+    fleet = fleet_of(wired)
+    llama_bytes, bloom_bytes = 2 * 69.0e9, 2 * 176.2e9
+    kv = {  # (what the GPUs offer - weights) / bytes of a block of 32 tokens
+        LLMS[0]: (8 * 75 * 2**30 * 0.57 - bloom_bytes) // (2 * 70 * 112 * 128 * 2 * 32) * 32,
+        LLMS[1]: (4 * 58.2 * 2**30 * 0.57 - llama_bytes) // (2 * 80 * 8 * 128 * 2 * 32) * 32,
+    }
+    has_weights = {(LLMS[0], "north"), (LLMS[0], "south"), (LLMS[1], "south"), (LLMS[1], "far")}
+    for llm, region in PLACES:
+        assert at(fleet, llm, region) == {
+            **{"slots": 13, "instances_at_start": 8, "min_instances": 1},
+            "boot_cold_s": 480.0 if (llm, region) in has_weights else 1500.0,
+            "kv_capacity": kv[llm],
+            "gpu": list(wired.catalogue.gpus).index("h100-80gb" if llm == LLMS[1] else "a100-80gb"),
+            "gpus": 4 if llm == LLMS[1] else 8,
+        }
+    assert (fleet.max_batch, fleet.max_prefill_tokens, fleet.kv_block_tokens) == (48, 4096, 32)
+    assert (fleet.then == NOBODY).all() and not fleet.hands_over
+    assert fleet.is_interactive.tolist() == [True, True, False]
+    layers, token_bytes = [70, 80], [2 * 70 * 112 * 128 * 2, 2 * 80 * 8 * 128 * 2]
+    assert fleet.link_layers[fleet.kind].tolist() == np.repeat(layers, len(REGIONS)).tolist()
+    np.testing.assert_allclose(fleet.link_token_s, [8 * each / 77e9 for each in token_bytes])
+    assert BATCHINGS[fleet.batching] == "chunked"
+    assert fleet.cap_gpus.tolist() == [[53, 101], [47, 97], [43, 89]]
+    assert fleet.network_s.tolist() == [[0.0, 0.11, 0.07], [0.05, 0.0, 0.13], [0.19, 0.17, 0.0]]
+    assert fleet.preference.tolist() == [[0, 2, 1], [1, 0, NOBODY], [2, 1, 0]]
+    assert fleet.latency.decode_s[:, 1].tolist() == [0.04837, 0.029525]  # 8 x a100, 4 x h100
+    assert np.median(fleet.boot_spot_s) == pytest.approx(45.0, rel=0.05)
+    assert (fleet.boot_spot_s.min(), fleet.boot_spot_s.max()) == (45.0 / 2, 90.0)
+
+
+def test_a_region_without_the_gpus_of_an_llm_has_no_place_for_it(wired: Settings) -> None:
+    bare = dataclasses.replace(wired.catalogue.regions["far"], cap_gpus={"h100-80gb": 43})
+    catalogue = dataclasses.replace(wired.catalogue, regions={**wired.catalogue.regions, "far": bare})
+    fleet = fleet_of(dataclasses.replace(wired, catalogue=catalogue), "siloed")
+    for pool in (0, 1):
+        there = {place: at(fleet, *place, pool) for place in PLACES}
+        none = there.pop((LLMS[0], "far"))
+        assert (none["slots"], none["instances_at_start"], none["min_instances"]) == (0, 0, 0)
+        assert all(place["slots"] and place["min_instances"] for place in there.values())
+
+
+@pytest.mark.parametrize(
+    ("pooling", "slots", "at_start"),
+    [("unified", [13], [8]), ("siloed", [10, 3], [6, 2]), ("chiron", [7, 3, 3], [4, 2, 2])],
+)
+def test_pools_share_the_instances(wired: Settings, pooling, slots, at_start) -> None:
+    fleet = fleet_of(wired, pooling)
+    for llm, region in PLACES:
+        pools = [at(fleet, llm, region, pool) for pool in range(len(slots))]
+        assert [pool["slots"] for pool in pools] == slots
+        assert [pool["instances_at_start"] for pool in pools] == at_start
+        assert {pool["boot_cold_s"] for pool in pools} == {at(fleet_of(wired), llm, region)["boot_cold_s"]}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_each_policy_follows_its_own_plan_by_its_own_rule_on_its_own_pools(wired: Settings, policy) -> None:
+    plan, scaling, pools, is_closed = FOLLOWED[policy]
+    assert (POLICIES[policy].plan, POLICIES[policy].is_closed) == (plan, is_closed)
+    fleet, rules = setting(wired, policy)
+    assert pools_of(fleet) == pools
+    kept = {name: value for name, value in rules._asdict().items() if not name.startswith("failure")}
+    np.testing.assert_equal(
+        kept | {"failure_s": np.zeros(0), "failure_slot": np.zeros(0, np.int64)},
+        make_rules(wired.catalogue, wired.config.replay, scaling)._asdict(),
+    )
+
+
+def test_instances_die_as_often_as_the_config_says(wired: Settings) -> None:
+    def drawn(settings: Settings) -> Rules:
+        return setting(settings, "lt_i")[1]
+
+    often = drawn(changed(wired, "replay", failures_per_instance_day=9.0))
+    slots = fleet_of(wired).pool.size
+    assert often.failure_s.size == pytest.approx(9.0 * slots, rel=0.1)
+    assert drawn(wired).failure_s.size == pytest.approx(0.9 * slots, rel=0.4)
+    assert (np.diff(often.failure_s) >= 0).all()
+    assert 0.99 * DAY_S < often.failure_s[-1] < DAY_S
+    assert set(often.failure_slot.tolist()) == set(range(slots))
+    other = drawn(changed(wired, "trace", seed=6))
+    assert not np.array_equal(other.failure_s, drawn(wired).failure_s)
+    assert drawn(changed(wired, "replay", failures_per_instance_day=0.0)).failure_s.size == 0
+
+
+# --- what each policy is given on a day ----------------------------------------------------------------
+
+
+def count(policy: str, hour: int, llm: str, region: str) -> int:
+    """A number of instances that is planned nowhere else."""
+    return 1000 * planned().index(policy) + 10 * hour + PLACES.index((llm, region))
+
+
+@pytest.fixture(scope="module")
+def day(wired: Settings) -> Settings:
+    """Plans of which every number is another, and a demand of one token a second for each slot of an hour."""
+    rows = [
+        dict.fromkeys(SCHEMAS["plans"].names)
+        | {"policy": policy, "llm": llm, "region": region, "gpu": "h100-80gb", "programme": "paper"}
+        | {"hour_start": datetime(2025, 7, 3, hour, tzinfo=UTC)}
+        | {"instances": count(policy, hour, llm, region)}
+        | {"demand_tokens_per_s": count(policy, hour, llm, region) + 0.5}
+        | {"capacity_tokens_per_s": count(policy, hour, llm, region) + 0.25}
+        for policy in reversed(planned())
+        if not POLICIES[policy].is_closed
+        for hour in range(24)
+        for llm, region in reversed(PLACES)
+    ]
+    where = {"trace": wired.trace, "day": DAY}
+    wired.lake.write("plans", pa.Table.from_pylist(rows, SCHEMAS["plans"]), **where)
+    minutes = [
+        {"region": region, "llm": llm, "tier": tier, "app": "rag", "requests": 1, "output_tokens": 7}
+        | {"bucket_start": datetime(2025, 7, 3, tzinfo=UTC) + timedelta(minutes=minute)}
+        | {"input_tokens": (100_000 if tier == "iw_fast" else 70_000) * (minute % 100)}
+        for minute in range(1440)
+        for llm, region in PLACES
+        for tier in ("iw_fast", "niw")
+    ]
+    wired.lake.write("demand", pa.Table.from_pylist(minutes, SCHEMAS["demand"]), **where)
+    return wired
+
+
+@pytest.fixture(scope="module")
+def drives(day: Settings) -> dict[str, Drive]:
+    return day_drives(day, DAY)
+
+
+def table(policy: str, plus: float = 0.0) -> np.ndarray:
+    """A policy's plan of that day: (hours, llms, regions)."""
+    counts = [count(policy, hour, llm, region) + plus for hour in range(24) for llm, region in PLACES]
+    return np.array(counts).reshape(24, len(LLMS), len(REGIONS))
+
+
+@pytest.mark.parametrize("policy", [name for name, rule in POLICIES.items() if not rule.is_closed])
+def test_each_policy_is_given_its_own_plan_and_forecast(drives: dict[str, Drive], policy) -> None:
+    drive = drives[policy]
+    assert np.asarray(drive.start).tolist() == table("lt_i")[0].tolist()
+    assert drive.hour_s == 3600.0
+    if POLICIES[policy].plan is None:
+        assert (drive.targets, drive.forecast_tokens_per_s, drive.rows_per_hour) == (None, None, 1)
+    elif policy != "dynamo":
+        np.testing.assert_array_equal(drive.targets, table(policy))
+        np.testing.assert_array_equal(drive.forecast_tokens_per_s, table(policy, 0.5))
+        assert drive.rows_per_hour == 1
+
+
+def test_dynamo_is_given_what_the_three_minutes_before_needed(drives: dict[str, Drive]) -> None:
+    drive = drives["dynamo"]
+    targets = np.asarray(drive.targets)
+    assert (drive.rows_per_hour, targets.shape, drive.row_s) == (20, (480, len(LLMS), len(REGIONS)), 180.0)
+    sustained = table("clairvoyant", 0.25)[0]
+    for period in range(1, 480):
+        minutes = range(3 * period - 3, 3 * period)
+        load = sum(100_000 * (minute % 100) for minute in minutes) / 180.0
+        assert (targets[period] == np.clip(np.ceil(load / sustained), 1, 13)).all()
+    assert (targets[0] == table("lt_i")[0]).all()
+    assert len(np.unique(targets[1:])) > 5
+
+
+def test_instances_of_one_llm_on_two_gpu_types_are_added_up(wired: Settings, day: Settings, tmp_path) -> None:
+    rows = day.lake.read("plans", trace=day.trace, day=DAY).drop_columns(["trace", "day"]).to_pylist()
+    other = wired_settings(tmp_path)
+    twice = [*rows, *(row | {"gpu": "a100-80gb"} for row in rows)]
+    other.lake.write("plans", pa.Table.from_pylist(twice, SCHEMAS["plans"]), trace=day.trace, day=DAY)
+    minutes = day.lake.read("demand", trace=day.trace, day=DAY).drop_columns(["trace", "day"])
+    other.lake.write("demand", minutes, trace=day.trace, day=DAY)
+    drive = day_drives(other, DAY)["corrected"]
+    np.testing.assert_array_equal(drive.targets, 2 * table("corrected"))
+    np.testing.assert_array_equal(drive.forecast_tokens_per_s, table("corrected", 0.5))
+
+
+def test_pools_of_an_llm_stand_where_hand_on_and_weigh_as_the_config_says(wired: Settings) -> None:
+    prefill = Deployment("h100-80gb", 4, "prefill", then="far", min_instances=2, max_instances=7)
+    near = Deployment("a100-80gb", 4, "decode", name="near", regions=("north",), weight=3.5)
+    far = Deployment("a100-80gb", 8, "decode", name="far", instances_at_start=5)
+    also = Deployment("h100-80gb", 4, "prefill", then="near", regions=("north",))
+    whole = wired.config.fleet.deployments[LLMS[0]]
+    pools = {LLMS[0]: whole, LLMS[1]: (prefill, near, far, also)}
+    fleet = fleet_of(changed(wired, "fleet", deployments=pools, link_gbit_per_s=None, hand_over="bulk"))
+    rows = [
+        (
+            LLMS[fleet.llm[row]],
+            REGIONS[fleet.region[row]],
+            ROLES[fleet.role[row]],
+            fleet.gpus[fleet.kind[row]],
+        )
+        for row in range(fleet.kind.size)
+    ]
+    expected = [(LLMS[0], region, "whole", 8) for region in REGIONS]
+    for region in REGIONS:
+        here = [("prefill", 4), ("decode", 4), ("decode", 8), ("prefill", 4)]
+        for (role, gpus), one in zip(here, pools[LLMS[1]], strict=True):
+            expected += [(LLMS[1], region, role, gpus)] * (one.regions is None or region in one.regions)
+    assert rows == expected
+    north = len(REGIONS) + len([r for r in REGIONS[: REGIONS.index("north")]]) * 2
+    at_north = dict(zip(("prefill", "near", "far", "also"), range(north, north + 4), strict=True))
+    assert fleet.then[at_north["prefill"]] == at_north["far"]
+    assert fleet.then[at_north["also"]] == at_north["near"]
+    assert (fleet.then[fleet.role != ROLES.index("prefill")] == NOBODY).all()
+    assert fleet.hands_over
+    assert fleet.takes.any(axis=1).tolist() == (fleet.role != ROLES.index("decode")).tolist()
+    assert fleet.weight[at_north["near"]] == 3.5
+    sizes = (fleet.instances_at_start, fleet.min_instances, np.diff(fleet.slots))
+    assert [column[at_north["prefill"]] for column in sizes] == [8, 2, 7]
+    assert [column[at_north["far"]] for column in sizes] == [5, 1, 13]
+    both = fleet.kv_capacity[fleet.kind[[at_north["also"], at_north["near"]]]]
+    assert fleet.longest[at_north["also"]] == both.min() < both.max()
+    assert (fleet.link_layers == 1).all()
+    gpu = wired.catalogue.gpus["h100-80gb"]
+    token_s = 8 * 2 * 80 * 8 * 128 * 2 / (4 * 1e9 * gpu.link_gbit_per_s)
+    np.testing.assert_allclose(fleet.link_token_s[fleet.kind[at_north["prefill"]]], token_s)
+    assert [list(own[own != NOBODY]) for own in fleet.pools_of[len(REGIONS) :]] == [
+        [row for row, place in enumerate(rows) if place[:2] == (LLMS[1], region)] for region in REGIONS
+    ]

@@ -1,0 +1,248 @@
+"""What demand, forecasts and config hand to the plans, field by field, and what the plans' table says of it.
+
+The day is wired.py's: what came is counted here from the requests themselves, and each forecast is another
+multiple of it.
+"""
+
+from datetime import timedelta
+
+import numpy as np
+import pandas as pd
+import pytest
+from wired import (
+    DAY,
+    LLMS,
+    PAPER_FACTOR,
+    REGIONS,
+    SUSTAINED,
+    changed,
+    requests,
+)
+
+from assets.lake.settings import Progress, Settings
+from assets.plans import inputs, plans
+from models.plan.problem import Problem
+from models.plan.solver import Options
+from models.world.catalogue import TIERS
+
+WINDOWS, NIW = 3, TIERS.index("niw")
+FORECAST = np.array([PAPER_FACTOR[region] for region in REGIONS])[:, None]  # (regions, windows)
+SHARES = {"forecast": 0.71, "peak": 0.71, "corrected": 0.93, "day_ahead": 0.93, "truth": 0.93}
+KINDS = {  # whose plan is of which kind
+    **{"static": "peak", "lt_i": "forecast", "lt_u": "forecast", "lt_ua": "forecast"},
+    **{"corrected": "corrected", "day_ahead": "day_ahead", "clairvoyant": "truth"},
+}
+
+
+def came(back: int = 0, *, niw: bool = False) -> np.ndarray:
+    """Input tokens/s of the day so many days back: (hours, llms, regions, windows)."""
+    day = requests(DAY - timedelta(days=back))
+    window = day.arrived_us // (3_600_000_000 // WINDOWS)
+    total = np.zeros((24 * WINDOWS, len(LLMS), len(REGIONS)))
+    own = (day.tier == NIW) == niw
+    np.add.at(total, (window[own], day.llm[own], day.region[own]), day.input_tokens[own])
+    per_s = total * WINDOWS / 3600.0
+    return np.moveaxis(per_s.reshape(24, WINDOWS, len(LLMS), len(REGIONS)), 1, -1)
+
+
+def close(found: np.ndarray, expected: np.ndarray) -> None:
+    np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), rtol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def loads(wired_day: Settings) -> dict[str, inputs.Load]:
+    return inputs.day_loads(wired_day, DAY)
+
+
+@pytest.fixture(scope="module")
+def table(wired_day: Settings) -> pd.DataFrame:
+    """The plans of the day in the order of hours, llms and regions, only on the GPU type that is deployed."""
+    rows = wired_day.lake.read("plans", trace=wired_day.trace, day=DAY).to_pandas()
+    order = rows.assign(i=rows["llm"].map(LLMS.index), j=rows["region"].map(REGIONS.index))
+    return order.sort_values(["policy", "hour_start", "i", "j"]).set_index("policy")
+
+
+def of(table: pd.DataFrame, policy: str, column: str) -> np.ndarray:
+    """A column of a policy's plan: (hours, llms, regions)."""
+    return table.loc[policy, column].to_numpy().reshape(24, len(LLMS), len(REGIONS))
+
+
+# --- the load as each kind of plan sees it -------------------------------------------------------------
+
+
+def test_the_papers_plans_cover_the_maximum_of_the_hours_forecast_by_the_papers_method(loads) -> None:
+    demand = loads["forecast"].demand
+    assert demand.shape == (24, len(LLMS), len(REGIONS), 1)
+    close(demand[..., 0], (FORECAST * came()).max(axis=-1))
+
+
+def test_the_corrected_plan_covers_the_planned_methods_quantile_window_by_window(loads) -> None:
+    close(loads["corrected"].demand, 1.6 * came())  # p95 of the peak, along the mean
+
+
+def test_the_clairvoyant_covers_what_came(loads) -> None:
+    close(loads["truth"].demand, came())
+
+
+def test_the_buffer_of_an_hour_is_the_niw_of_the_hour_before(loads) -> None:
+    niw = 0.23 * np.concatenate([came(1, niw=True)[-1:], came(niw=True)]).mean(axis=-1)
+    assert niw[0].all()
+    close(loads["forecast"].buffer, niw[:-1])
+    close(loads["corrected"].buffer, niw[:-1])
+    close(loads["truth"].buffer, niw[1:])  # nobody else may know it
+
+
+def test_the_peak_is_that_of_the_days_before(loads) -> None:
+    past = np.concatenate([came(2), came(1)])
+    close(loads["peak"].demand[..., 0], past.max(axis=-1))
+    niw = np.concatenate([came(2, niw=True), came(1, niw=True)])
+    close(loads["peak"].buffer, 0.23 * niw.mean(axis=-1))
+
+
+def test_the_history_is_as_long_as_the_config_says(wired_day: Settings) -> None:
+    short = changed(wired_day, "forecast", history_days=1)
+    close(inputs.day_loads(short, DAY)["peak"].demand[..., 0], came(1).max(axis=-1))
+
+
+def test_the_day_ahead_covers_the_quantile_foreseen_at_midnight_and_the_niw_of_the_day_before(
+    wired_day: Settings,
+) -> None:
+    load = inputs.day_ahead_load(wired_day, DAY)
+    close(load.demand, 3.2 * came())
+    close(load.buffer, 0.23 * came(1, niw=True).mean(axis=-1))
+
+
+@pytest.mark.parametrize(("quantile", "factor"), [(0.5, 1.0), (0.9, 1.3), (0.95, 1.6)])
+def test_each_quantile_is_read_from_its_own_column(wired_day: Settings, quantile, factor) -> None:
+    own = changed(wired_day, "plan", quantile=quantile)
+    close(inputs.forecast_windows(own, DAY, "seasonal_naive")[1], factor * came())
+
+
+# --- what an hour is asked -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", plans.PROGRAMMES)
+def test_an_hour_is_asked_with_the_capacities_prices_and_limits_of_config_and_catalogue(
+    wired_day: Settings, kind: str
+) -> None:
+    asked = inputs.problem_template(wired_day, SUSTAINED, kind)._asdict()
+    names = asked.pop("llms"), asked.pop("regions"), asked.pop("gpus")
+    assert names == (LLMS, REGIONS, ("h100-80gb", "a100-80gb"))
+    bloom, llama = (share * SHARES[kind] for share in SUSTAINED)
+    nothing = np.zeros((2, 3))
+    expected = {
+        "instances_now": np.array([[[0, 8]] * 3, [[8, 0]] * 3]),
+        "spot": np.zeros((2, 3, 2)),
+        "tokens_per_s": np.array([[np.nan, bloom], [llama, np.nan]]),
+        "usd_per_hour": np.array([[0.0, 8 * 3.25], [4 * 9.5, 0.0]]),
+        **{"demand_tokens_per_s": nothing[..., None], "buffer_tokens_per_s": nothing},
+        "gpus_per_instance": np.array([[1, 8], [4, 1]]),
+        "cap_gpus": np.array([[53, 101], [47, 97], [43, 89]]),
+        **{"min_instances": nothing + 1, "max_instances": nothing + 13, "budget_usd": np.inf},
+        **{"epsilon": 0.65, "window_s": 1200.0},
+        "boot_spot_s": np.full((2, 2), 45.0),
+        "boot_cold_s": np.array([[480.0, 480.0, 1500.0], [1500.0, 480.0, 480.0]]),
+        **{"spot_earning_share": 0.84, "hysteresis_share": 0.06, "export_share": 0.04},
+    }
+    assert asked.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(asked[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", plans.PROGRAMMES)
+def test_each_kind_is_solved_by_its_programme_with_the_configs_options(
+    wired_day: Settings, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    programme = "paper" if kind in ("forecast", "peak") else "corrected"
+    honest, given = plans.PROGRAMMES[kind], []
+
+    def heard(problem: Problem, options: Options):
+        given.append(options)
+        return honest(problem, options)
+
+    monkeypatch.setitem(plans.PROGRAMMES, kind, heard)
+    plan = plans.checked_solve(wired_day, kind)(inputs.problem_template(wired_day, SUSTAINED, kind))
+    assert given == [Options("cbc", gap_share=0.01, time_limit_s=9.0)]
+    assert (plan.programme, plan.solver) == (programme, "cbc")
+
+
+def test_capacity_is_measured_on_the_interactive_requests_of_the_day_before(
+    wired_day: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {}
+
+    def measured(llm, deployment, catalogue, config, input_tokens, output_tokens) -> float:
+        asked[llm] = (deployment, sorted(zip(input_tokens.tolist(), output_tokens.tolist(), strict=True)))
+        assert (catalogue, config) == (wired_day.catalogue, wired_day.config)
+        return SUSTAINED[LLMS.index(llm)]
+
+    monkeypatch.setattr(plans, "capacity_tokens_per_s", measured)
+    assert plans.sustained_tokens_per_s(wired_day, DAY, Progress()) == list(SUSTAINED)
+    before = requests(DAY - timedelta(days=1))
+    for code, llm in enumerate(LLMS):
+        own = (before.llm == code) & (before.tier != NIW)
+        tokens = zip(before.input_tokens[own].tolist(), before.output_tokens[own].tolist(), strict=True)
+        assert (asked[llm][0],) == wired_day.config.fleet.deployments[llm]
+        known = sorted(tokens)
+        assert asked[llm][1] == known if len(known) <= inputs.MIX_SAMPLE else set(asked[llm][1]) <= set(known)
+    assert len(asked[LLMS[0]][1]) > 1000
+
+
+# --- the table -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("policy", "kind"), KINDS.items())
+def test_a_policys_plan_is_made_of_the_load_and_the_capacity_of_its_kind(
+    wired_day: Settings, loads, table, policy: str, kind: str
+) -> None:
+    every = {**loads, "day_ahead": inputs.day_ahead_load(wired_day, DAY)}
+    theta = SHARES[kind] * np.array(SUSTAINED)[:, None]
+    close(of(table, policy, "capacity_tokens_per_s"), theta)
+    demand, buffer = every[kind]
+    if kind == "peak":  # one allocation for the largest load that each region has had
+        demand, buffer = demand.max(axis=0), buffer.max(axis=0)
+    close(of(table, policy, "demand_tokens_per_s"), demand.max(axis=-1))
+    close(of(table, policy, "buffer_tokens_per_s"), buffer)
+    programme = "paper" if kind in ("forecast", "peak") else "corrected"
+    assert set(table.loc[policy, "programme"]) == {programme}
+
+
+def test_plans_begin_where_the_papers_first_hour_ends_and_cost_what_their_gpus_cost(table) -> None:
+    first = of(table, "lt_i", "instances")[0]
+    assert (of(table, "lt_i", "instances_before")[0] == 8).all()
+    for policy in ("corrected", "day_ahead", "clairvoyant"):
+        assert (of(table, policy, "instances_before")[0] == first).all()
+    for policy in KINDS:
+        held = of(table, policy, "instances")
+        assert (of(table, policy, "instances_before")[1:] == held[:-1]).all()
+        close(of(table, policy, "usd"), held * np.array([8 * 3.25, 4 * 9.5])[:, None])
+        assert (of(table, policy, "gpus_per_instance") == np.array([[8], [4]])).all()
+    assert not np.array_equal(of(table, "lt_i", "instances"), of(table, "corrected", "instances"))
+    assert (of(table, "static", "instances") == of(table, "static", "instances")[0]).all()
+    for policy in ("lt_u", "lt_ua"):
+        assert (of(table, policy, "instances") == of(table, "lt_i", "instances")).all()
+
+
+def test_the_least_that_any_fleet_costs_counts_on_whole_instances(wired_day: Settings) -> None:
+    """With the whole of what an instance sustains, whatever share a plan counts on."""
+    bounds = wired_day.lake.read("plan_bounds", trace=wired_day.trace, day=DAY).to_pandas()
+    usd_per_token = np.array([8 * 3.25, 4 * 9.5]) / np.array(SUSTAINED)
+    fluid = (came().sum(axis=2).mean(axis=-1) * usd_per_token).sum(axis=-1)
+    close(bounds.sort_values("hour_start")["fluid_usd"].to_numpy(), fluid)
+
+
+def test_a_plan_serves_more_where_more_is_asked(wired_day: Settings, loads) -> None:
+    """The share of capacity and the limits reach the answer, not only the question."""
+
+    def held(settings: Settings, kind: str = "corrected") -> np.ndarray:
+        template = inputs.problem_template(settings, SUSTAINED, kind)
+        hour = inputs.hour_problems(template, loads[kind])[4]
+        return plans.checked_solve(settings, kind)(hour).instances.sum(axis=2)
+
+    usual = held(wired_day)
+    assert usual.min() < 13
+    assert held(changed(wired_day, "plan", corrected_capacity_share=0.3)).sum() > 1.5 * usual.sum()
+    assert held(changed(wired_day, "fleet", max_instances=2, instances_at_start=2)).max() == 2
+    assert held(changed(wired_day, "fleet", min_instances=6)).min() == 6
+    paper = held(wired_day, "forecast")
+    assert held(changed(wired_day, "plan", capacity_share=0.3), "forecast").sum() > 1.5 * paper.sum()
