@@ -40,7 +40,8 @@ def sql_check(asset: str, name: str, folder: str = "checks") -> dg.AssetChecksDe
     def judge(chosen: Settings, context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         day = date.fromisoformat(context.partition_key) if context.has_partition_key else None
         trace = chosen.trace if day else None  # asked for no day: the whole lake
-        broken = chosen.lake.sql(file, trace=trace, day=day, method=chosen.config.forecast.method)
+        known = {"method": chosen.config.forecast.method, "tiers": list(chosen.catalogue.tiers)}
+        broken = chosen.lake.sql(file, trace=trace, day=day, **known)
         shown = dg.MetadataValue.md(markdown(broken.slice(0, SHOWN_ROWS)))
         return dg.AssetCheckResult(
             passed=broken.num_rows == 0,

@@ -146,10 +146,10 @@ def scorecard(context: dg.AssetExecutionContext, settings: SettingsResource) -> 
 
 @dg.asset(partitions_def=DAYS, deps=[scorecard], **described("figures"))
 def figures(context: dg.AssetExecutionContext, settings: SettingsResource) -> dg.MaterializeResult:
-    """The day in four pictures, under data/figures."""
+    """The day in pictures, under data/figures."""
     with plainly():
         chosen = opened(context, settings)
-        paths = draw_day(chosen, day_of(context), drawings.DRAWINGS)
+        paths = draw_day(chosen, day_of(context), drawings.drawings(chosen))
     pictures = {name: picture(path) for name, path in paths.items()}
     return dg.MaterializeResult(metadata={"trace": chosen.trace, **pictures})
 

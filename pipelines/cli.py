@@ -21,6 +21,7 @@ from pipelines.terminal import (
     show_findings,
     show_landed,
     show_leaderboard,
+    show_other_targets,
     show_refused,
     show_scoreboard,
     show_short,
@@ -79,6 +80,7 @@ def nightly(date_: Day = None, config: Config = "office", quiet: Quiet = False) 
         night = run_night(SettingsResource(config=config_of(config)), day_of(date_), progress_of(quiet))
         if night.board is not None:
             show_scoreboard(night.board, night.trace, night.day)
+            show_other_targets(night.other_targets)
             OUT.print(f"figures  {near(night.figures)}/*.png")
             OUT.print(f'tables   {near(night.warehouse)}   (fleetcast sql "from scoreboard")')
             OUT.print("pages    fleetcast ui   (lineage, plots, checks)")
@@ -143,18 +145,20 @@ def replay(
     """
     with spoken():
         from assets.pages.telling import SettingsResource
+        from assets.replays.scorecards import other_targets
         from pipelines.night import replay_policy
 
         resource = SettingsResource(config=config_of(config))
         board, trace, day = replay_policy(resource, day_of(date_), policy, progress_of(quiet))
         show_scoreboard(board, trace, day)
+        show_other_targets(other_targets(resource.load(), day, policy))
 
 
 @app.command()
 def backtest(
     days: Annotated[int, typer.Option(help="How many days, up to --date.", min=1)] = 3,
     tier: Annotated[
-        str, typer.Option(help="interactive (all but niw as one series), iw_fast, iw_normal or niw.")
+        str, typer.Option(help="A tier, or interactive: all that nobody holds back as one series.")
     ] = "interactive",
     date_: Day = None,
     config: Config = "office",

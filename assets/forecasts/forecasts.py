@@ -21,7 +21,6 @@ from models.forecast import SLOW
 from models.forecast.backtest import Clock, actuals
 from models.forecast.method import Floats
 from models.forecast.predict import Prediction, predictions, walked
-from models.world.catalogue import TIERS
 
 PLANNED_MEASURE = "input_tokens"
 
@@ -32,8 +31,9 @@ def forecast_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
     quick = [method for method in methods if method not in SLOW or method == planned]
     require_history(settings, day)
     tables = [predicted(settings, day, PLANNED_MEASURE, (INTERACTIVE,), methods, progress)]
+    single = tuple(settings.catalogue.tiers)
     for measure in MEASURES:
-        tiers = TIERS if measure == PLANNED_MEASURE else (INTERACTIVE, *TIERS)
+        tiers = single if measure == PLANNED_MEASURE else (INTERACTIVE, *single)
         tables.append(predicted(settings, day, measure, tiers, quick, progress))
     table = pa.concat_tables(tables)
     settings.lake.write("forecasts", table, trace=settings.trace, day=day)

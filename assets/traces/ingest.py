@@ -18,6 +18,7 @@ from assets.lake.warehouse import ROOT, Connection, Lake, one_line_errors
 from assets.traces.formats import COPY_AGAIN, IngestError, LandedFile, recognise
 from assets.traces.mapping import TraceMapping, mapping_file, read_mapping
 from assets.traces.rows import rows_query
+from assets.traces.traces import write_tiers
 from models.world.catalogue import Catalogue
 
 LANDING = ROOT / "data" / "landing"
@@ -91,6 +92,7 @@ def ingest(path: Path, lake: Lake, catalogue: Catalogue) -> IngestReport:
     ):
         stage(con, landed, variables, folder / "members")
         keep(con, lake, mapping.trace)
+        write_tiers(lake, mapping.trace, catalogue)
         quarantine = read_sql("staging/quarantine.sql").text
         lake.copy(con, quarantine, "quarantine", file=path.name, trace=mapping.trace)
         record = read_sql("staging/ingest.sql").text
