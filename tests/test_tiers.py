@@ -19,6 +19,7 @@ from assets.studies import decisions
 from assets.traces.ingest import ingest
 from models.world.catalogue import Catalogue, Tier, load_catalogue
 from pipelines.night import run_night
+from pipelines.terminal import show_other_targets
 
 LLM, DAY, DAYS, REQUESTS = "llama2-70b", date(2025, 7, 3), 3, 1500
 TPOT_SLO_S = 0.0373  # of about half the requests
@@ -91,7 +92,7 @@ def outcomes(settings: Settings) -> pd.DataFrame:
     return settings.lake.sql("select * from outcomes where policy = 'corrected'").to_pandas()
 
 
-def test_every_tier_is_forecast_scored_and_told(settings: Settings) -> None:
+def test_every_tier_is_forecast_scored_and_told(settings: Settings, capsys) -> None:
     known = set(settings.catalogue.tiers)
     for table, expected in (("forecasts", known | {INTERACTIVE}), ("scorecard", known), ("tiers", known)):
         assert set(settings.lake.sql(f"select distinct tier from {table}")["tier"].to_pylist()) == expected
@@ -104,6 +105,8 @@ def test_every_tier_is_forecast_scored_and_told(settings: Settings) -> None:
     assert told[["policy", "tier"]].to_numpy().tolist() == [
         [policy, tier] for policy in ("corrected", "clairvoyant") for tier in ("chat", "batch")
     ]
+    show_other_targets(other_targets(settings, DAY, "corrected"))
+    assert {"chat", "batch"} < set(capsys.readouterr().out.split())
     assert "tpot_cdf" in {path.stem for path in settings.figures(DAY).glob("*.png")}
 
 
@@ -119,6 +122,18 @@ def test_plans_cover_what_nobody_holds_back_and_leave_the_rest_a_buffer(settings
     ).to_pandas()
     share = settings.config.forecast.niw_buffer_share
     np.testing.assert_allclose(rows["buffer"], share * found.held().sum(axis=(0, 1)))
+
+
+def test_what_may_wait_is_what_the_catalogue_holds_and_a_tier_it_lost_is_offending(
+    settings: Settings,
+) -> None:
+    lake, known = settings.lake, list(settings.catalogue.tiers)
+    room = lake.sql("queries/room_at_night.sql").to_pandas()
+    tokens = "select sum(input_tokens + output_tokens) as n from requests where tier in ('batch', 'niw')"
+    assert room["held_tokens"].sum() == pytest.approx(lake.sql(tokens)["n"][0].as_py())
+    lost = lake.sql("checks/requests_are_valid.sql", tiers=known[1:])
+    assert set(lost["tier"].to_pylist()) == {"chat"}
+    assert lake.sql("checks/requests_are_valid.sql", tiers=known).num_rows == 0
 
 
 def test_attainment_is_by_all_targets_and_by_each_alone_as_the_twin_says(settings: Settings) -> None:
