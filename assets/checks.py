@@ -43,9 +43,9 @@ def sql_check(asset: str, name: str, folder: str = "checks") -> dg.AssetChecksDe
         asked: list[tuple[str | None, date | None]] = [(None, None)]  # the whole lake
         if has_days:
             asked = [(chosen.trace, day) for day in days_of(context)]
+        known = {"method": chosen.config.forecast.method, "tiers": list(chosen.catalogue.tiers)}
         broken = pa.concat_tables(
-            chosen.lake.sql(file, trace=trace, day=day, method=chosen.config.forecast.method)
-            for trace, day in asked
+            chosen.lake.sql(file, trace=trace, day=day, **known) for trace, day in asked
         )
         shown = dg.MetadataValue.md(markdown(broken.slice(0, SHOWN_ROWS)))
         return dg.AssetCheckResult(

@@ -172,13 +172,14 @@ def scorecard(
 def figures(
     context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
 ) -> dg.MaterializeResult:
-    """The day in four pictures, under data/figures."""
+    """The day in pictures, under data/figures."""
     with plainly():
         chosen, day = opened(context, settings), day_of(context)
+        wanted = drawings.drawings(chosen)
         with made_once(chosen, "figures", day) as is_needed:
             if is_needed:
-                draw_day(chosen, day, drawings.DRAWINGS, progress)
-        paths = {name: chosen.figures(day) / f"{name}.png" for name in drawings.DRAWINGS}
+                draw_day(chosen, day, wanted, progress)
+        paths = {name: chosen.figures(day) / f"{name}.png" for name in wanted}
     pictures = {name: picture(path) for name, path in paths.items()}
     return dg.MaterializeResult(metadata={"trace": chosen.trace, **pictures})
 

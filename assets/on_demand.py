@@ -54,7 +54,7 @@ def characterisation_said(lake: Lake, trace: str, table: pa.Table) -> Said:
 
 
 class Backtest(dg.Config):
-    """What of the demand is forecast: interactive (all but niw as one series), or a single tier."""
+    """What of the demand is forecast: a tier, or interactive: all that nobody holds back as one series."""
 
     tier: str = INTERACTIVE
 

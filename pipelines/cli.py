@@ -23,6 +23,7 @@ from pipelines.terminal import (
     show_findings,
     show_landed,
     show_leaderboard,
+    show_other_targets,
     show_refused,
     show_scoreboard,
     show_short,
@@ -92,6 +93,7 @@ def nightly(
         for night in run_nights(resource, day_of(date_), days, progress_of(quiet)):
             if night.board is not None:
                 show_scoreboard(night.board, night.trace, night.day)
+                show_other_targets(night.other_targets)
                 OUT.print(f"figures  {near(night.figures)}/*.png")
                 OUT.print(f'tables   {near(night.warehouse)}   (fleetcast sql "from scoreboard")')
                 OUT.print("pages    fleetcast ui   (lineage, plots, checks)")
@@ -157,18 +159,20 @@ def replay(
     """
     with spoken():
         from assets.pages.telling import SettingsResource
+        from assets.replays.scorecards import other_targets
         from pipelines.night import replay_policy
 
         resource = SettingsResource(config=config_of(config))
         board, trace, day = replay_policy(resource, day_of(date_), policy, progress_of(quiet))
         show_scoreboard(board, trace, day)
+        show_other_targets(other_targets(resource.load(), day, policy))
 
 
 @app.command()
 def backtest(
     days: Annotated[int, typer.Option(help="How many days, up to --date.", min=1, max=3660)] = 3,
     tier: Annotated[
-        str, typer.Option(help="interactive (all but niw as one series), iw_fast, iw_normal or niw.")
+        str, typer.Option(help="A tier, or interactive: all that nobody holds back as one series.")
     ] = "interactive",
     date_: Day = None,
     config: Config = "office",

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assets.demand import history
+from assets.demand.demand import INTERACTIVE
 from assets.forecasts import backtests
 from assets.lake.partitions import require_in_calendar
 from assets.lake.settings import Progress, Settings
@@ -30,6 +31,7 @@ class Night(NamedTuple):
     trace: str
     day: date
     board: pa.Table | None  # None where a failed check stopped the night before it
+    other_targets: pa.Table | None
     figures: Path
     warehouse: Path
     checks: int
@@ -76,11 +78,15 @@ def _run_night(resource: SettingsResource, settings: Settings, day: date, progre
         ran = run_job("nightly", resource, day, progress)
         alarms = ran.alarms
         checks, broken = checks + ran.checks, broken + ran.broken
-    board = scorecards.scoreboard(settings, day) if set(broken) <= {UNREAD} else None
+    is_scored = set(broken) <= {UNREAD}
+    board = scorecards.scoreboard(settings, day) if is_scored else None
+    targets = scorecards.other_targets(settings, day) if is_scored else None
     warehouse = settings.lake.root / "warehouse.duckdb"
     short = settings.lake.sql("queries/short_plans.sql", trace=trace, day=day).to_pylist()
     figures = settings.figures(day)
-    return Night(trace, day, board, figures, warehouse, checks, broken, alarms, landed.refused, short)
+    return Night(
+        trace, day, board, targets, figures, warehouse, checks, broken, alarms, landed.refused, short
+    )
 
 
 def run_nights(
@@ -112,8 +118,8 @@ def backtest_days(
     resource: SettingsResource, last: date | None, days: int, tier: str, progress: Progress
 ) -> tuple[pa.Table, Path]:
     """Backtest the days up to `last`, their history first; the leaderboard, and the folder of its figure."""
-    require_known(tier, backtests.JUDGED_TIERS, "tier", "--tier")
     settings = resource.load()
+    require_known(tier, (INTERACTIVE, *settings.catalogue.tiers), "tier", "--tier")
     last = last or settings.config.trace.replay_day
     first = last - timedelta(days=days - 1)
     require_in_calendar(last)

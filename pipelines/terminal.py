@@ -125,6 +125,25 @@ def show_scoreboard(board: pa.Table, trace: str, day: date) -> None:
     show_board(title, heads, rows)
 
 
+def show_other_targets(found: pa.Table | None) -> None:
+    """How tiers fared that the scoreboard has no column for, or by a target that it does not tell apart."""
+    if found is None or found.num_rows == 0:
+        return
+    heads = ("\n\npolicy", "\n\ntier", "all\ntargets,\n%", "\nTTFT,\n%", "\nTPOT,\n%", "TTFT\np95,\ns",
+             "TPOT\np95,\nms")  # fmt: skip
+    rows = [
+        (
+            row["policy"],
+            row["tier"],
+            *(percent(row[f"{of}attainment_share"], ".1f") for of in ("", "ttft_", "tpot_")),
+            figure(row["ttft_p95_s"], ".2f"),
+            figure(None if row["tpot_p95_s"] is None else 1e3 * row["tpot_p95_s"], ".1f"),
+        )
+        for row in found.to_pylist()
+    ]
+    show_board("attainment by target   (TPOT: time per output token)", heads, rows)
+
+
 def show_whatifs(cases: pa.Table, trace: str, day: date) -> None:
     """What each case of a what-if costs and attains."""
     title = f"what if, {trace}, {day}   (attainment in %)"

@@ -1,5 +1,6 @@
 """What a replay is judged by, plainly in Python: the twin that sql/macros/slo.sql is held against."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 PERCENTILES = (0.50, 0.90, 0.95, 0.99)
+ATTAINED = ("ttft_s", "tpot_s", "e2e_s", "queued_s", "ttft_slo_s", "tpot_slo_s", "deadline_s")
 PAID_STATES = ("serving", "booting", "draining")  # a donated instance earns its own keep as spot
 
 
@@ -25,10 +27,21 @@ class Attainment(NamedTuple):
         return self.met / decided if decided else None
 
 
+def tpot_s(ttft_s: float, e2e_s: float, output_tokens: int) -> float:
+    """Seconds per output token after the first one; nan where there is none, or where it never came."""
+    return (e2e_s - ttft_s) / (output_tokens - 1) if output_tokens > 1 else math.nan
+
+
 def attainment(
-    ttft_s: Floats, e2e_s: Floats, queued_s: Floats, ttft_slo_s: Floats, deadline_s: Floats
+    ttft_s: Floats,
+    tpot_s: Floats,
+    e2e_s: Floats,
+    queued_s: Floats,
+    ttft_slo_s: Floats,
+    tpot_slo_s: Floats,
+    deadline_s: Floats,
 ) -> Attainment:
-    """Count the requests that met their SLO (SageServe section 2.2).
+    """Count the requests that met all their targets (SageServe section 2.2, and a target per output token).
 
     Parameters
     ----------
@@ -38,20 +51,29 @@ def attainment(
         Shape (requests,); seconds from arrival to the end of the replay of a request that still waited then,
         nan for every other.
     ttft_slo_s
-        Shape (requests,); nan for non-interactive requests, of which only the deadline counts.
+        Shape (requests,); nan where the deadline counts instead.
+    tpot_s, tpot_slo_s
+        Shape (requests,); time per output token, nan for a single one; nan where any pace will do.
     deadline_s
         Shape (requests,); seconds from arrival.
 
     Notes
     -----
-    Interactive: the first token within `ttft_slo_s`; one that was never served has missed. Non-interactive:
-    the last token within `deadline_s`; one that still waits with its deadline ahead is pending, not missed.
+    With a `ttft_slo_s` the first token within it; one that was never served has missed. Without one the last
+    token within `deadline_s`; one that still waits with its deadline ahead is pending, not missed. With a
+    `tpot_slo_s` the tokens that fast as well.
     """
-    is_interactive = ~np.isnan(ttft_slo_s)
-    is_met = np.where(is_interactive, ttft_s <= ttft_slo_s, e2e_s <= deadline_s)
-    is_pending = ~is_interactive & (queued_s < deadline_s)
+    is_timed = ~np.isnan(ttft_slo_s)
+    is_met = np.where(is_timed, ttft_s <= ttft_slo_s, e2e_s <= deadline_s)
+    is_met &= np.isnan(tpot_slo_s) | is_paced(tpot_s, e2e_s, tpot_slo_s)
+    is_pending = ~is_timed & (queued_s < deadline_s)
     met, pending = int(is_met.sum()), int(is_pending.sum())
     return Attainment(met, len(ttft_s) - met - pending, pending)
+
+
+def is_paced(tpot_s: Floats, e2e_s: Floats, tpot_slo_s: Floats) -> NDArray[np.bool_]:
+    """Which requests ended with their tokens at the pace that was wanted; a single token meets any."""
+    return ~np.isnan(e2e_s) & ~(tpot_s > tpot_slo_s)
 
 
 def percentiles(seconds: Floats) -> Floats:

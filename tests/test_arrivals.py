@@ -15,7 +15,7 @@ from models.world.loading import load_config
 
 CATALOGUE = load_catalogue()
 OFFICE = load_config("office", CATALOGUE).trace.office
-NAMES = Names(tuple(CATALOGUE.llms), tuple(CATALOGUE.regions), tuple(CATALOGUE.tiers))
+NAMES = Names.of(CATALOGUE)
 WEEK = [OFFICE.first_week + timedelta(days=k) for k in range(7)]
 A, B = NAMES.llms.index("bloom-176b"), NAMES.llms.index("llama2-70b")
 EAST, CENTRAL, WEST = (NAMES.regions.index(name) for name in ("east", "central", "west"))

@@ -33,15 +33,33 @@ def capacity(
     return capacity_tokens_per_s(llm, Deployment(GPU, tensor_parallel), catalogue, config, *mix)
 
 
-def with_slo(ttft_slo_s: float) -> Catalogue:
-    """The catalogue with another SLO of its strictest tier."""
-    strictest = dataclasses.replace(CATALOGUE.tiers["iw_fast"], ttft_slo_s=ttft_slo_s)
-    return dataclasses.replace(CATALOGUE, tiers={**CATALOGUE.tiers, "iw_fast": strictest})
+def with_target(tier: str, **target: float) -> Catalogue:
+    """The catalogue with another target of a tier."""
+    changed = dataclasses.replace(CATALOGUE.tiers[tier], **target)
+    return dataclasses.replace(CATALOGUE, tiers={**CATALOGUE.tiers, tier: changed})
 
 
 def test_capacity_rises_with_a_looser_slo() -> None:
-    within = [capacity(catalogue=with_slo(seconds)) for seconds in (0.5, 1.0, 4.0, 20.0)]
+    within = [
+        capacity(catalogue=with_target("iw_fast", ttft_slo_s=seconds)) for seconds in (0.5, 1.0, 4.0, 20.0)
+    ]
     assert within == sorted(set(within))
+
+
+def test_a_target_per_output_token_alone_lowers_capacity_of_the_strictest_tier_only() -> None:
+    """Below the pace of large batches the batches must stay small; the tier that plans aim at decides."""
+    paces_s = (0.038, 0.042, 0.05, 10.0)
+    within = [capacity(catalogue=with_target("iw_fast", tpot_slo_s=pace_s)) for pace_s in paces_s]
+    assert within == sorted(within)
+    assert within[0] < 0.8 * within[-1]
+    assert within[-1] == capacity() == capacity(catalogue=with_target("iw_normal", tpot_slo_s=paces_s[0]))
+
+
+def test_a_target_that_no_idle_instance_meets_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"No request of llama2-70b meets the targets of iw_fast .* 2 x h100"
+    ):
+        capacity(catalogue=with_target("iw_fast", tpot_slo_s=1e-6), mix=(MIX[0], np.maximum(MIX[1], 2)))
 
 
 def test_capacity_rises_with_more_gpus_and_falls_with_longer_answers() -> None:

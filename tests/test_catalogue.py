@@ -11,7 +11,7 @@ import pytest
 
 from models.replay.fleet import kv_capacity_tokens, make_fleet, make_rules
 from models.replay.scale import SCALINGS
-from models.world.catalogue import CATALOGUE_DIR, TIERS, load_catalogue
+from models.world.catalogue import CATALOGUE_DIR, load_catalogue
 from models.world.config import Config, Deployment, TraceConfig
 from models.world.loading import CONFIG_DIR, load_config
 from models.world.reading import ConfigError
@@ -56,7 +56,8 @@ def test_every_shipped_run_loads_and_fits_its_gpus(name: str) -> None:
 
 
 def test_codes_in_arrays_are_positions_in_the_files() -> None:
-    assert tuple(CATALOGUE.tiers) == TIERS
+    assert tuple(CATALOGUE.tiers) == ("iw_fast", "iw_normal", "niw")
+    assert CATALOGUE.interactive_tiers == ("iw_fast", "iw_normal")
     fleet = make_fleet(CATALOGUE, OFFICE.fleet, OFFICE.replay, seed=0)
     for code, llm in enumerate(CATALOGUE.llms):
         (deployed,) = OFFICE.fleet.deployments[llm]
@@ -114,7 +115,21 @@ def test_every_figure_of_the_catalogue_names_its_source() -> None:
             "z9 = 240",
             r"regions\.toml \[east\]: unknown gpu 'z9'\. Known: h100-80gb, a100-80gb",
         ),
-        ("catalogue/tiers.toml", r"^\[niw\]", "[niv]", r"tiers\.toml: unknown tier 'niv'\. .*'niw'"),
+        # tiers: a name that tables use for several, one that no folder can have, none that a plan covers
+        ("catalogue/tiers.toml", r"^\[niw\]", "[niv]", r"\[trace\.office\.tiers\] must have iw_fast, .*niv"),
+        (
+            "catalogue/tiers.toml",
+            r"^\[niw\]",
+            "[interactive]",
+            r"tiers\.toml: got the tier 'interactive', needed",
+        ),
+        ("catalogue/tiers.toml", r"^\[niw\]", "['n/w']", r"tiers\.toml: got the tier 'n/w', needed letters"),
+        (
+            "catalogue/tiers.toml",
+            r"(?s)\[iw_fast\].*?\[niw\]",
+            "[niw]",
+            r"tiers\.toml: of niw none is interactive .* a ttft_slo_s or a tpot_slo_s",
+        ),
         # missing
         (
             "config/office.toml",

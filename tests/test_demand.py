@@ -111,7 +111,7 @@ def test_days_are_made_as_the_config_says(lake):
     write_day(lake, DAY, 500, 0)
     tiled = TraceConfig("tiles", DAY, 1, 7, tiled=TiledTraffic("t", 1.0, (1.0,) * 168))
     assert make_day(lake, tiled, CATALOGUE, DAY) == pytest.approx(500, abs=24)
-    template, apps = read_template(lake, "t", Names(tuple(LLMS), tuple(REGIONS), tuple(TIERS)))
+    template, apps = read_template(lake, "t", Names.of(CATALOGUE))
     assert apps == ["chat"]
     rows = set(zip(template.llm, template.region, template.tier, template.input_tokens, strict=True))
     for row in lake.read("requests", trace="tiles").to_pylist():

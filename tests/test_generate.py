@@ -29,7 +29,7 @@ from models.world.reading import ConfigError
 from pipelines.cli import app
 
 CATALOGUE = load_catalogue()
-NAMES = Names(tuple(CATALOGUE.llms), tuple(CATALOGUE.regions), tuple(CATALOGUE.tiers))
+NAMES = Names.of(CATALOGUE)
 FIRST = date(2025, 6, 30)  # a Monday
 APPS = ["chat", "rag"]
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "traces"

@@ -23,8 +23,16 @@ from models.world.loading import load_config
 
 START = datetime(2025, 7, 15, tzinfo=UTC)
 WHERE = {"trace": "t", "day": START.date()}
-MARTS = ("scorecard", "fleet_by_hour", "ttft_histogram", "forecast_by_llm", "scoreboard", "regret")
-NUMBERS = ("ttft_s", "e2e_s", "queued_s", "ttft_slo_s", "deadline_s")
+MARTS = (
+    "scorecard",
+    "fleet_by_hour",
+    "ttft_histogram",
+    "forecast_by_llm",
+    "scoreboard",
+    "scoreboard_by_tier",
+    "regret",
+)
+NUMBERS = metrics.ATTAINED
 PLANNED = {
     **{"gpus_per_instance": 8, "instances_before": 2, "instances": 2, "delta": 0, "why": None, "usd": 1.0},
     **dict.fromkeys(("reclaimed", "started", "donated"), 0),
@@ -189,9 +197,11 @@ REQUEST = st.fixed_dictionaries(
         "tier": st.just("niw"),
         "status": st.just("finished"),
         "ttft_s": SECONDS,
+        "tpot_s": SECONDS,
         "e2e_s": SECONDS,
         "queued_s": SECONDS,
         "ttft_slo_s": SECONDS,
+        "tpot_slo_s": SECONDS,
         "deadline_s": st.integers(1, 40).map(lambda n: n / 4),
     }
 )
@@ -211,7 +221,7 @@ def test_sql_and_python_agree_on_attainment_and_percentiles(lake, requests):
         for r in requests
     )
     found = lake.sql(
-        "select count_if(is_met(ttft_s, e2e_s, ttft_slo_s, deadline_s)) as met, "
+        "select count_if(is_met(ttft_s, tpot_s, e2e_s, ttft_slo_s, tpot_slo_s, deadline_s)) as met, "
         "count_if(is_pending(queued_s, ttft_slo_s, deadline_s)) as pending, "
         "percentiles(ttft_s) as ttft, attainment_share(met, count(*), pending) as share "
         f"from (values {rows}) as t({', '.join(NUMBERS)})"

@@ -19,7 +19,7 @@ from models.world.catalogue import load_catalogue
 from models.world.loading import load_config
 
 FILES = sorted(str(path.relative_to(SQL)) for path in SQL.rglob("*.sql"))
-GRAINLESS = {"macros/slo.sql", "macros/forecast_losses.sql"} | {  # macros and updates
+GRAINLESS = {"macros/slo.sql", "macros/forecast_losses.sql", "macros/may_wait.sql"} | {  # macros and updates
     f"staging/{name}.sql" for name in ("mapping", "chances", "tiers", "patterns", "duplicates")
 }
 
@@ -29,7 +29,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """A lake of two small generated days with their demand."""
     catalogue = load_catalogue()
     trace = load_config("office", catalogue).trace
-    names = Names(tuple(catalogue.llms), tuple(catalogue.regions), tuple(catalogue.tiers))
+    names = Names.of(catalogue)
     lake = Lake(tmp_path_factory.mktemp("lake"))
     for day in (trace.first_day, trace.first_day + timedelta(days=1)):
         columns = office_day(trace.office, day, trace.seed, names)

@@ -150,7 +150,8 @@ def test_the_fleet_is_that_of_the_config_and_the_catalogue(wired: Settings) -> N
             "gpus": 4 if llm == LLMS[1] else 8,
         }
     assert (fleet.max_batch, fleet.max_prefill_tokens, fleet.kv_block_tokens) == (48, 4096, 32)
-    assert (fleet.then == NOBODY).all() and not fleet.hands_over
+    assert (fleet.then == NOBODY).all()
+    assert not fleet.hands_over
     assert fleet.is_interactive.tolist() == [True, True, False]
     layers, token_bytes = [70, 80], [2 * 70 * 112 * 128 * 2, 2 * 80 * 8 * 128 * 2]
     assert fleet.link_layers[fleet.kind].tolist() == np.repeat(layers, len(REGIONS)).tolist()
@@ -326,7 +327,7 @@ def test_pools_of_an_llm_stand_where_hand_on_and_weigh_as_the_config_says(wired:
         for (role, gpus), one in zip(here, pools[LLMS[1]], strict=True):
             expected += [(LLMS[1], region, role, gpus)] * (one.regions is None or region in one.regions)
     assert rows == expected
-    north = len(REGIONS) + len([r for r in REGIONS[: REGIONS.index("north")]]) * 2
+    north = len(REGIONS) + 2 * REGIONS.index("north")
     at_north = dict(zip(("prefill", "near", "far", "also"), range(north, north + 4), strict=True))
     assert fleet.then[at_north["prefill"]] == at_north["far"]
     assert fleet.then[at_north["also"]] == at_north["near"]

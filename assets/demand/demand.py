@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from assets.lake.lookups import days_there, positions, require_day
 from assets.lake.warehouse import Lake, LakeError
-from models.world.catalogue import TIERS, Catalogue
+from models.world.catalogue import Catalogue
 
 MINUTES_PER_DAY = 1440
-INTERACTIVE = "interactive"  # all tiers but niw together: what plans cover
+INTERACTIVE = "interactive"  # all tiers together that nobody holds back: what plans cover
 MEASURES = ("input_tokens", "output_tokens", "requests")
 
 
@@ -21,12 +21,22 @@ class DemandMatrix(NamedTuple):
 
     bucket_start: NDArray[np.datetime64]  # (buckets,) UTC, first instant of each bucket
     per_s: NDArray[np.float64]  # (llms, regions, tiers, buckets)
+    tiers: tuple[str, ...]
+    interactive: tuple[str, ...]  # of these, the ones that nobody holds back
 
     def of_tier(self, tier: str) -> NDArray[np.float64]:
         """The series of one tier or of all INTERACTIVE ones together, shape (llms, regions, buckets)."""
         if tier == INTERACTIVE:
-            return self.per_s[:, :, [name != "niw" for name in TIERS]].sum(axis=2)
-        return self.per_s[:, :, TIERS.index(tier)]
+            return self._together(is_interactive=True)
+        return self.per_s[:, :, self.tiers.index(tier)]
+
+    def held(self) -> NDArray[np.float64]:
+        """The series of all tiers together that the queue manager may hold, (llms, regions, buckets)."""
+        return self._together(is_interactive=False)
+
+    def _together(self, is_interactive: bool) -> NDArray[np.float64]:
+        wanted = [(tier in self.interactive) == is_interactive for tier in self.tiers]
+        return self.per_s[:, :, wanted].sum(axis=2)
 
 
 def build_demand(lake: Lake, trace: str, day: date) -> pa.Table:
@@ -69,7 +79,9 @@ def demand_matrix(
     per_day = MINUTES_PER_DAY // bucket_minutes
     days, bucket = (last_day - first_day).days + 1, np.timedelta64(bucket_minutes, "m")
     start = np.datetime64(first_day, "us") + np.arange(days * per_day) * bucket
-    rates = np.full((len(catalogue.llms), len(catalogue.regions), len(TIERS), days * per_day), np.nan)
+    rates = np.full(
+        (len(catalogue.llms), len(catalogue.regions), len(catalogue.tiers), days * per_day), np.nan
+    )
     for day in present:
         rates[..., (day - first_day).days * per_day :][..., :per_day] = 0.0
     rows = lake.sql(
@@ -83,7 +95,7 @@ def demand_matrix(
     where = (
         positions(rows, "llm", catalogue.llms),
         positions(rows, "region", catalogue.regions),
-        positions(rows, "tier", TIERS),
+        positions(rows, "tier", catalogue.tiers),
         (bucket_starts - start[0]) // bucket,
     )
     rates[where] = rows[measure].to_numpy() / (60.0 * bucket_minutes)
@@ -92,7 +104,7 @@ def demand_matrix(
             np.datetime64(silence[f"silence_{edge}"].replace(tzinfo=None)) for edge in ("start", "end")
         )
         rates[..., (start < end) & (start + bucket > first)] = np.nan
-    return DemandMatrix(start, rates)
+    return DemandMatrix(start, rates, tuple(catalogue.tiers), catalogue.interactive_tiers)
 
 
 def _present_days(lake: Lake, trace: str, first_day: date, last_day: date, bucket_minutes: int) -> set[date]:

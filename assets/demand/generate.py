@@ -12,7 +12,7 @@ from assets.demand.characterise import MINUTE, read_day, recorded_minutes
 from assets.lake.lookups import days_there, positions
 from assets.lake.settings import Progress
 from assets.lake.warehouse import Lake, LakeError
-from assets.traces.traces import to_requests
+from assets.traces.traces import to_requests, write_tiers
 from models.traffic.changes import Changes
 from models.traffic.client_fit import fit_noise, weekly_rates
 from models.traffic.clients import ClientTraffic, altered, client_day
@@ -70,10 +70,11 @@ def generate(lake: Lake, catalogue: Catalogue, order: Order, progress: Progress)
             f"The lake has another trace {order.name!r} already. Give another --name, or remove that one: "
             f"rm -r {lake.root}/*/trace={order.name}"
         )
-    names = Names(tuple(catalogue.llms), tuple(catalogue.regions), tuple(catalogue.tiers))
+    names = Names.of(catalogue)
     traffic, apps = fit_clients(lake, order.like, names, progress)
     traffic, apps = altered(traffic, order.changes, order.scale, names, apps)
     _drop_other_days(lake, order.name, first, order.days)
+    write_tiers(lake, order.name, catalogue)
     requests = 0
     with progress.bar(f"days of {order.name}", order.days) as done:
         for number in range(order.days):

@@ -22,18 +22,16 @@ from models.forecast.backtest import Clock, actuals
 from models.forecast.losses import paired_bootstrap
 from models.forecast.method import Floats
 from models.forecast.predict import predictions, walked
-from models.world.catalogue import TIERS
 from models.world.reading import require_known
 
 BUCKET_MINUTES = 10
 HORIZON_MINUTES = 120  # judged at 10 (weights in the region), 60 (the hourly plan), 120 (weights elsewhere)
 JUDGED = (*METHODS, *ENSEMBLES)
-JUDGED_TIERS = (INTERACTIVE, *TIERS)
 
 
 def backtest_days(settings: Settings, first: date, last: date, tier: str, progress: Progress) -> pa.Table:
     """Forecast every hour of these days by every method; write the forecasts and by what they differ."""
-    require_known(tier, JUDGED_TIERS, "tier", "backtest")
+    require_known(tier, (INTERACTIVE, *settings.catalogue.tiers), "tier", "--tier")
     require_history(settings, first)
     require_day(settings.lake, "demand", settings.trace, last)
     per_hour, per_day = 60 // BUCKET_MINUTES, HOURS * 60 // BUCKET_MINUTES

@@ -22,7 +22,6 @@ from models.forecast import SLOW
 from models.forecast.backtest import Clock, actuals
 from models.forecast.method import Floats
 from models.forecast.predict import Prediction, predictions, walked
-from models.world.catalogue import TIERS
 
 PLANNED_MEASURE = "input_tokens"
 
@@ -32,7 +31,8 @@ def forecast_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
     methods, planned = settings.config.forecast.methods, settings.config.forecast.method
     quick = [method for method in methods if method not in SLOW or method == planned]
     require_history(settings, day)
-    of_tiers = {of: TIERS if of == PLANNED_MEASURE else (INTERACTIVE, *TIERS) for of in MEASURES}
+    single = tuple(settings.catalogue.tiers)
+    of_tiers = {of: single if of == PLANNED_MEASURE else (INTERACTIVE, *single) for of in MEASURES}
     with ThreadPoolExecutor(1) as beside:  # the slow methods leave this process idle
         try:
             others = [

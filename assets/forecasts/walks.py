@@ -49,7 +49,7 @@ def read_panel(
 ) -> Panel:
     """The demand of whole days, both ends included, in buckets of `minutes`, with its calendar.
 
-    `tiers`: of the catalogue, or INTERACTIVE for all but niw together.
+    `tiers`: of the catalogue, or INTERACTIVE for all together that nobody holds back.
     """
     calendar, catalogue = settings.config.calendar, settings.catalogue
     found = demand_matrix(settings.lake, settings.trace, *days, minutes, catalogue, measure)

@@ -12,6 +12,7 @@ from models.characterise.load import HORIZONS_MINUTES
 LAKE_VERSION = 1  # raise it when a table changes in a way that older code cannot read
 PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "requests": ("trace", "day"),
+    "tiers": ("trace",),
     "quarantine": ("trace",),
     "ingests": ("trace",),
     "silences": ("trace",),
@@ -68,6 +69,13 @@ OPTIONAL: Mapping[str, frozenset[str]] = {  # null in older files, and where a w
 SCHEMAS: Mapping[str, pa.Schema] = {
     **RESULTS,
     "requests": REQUEST_SCHEMA,
+    "tiers": pa.schema(
+        {
+            "tier": _TEXT,
+            **dict.fromkeys(("ttft_slo_s", "tpot_slo_s", "deadline_s", "attainment_target_share"), _FIGURE),
+            "is_held": pa.bool_(),
+        }
+    ),
     "quarantine": pa.schema({"file": _TEXT, "row": _COUNT, "reason": _TEXT, "raw": _TEXT}),
     "ingests": pa.schema(
         {
@@ -152,6 +160,7 @@ DUCKDB_TYPES = {
     pa.date32(): "date",
     pa.uint64(): "ubigint",
     pa.int32(): "integer",
+    pa.bool_(): "boolean",
     _FIGURE: "double",
     pa.list_(pa.uint64()): "ubigint[]",
 }

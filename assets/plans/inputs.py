@@ -29,7 +29,7 @@ class Load(NamedTuple):
     """What a plan has to carry, tokens/s of input."""
 
     demand: Floats  # (hours, llms, regions, windows) interactive
-    buffer: Floats  # (hours, llms, regions) the share of niw that is kept free
+    buffer: Floats  # (hours, llms, regions) the share of what is held that is kept free
 
 
 def day_loads(settings: Settings, day: date) -> dict[str, Load]:
@@ -39,11 +39,11 @@ def day_loads(settings: Settings, day: date) -> dict[str, Load]:
     found = demand_matrix(
         settings.lake, settings.trace, first, day, config.bucket_minutes, settings.catalogue
     )
-    interactive, niw = found.of_tier(INTERACTIVE), found.of_tier("niw")
-    for rates in (interactive, niw):  # in a silence of the day nothing is replayed
+    interactive, held = found.of_tier(INTERACTIVE), found.held()
+    for rates in (interactive, held):  # in a silence of the day nothing is replayed
         np.nan_to_num(rates[..., -HOURS * 60 // config.bucket_minutes :], copy=False)
     windows = _by_hour(interactive, config.bucket_minutes)
-    buffer = _by_hour(niw, config.bucket_minutes).mean(axis=-1) * config.niw_buffer_share
+    buffer = _by_hour(held, config.bucket_minutes).mean(axis=-1) * config.niw_buffer_share
     past = ~np.isnan(windows[:-HOURS]).any(axis=(1, 2, 3))
     last_hour = np.nan_to_num(buffer[-HOURS - 1 : -1])
     mean, _ = forecast_windows(settings, day, config.paper_method)
@@ -60,9 +60,9 @@ def day_ahead_load(settings: Settings, day: date) -> Load:
     """The load of each hour of a day as it is foreseen when the day begins; nothing of it need be there."""
     config, past = settings.config.forecast, settings.history(day)
     found = demand_matrix(settings.lake, settings.trace, past[0], past[-1], 60, settings.catalogue)
-    niw = np.moveaxis(np.nan_to_num(found.of_tier("niw")[..., -HOURS:]), -1, 0)
+    held = np.moveaxis(np.nan_to_num(found.held()[..., -HOURS:]), -1, 0)
     _, quantile = forecast_windows(settings, day, config.method, "day_ahead_forecasts")
-    return Load(quantile, niw * config.niw_buffer_share)
+    return Load(quantile, held * config.niw_buffer_share)
 
 
 def forecast_windows(
@@ -182,10 +182,11 @@ def token_mixes(settings: Settings, day: date) -> dict[str, tuple[Tokens, Tokens
     """Input and output tokens of a sample of the day before's interactive requests, per llm."""
     sample = settings.lake.sql(
         "select llm, input_tokens, output_tokens from requests "
-        "where trace = $trace and day = $day and tier <> 'niw' "
+        "where trace = $trace and day = $day and list_contains($interactive, tier) "
         "qualify row_number() over (partition by llm order by hash(request_id)) <= $size",
         trace=settings.trace,
         day=day - timedelta(days=1),
+        interactive=list(settings.catalogue.interactive_tiers),
         size=MIX_SAMPLE,
     ).to_pandas()
     mixes = {}

@@ -1,4 +1,4 @@
-"""The four figures of a day, in one house style: units in the axes, names at the lines.
+"""The figures of a day, in one house style: units in the axes, names at the lines.
 
 Each `draw_*` takes a small pandas frame of a mart and returns a matplotlib figure; `DRAWINGS` read the marts.
 """
@@ -18,7 +18,8 @@ from assets.pages.style import BLUE, COLOURS, FAINT, INK, MUTED, area, empty, gr
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TTFT_TICKS_S = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
+TICKS_S = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
+CDFS = {"ttft_s": "time to the first token, seconds", "tpot_s": "time per output token, seconds"}
 NINES = 3.5  # how far the latency axis goes: 99.97 %
 NO_INTERACTIVE = "no interactive request, so none that waits for its first token"
 LINE_NINES, DASH = 0.02, 6.0  # a line's width on that axis; a dash in widths of its line
@@ -72,16 +73,17 @@ def draw_instances_against_demand(frame: pd.DataFrame) -> "Figure":
     return figure
 
 
-def draw_ttft_cdf(frame: pd.DataFrame, tier: str, slo_s: float) -> "Figure":
-    """Share of a tier's requests that had their first token within a time, per policy; the tail is stretched.
+def draw_cdf(frame: pd.DataFrame, measure: str, tier: str, slo_s: float) -> "Figure":
+    """Share of a tier's requests that met a time, per policy; the tail is stretched.
 
-    `frame`: policy, ttft_s (upper edge of a bin), share (cumulative, of all requests); in order of both.
-    Policies whose curves are the same share one line, dashed in the colours of all.
+    `measure`: one of CDFS. `frame`: policy, `measure` (upper edge of a bin), share (cumulative, of all
+    requests); in order of both. Policies whose curves are the same share one line, dashed in the colours of
+    all.
     """
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots()
-    shares = frame.pivot(index="ttft_s", columns="policy", values="share").ffill().fillna(0.0)
+    shares = frame.pivot(index=measure, columns="policy", values="share").ffill().fillna(0.0)
     shares = shares[list(dict.fromkeys(frame["policy"]))]
     nines = (
         (1 - shares).where(lambda waiting: waiting > 10**-NINES).transform(lambda waiting: -np.log10(waiting))
@@ -102,10 +104,10 @@ def draw_ttft_cdf(frame: pd.DataFrame, tier: str, slo_s: float) -> "Figure":
         )
     axes.axvline(slo_s, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
     axes.annotate(f"SLO {slo_s:g} s", (slo_s, 0), (5, 6), textcoords="offset points", color=MUTED)
-    axes.set(xscale="log", xlabel="time to the first token, seconds", ylabel=f"{tier} requests, %")
-    shown = frame["ttft_s"][(frame["share"] > 0.05) & (frame["share"] < 1 - 10**-NINES)]
+    axes.set(xscale="log", xlabel=CDFS[measure], ylabel=f"{tier} requests, %")
+    shown = frame[measure][(frame["share"] > 0.05) & (frame["share"] < 1 - 10**-NINES)]
     axes.set_xlim(*(shown.min(), max(shown.max(), 3 * slo_s)) if len(shown) else (slo_s / 10, 3 * slo_s))
-    ticks = [tick for tick in TTFT_TICKS_S if axes.get_xlim()[0] <= tick <= axes.get_xlim()[1]]
+    ticks = [tick for tick in TICKS_S if axes.get_xlim()[0] <= tick <= axes.get_xlim()[1]]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.set_ylim(0, NINES)
@@ -172,15 +174,23 @@ def _instances_against_demand(settings: Settings, day: date) -> "Figure":
 
 
 def _ttft_cdf(settings: Settings, day: date) -> "Figure":
+    return _cdf(settings, day, "ttft_s", "ttft_slo_s", NO_INTERACTIVE)
+
+
+def _tpot_cdf(settings: Settings, day: date) -> "Figure":
+    return _cdf(settings, day, "tpot_s", "tpot_slo_s", "no request of a tier with a target per output token")
+
+
+def _cdf(settings: Settings, day: date, measure: str, target: str, none: str) -> "Figure":
+    """The figure of the tier with the shortest such target, of those that came."""
     import matplotlib.pyplot as plt
 
-    frame = _mart(settings, day, "ttft_histogram")
-    tier = settings.catalogue.strictest_tier(frame["tier"].unique())
+    frame, tiers = _mart(settings, day, f"{measure.removesuffix('_s')}_histogram"), settings.catalogue.tiers
+    slos = {tier: getattr(tiers[tier], target) for tier in frame["tier"].unique()}
+    tier = min((tier for tier in slos if slos[tier]), key=lambda tier: slos[tier], default=None)
     if tier is None:
-        return empty(plt.figure(), NO_INTERACTIVE)
-    slo_s = settings.catalogue.tiers[tier].ttft_slo_s
-    assert slo_s is not None
-    return draw_ttft_cdf(_in_order(frame[frame["tier"] == tier], settings, "ttft_s"), tier, slo_s)
+        return empty(plt.figure(), none)
+    return draw_cdf(_in_order(frame[frame["tier"] == tier], settings, measure), measure, tier, slos[tier])
 
 
 def _cost_against_misses(settings: Settings, day: date) -> "Figure":
@@ -193,6 +203,13 @@ DRAWINGS: dict[str, Draw] = {
     "ttft_cdf": _ttft_cdf,
     "cost_against_misses": _cost_against_misses,
 }
+PACES: dict[str, Draw] = {"tpot_cdf": _tpot_cdf}  # where a tier has a target per output token
+
+
+def drawings(settings: Settings) -> dict[str, Draw]:
+    """What is drawn of a day: time per output token only where a tier has a target for it."""
+    is_paced = any(tier.tpot_slo_s for tier in settings.catalogue.tiers.values())
+    return DRAWINGS | PACES if is_paced else DRAWINGS
 
 
 def _mart(settings: Settings, day: date, name: str) -> pd.DataFrame:

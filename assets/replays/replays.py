@@ -19,10 +19,10 @@ from assets.lake.schemas import PARTITIONS
 from assets.lake.settings import HOURS, Progress, Settings, midnight, side_by_side
 from assets.replays.closed_loop import play_closed
 from assets.replays.drives import DAY_S, HOUR_S, day_drives, setting
+from models.metrics import tpot_s
 from models.replay.policies import POLICIES
 from models.replay.run import STATUSES, TAIL_PERIODS, Outcome, Session, replay, share_of
 from models.replay.state import STATES, Fleet, Trace
-from models.world.catalogue import TIERS
 from models.world.reading import ConfigError, require_known
 
 ENDED_S = DAY_S + TAIL_PERIODS * HOUR_S  # when a replay stops watching, on the day's clock
@@ -112,7 +112,7 @@ def read_workload(settings: Settings, day: date) -> Workload:
         arrival_s=since.cast(pa.int64()).to_numpy() / 1e6,
         region=positions(table, "region", catalogue.regions),
         llm=positions(table, "llm", catalogue.llms),
-        tier=positions(table, "tier", TIERS),
+        tier=positions(table, "tier", catalogue.tiers),
         input_tokens=table["input_tokens"].to_numpy(),
         output_tokens=table["output_tokens"].to_numpy(),
     )
@@ -132,9 +132,10 @@ def write_outcome(
 
 
 def outcomes_table(settings: Settings, workload: Workload, outcome: Outcome) -> pa.Table:
-    """One row per request: who it was, the SLO it had, and what it met (seconds from its arrival)."""
-    table, arrival_s = workload.requests, workload.trace.arrival_s
-    slo_s = np.array([settings.catalogue.tiers[tier].ttft_slo_s or np.nan for tier in TIERS])
+    """One row per request: who it was, the targets it had, and what it met (seconds from its arrival)."""
+    table, arrival_s, tier = workload.requests, workload.trace.arrival_s, workload.trace.tier
+    tiers = settings.catalogue.tiers.values()
+    ttft_s, e2e_s = outcome.first_token_s - arrival_s, outcome.finish_s - arrival_s
     regions = pa.array([*settings.catalogue.regions, None])
     queued_s = np.where(outcome.status == STATUSES.index("queued"), ENDED_S - arrival_s, np.nan)
     kept = [
@@ -151,11 +152,14 @@ def outcomes_table(settings: Settings, workload: Workload, outcome: Outcome) -> 
     return pa.table(
         {
             **{name: table[name] for name in kept},
-            "ttft_slo_s": _or_null(slo_s[workload.trace.tier]),
+            "is_held": np.array([known.is_held for known in tiers])[tier],
+            "ttft_slo_s": _or_null(np.array([known.ttft_slo_s or np.nan for known in tiers])[tier]),
+            "tpot_slo_s": _or_null(np.array([known.tpot_slo_s or np.nan for known in tiers])[tier]),
             "served_region": regions.take(pa.array(outcome.served_region % len(regions))),
             "status": pa.array(STATUSES).take(pa.array(outcome.status)),
-            "ttft_s": _or_null(outcome.first_token_s - arrival_s),
-            "e2e_s": _or_null(outcome.finish_s - arrival_s),
+            "ttft_s": _or_null(ttft_s),
+            "tpot_s": _or_null(tpot_s(ttft_s, e2e_s, workload.trace.output_tokens)),
+            "e2e_s": _or_null(e2e_s),
             "queued_s": _or_null(queued_s),
             "preemptions": outcome.preemptions,
             "instance": pa.array(outcome.slot, mask=outcome.slot < 0),

@@ -1,8 +1,11 @@
 """The scorecard of a day: what the marts say of its replays, kept as a table of the lake."""
 
+from collections.abc import Sequence
 from datetime import date
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from assets.lake.settings import Progress, Settings
 
@@ -17,6 +20,13 @@ SHOWN = (  # columns of the scoreboard that fit on a page
     *("gpu_hours", "wasted_gpu_hours", "usd", "over_clairvoyant_share"),
 )
 SCOREBOARD = "select * from scoreboard where trace = $trace and day = $day"
+
+
+BY_TIER = (
+    "select * from scoreboard_by_tier "
+    "where trace = $trace and day = $day and policy = coalesce($policy, policy)"
+)
+NAMED = ("iw_fast", "iw_normal", "niw")  # tiers with a column of their own in the scoreboard
 
 
 def score_day(settings: Settings, day: date, progress: Progress | None = None) -> pa.Table:
@@ -39,7 +49,23 @@ def score_day(settings: Settings, day: date, progress: Progress | None = None) -
 
 def scoreboard(settings: Settings, day: date) -> pa.Table:
     """One row per policy, in the order of the config; policies that it does not name come last."""
-    table = settings.lake.sql(SCOREBOARD, trace=settings.trace, day=day)
+    return _ranked(settings, settings.lake.sql(SCOREBOARD, trace=settings.trace, day=day))
+
+
+def other_targets(settings: Settings, day: date, policy: str | None = None) -> pa.Table:
+    """What the scoreboard has no column for: a row per policy and tier; empty where there is nothing else.
+
+    That is tiers that it does not name, and a target for time per output token.
+    """
+    tiers, known = settings.catalogue.tiers, list(settings.catalogue.tiers)
+    shown = [name for name, tier in tiers.items() if name not in NAMED or tier.tpot_slo_s is not None]
+    found = settings.lake.sql(BY_TIER, trace=settings.trace, day=day, policy=policy)
+    found = found.filter(pc.is_in(found["tier"], pa.array(shown, pa.string())))
+    return _ranked(settings, found, [known.index(tier) for tier in found["tier"].to_pylist()])
+
+
+def _ranked(settings: Settings, table: pa.Table, then: Sequence[int] = ()) -> pa.Table:
     order = [*settings.config.replay.policies, *table["policy"].to_pylist()]
     rank = [order.index(policy) for policy in table["policy"].to_pylist()]
-    return table.append_column("rank", pa.array(rank)).sort_by("rank").drop_columns("rank")
+    keys = np.lexsort((then or rank, rank))
+    return table.take(pa.array(keys))

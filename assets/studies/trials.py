@@ -15,14 +15,14 @@ from assets.lake.warehouse import Lake
 from assets.plans.plans import Day
 from assets.replays.drives import DAY_S, HOUR_S, setting
 from assets.replays.replays import Workload, read_workload, write_outcome
-from assets.replays.scorecards import SCOREBOARD, score_day
+from assets.replays.scorecards import BY_TIER, NAMED, SCOREBOARD, score_day
 from models.replay.run import Drive, replay
 from models.replay.state import Floats, Trace
 from models.traffic.arrivals import multiplied
 
 TOLD = (
     *("usd", "boot_usd", "gpu_hours"),
-    *("iw_fast_attainment_share", "iw_normal_attainment_share", "niw_attainment_share"),
+    *(f"{tier}_attainment_share" for tier in NAMED),
     "missed_share",
 )
 DEAREST_HOUR = """
@@ -87,8 +87,11 @@ def _score(settings: Settings, day: date, trial: Trial, workload: Workload) -> p
     write_outcome(settings, day, trial.name, workload, fleet, outcome)
     score_day(settings, day)
     board = settings.lake.sql(SCOREBOARD, trace=settings.trace, day=day).to_pandas().set_index("policy")
+    by_tier = settings.lake.sql(BY_TIER, trace=settings.trace, day=day).to_pylist()
+    others = {f"{row['tier']}_attainment_share": row["attainment_share"] for row in by_tier}
     dearest = settings.lake.sql(DEAREST_HOUR)["usd"][0].as_py()
-    return board[list(TOLD)].assign(dearest_hour_usd=dearest, **shortage(trial.hours))
+    told = {"dearest_hour_usd": dearest, **shortage(trial.hours)}
+    return board[list(TOLD)].assign(**{name: others[name] for name in others.keys() - set(TOLD)}, **told)
 
 
 def shortage(hours: Day) -> dict[str, float]:
@@ -96,7 +99,7 @@ def shortage(hours: Day) -> dict[str, float]:
 
     short_hours          hours in which some of an llm's load is served nowhere
     remote_share         of the demand, served elsewhere beyond what epsilon allows
-    buffer_short_share   of the buffer for niw, given up
+    buffer_short_share   of the buffer for what may be held, given up
     below_minimum_hours  hours in which an endpoint holds fewer instances than its minimum
     """
     demand = sum(float(problem.demand_tokens_per_s.sum()) for problem, _ in hours)

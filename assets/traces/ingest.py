@@ -20,6 +20,7 @@ from assets.traces.bounds import Guard, IngestError
 from assets.traces.formats import COPY_AGAIN, LandedFile, recognise
 from assets.traces.mapping import TraceMapping, mapping_file, read_bounds, read_mapping
 from assets.traces.rows import rows_query
+from assets.traces.traces import write_tiers
 from models.world.catalogue import Catalogue
 
 LANDING = ROOT / "data" / "landing"
@@ -95,6 +96,7 @@ def ingest(path: Path, lake: Lake, catalogue: Catalogue, progress: Progress | No
         stage(con, landed, variables, folder / "members", guard)
         with guard.watching(con, "days"):
             keep(con, lake, mapping.trace)
+            write_tiers(lake, mapping.trace, catalogue)
             quarantine = read_sql("staging/quarantine.sql").text
             lake.copy(con, quarantine, "quarantine", file=path.name, trace=mapping.trace)
             record = read_sql("staging/ingest.sql").text

@@ -1,5 +1,6 @@
 """The requests of a day: drawn from the office parameters, tiled from a landed trace, or simply landed."""
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from datetime import date
 
@@ -7,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from assets.lake.lookups import positions, require_day, require_unlanded
-from assets.lake.schemas import REQUEST_SCHEMA, TIMESTAMP
+from assets.lake.schemas import REQUEST_SCHEMA, SCHEMAS, TIMESTAMP
 from assets.lake.warehouse import Lake, LakeError
 from models.traffic.arrivals import office_day, tile
 from models.traffic.parameters import Columns, Names
@@ -22,7 +23,7 @@ def make_day(lake: Lake, trace: TraceConfig, catalogue: Catalogue, day: date) ->
 
     A trace with neither [trace.office] nor [trace.tiled] is not made: its day must have been landed.
     """
-    names = Names(tuple(catalogue.llms), tuple(catalogue.regions), tuple(catalogue.tiers))
+    names = Names.of(catalogue)
     if trace.office is not None or trace.tiled is not None:
         require_unlanded(lake, trace.name)
     if trace.office is not None:
@@ -33,11 +34,19 @@ def make_day(lake: Lake, trace: TraceConfig, catalogue: Catalogue, day: date) ->
         columns, source = tile(template, trace.tiled, day, trace.seed), f"tiled {trace.tiled.template}"
     else:
         require_day(lake, "requests", trace.name, day)
+        write_tiers(lake, trace.name, catalogue)
         query = "select count(*) as requests from requests where trace = $trace and day = $day"
         return lake.sql(query, trace=trace.name, day=day)["requests"][0].as_py()
     table = to_requests(columns, day, source, catalogue, apps)
+    write_tiers(lake, trace.name, catalogue)
     lake.write("requests", table, trace=trace.name, day=day)
     return table.num_rows
+
+
+def write_tiers(lake: Lake, trace: str, catalogue: Catalogue) -> None:
+    """Tell the trace's tables what its tiers are (sql/tables/tiers.sql)."""
+    rows = [{"tier": name, **dataclasses.asdict(tier)} for name, tier in catalogue.tiers.items()]
+    lake.write("tiers", pa.Table.from_pylist(rows, SCHEMAS["tiers"]), trace=trace)
 
 
 def to_requests(

@@ -5,10 +5,11 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
+from models.metrics import tpot_s
 from models.replay.fleet import make_fleet, make_rules
 from models.replay.run import Drive, replay
-from models.replay.state import Fleet, Trace
-from models.world.catalogue import Catalogue, Region
+from models.replay.state import Bools, Fleet, Floats, Trace
+from models.world.catalogue import Catalogue, Region, Tier
 from models.world.config import Config, Deployment
 
 REQUESTS = 20_000  # per trial: shorter ones end before a load that is slightly too high has built its queue
@@ -25,7 +26,7 @@ def capacity_tokens_per_s(
     input_tokens: npt.NDArray[np.int32],
     output_tokens: npt.NDArray[np.int32],
 ) -> float:
-    """Input tokens/s that one instance serves with enough first tokens within the strictest SLO.
+    """Input tokens/s that one instance serves with enough requests within all targets of the strictest tier.
 
     Bisection over the rate of Poisson arrivals, at an endpoint of INSTANCES whose requests are drawn from
     the given mix. Enough is the tier's attainment target times what an idle fleet attains: a prompt too
@@ -37,12 +38,14 @@ def capacity_tokens_per_s(
 
     Raises
     ------
-    ValueError : an empty mix
+    ValueError : an empty mix; targets that no request meets even on an idle fleet
     """
     if input_tokens.size == 0:
         raise ValueError(f"No interactive request of {llm} to measure its capacity with. Give some history.")
-    targets = [(t.ttft_slo_s or np.inf, t.attainment_target_share) for t in catalogue.tiers.values()]
-    slo_s, target_share = min(targets)
+    name = catalogue.strictest_tier(catalogue.tiers)
+    if name is None:
+        raise ValueError("No interactive tier has a target to measure capacity by. Give one in tiers.toml.")
+    tier = catalogue.tiers[name]
     rng = np.random.default_rng(0xCA9)
     picks, gaps = rng.integers(0, input_tokens.size, REQUESTS), rng.exponential(1.0, REQUESTS)
     nobody = np.zeros(REQUESTS, np.int16)
@@ -54,9 +57,16 @@ def capacity_tokens_per_s(
         trace = Trace(arrival_s, nobody, nobody, nobody, input_tokens[picks], output_tokens[picks])
         until_s = float(arrival_s[-1]) + 1.0
         outcome = replay(trace, fleet, Drive(np.full((1, 1), INSTANCES), hour_s=until_s), rules, until_s)
-        return float(np.mean(outcome.first_token_s - arrival_s <= slo_s))
+        ttft_s, e2e_s = outcome.first_token_s - arrival_s, outcome.finish_s - arrival_s
+        return float(np.mean(meets(tier, ttft_s, e2e_s, trace.output_tokens)))
 
-    target_share *= attained_share(IDLE_PER_S)
+    idle_share = attained_share(IDLE_PER_S)
+    if idle_share == 0:
+        raise ValueError(
+            f"No request of {llm} meets the targets of {name} on an idle {deployment.tensor_parallel} x "
+            f"{deployment.gpu}. Loosen them in tiers.toml or deploy it on faster GPUs."
+        )
+    target_share = tier.attainment_target_share * idle_share
     low, high = IDLE_PER_S, 1.0
     while attained_share(high) >= target_share:
         low, high = high, 2 * high
@@ -64,6 +74,15 @@ def capacity_tokens_per_s(
         middle = (low + high) / 2
         low, high = (middle, high) if attained_share(middle) >= target_share else (low, middle)
     return low * float(input_tokens[picks].mean()) / INSTANCES
+
+
+def meets(tier: Tier, ttft_s: Floats, e2e_s: Floats, output_tokens: npt.NDArray[np.int32]) -> Bools:
+    """Which requests meet the targets to the first token and per output token that a tier has, shape (n,)."""
+    met = ttft_s <= (tier.ttft_slo_s or np.inf)
+    if tier.tpot_slo_s is not None:
+        pace_s = tpot_s(ttft_s, e2e_s, output_tokens)
+        met &= (pace_s <= tier.tpot_slo_s) | ((output_tokens == 1) & ~np.isnan(e2e_s))
+    return met
 
 
 def trial_fleet(

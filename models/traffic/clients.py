@@ -72,7 +72,7 @@ def altered(
     require_possible(0 < scale < np.inf, f"scale is {scale:g}, needs more than 0")
     rate = scale * traffic.requests_per_hour
     if changes.interactive_to_niw is not None:
-        is_niw = traffic.tier == names.tiers.index("niw")
+        is_niw = np.array([tier not in names.interactive for tier in names.tiers])[traffic.tier]
         total, niw = rate.sum(), rate[is_niw].sum()
         require_possible(
             0 < niw < total, "interactive_to_niw needs a trace with interactive and niw requests"

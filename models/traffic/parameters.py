@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from models.world.catalogue import Catalogue
 from models.world.reading import Range, Share, TraceName
 
 MINUTES = 1440
@@ -120,6 +121,17 @@ class Names(NamedTuple):
     llms: tuple[str, ...]
     regions: tuple[str, ...]
     tiers: tuple[str, ...]
+    interactive: tuple[str, ...]  # the tiers that nobody holds back
+
+    @classmethod
+    def of(cls, catalogue: Catalogue) -> "Names":
+        """The names of a catalogue."""
+        return cls(
+            llms=tuple(catalogue.llms),
+            regions=tuple(catalogue.regions),
+            tiers=tuple(catalogue.tiers),
+            interactive=catalogue.interactive_tiers,
+        )
 
 
 class Columns(NamedTuple):

@@ -3,6 +3,8 @@
 An unknown key, a missing key or a value of the wrong type is refused with the file, the key and the remedy.
 """
 
+import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +18,8 @@ Positive = Annotated[float, Range(0, 1_000_000_000, is_above=True)]
 NotNegative = Annotated[float, Range(0, 1_000_000_000)]
 Count = Annotated[int, Range(1, 1_000_000)]
 
-TIERS = ("iw_fast", "iw_normal", "niw")  # tier codes: positions here; the replay knows niw by its code
+TIER_NAME = re.compile(r"[A-Za-z0-9_-]+")
+SUMS = ("interactive", "all")  # what tables call several tiers together, so that no tier may be called so
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,9 @@ class Region:
 
 @dataclass(frozen=True)
 class Tier:
-    """An urgency class. `ttft_slo_s` is None where only the deadline counts.
+    """An urgency class: what its requests must meet (sql/macros/slo.sql), and whether they may wait.
 
+    `ttft_slo_s` is None where the deadline counts instead; `tpot_slo_s` is None where any pace will do.
     Requests of a tier that `is_held` are not interactive: where they share instances with those that are, the
     queue manager holds them back until there is memory to spare (SageServe 6.2).
     """
@@ -90,6 +94,7 @@ class Tier:
     attainment_target_share: PositiveShare
     source: str
     ttft_slo_s: Positive | None = None
+    tpot_slo_s: Positive | None = None
     is_held: bool = False
 
 
@@ -134,9 +139,21 @@ class Catalogue:
     latency: tuple[LatencyProfile, ...]
     efficiency: Efficiency
 
+    @property
+    def interactive_tiers(self) -> tuple[str, ...]:
+        """The tiers whose requests nobody holds back, in file order: what plans cover."""
+        return tuple(name for name, tier in self.tiers.items() if not tier.is_held)
+
     def strictest_tier(self, present: Iterable[str]) -> str | None:
-        """The tier of these with the shortest SLO to the first token; None where none has one."""
-        slos = {name: slo_s for name in present if (slo_s := self.tiers[name].ttft_slo_s) is not None}
+        """The interactive tier of these with the shortest TTFT target, then TPOT target.
+
+        None where none has a target.
+        """
+        slos = {
+            name: (tier.ttft_slo_s or math.inf, tier.tpot_slo_s or math.inf)
+            for name in present
+            if not (tier := self.tiers[name]).is_held and (tier.ttft_slo_s or tier.tpot_slo_s)
+        }
         return min(slos, key=lambda name: slos[name], default=None)
 
     def profile(self, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:
@@ -171,8 +188,7 @@ def load_catalogue(folder: Path = CATALOGUE_DIR) -> Catalogue:
         ),
         efficiency=build(Efficiency, read_toml(folder / "roofline.toml"), "roofline.toml"),
     )
-    for tier in catalogue.tiers:
-        require_known(tier, TIERS, "tier", "tiers.toml")
+    check_tiers(catalogue)
     for name, region in catalogue.regions.items():
         where = f"regions.toml [{name}]"
         for other in (*region.preference, *region.network_s):
@@ -180,3 +196,18 @@ def load_catalogue(folder: Path = CATALOGUE_DIR) -> Catalogue:
         for gpu in region.cap_gpus:
             require_known(gpu, catalogue.gpus, "gpu", where)
     return catalogue
+
+
+def check_tiers(catalogue: Catalogue) -> None:
+    """Refuse names that tables use for something else, and tiers of which none says what a plan must hold."""
+    for name in catalogue.tiers:
+        if name in SUMS or not TIER_NAME.fullmatch(name):
+            raise ConfigError(
+                f"tiers.toml: got the tier {name!r}, needed letters, digits, _ or -, and neither of "
+                f"{' and '.join(SUMS)}, which name several tiers together. Call it something else."
+            )
+    if catalogue.strictest_tier(catalogue.tiers) is None:
+        raise ConfigError(
+            f"tiers.toml: of {', '.join(catalogue.tiers) or 'no tier'} none is interactive with a target of "
+            "its own. Give one without is_held a ttft_slo_s or a tpot_slo_s."
+        )

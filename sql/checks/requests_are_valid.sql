@@ -1,7 +1,7 @@
 -- Every request keeps the rules of the canonical request and lies in the folder of its own day.
 -- grain: trace, request_id
 -- reads: requests
--- units: tokens, seconds
+-- units: tokens, seconds; $tiers: those of the catalogue, any name without it
 with offending as (
     select *
     from requests
@@ -12,7 +12,7 @@ with offending as (
             and request_id is not null
             and region <> ''
             and llm <> ''
-            and tier in ('iw_fast', 'iw_normal', 'niw')
+            and tier <> '' and coalesce(list_contains($tiers::varchar[], tier), true)
             and app <> ''
             and source <> ''
             and input_tokens >= 1

@@ -1,10 +1,19 @@
 -- slo: the formulas of every metric, once (tests/metrics.py says the same in Python, a test compares them).
--- Interactive requests have a ttft_slo_s: met when the first token came within it, missed otherwise, also when
--- it never came. Non-interactive ones (ttft_slo_s is null) are met when the last token came by the deadline; one
--- that still waited when the replay ended with its deadline ahead is pending, neither met nor missed.
+-- A request is met when it met every target that its tier has. With a ttft_slo_s its first token came within it;
+-- without one its last token came by the deadline. With a tpot_slo_s its tokens came that fast as well. What never
+-- came is missed; but a request without ttft_slo_s that still waited when the replay ended, with its deadline
+-- ahead, is pending, neither met nor missed.
 -- units: *_s seconds from arrival, queued_s null unless the request still waited at the end of the replay
-create or replace macro is_met(ttft_s, e2e_s, ttft_slo_s, deadline_s) as
-    coalesce(if(ttft_slo_s is null, e2e_s <= deadline_s, ttft_s <= ttft_slo_s), false);
+create or replace macro is_ttft_met(ttft_s, ttft_slo_s) as
+    coalesce(ttft_s <= ttft_slo_s, false);
+
+-- tpot_s is null where a single token came: its pace meets any target
+create or replace macro is_tpot_met(tpot_s, e2e_s, tpot_slo_s) as
+    coalesce(e2e_s is not null and coalesce(tpot_s <= tpot_slo_s, tpot_slo_s is not null), false);
+
+create or replace macro is_met(ttft_s, tpot_s, e2e_s, ttft_slo_s, tpot_slo_s, deadline_s) as
+    if(ttft_slo_s is null, coalesce(e2e_s <= deadline_s, false), is_ttft_met(ttft_s, ttft_slo_s))
+    and (tpot_slo_s is null or is_tpot_met(tpot_s, e2e_s, tpot_slo_s));
 
 create or replace macro is_pending(queued_s, ttft_slo_s, deadline_s) as
     coalesce(ttft_slo_s is null and queued_s < deadline_s, false);

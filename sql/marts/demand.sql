@@ -4,7 +4,7 @@
 -- units: tokens; a bucket covers [bucket_start, bucket_start + 1 minute), UTC
 -- region = where the requests come from <- requests.region
 -- llm = the served network that they ask for <- requests.llm
--- tier = urgency class: iw_fast, iw_normal, niw <- requests.tier
+-- tier = urgency class <- requests.tier
 -- app = the application that sends them <- requests.app
 -- bucket_start = first instant of the minute, UTC <- requests.arrived_at
 -- requests = requests that arrive in it <- requests.request_id

@@ -1,7 +1,7 @@
 -- forecast_errors: how good the forecasts of a day were: error, whether P90 holds, how often a peak was above its forecast.
 -- grain: trace, day, measure, tier, method, llm
 -- reads: forecasts
--- tier = urgency class, or interactive: all but niw as one series
+-- tier = urgency class, or interactive: all that nobody holds back as one series
 -- units: wape_share = absolute error in what came; other shares 0 to 1
 -- below_p90_share = buckets that came out at or below their P90
 -- under_share = hours whose peak came out above the largest bucket of the mean forecast

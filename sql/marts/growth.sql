@@ -1,10 +1,10 @@
 -- growth: what a mean day of one trace has, in a mean day of another (SageServe section 3: about 5 in seven months).
 -- grain: trace, before, tier
--- reads: demand
+-- reads: demand, tiers
 -- units: ratios; a day is a recorded one
 -- trace = the later trace, or any other <- demand.trace
 -- before = the trace that it is compared with <- demand.trace
--- tier = urgency class, interactive for both interactive ones, or all <- demand.tier
+-- tier = urgency class, interactive for all that nobody holds back, or all <- demand.tier
 -- requests_ratio = requests per day here, in those of `before` <- demand.requests
 -- tokens_ratio = the same of input and output tokens <- demand.input_tokens, demand.output_tokens
 with summed as (
@@ -25,10 +25,11 @@ days as (
 tiered as (
     select
         trace,
-        unnest(list_distinct([tier, if(tier = 'niw', 'niw', 'interactive'), 'all'])) as tier,
+        unnest(list_distinct([tier, if(may_wait(is_held, tier), tier, 'interactive'), 'all'])) as tier,
         requests,
         tokens
     from summed
+    left join tiers using (trace, tier)
 ),
 
 by_trace as (

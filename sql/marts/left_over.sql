@@ -10,7 +10,7 @@ with held as (
         count(*)                  as requests,
         sum(input_tokens)::bigint as input_tokens
     from outcomes
-    where tier = 'niw' and status <> 'refused'
+    where may_wait(is_held, tier) and status <> 'refused'
         and (held_s is null or arrived_at + to_microseconds((1e6 * held_s)::bigint) >= day + interval 1 day)
     group by trace, day, policy, llm
 ),

@@ -5,7 +5,7 @@
 -- trace = name of the trace <- demand.trace
 -- day = UTC <- demand.day
 -- hour_start = first instant of the hour, UTC <- demand.bucket_start
--- tier = urgency class: iw_fast, iw_normal, niw <- demand.tier
+-- tier = urgency class <- demand.tier
 -- region = where the requests come from <- demand.region
 -- llm = the served network <- demand.llm
 -- app = the application that sends them <- demand.app

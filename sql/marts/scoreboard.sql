@@ -1,12 +1,15 @@
 -- scoreboard: one row per policy: what a day cost, what it missed, and how far from the clairvoyant it was.
 -- grain: trace, day, policy
 -- reads: scorecard, outcomes, fleet_by_hour, left_over
--- units: *_gpu_hours GPU-hours, usd US dollars, *_share 0 to 1, ttft_p95_s seconds
--- *_attainment_share = requests of the tier that met their SLO (sql/macros/slo.sql)
+-- units: *_gpu_hours GPU-hours, usd US dollars, *_share 0 to 1, ttft_p95_s and tpot_p95_s seconds
+-- *_attainment_share = requests of the tier that met all its targets (sql/macros/slo.sql); scoreboard_by_tier has every tier
 -- worst_llm_attainment_share = of iw_fast, of the llm that met its SLO least often
+-- ttft_attainment_share = of the tiers with a TTFT target, whose first token came in time, whatever their pace
+-- tpot_attainment_share = of the tiers with a target for time per output token, whose tokens came so fast; null where none has one
 -- missed_share = interactive requests that missed their SLO
--- pending = non-interactive requests that still waited at the end with their deadline ahead
+-- pending = requests without a TTFT target that still waited at the end with their deadline ahead
 -- ttft_p95_s = of iw_fast; null in a trace without it
+-- tpot_p95_s = of the tiers with a target for time per output token; null where none has one
 -- gpu_hours = serving, booting and draining
 -- wasted_gpu_hours = booting
 -- boot_usd = what that cost
@@ -32,10 +35,20 @@ with attained as (
             sum(requests) filter (where tier = 'niw'),
             sum(pending) filter (where tier = 'niw')
         ) as niw_attainment_share,
+        attainment_share(
+            sum(ttft_met),
+            sum(requests) filter (where ttft_met is not null),
+            sum(pending) filter (where ttft_met is not null)
+        ) as ttft_attainment_share,
+        attainment_share(
+            sum(tpot_met),
+            sum(requests) filter (where tpot_met is not null),
+            sum(pending) filter (where tpot_met is not null)
+        ) as tpot_attainment_share,
         1 - attainment_share(
-            sum(met) filter (where tier <> 'niw'),
-            sum(requests) filter (where tier <> 'niw'),
-            sum(pending) filter (where tier <> 'niw')
+            sum(met) filter (where not may_wait(is_held, tier)),
+            sum(requests) filter (where not may_wait(is_held, tier)),
+            sum(pending) filter (where not may_wait(is_held, tier))
         ) as missed_share,
         sum(missed)::bigint as missed,
         sum(pending)::bigint as pending,
@@ -58,9 +71,12 @@ worst as (
 ),
 
 waited as (
-    select trace, day, policy, percentiles(ttft_s)[3] as ttft_p95_s
+    select
+        trace, day, policy,
+        percentiles(if(tier = 'iw_fast', ttft_s, null))[3] as ttft_p95_s,
+        percentiles(if(tpot_slo_s is null, null, tpot_s))[3] as tpot_p95_s
     from outcomes
-    where tier = 'iw_fast'
+    where tier = 'iw_fast' or tpot_slo_s is not null
     group by trace, day, policy
 ),
 

@@ -5,28 +5,37 @@
 -- policy = under which the fleet was scaled <- outcomes.policy
 -- llm = the served network <- outcomes.llm
 -- region = where the request came from, not where it was served <- outcomes.region
--- tier = urgency class: iw_fast, iw_normal, niw <- outcomes.tier
+-- tier = urgency class <- outcomes.tier
+-- is_held = whether the queue manager may hold that tier's requests; the others are interactive <- outcomes.is_held
 -- hour_start = first instant of the hour of arrival, UTC <- outcomes.arrived_at
 -- requests = all of them <- outcomes.request_id
--- met = requests within their SLO (sql/macros/slo.sql) <- outcomes.ttft_s, outcomes.e2e_s, outcomes.deadline_s
--- pending = non-interactive requests that still waited at the end with their deadline ahead <- outcomes.queued_s
+-- met = requests within all their targets (sql/macros/slo.sql) <- outcomes.ttft_s, outcomes.tpot_s, outcomes.e2e_s, outcomes.deadline_s
+-- ttft_met = whose first token came in time, whatever their pace; null where the tier has no such target <- outcomes.ttft_s
+-- tpot_met = whose tokens came fast enough, however late the first; null where the tier has no such target <- outcomes.tpot_s
+-- pending = requests without a TTFT target that still waited at the end with their deadline ahead <- outcomes.queued_s
 -- missed = all the others
 -- served_elsewhere = requests served in another region than their own <- outcomes.served_region
 -- preemptions = how often their memory was taken and they began anew <- outcomes.preemptions
 -- attainment_share = met in met + missed; null when none is decided
+-- ttft_attainment_share = likewise of ttft_met <- outcomes.ttft_s
+-- tpot_attainment_share = likewise of tpot_met <- outcomes.tpot_s
 -- ttft_p50_s = to the first token, median <- outcomes.ttft_s
 -- ttft_p90_s = to the first token, 90th percentile <- outcomes.ttft_s
 -- ttft_p95_s = to the first token, 95th percentile <- outcomes.ttft_s
 -- ttft_p99_s = to the first token, 99th percentile <- outcomes.ttft_s
+-- tpot_p50_s = per output token after the first, median <- outcomes.tpot_s
+-- tpot_p90_s = per output token after the first, 90th percentile <- outcomes.tpot_s
+-- tpot_p95_s = per output token after the first, 95th percentile <- outcomes.tpot_s
+-- tpot_p99_s = per output token after the first, 99th percentile <- outcomes.tpot_s
 -- e2e_p50_s = to the last token, median <- outcomes.e2e_s
 -- e2e_p90_s = to the last token, 90th percentile <- outcomes.e2e_s
 -- e2e_p95_s = to the last token, 95th percentile <- outcomes.e2e_s
 -- e2e_p99_s = to the last token, 99th percentile <- outcomes.e2e_s
 with judged as (
     select
-        *,
+        * replace (may_wait(is_held, tier) as is_held),
         date_trunc('hour', arrived_at) as hour_start,
-        is_met(ttft_s, e2e_s, ttft_slo_s, deadline_s) as is_met,
+        is_met(ttft_s, tpot_s, e2e_s, ttft_slo_s, tpot_slo_s, deadline_s) as is_met,
         is_pending(queued_s, ttft_slo_s, deadline_s) as is_pending
     from outcomes
     where trace = $trace and day = $day::date and policy = coalesce($policy, policy)
@@ -34,26 +43,32 @@ with judged as (
 
 counted as (
     select
-        policy, llm, region, tier, hour_start,
+        policy, llm, region, tier, is_held, hour_start,
         count(*) as requests,
         count_if(is_met) as met,
+        if(count(ttft_slo_s) > 0, count_if(is_ttft_met(ttft_s, ttft_slo_s)), null)::bigint as ttft_met,
+        if(count(tpot_slo_s) > 0, count_if(is_tpot_met(tpot_s, e2e_s, tpot_slo_s)), null)::bigint as tpot_met,
         count_if(is_pending) as pending,
         count_if(served_region <> region) as served_elsewhere,
         sum(preemptions)::bigint as preemptions,
         percentiles(ttft_s) as ttft,
+        percentiles(tpot_s) as tpot,
         percentiles(e2e_s) as e2e
     from judged
-    group by policy, llm, region, tier, hour_start
+    group by policy, llm, region, tier, is_held, hour_start
 ),
 
 named as (
     select
-        policy, llm, region, tier, hour_start,
-        requests, met, pending,
+        policy, llm, region, tier, is_held, hour_start,
+        requests, met, ttft_met, tpot_met, pending,
         requests - met - pending as missed,
         served_elsewhere, preemptions,
         attainment_share(met, requests, pending) as attainment_share,
+        attainment_share(ttft_met, requests, pending) as ttft_attainment_share,
+        attainment_share(tpot_met, requests, pending) as tpot_attainment_share,
         ttft[1] as ttft_p50_s, ttft[2] as ttft_p90_s, ttft[3] as ttft_p95_s, ttft[4] as ttft_p99_s,
+        tpot[1] as tpot_p50_s, tpot[2] as tpot_p90_s, tpot[3] as tpot_p95_s, tpot[4] as tpot_p99_s,
         e2e[1] as e2e_p50_s, e2e[2] as e2e_p90_s, e2e[3] as e2e_p95_s, e2e[4] as e2e_p99_s
     from counted
 )

@@ -2,7 +2,7 @@
 -- grain: tier, llm, app, kind, tokens
 -- reads: requests
 -- units: tokens, the upper edge of the step
--- tier = urgency class: iw_fast, iw_normal, niw <- requests.tier
+-- tier = urgency class <- requests.tier
 -- llm = the served network that they ask for <- requests.llm
 -- app = the application that sends them <- requests.app
 -- kind = input, output, or total: both together

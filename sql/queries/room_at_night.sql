@@ -1,13 +1,14 @@
--- How much niw would fit into the quiet hours? Interactive tokens below their daily peak, against the niw tokens of the day.
+-- How much of what may wait would fit into the quiet hours? Interactive tokens below their daily peak, against the day's tokens of held tiers.
 -- grain: trace, day, region
--- reads: load_by_hour
--- units: tokens; niw_in_room 1 is as much niw as there is room under the day's interactive peak
+-- reads: load_by_hour, tiers
+-- units: tokens; held_in_room 1 is as much as there is room under the day's interactive peak
 with by_hour as (
     select
         trace, day, region, hour_start,
-        3600 * coalesce(sum(tokens_per_s) filter (where tier <> 'niw'), 0) as interactive,
-        3600 * coalesce(sum(tokens_per_s) filter (where tier = 'niw'), 0) as niw
+        3600 * coalesce(sum(tokens_per_s) filter (where not may_wait(is_held, tier)), 0) as interactive,
+        3600 * coalesce(sum(tokens_per_s) filter (where may_wait(is_held, tier)), 0) as held
     from load_by_hour
+    left join tiers using (trace, tier)
     group by trace, day, region, hour_start
 ),
 
@@ -16,10 +17,10 @@ by_day as (
         trace, day, region,
         max(interactive) as peak_hour_tokens,
         count(*) * max(interactive) - sum(interactive) as room_tokens,
-        sum(niw) as niw_tokens
+        sum(held) as held_tokens
     from by_hour
     group by trace, day, region
 )
 
-select *, niw_tokens / nullif(room_tokens, 0) as niw_in_room from by_day
+select *, held_tokens / nullif(room_tokens, 0) as held_in_room from by_day
 order by trace, day, region

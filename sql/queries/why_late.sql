@@ -2,7 +2,7 @@
 -- grain: policy, request_id
 -- reads: outcomes, fleet_hours
 -- units: *_s seconds, *_tokens tokens, booting instances in the mean of the hour
--- held_s = from arrival until an instance had it: at the queue manager (niw), or while none served
+-- held_s = from arrival until an instance had it: at the queue manager (tiers that it may hold), or while none served
 -- waited_s = in that instance's queue
 -- prefill_s = from admission to the first token
 -- network_s = because another region served it
@@ -11,7 +11,7 @@
 with named as (
     select policy, unnest(max_by(request_id, coalesce(ttft_s, 1e9), 5)) as request_id
     from outcomes
-    where trace = $trace and day = $day::date and (request_id = $request or ($request is null and tier <> 'niw'))
+    where trace = $trace and day = $day::date and (request_id = $request or ($request is null and not may_wait(is_held, tier)))
     group by policy
 ),
 

@@ -10,7 +10,7 @@ with missed as (
         sum(missed) / sum(requests) as missed_share,
         max(ttft_p95_s) as worst_ttft_p95_s
     from scorecard
-    where tier <> 'niw'
+    where not may_wait(is_held, tier)
     group by trace, day, policy, llm, region, hour_start
 ),
 

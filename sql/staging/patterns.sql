@@ -47,4 +47,5 @@ from (
     from measured
     where busiest_share < 0.8 and per_weekday >= 2 * per_weekend_day
 ) as judged
-where staged.app = judged.app and staged.tier_source = 'dealt';
+where staged.app = judged.app and staged.tier_source = 'dealt'
+    and list_contains(getvariable('tiers'), judged.tier);

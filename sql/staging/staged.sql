@@ -51,6 +51,9 @@ ruled as (
         *,
         case
             when tier is null and not getvariable('is_tier_mapped')
+                and list_contains(
+                    getvariable('tiers'), tier_by_rule(app, initiator, deadline_s, source_ttft_s)['tier']
+                )
                 then tier_by_rule(app, initiator, deadline_s, source_ttft_s)
         end as judgement
     from filled

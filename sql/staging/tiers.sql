@@ -1,7 +1,7 @@
 -- The tier of a request where neither its source nor the mapping names one: the first rule that speaks.
 -- The limits follow SageServe 2.2 (first token within a second or a minute, or a deadline of hours); the
 -- confidences are judgements, there to be weighed, not measured. Silent rules leave the tier to the mapping's
--- shares: tier_source = dealt, confidence 0. sql/staging/patterns.sql then looks at how such an app arrives.
+-- shares, and so do rules whose tier the catalogue does not have: tier_source = dealt, confidence 0. sql/staging/patterns.sql then looks at how such an app arrives.
 -- reads: none
 -- tier_by_rule(app, initiator, deadline_s, ttft_s) = tier, rule and confidence; null where no rule speaks
 create or replace temp macro tier_by_rule(app, initiator, deadline_s, ttft_s) as

@@ -4,7 +4,7 @@
 -- units: *_per_s input tokens per second, means over the bucket; instants are UTC
 -- trace = name of the trace <- demand.trace
 -- day = UTC <- demand.day
--- tier = urgency class, or interactive: all but niw as one series <- demand.tier
+-- tier = urgency class, or interactive: all that nobody holds back as one series <- demand.tier
 -- llm = the served network <- demand.llm
 -- region = where the requests come from <- demand.region
 -- method = how it was forecast: a name of models/forecast

@@ -10,7 +10,7 @@
 -- region = where the instances stand
 -- gpu = GPU type of an instance
 -- demand_tokens_per_s = interactive load to carry: the largest bucket of the hour
--- buffer_tokens_per_s = kept free for niw
+-- buffer_tokens_per_s = kept free for requests that may be held
 -- capacity_tokens_per_s = what an instance is counted on to serve within its SLO
 -- instances_before = serving or booting in the replay when the hour began
 -- instances = planned for this hour

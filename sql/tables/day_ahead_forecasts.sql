@@ -5,7 +5,7 @@
 -- trace = name of the trace <- demand.trace
 -- day = UTC <- demand.day
 -- measure = input_tokens
--- tier = interactive: all but niw as one series, what plans cover <- demand.tier
+-- tier = interactive: all that nobody holds back as one series, what plans cover <- demand.tier
 -- llm = the served network <- demand.llm
 -- region = where the requests come from <- demand.region
 -- method = how it was forecast: the one that is planned with

@@ -9,7 +9,7 @@
 -- usd = cost of the day, as in scoreboard
 -- boot_usd = of it, booting
 -- gpu_hours = serving, booting and draining
--- tier = the one with the strictest SLO that the trace has, iw_fast where there is any
+-- tier = the interactive one with the strictest targets that the trace has
 -- attainment_share = of its requests whose TTFT is within the SLO
 -- missed_share = of interactive requests that missed their SLO
 -- matched_share = attainment at which methods are compared: the tier's target

@@ -5,7 +5,7 @@
 -- trace = name of the trace <- demand.trace
 -- day = UTC <- demand.day
 -- measure = input_tokens, output_tokens or requests
--- tier = urgency class, or interactive: all but niw as one series, what plans cover (tiers need not add up to it) <- demand.tier
+-- tier = urgency class, or interactive: all that nobody holds back as one series, what plans cover (tiers need not add up to it) <- demand.tier
 -- llm = the served network <- demand.llm
 -- region = where the requests come from <- demand.region
 -- method = how it was forecast: a name of models/forecast; slow ones only interactive input tokens

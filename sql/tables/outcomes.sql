@@ -14,10 +14,13 @@
 -- input_tokens = tokens of its prompt <- requests.input_tokens
 -- output_tokens = tokens that it got <- requests.output_tokens
 -- deadline_s = by when its last token was wanted <- requests.deadline_s
--- ttft_slo_s = by when its first token was wanted; null where only the deadline counts
+-- is_held = whether its tier is one that the queue manager may hold; the others are interactive
+-- ttft_slo_s = by when its first token was wanted; null where the deadline counts instead
+-- tpot_slo_s = time per output token that was wanted; null where any pace would do
 -- served_region = where it was served
 -- status = finished, queued (still, at the end of the replay) or refused
 -- ttft_s = to its first token
+-- tpot_s = time per output token: from the first to the last, for each one after the first; null with only one
 -- e2e_s = to its last token
 -- queued_s = to the end of the replay, of a request that still waited then
 -- preemptions = how often its memory was taken and it began anew

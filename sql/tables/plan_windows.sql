@@ -10,7 +10,7 @@
 -- llm = the served network <- forecasts.llm
 -- region = where the requests come from <- forecasts.region
 -- demand_tokens_per_s = interactive load to carry <- forecasts.peak_p90_per_s
--- buffer_tokens_per_s = kept free for niw <- demand.input_tokens
+-- buffer_tokens_per_s = kept free for requests that may be held <- demand.input_tokens
 -- capacity_tokens_per_s = what the region's instances are counted on to serve by then
 -- exports_tokens_per_s = of the region's demand, served elsewhere
 -- imports_tokens_per_s = of other regions' demand, served here

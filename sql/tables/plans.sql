@@ -10,7 +10,7 @@
 -- region = where the instances stand <- forecasts.region
 -- gpu = GPU type of an instance
 -- demand_tokens_per_s = interactive load to carry: the largest bucket of the hour <- forecasts.forecast_per_s
--- buffer_tokens_per_s = kept free for niw <- demand.input_tokens
+-- buffer_tokens_per_s = kept free for requests that may be held <- demand.input_tokens
 -- capacity_tokens_per_s = what an instance is counted on to serve within its SLO
 -- instances_before = planned for the hour before
 -- instances = planned for this hour

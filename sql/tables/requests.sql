@@ -8,7 +8,7 @@
 -- arrived_at = instant of the arrival, UTC
 -- region = where the request comes from
 -- llm = the served network that it asks for
--- tier = urgency class: iw_fast, iw_normal, niw
+-- tier = urgency class
 -- app = the application that sends it
 -- input_tokens = tokens of its prompt
 -- output_tokens = tokens that it will get

@@ -7,14 +7,14 @@
 -- case_name = its name in data/whatif.toml
 -- usd = cost of the day, as in scoreboard
 -- gpu_hours = serving, booting and draining
--- iw_fast_attainment_share = of iw_fast requests whose TTFT is within the SLO
+-- iw_fast_attainment_share = of iw_fast requests, those that met all targets of the tier
 -- iw_normal_attainment_share = likewise
 -- niw_attainment_share = of niw requests that ended before their deadline
 -- missed_share = of interactive requests that missed their SLO
 -- dearest_hour_usd = what the dearest hour of the day cost
 -- short_hours = hours in which the plan could not carry all of an llm's load
 -- remote_share = of the planned demand, served elsewhere beyond what epsilon allows
--- buffer_short_share = of the buffer for niw, given up
+-- buffer_short_share = of the buffer for requests that may be held, given up
 -- below_minimum_hours = hours in which an endpoint was planned fewer instances than its minimum
 -- what = what is different
 select * from whatifs

@@ -69,7 +69,7 @@ def prepare(path: Path, lake: Lake, catalogue: Catalogue, trace: str) -> None:
 
 def draw_like(lake: Lake, catalogue: Catalogue, trace: str) -> float:
     """Requests drawn per CPU second, of a week like the trace."""
-    names = Names(tuple(catalogue.llms), tuple(catalogue.regions), tuple(catalogue.tiers))
+    names = Names.of(catalogue)
     traffic, _ = fit_clients(lake, trace, names, Progress())
     days = lake.days("requests", trace)
     made: list[int] = []

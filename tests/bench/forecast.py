@@ -190,7 +190,7 @@ def office_tiers(days: int) -> Floats:
     office = config.trace.office
     if office is None:
         raise ValueError("data/config/office.toml has no [trace.office]; put it back.")
-    names = Names(tuple(catalogue.llms), tuple(catalogue.regions), tuple(catalogue.tiers))
+    names = Names.of(catalogue)
     shape = len(names.llms) * len(names.regions), len(names.tiers), MINUTES // BUCKET_MINUTES
     tokens = []
     for day in (config.trace.first_day + timedelta(days=n) for n in range(days)):

@@ -63,7 +63,7 @@ def office_week(requests: int) -> Iterator[Columns]:
         raise ValueError("data/config/office.toml has no [trace.office]; put it back.")
     on_weekdays = sum(tier.share * weekly_shape(tier)[:5].sum() for tier in office.tiers.values())
     params = dataclasses.replace(office, requests_per_day=requests * on_weekdays / 5)
-    names = Names(tuple(catalogue.llms), tuple(catalogue.regions), tuple(catalogue.tiers))
+    names = Names.of(catalogue)
     for n in range(7):
         yield office_day(params, config.trace.first_day + timedelta(days=n), config.trace.seed, names)
 

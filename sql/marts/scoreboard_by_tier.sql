@@ -1,0 +1,43 @@
+-- scoreboard_by_tier: what every tier met under each policy of a day, by all its targets and by each alone.
+-- grain: trace, day, policy, tier
+-- reads: scorecard, outcomes
+-- units: requests, *_share 0 to 1, *_s seconds; percentiles over the requests that got that far
+-- is_held = whether the queue manager may hold the tier's requests; the others are interactive
+-- attainment_share = requests that met all targets of the tier (sql/macros/slo.sql)
+-- ttft_attainment_share = whose first token came in time; null where the tier has no such target
+-- tpot_attainment_share = whose tokens came fast enough; null where the tier has no such target
+-- pending = requests without a TTFT target that still waited at the end with their deadline ahead
+with attained as (
+    select
+        trace, day, policy, tier,
+        bool_or(may_wait(is_held, tier)) as is_held,
+        sum(requests)::bigint as requests,
+        sum(met)::bigint as met,
+        sum(missed)::bigint as missed,
+        sum(pending)::bigint as pending,
+        attainment_share(sum(met), sum(requests), sum(pending)) as attainment_share,
+        attainment_share(sum(ttft_met), sum(requests), sum(pending)) as ttft_attainment_share,
+        attainment_share(sum(tpot_met), sum(requests), sum(pending)) as tpot_attainment_share
+    from scorecard
+    group by trace, day, policy, tier
+),
+
+waited as (
+    select
+        trace, day, policy, tier,
+        percentiles(ttft_s) as ttft,
+        percentiles(tpot_s) as tpot
+    from outcomes
+    group by trace, day, policy, tier
+),
+
+joined as (
+    select
+        attained.*,
+        ttft[1] as ttft_p50_s, ttft[2] as ttft_p90_s, ttft[3] as ttft_p95_s, ttft[4] as ttft_p99_s,
+        tpot[1] as tpot_p50_s, tpot[2] as tpot_p90_s, tpot[3] as tpot_p95_s, tpot[4] as tpot_p99_s
+    from attained
+    left join waited using (trace, day, policy, tier)
+)
+
+select * from joined

@@ -1,0 +1,29 @@
+-- tpot_histogram: how many requests had their tokens at a pace, in fifty steps per factor of ten; tiers with such a target.
+-- grain: trace, day, policy, tier, tpot_s
+-- reads: outcomes
+-- units: tpot_s seconds per output token after the first, the upper edge of its bin
+-- requests = in this bin; the first one has those of a single token too, whose pace meets any target
+-- share = of all requests of the tier, those in this bin and the faster ones; what lacks to 1 was never served
+with binned as (
+    select
+        trace, day, policy, tier,
+        if(e2e_s is null, null, pow(10, ceil(log10(greatest(coalesce(tpot_s, 0), 0.001)) * 50) / 50)) as tpot_s
+    from outcomes
+    where tpot_slo_s is not null
+),
+
+counted as (
+    select trace, day, policy, tier, tpot_s, count(*) as requests
+    from binned
+    group by trace, day, policy, tier, tpot_s
+),
+
+summed as (
+    select
+        *,
+        sum(requests) over (partition by trace, day, policy, tier order by tpot_s nulls last)
+        / sum(requests) over (partition by trace, day, policy, tier) as share
+    from counted
+)
+
+select * from summed where tpot_s is not null
