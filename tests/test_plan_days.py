@@ -45,7 +45,7 @@ def test_a_cold_start_takes_the_vm_of_whoever_donated_most() -> None:
     """12 GPUs: 4 serve, 4 + 3 are donated, one is free; starting 3 takes that and two donated ones."""
     problem = a_problem(
         r=1,
-        gpus_per_instance=np.ones((2, 1), dtype=np.int64),
+        uses=np.ones((2, 1, 1), dtype=np.int64),
         instances_now=np.full((2, 1, 1), 2),
         spot=np.array([[[4]], [[3]]]),
     )
@@ -129,7 +129,7 @@ def test_the_bounds_of_an_hour_by_hand() -> None:
         ({"boot_spot_s": np.full((2, 1), -1.0)}, "boot from spot of llm0 on gpu0: got -1.0"),
         ({"window_s": 0.0}, "window_s: got 0.0"),
         ({"buffer_tokens_per_s": np.zeros(3)}, r"buffer_tokens_per_s has the shape \(3,\), needed \(2, 2\)"),
-        ({"gpus_per_instance": np.zeros((2, 1))}, "GPUs per instance of llm0 on gpu0: got 0.0"),
+        ({"uses": np.zeros((2, 1, 1))}, "GPUs per instance of llm0 on gpu0: got 0.0"),
     ],
 )
 def test_contradictions_are_named_before_solving(changes: dict[str, object], message: str) -> None:

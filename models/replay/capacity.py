@@ -13,6 +13,9 @@ from models.world.config import Config, Deployment
 
 REQUESTS = 20_000  # per trial: shorter ones end before a load that is slightly too high has built its queue
 INSTANCES = 4  # a small endpoint, because load is shared: one instance alone would look worse than it is
+PARTNERS = (
+    64  # for these, of the pool that does the other part of each request: so many that none waits there
+)
 HALVINGS = 12  # of the bracket, to a thousandth of the rate
 IDLE_PER_S = 1e-3  # so slow that no request meets another
 
@@ -24,16 +27,19 @@ def capacity_tokens_per_s(
     config: Config,
     input_tokens: npt.NDArray[np.int32],
     output_tokens: npt.NDArray[np.int32],
+    partner: Deployment | None = None,
 ) -> float:
     """Input tokens/s that one instance serves with enough first tokens within the strictest SLO.
 
     Bisection over the rate of Poisson arrivals, at an endpoint of INSTANCES whose requests are drawn from
     the given mix. Enough is the tier's attainment target times what an idle fleet attains: a prompt too
-    long for its SLO on an empty instance says nothing about load.
+    long for its SLO on an empty instance says nothing about load. Of instances that decode what others
+    prefill it is the last token that counts, within the deadline of the same tier.
 
     Parameters
     ----------
     input_tokens, output_tokens : shape (n,), the interactive requests of the llm
+    partner : of a deployment that prefills who decodes, of one that decodes who prefills
 
     Raises
     ------
@@ -41,19 +47,21 @@ def capacity_tokens_per_s(
     """
     if input_tokens.size == 0:
         raise ValueError(f"No interactive request of {llm} to measure its capacity with. Give some history.")
-    targets = [(t.ttft_slo_s or np.inf, t.attainment_target_share) for t in catalogue.tiers.values()]
-    slo_s, target_share = min(targets)
+    tier = min(catalogue.tiers.values(), key=lambda t: (t.ttft_slo_s or np.inf, t.attainment_target_share))
+    slo_s, target_share = tier.ttft_slo_s or np.inf, tier.attainment_target_share
     rng = np.random.default_rng(0xCA9)
     picks, gaps = rng.integers(0, input_tokens.size, REQUESTS), rng.exponential(1.0, REQUESTS)
     nobody = np.zeros(REQUESTS, np.int16)
-    fleet = trial_fleet(llm, deployment, catalogue, config)
+    fleet = trial_fleet(llm, deployment, catalogue, config, partner=partner)
     rules = make_rules(catalogue, config.replay, "follow")
 
     def attained_share(requests_per_s: float) -> float:
         arrival_s = np.cumsum(gaps) / requests_per_s
         trace = Trace(arrival_s, nobody, nobody, nobody, input_tokens[picks], output_tokens[picks])
         until_s = float(arrival_s[-1]) + 1.0
-        outcome = replay(trace, fleet, Drive(np.full((1, 1), INSTANCES), hour_s=until_s), rules, until_s)
+        outcome = replay(trace, fleet, Drive(np.diff(fleet.slots), hour_s=until_s), rules, until_s)
+        if deployment.role == "decode":
+            return float(np.mean(outcome.finish_s - arrival_s <= tier.deadline_s))
         return float(np.mean(outcome.first_token_s - arrival_s <= slo_s))
 
     target_share *= attained_share(IDLE_PER_S)
@@ -67,17 +75,25 @@ def capacity_tokens_per_s(
 
 
 def trial_fleet(
-    llm: str, deployment: Deployment, catalogue: Catalogue, config: Config, instances: int = INSTANCES
+    llm: str,
+    deployment: Deployment,
+    catalogue: Catalogue,
+    config: Config,
+    instances: int = INSTANCES,
+    partner: Deployment | None = None,
 ) -> Fleet:
-    """One endpoint of so many instances of `llm` that always serve."""
-    cap_gpus = {deployment.gpu: instances * deployment.tensor_parallel}
+    """One endpoint of so many instances of `llm` that always serve, and of a partner PARTNERS."""
+    sized = [(deployment, instances)] + ([] if partner is None else [(partner, PARTNERS)])
+    cap_gpus = dict.fromkeys((pool.gpu for pool, _ in sized), 0)
+    for pool, count in sized:
+        cap_gpus[pool.gpu] += count * pool.tensor_parallel
     here = Region(("here",), {}, cap_gpus, (), "the one region of a trial")
     alone = dataclasses.replace(catalogue, llms={llm: catalogue.llms[llm]}, regions={"here": here})
-    fixed = dataclasses.replace(
-        config.fleet,
-        deployments={llm: (deployment,)},
-        instances_at_start=instances,
-        min_instances=instances,
-        max_instances=instances,
-    )
+    pools = [
+        dataclasses.replace(
+            pool, regions=None, instances_at_start=count, min_instances=count, max_instances=count
+        )
+        for pool, count in sized
+    ]
+    fixed = dataclasses.replace(config.fleet, deployments={llm: tuple(pools)})
     return make_fleet(alone, fixed, config.replay, seed=0)
