@@ -79,6 +79,25 @@ def problems(draw: st.DrawFn) -> Problem:
     )
 
 
+@st.composite
+def sharing(draw: st.DrawFn) -> Problem:
+    """The same of one llm in one region, whose options hold GPUs of one type and have limits of their own."""
+    base = draw(problems().filter(lambda p: p.instances_now.shape == (1, 2, 2)))
+    most = _grid(draw, (1, 1, 2), 0, 3).astype(np.int64)
+    here = base._replace(
+        regions=base.regions[:1],
+        gpus=base.gpus[:1],
+        uses=_grid(draw, (1, 2, 1), 1, 3).astype(np.int64),
+        cap_gpus=base.cap_gpus[:1, :1],
+        min_option_instances=np.minimum(most, _grid(draw, (1, 1, 2), 0, 2)).astype(np.int64),
+        max_option_instances=most,
+    )
+    of_regions = ("instances_now", "spot", "demand_tokens_per_s", "buffer_tokens_per_s")
+    of_regions = (*of_regions, "min_instances", "max_instances", "boot_cold_s")
+    here = here._replace(**{name: getattr(base, name)[:, :1] for name in of_regions})
+    return here._replace(instances_now=np.minimum(here.instances_now, most))
+
+
 def _grid(draw: st.DrawFn, shape: tuple[int, ...], least: int, most: int) -> np.ndarray:
     size = int(np.prod(shape))
     return np.array(draw(st.lists(st.integers(least, most), min_size=size, max_size=size))).reshape(shape)
@@ -124,9 +143,15 @@ def naive_paper_usd(p: Problem) -> float:
             usd += 1e5 * per_token[i] * max(0.0, need.sum(axis=0).max() - serves.sum())
             for j in range(len(p.regions)):
                 usd += 1e3 * per_token[i] * max(0.0, p.epsilon * need[j].max() - serves[j])
-                usd += 100 * per_instance[i] * max(0, p.min_instances[i, j] - x[i, j].sum())
+                usd += 100 * per_instance[i] * lacking(p, x, i, j)
         best = min(best, usd)
     return float(best)
+
+
+def lacking(p: Problem, x: np.ndarray, i: int, j: int) -> int:
+    """Instances below the minimum of the endpoint, or below that of one of its options if that is more."""
+    of_options = [int(p.min_option_instances[i, j, k] - x[i, j, k]) for k in range(len(p.options))]
+    return max(0, int(p.min_instances[i, j] - x[i, j].sum()), *of_options)
 
 
 def naive_corrected_usd(p: Problem) -> float:
@@ -151,7 +176,7 @@ def naive_corrected_usd(p: Problem) -> float:
             for i, w in np.ndindex(len(p.llms), p.windows):
                 usd += flow_usd(i, w, tuple(_capacity(p, way[i, j], i, j, w) for j in range(len(p.regions))))
             for i, j in np.ndindex(x.shape[:2]):
-                usd += 100 * per_instance[i] * max(0, p.min_instances[i, j] - x[i, j].sum())
+                usd += 100 * per_instance[i] * lacking(p, x, i, j)
             best = min(best, usd)
     return float(best)
 

@@ -55,6 +55,17 @@ def test_each_broken_line_is_named(programme, line: str, change: dict[str, float
 
 
 @BOTH
+def test_an_option_beyond_its_own_limits_is_named(programme) -> None:
+    problem = a_problem(g=2)
+    plan = exactly[programme](problem)
+    held = plan.instances[0, 0]
+    fewer = problem._replace(max_option_instances=np.minimum(plan.instances, 0 * held + held.max() - 1))
+    assert any(f"holds {held.max()} on gpu0, maximum {held.max() - 1}" in x for x in violations(fewer, plan))
+    more = problem._replace(min_option_instances=plan.instances + 1)
+    assert {line.split(":")[0] for line in violations(more, plan)} == {"least"}
+
+
+@BOTH
 def test_an_instance_where_it_cannot_run_is_named(programme) -> None:
     problem = a_problem(g=2, tokens_per_s=np.array([[100.0, np.nan], [200.0, 200.0]]))
     problem = problem._replace(instances_now=np.zeros((2, 2, 2), dtype=np.int64))

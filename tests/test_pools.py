@@ -1,12 +1,17 @@
 """Pools of an llm: which lists of them cannot be, and what a plan makes of those that can."""
 
 import re
+from datetime import date
 from pathlib import Path
 
 import numpy as np
 import pytest
+from small import small_config
 
-from assets.lake.settings import Settings, load_settings
+from assets.lake.settings import Progress, Settings, load_settings
+from assets.lake.sql_files import SQL
+from assets.pages.telling import SettingsResource
+from assets.plans import plans
 from assets.plans.inputs import Load, hour_problems, problem_template
 from assets.plans.kinds import by_cell, by_pool, kinds, options, pools, services
 from models.plan import corrected, paper
@@ -15,6 +20,7 @@ from models.plan.violations import violations
 from models.world.catalogue import CATALOGUE_DIR, load_catalogue
 from models.world.loading import load_config
 from models.world.reading import ConfigError
+from pipelines.night import run_night
 
 LLM = "llama2-70b"
 PREFILL = '{ gpu = "h100-80gb", tensor_parallel = 2, role = "prefill"'
@@ -133,9 +139,9 @@ def test_an_instance_that_neither_part_can_do_without_is_planned_for_both(tmp_pa
 
 
 def test_instances_of_a_plan_and_of_its_pools_are_the_same(tmp_path: Path) -> None:
-    """Three pools, of which two are alike: the first of these is filled to its limit, then the next."""
+    """Three pools, of which two are alike: each of these gets its minimum, then one after the other more."""
     two = '{ gpu = "h100-80gb", tensor_parallel = 2'
-    deployed = f"{two}, min_instances = 1, max_instances = 3 }}, {two} }}, {two[:-1]}4 }}"
+    deployed = f"{two}, max_instances = 3 }}, {two}, min_instances = 1 }}, {two[:-1]}4 }}"
     settings = load_settings(config_of(tmp_path, deployed), tmp_path / "lake")
     assert len(kinds(settings)) == 2
     assert len(pools(settings)) == 9
@@ -144,4 +150,104 @@ def test_instances_of_a_plan_and_of_its_pools_are_the_same(tmp_path: Path) -> No
     assert held[1].tolist() == [3, 3, 7, 3, 5, 9, 3, 6, 9]
     for hour, of_pools in zip(planned, held.astype(np.int64), strict=True):
         assert (by_cell(settings, of_pools) == hour).all()
-    assert held[0].tolist() == [0, 0, 1, 2, 0, 3, 3, 1, 5]
+    assert held[0].tolist() == [0, 0, 1, 1, 1, 3, 3, 1, 5]
+
+
+DAY = date(2025, 7, 3)
+THETA = {"bloom-176b": 400.0, "llama3.2-3b": 250.0}  # small instances, so that there is something to plan
+OF_KIND = {(LLM, "whole", 2): 60.0, (LLM, "whole", 4): 100.0}
+POLICIES = ("reactive", "lt_ua", "corrected", "corrected_closed", "clairvoyant")
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """A night of two kinds of one llm, and of another one whose prompts and answers stand apart."""
+    folder = tmp_path_factory.mktemp("pools")
+    named = "[" + ", ".join(f'"{policy}"' for policy in POLICIES) + "]"
+    config = Path(
+        small_config(
+            folder,
+            policies=named,
+            requests_per_day="20_000.0",
+            instances_at_start="3",
+            min_instances="1",
+        )
+    )
+    text = config.read_text()
+    for llm, one, several in ((LLM, 2, TWO), ('"llama3.1-8b"', 1, APART)):
+        line = f'{llm} = {{ gpu = "h100-80gb", tensor_parallel = {one} }}'
+        assert line in text
+        text = text.replace(line, f"{llm} = [{several}]")
+    config.write_text(text)
+    resource = SettingsResource(config=str(config), lake=str(folder / "lake"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGSTER_HOME", str(folder))
+        patch.setattr(plans, "sustained_tokens_per_s", lambda settings, *_: sustained(settings))
+        run_night(resource, DAY, Progress())
+    return resource.load()
+
+
+TWO = (
+    '{ gpu = "h100-80gb", tensor_parallel = 2, instances_at_start = 2, max_instances = 2 }, '
+    '{ gpu = "h100-80gb", tensor_parallel = 4, min_instances = 0, instances_at_start = 0 }'
+)
+APART = (
+    '{ gpu = "h100-80gb", tensor_parallel = 1, role = "prefill" }, '
+    '{ gpu = "h100-80gb", tensor_parallel = 1, role = "decode" }'
+)
+
+
+def sustained(settings: Settings) -> list[float]:
+    """Tokens/s of an instance of each kind."""
+    return [
+        OF_KIND.get((kind.llm, kind.role, kind.tensor_parallel), THETA.get(kind.llm, 150.0))
+        for kind in kinds(settings)
+    ]
+
+
+def test_a_night_with_two_kinds_and_parts_keeps_every_check(night: Settings) -> None:
+    for check in sorted((SQL / "checks").glob("*.sql")):
+        assert night.lake.sql(f"checks/{check.name}", trace=night.trace, day=DAY).num_rows == 0, check.name
+    board = night.lake.sql("select * from scoreboard").to_pandas().set_index("policy")
+    assert set(board.index) == set(POLICIES)
+    assert (board["missed_share"] < 0.1).all()
+    spent = (
+        night.lake.sql(
+            "select policy, llm, role, gpus_per_instance, sum(serving_s) as s from fleet_hours group by all"
+        )
+        .to_pandas()
+        .set_index(["policy", "llm", "role", "gpus_per_instance"])
+    )
+    assert len(spent) == 6 * len(POLICIES)
+    for policy in POLICIES:
+        for role in ("prefill", "decode"):
+            assert spent.loc[(policy, "llama3.1-8b", role, 1), "s"] > 0
+
+
+def test_a_night_uses_the_second_kind_only_where_the_first_ones_limit_binds(night: Settings) -> None:
+    """Two instances of 60 tokens/s may be had of the cheaper one: less than that is never held of both."""
+    rows = night.lake.sql(f"select * from plans where llm = '{LLM}' and policy = 'clairvoyant'").to_pandas()
+    keys = ["region", "hour_start"]
+    two, four = (rows[rows["gpus_per_instance"] == n].set_index(keys)["instances"] for n in (2, 4))
+    assert four.max() > 0
+    assert (60.0 * two + 100.0 * four > 2 * 60.0)[four > 0].all()
+    assert (four == 0).sum() > 20
+
+
+def test_the_replay_follows_the_plan_of_each_kind(night: Settings) -> None:
+    """Serving and booting instances of an hour are, but for what boots and drains, those of the plan."""
+    held = night.lake.sql(
+        "select llm, role, gpus_per_instance, sum(serving_s + booting_s) / 3600 as held from fleet_hours "
+        "where policy = 'corrected' group by all order by all"
+    ).to_pandas()
+    wanted = night.lake.sql(
+        "select llm, role, gpus_per_instance, sum(instances) as held from plans "
+        "where policy = 'corrected' group by all order by all"
+    ).to_pandas()
+    assert held["held"].to_numpy(float) == pytest.approx(wanted["held"].to_numpy(float), rel=0.01)
+    columns = "llm, role, region, gpus_per_instance, hour_start, instances"
+    closed, opened = (
+        night.lake.sql(f"select {columns} from {table} where policy = '{policy}' order by all").to_pylist()
+        for table, policy in (("closed_plans", "corrected_closed"), ("plans", "corrected"))
+    )
+    assert closed == opened
