@@ -56,7 +56,7 @@ def test_a_cold_start_takes_the_vm_of_whoever_donated_most() -> None:
 
 
 def test_only_who_holds_gpus_of_a_type_makes_room_for_it() -> None:
-    """Four serve on gpu0, which has 5: of three donated there one fits; on gpu1 there is room for all eight."""
+    """Four serve on gpu0, which has 5: of three donated there one fits; on gpu1 there is room for eight."""
     problem = a_problem(
         l=1, r=1, g=2, cap_gpus=np.array([[5, 20]]), instances_now=np.array([[[4, 0]]]),
         uses=np.array([[[1, 0], [0, 2]]]),
