@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from small import small_config
 
 from assets.lake.settings import Progress, Settings, load_settings
-from assets.lake.sql_files import SQL
+from assets.lake.sql_files import SQL, read_sql
 from assets.pages.telling import SettingsResource
-from assets.plans import plans
+from assets.plans import export, plans
 from assets.plans.inputs import Load, hour_problems, problem_template
 from assets.plans.kinds import by_cell, by_pool, kinds, options, pools, services
 from models.plan import corrected, paper
@@ -22,7 +23,7 @@ from models.world.loading import load_config
 from models.world.reading import ConfigError
 from pipelines.night import run_night
 
-LLM = "llama2-70b"
+LLM, PARTED = "llama2-70b", "llama3.1-8b"
 PREFILL = '{ gpu = "h100-80gb", tensor_parallel = 2, role = "prefill"'
 DECODE = '{ gpu = "h100-80gb", tensor_parallel = 4, role = "decode"'
 EXACT = Options(gap_share=0.0)
@@ -156,7 +157,7 @@ def test_instances_of_a_plan_and_of_its_pools_are_the_same(tmp_path: Path) -> No
 DAY = date(2025, 7, 3)
 THETA = {"bloom-176b": 400.0, "llama3.2-3b": 250.0}  # small instances, so that there is something to plan
 OF_KIND = {(LLM, "whole", 2): 60.0, (LLM, "whole", 4): 100.0}
-POLICIES = ("reactive", "lt_ua", "corrected", "corrected_closed", "clairvoyant")
+POLICIES = ("reactive", "dynamo", "lt_ua", "corrected", "corrected_closed", "clairvoyant")
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +175,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
         )
     )
     text = config.read_text()
-    for llm, one, several in ((LLM, 2, TWO), ('"llama3.1-8b"', 1, APART)):
+    for llm, one, several in ((LLM, 2, TWO), (f'"{PARTED}"', 1, APART)):
         line = f'{llm} = {{ gpu = "h100-80gb", tensor_parallel = {one} }}'
         assert line in text
         text = text.replace(line, f"{llm} = [{several}]")
@@ -221,7 +222,7 @@ def test_a_night_with_two_kinds_and_parts_keeps_every_check(night: Settings) -> 
     assert len(spent) == 6 * len(POLICIES)
     for policy in POLICIES:
         for role in ("prefill", "decode"):
-            assert spent.loc[(policy, "llama3.1-8b", role, 1), "s"] > 0
+            assert spent.loc[(policy, PARTED, role, 1), "s"] > 0
 
 
 def test_a_night_uses_the_second_kind_only_where_the_first_ones_limit_binds(night: Settings) -> None:
@@ -251,3 +252,42 @@ def test_the_replay_follows_the_plan_of_each_kind(night: Settings) -> None:
         for table, policy in (("closed_plans", "corrected_closed"), ("plans", "corrected"))
     )
     assert closed == opened
+
+
+GRAINS = ("fleet_by_hour", "left_over", "regret", "all_plans", "fleet_hours", "plans", "plan_windows")
+ASKED = ("shadow", "plan_by_hour", "plan_changes", "short_plans", "why_late")
+
+
+def test_no_join_of_kinds_counts_a_row_twice(night: Settings) -> None:
+    """Every table, mart and query has one row for each value of the grain that its header names."""
+    found = {
+        **{name: night.lake.sql(f"select * from {name}") for name in GRAINS},
+        **{name: night.lake.sql(f"queries/{name}.sql", trace=night.trace, day=DAY) for name in ASKED},
+    }
+    for name, table in found.items():
+        folder = next(path.parent.name for path in SQL.rglob(f"{name}.sql") if path.parent.name != "staging")
+        keys = read_sql(f"{folder}/{name}.sql").listed("grain")
+        assert table.num_rows == table.group_by(keys).aggregate([]).num_rows, name
+    assert found["shadow"].num_rows == 24 * len(POLICIES)
+
+
+def test_what_all_kinds_need_is_the_demand(night: Settings) -> None:
+    needed = night.lake.sql(
+        "select llm, role, region, hour_start, "
+        "sum(needed_gpus / gpus_per_instance * capacity_tokens_per_s) as served, "
+        "any_value(demand_tokens_per_s + buffer_tokens_per_s) as wanted from fleet_by_hour as held "
+        "inner join plans using (trace, day, llm, role, region, gpu, gpus_per_instance, hour_start) "
+        "where plans.policy = 'clairvoyant' and held.policy = 'reactive' group by all"
+    ).to_pandas()
+    assert len(needed) == 24 * 3 * 5
+    assert needed["served"].to_numpy() == pytest.approx(needed["wanted"].to_numpy())
+
+
+def test_every_kind_is_shown_and_exported_by_its_own_name(night: Settings) -> None:
+    rows = export.plan_of(night, DAY, "corrected", "east")
+    names = [one["metadata"]["name"] for one in yaml.safe_load_all(export.as_k8s(rows))]
+    assert names == [
+        "bloom-176b-h100-80gb", "llama2-70b-h100-80gb-x2", "llama2-70b-h100-80gb-x4",
+        "llama3-1-8b-h100-80gb-decode", "llama3-1-8b-h100-80gb-prefill", "llama3-2-3b-h100-80gb",
+    ]  # fmt: skip
+    assert {(row["llm"], row["role"]) for row in rows} >= {(PARTED, "prefill"), (PARTED, "decode")}
