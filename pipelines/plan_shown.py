@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from pipelines.tables import OUT
 
 Row = Mapping[str, Any]
 STEP = (
-    *("hour_start", "region", "llm", "gpu", "gpus_per_instance", "instances_before", "instances"),
+    *("hour_start", "region", "llm", "gpu", "gpus_per_instance", "role", "instances_before", "instances"),
     *("reclaimed", "started", "donated", "usd", "why"),
 )
 
@@ -30,7 +31,7 @@ def show_plan(steps: Sequence[Row], hours: Sequence[Row]) -> None:
     begin = steps[0]["hour_start"]
     OUT.print("{trace}, {day}, plan of {policy}".format(**steps[0]))
     OUT.print(_fleet([step for step in steps if step["hour_start"] == begin]))
-    OUT.print(_changes([step for step in steps if step["hour_start"] > begin]))
+    OUT.print(_changes(steps, begin))
     OUT.print(_hours(hours))
     gpu_hours, usd = (sum(hour[name] for hour in hours) for name in ("gpus", "usd"))
     OUT.print(f"the day: {gpu_hours:,} GPU-hours, {usd:,.0f} USD")
@@ -52,20 +53,28 @@ def _fleet(steps: Sequence[Row]) -> Table:
     regions = list(dict.fromkeys(step["region"] for step in steps))
     title = f"\ninstances from {steps[0]['hour_start']:%H:%M} UTC on"
     table = _table(title, ("llm", "of GPUs"), regions)
-    held = {(step["llm"], step["gpu"], step["region"]): str(step["instances"]) for step in steps}
-    each = {(step["llm"], step["gpu"]): step["gpus_per_instance"] for step in steps}
-    for (llm, gpu), gpus in each.items():
-        table.add_row(llm, f"{gpus} x {gpu}", *(held.get((llm, gpu, region), "–") for region in regions))
+    held = {(step["llm"], _kind(step), step["region"]): str(step["instances"]) for step in steps}
+    for llm, kind in dict.fromkeys((step["llm"], _kind(step)) for step in steps):
+        table.add_row(llm, kind, *(held.get((llm, kind, region), "–") for region in regions))
     return table
 
 
-def _changes(steps: Sequence[Row]) -> Table:
-    """What to add and what to give up, hour by hour, and why."""
+def _kind(step: Row) -> str:
+    """What the instances are, and which part of a request they do where it is not all of it."""
+    gpus = f"{step['gpus_per_instance']} x {step['gpu']}"
+    return gpus if step["role"] == "whole" else f"{gpus}, {step['role']}"
+
+
+def _changes(steps: Sequence[Row], begin: datetime) -> Table:
+    """What to add and what to give up, hour by hour, and why; of which kind, where an llm has several."""
+    kinds = {(step["llm"], _kind(step)) for step in steps}
+    several = {llm for llm, _ in kinds if sum(one == llm for one, _ in kinds) > 1}
     table = _table("\nchanges", ("hour", "region", "llm"), ("from", "to"))
     table.add_column("what and why", overflow="fold")
-    for step in steps:
+    for step in (step for step in steps if step["hour_start"] > begin):
         counts = (str(step[name]) for name in ("instances_before", "instances"))
-        table.add_row(f"{step['hour_start']:%H:%M}", step["region"], step["llm"], *counts, step["why"])
+        llm = f"{step['llm']}, {_kind(step)}" if step["llm"] in several else step["llm"]
+        table.add_row(f"{step['hour_start']:%H:%M}", step["region"], llm, *counts, step["why"])
     return table
 
 

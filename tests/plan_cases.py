@@ -14,11 +14,16 @@ WINDOW_S = 1800.0
 
 
 def a_problem(l: int = 2, r: int = 2, g: int = 1, w: int = 2, **changes: object) -> Problem:  # noqa: E741
-    """A sound small hour: an instance of llm i serves 100 (i + 1) tokens/s; GPU type 1 is twice as dear."""
+    """A sound small hour: an instance of llm i serves 100 (i + 1) tokens/s; GPU type 1 is twice as dear.
+
+    Each of the `g` options is so many GPUs of a type of its own.
+    """
     size = 1 + np.arange(l)[:, None] + np.zeros((l, g), dtype=np.int64)
     problem = Problem(
         llms=tuple(f"llm{i}" for i in range(l)),
+        roles=("whole",) * l,
         regions=tuple(f"region{j}" for j in range(r)),
+        options=tuple(f"gpu{k}" for k in range(g)),
         gpus=tuple(f"gpu{k}" for k in range(g)),
         instances_now=np.ones((l, r, g), dtype=np.int64),
         spot=np.zeros((l, r, g), dtype=np.int64),
@@ -26,10 +31,12 @@ def a_problem(l: int = 2, r: int = 2, g: int = 1, w: int = 2, **changes: object)
         usd_per_hour=2.0 * size * (1 + np.arange(g)),
         demand_tokens_per_s=np.full((l, r, w), 150.0),
         buffer_tokens_per_s=np.zeros((l, r)),
-        gpus_per_instance=size,
+        uses=of_own_type(size),
         cap_gpus=np.full((r, g), 12),
         min_instances=np.zeros((l, r), dtype=np.int64),
         max_instances=np.full((l, r), 4),
+        min_option_instances=np.zeros((l, r, g), dtype=np.int64),
+        max_option_instances=np.full((l, r, g), 1000),
         budget_usd=np.inf,
         epsilon=0.8,
         window_s=WINDOW_S,
@@ -40,6 +47,11 @@ def a_problem(l: int = 2, r: int = 2, g: int = 1, w: int = 2, **changes: object)
         export_share=0.0625,
     )
     return problem._replace(**changes)  # type: ignore[arg-type]
+
+
+def of_own_type(gpus_per_instance: np.ndarray) -> np.ndarray:
+    """GPUs of each type that an instance holds, shape (i, k, g), where option k is of GPU type k alone."""
+    return gpus_per_instance[:, :, None] * np.eye(gpus_per_instance.shape[1], dtype=np.int64)
 
 
 @st.composite
@@ -57,7 +69,7 @@ def problems(draw: st.DrawFn) -> Problem:
         boot_cold_s=grid((l, r), 1, 9) * 900.0,
         demand_tokens_per_s=grid((l, r, 2), 0, 24) * 16.0,
         buffer_tokens_per_s=grid((l, r), 0, 2) * 16.0,
-        gpus_per_instance=grid((l, g), 1, 2).astype(np.int64),
+        uses=of_own_type(grid((l, g), 1, 2).astype(np.int64)),
         cap_gpus=grid((r, g), 2, draw(st.sampled_from([4, 12]))).astype(np.int64),
         max_instances=grid((l, r), 2, 4).astype(np.int64),
         budget_usd=draw(st.sampled_from([np.inf, np.inf, 2.0, 4.0])),
@@ -65,6 +77,25 @@ def problems(draw: st.DrawFn) -> Problem:
         spot_earning_share=draw(st.sampled_from([0.25, 1.0])),
         hysteresis_share=draw(st.sampled_from([0.0, 0.5])),
     )
+
+
+@st.composite
+def sharing(draw: st.DrawFn) -> Problem:
+    """The same of one llm in one region, whose options hold GPUs of one type and have limits of their own."""
+    base = draw(problems().filter(lambda p: p.instances_now.shape == (1, 2, 2)))
+    most = _grid(draw, (1, 1, 2), 0, 3).astype(np.int64)
+    here = base._replace(
+        regions=base.regions[:1],
+        gpus=base.gpus[:1],
+        uses=_grid(draw, (1, 2, 1), 1, 3).astype(np.int64),
+        cap_gpus=base.cap_gpus[:1, :1],
+        min_option_instances=np.minimum(most, _grid(draw, (1, 1, 2), 0, 2)).astype(np.int64),
+        max_option_instances=most,
+    )
+    of_regions = ("instances_now", "spot", "demand_tokens_per_s", "buffer_tokens_per_s")
+    of_regions = (*of_regions, "min_instances", "max_instances", "boot_cold_s")
+    here = here._replace(**{name: getattr(base, name)[:, :1] for name in of_regions})
+    return here._replace(instances_now=np.minimum(here.instances_now, most))
 
 
 def _grid(draw: st.DrawFn, shape: tuple[int, ...], least: int, most: int) -> np.ndarray:
@@ -81,7 +112,7 @@ def prices(p: Problem) -> tuple[list[float], list[float]]:
     """What the dearest token/s and the dearest instance of each llm cost, a dollar an instance added."""
     tokens, instances = [], []
     for i in range(len(p.llms)):
-        usd = [p.usd_per_hour[i, k] * (1 + p.boot_cold_s[i].max() / 3600) + 1 for k in range(len(p.gpus))]
+        usd = [p.usd_per_hour[i, k] * (1 + p.boot_cold_s[i].max() / 3600) + 1 for k in range(len(p.options))]
         instances.append(max(usd))
         tokens.append(max(u / t for u, t in zip(usd, p.tokens_per_s[i], strict=True)))
     return tokens, instances
@@ -91,8 +122,9 @@ def allocations(p: Problem, most: int) -> Iterator[np.ndarray]:
     """Every allocation of up to `most` instances anywhere that keeps caps and maxima."""
     for counts in product(range(most + 1), repeat=p.instances_now.size):
         x = np.array(counts).reshape(p.instances_now.shape)
-        gpus = np.einsum("ijk,ik->jk", x, p.gpus_per_instance)
-        if (gpus <= p.cap_gpus).all() and (x.sum(axis=2) <= p.max_instances).all():
+        gpus = np.einsum("ijk,ikg->jg", x, p.uses)
+        is_within = (x.sum(axis=2) <= p.max_instances).all() and (x <= p.max_option_instances).all()
+        if is_within and (gpus <= p.cap_gpus).all():
             yield x
 
 
@@ -111,9 +143,15 @@ def naive_paper_usd(p: Problem) -> float:
             usd += 1e5 * per_token[i] * max(0.0, need.sum(axis=0).max() - serves.sum())
             for j in range(len(p.regions)):
                 usd += 1e3 * per_token[i] * max(0.0, p.epsilon * need[j].max() - serves[j])
-                usd += 100 * per_instance[i] * max(0, p.min_instances[i, j] - x[i, j].sum())
+                usd += 100 * per_instance[i] * lacking(p, x, i, j)
         best = min(best, usd)
     return float(best)
+
+
+def lacking(p: Problem, x: np.ndarray, i: int, j: int) -> int:
+    """Instances below the minimum of the endpoint, or below that of one of its options if that is more."""
+    of_options = [int(p.min_option_instances[i, j, k] - x[i, j, k]) for k in range(len(p.options))]
+    return max(0, int(p.min_instances[i, j] - x[i, j].sum()), *of_options)
 
 
 def naive_corrected_usd(p: Problem) -> float:
@@ -138,7 +176,7 @@ def naive_corrected_usd(p: Problem) -> float:
             for i, w in np.ndindex(len(p.llms), p.windows):
                 usd += flow_usd(i, w, tuple(_capacity(p, way[i, j], i, j, w) for j in range(len(p.regions))))
             for i, j in np.ndindex(x.shape[:2]):
-                usd += 100 * per_instance[i] * max(0, p.min_instances[i, j] - x[i, j].sum())
+                usd += 100 * per_instance[i] * lacking(p, x, i, j)
             best = min(best, usd)
     return float(best)
 

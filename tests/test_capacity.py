@@ -115,3 +115,21 @@ def test_an_empty_mix_is_refused() -> None:
     nothing = np.zeros(0, np.int32)
     with pytest.raises(ValueError, match=r"No interactive request of llama2-70b .*Give some history"):
         capacity(mix=(nothing, nothing))
+
+
+def test_parts_of_requests_are_measured_apart() -> None:
+    """Who decodes is not held up by prompts, who prefills not by answers: both sustain more than the whole.
+
+    Prefill does not care how long answers are, decode sustains less input the longer they are; and neither
+    depends on how many instances of the other the trial has, as long as they are to spare.
+    """
+    prefill, decode = (Deployment(GPU, 2, role=role) for role in ("prefill", "decode"))
+
+    def part(own: Deployment, partner: Deployment, mix: tuple[np.ndarray, np.ndarray] = MIX) -> float:
+        return capacity_tokens_per_s(LLM, own, CATALOGUE, CONFIG, *mix, partner=partner)
+
+    longer = (MIX[0], 3 * MIX[1])
+    assert part(prefill, decode) > 1.1 * capacity()
+    assert part(prefill, decode, longer) == pytest.approx(part(prefill, decode), rel=0.02)
+    assert part(decode, prefill) > 1.1 * capacity()
+    assert part(decode, prefill, longer) < 0.5 * part(decode, prefill)

@@ -6,6 +6,7 @@ import sys
 from datetime import UTC, date, datetime
 
 import dagster as dg
+import numpy as np
 import pyarrow as pa
 import pytest
 from small import small_config
@@ -17,7 +18,9 @@ from assets.lake.settings import Progress
 from assets.lake.sql_files import SQL, read_sql
 from assets.lake.warehouse import Lake
 from assets.pages.telling import SettingsResource
-from assets.replays.drives import day_drives
+from assets.replays.drives import day_drives, setting
+from models.replay.policies import POLICIES
+from models.replay.run import Session
 from models.world.catalogue import ROOT, load_catalogue
 from models.world.loading import load_config
 from pipelines.definitions import defs
@@ -257,17 +260,19 @@ def test_headers_tell_of_columns_that_there_are(characterised, folder):
 
 def test_all_policies_start_from_the_first_hour_of_the_forecast_plan(ran):
     settings = ran[1].load()
-    first_hour = settings.lake.sql(
-        "select instances from plans where policy = 'lt_i' and hour(hour_start) = 0 order by llm, region"
-    )["instances"].to_pylist()
-    for drive in day_drives(settings, DAY).values():
-        start = drive.start
-        by_name = {
-            (llm, region): int(start[i, j])
-            for i, llm in enumerate(settings.catalogue.llms)
-            for j, region in enumerate(settings.catalogue.regions)
-        }
-        assert [by_name[key] for key in sorted(by_name)] == first_hour
+    rows = settings.lake.sql(
+        "select llm, region, instances from plans where policy = 'lt_i' and hour(hour_start) = 0"
+    ).to_pylist()
+    planned = {(row["llm"], row["region"]): row["instances"] for row in rows}
+    first_hour = np.array(
+        [[planned[llm, region] for region in settings.catalogue.regions] for llm in settings.catalogue.llms]
+    )
+    for policy, drive in day_drives(settings, DAY).items():
+        fleet, rules = setting(settings, policy)
+        shared, given = (Session(fleet, rules, start).instances() for start in (first_hour, drive.start))
+        assert (shared == given).all()
+        if POLICIES[policy].pooling == "unified":
+            assert given[:, 0].tolist() == first_hour.ravel().tolist()
 
 
 def test_a_users_mistake_is_one_line_and_is_not_tried_again(tmp_path):

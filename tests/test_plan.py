@@ -4,9 +4,17 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from plan_cases import a_problem, naive_corrected_usd, naive_flow_usd, naive_paper_usd, problems, roomy
+from plan_cases import (
+    a_problem,
+    naive_corrected_usd,
+    naive_flow_usd,
+    naive_paper_usd,
+    problems,
+    roomy,
+    sharing,
+)
 
 from models.plan import corrected, paper, solver
 from models.plan.contradictions import contradictions
@@ -55,6 +63,21 @@ def test_no_reclaim_start_or_donation_is_better_than_the_corrected_plan(problem:
     plan = exactly[corrected](problem)
     assert violations(problem, plan) == []
     assert plan.full_usd == pytest.approx(naive_corrected_usd(problem), rel=1e-6, abs=1e-6)
+
+
+@BOTH
+@settings(max_examples=30, deadline=None)
+@given(problem=sharing())
+def test_options_that_share_gpus_and_have_their_own_limits_are_planned_best(
+    programme, problem: Problem
+) -> None:
+    assume(contradictions(problem) == [])
+    plan = exactly[programme](problem)
+    assert violations(problem, plan) == []
+    best = naive_corrected_usd(problem)
+    if programme is paper:
+        best = naive_paper_usd(problem) + float((problem.usd_per_hour[:, None] * problem.instances_now).sum())
+    assert plan.full_usd == pytest.approx(best, rel=1e-6, abs=1e-6)
 
 
 @settings(max_examples=60, deadline=None)

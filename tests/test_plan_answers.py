@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from plan_cases import a_problem
+from plan_cases import a_problem, of_own_type
 
 from models.plan import corrected, paper
 from models.plan.flows import flowing
@@ -55,6 +55,17 @@ def test_each_broken_line_is_named(programme, line: str, change: dict[str, float
 
 
 @BOTH
+def test_an_option_beyond_its_own_limits_is_named(programme) -> None:
+    problem = a_problem(g=2)
+    plan = exactly[programme](problem)
+    held = plan.instances[0, 0]
+    fewer = problem._replace(max_option_instances=np.minimum(plan.instances, 0 * held + held.max() - 1))
+    assert any(f"holds {held.max()} on gpu0, maximum {held.max() - 1}" in x for x in violations(fewer, plan))
+    more = problem._replace(min_option_instances=plan.instances + 1)
+    assert {line.split(":")[0] for line in violations(more, plan)} == {"least"}
+
+
+@BOTH
 def test_an_instance_where_it_cannot_run_is_named(programme) -> None:
     problem = a_problem(g=2, tokens_per_s=np.array([[100.0, np.nan], [200.0, 200.0]]))
     problem = problem._replace(instances_now=np.zeros((2, 2, 2), dtype=np.int64))
@@ -101,7 +112,7 @@ def test_minima_are_kept_and_where_they_cannot_be_the_plan_says_so(programme) ->
         g=2,
         tokens_per_s=np.array([[100.0, np.nan], [100.0, np.nan]]),
         instances_now=np.zeros((2, 1, 2), dtype=np.int64),
-        gpus_per_instance=np.ones((2, 2), dtype=np.int64),
+        uses=of_own_type(np.ones((2, 2), dtype=np.int64)),
         demand_tokens_per_s=np.full((2, 1, 1), 100.0),
         cap_gpus=np.array([[3, 9]]),
         min_instances=np.full((2, 1), 2),
@@ -185,7 +196,7 @@ def test_hysteresis_keeps_what_hardly_saves() -> None:
         instances_now=np.array([[[1, 0]]]),
         usd_per_hour=np.array([[2.0, 1.9]]),
         tokens_per_s=np.full((1, 2), 100.0),
-        gpus_per_instance=np.ones((1, 2), dtype=np.int64),
+        uses=of_own_type(np.ones((1, 2), dtype=np.int64)),
         demand_tokens_per_s=np.full((1, 1, 2), 100.0),
         boot_cold_s=np.zeros((1, 1)),
     )

@@ -23,7 +23,8 @@ from assets.plans import ahead as plan_ahead
 from assets.plans import export as plan_export
 from assets.plans import plans
 from assets.plans.inputs import forecast_windows, hour_problems, problem_template
-from assets.replays.drives import hourly_table, plan_rows, setting
+from assets.plans.kinds import by_pool, hourly_cells
+from assets.replays.drives import plan_rows, setting
 from assets.replays.replays import read_workload, replay_day
 from assets.studies import cases, trials, whatif
 from assets.traces.traces import make_day
@@ -290,15 +291,13 @@ def test_each_case_changes_what_it_says(planned: Settings) -> None:
         hours[name] = cases.limited(template, case)
     base, gpus = hours["as_is"], list(planned.catalogue.gpus)
     h100, a100 = gpus.index("h100-80gb"), gpus.index("a100-80gb")
-    assert np.nanmax(hours["h100_cheap"].usd_per_hour[:, h100] / base.usd_per_hour[:, h100]) == pytest.approx(
-        4 / 12.29
-    )
-    assert base.runs[:, h100].all()
-    assert not base.runs[:, a100].any()
-    assert hours["a100"].runs[:, a100].all()
+    assert hours["h100_cheap"].usd_per_hour == pytest.approx(base.usd_per_hour * 4 / 12.29)
+    assert base.uses[base.runs].sum(axis=0).tolist() == [8 + 2 + 1 + 1 if g == h100 else 0 for g in range(4)]
+    assert hours["a100"].uses[..., a100].sum() == base.uses[..., h100].sum() == hours["a100"].uses.sum()
     assert hours["a100"].cap_gpus[:, a100].tolist() == base.cap_gpus[:, h100].tolist()
-    assert hours["llama_on_4"].gpus_per_instance[:, h100].tolist() == [8, 4, 1, 1]
-    assert hours["llama_on_4"].usd_per_hour[1, h100] == pytest.approx(4 * 12.29)
+    four = hours["llama_on_4"]
+    assert four.gpus_per_instance.max(axis=1).tolist() == [8, 4, 1, 1]
+    assert four.usd_per_hour.max(axis=1)[1] == pytest.approx(4 * 12.29)
     assert hours["east_down"].max_instances[:, 0].tolist() == [0] * 4
     assert hours["east_down"].max_instances[:, 1:].min() > 0
     assert (hours["epsilon_0_5"].epsilon, hours["epsilon_1"].epsilon) == (0.5, 1.0)
@@ -354,11 +353,12 @@ def test_what_if_tells_cost_attainment_and_what_each_case_lacks(planned: Setting
 def test_a_plan_below_the_minimum_is_replayed_as_it_is(planned: Settings) -> None:
     """A budget may leave an endpoint nothing: then nothing is what it has, and what it costs."""
     rows = plan_rows(planned, DAY)
-    wanted = hourly_table(planned, rows, "corrected", "instances").astype(np.int64)
+    own = rows[rows["policy"] == "corrected"]
+    wanted = hourly_cells(planned, own, "instances").astype(np.int64)
     wanted[:, 2, 1] = 0
     template = problem_template(planned, [300.0, 400.0, 200.0, 250.0], "corrected")
-    hours = [(template, planned_by(template, on[:, :, None] * template.runs[:, None, :])) for on in wanted]
-    poor = trials.Trial("poor", planned, hours, wanted[0])
+    hours = [(template, planned_by(template, on)) for on in wanted]
+    poor = trials.Trial("poor", planned, hours, by_pool(planned, wanted[0]))
     crowded = poor._replace(name="crowded", demand_factor=8.0)
     row, worse = trials.score(planned, DAY, [poor, crowded], 2, Progress()).to_dict("records")
     assert worse["missed_share"] > 2 * row["missed_share"]
@@ -428,7 +428,7 @@ def test_a_plan_of_nothing_says_why(planned: Settings) -> None:
     template = problem_template(planned, [0.0] * 4, "corrected")
     load = plans.day_loads(planned, DAY)["corrected"]
     with pytest.raises(
-        PlanError, match=r"bloom-176b fits on no GPU type: it serves 0\.0 on h100-80gb, nan on a100"
+        PlanError, match=r"bloom-176b fits on no GPU type: it serves nan on 1 x .*, 0\.0 on 8 x h100-80gb"
     ):
         hourly_plans(
             hour_problems(template, load), template.instances_now * 0, template.spot, corrected.solve

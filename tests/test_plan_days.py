@@ -10,7 +10,7 @@ from plan_cases import a_problem, problems, roomy
 from models.plan import corrected, paper
 from models.plan.bounds import bounds
 from models.plan.contradictions import contradictions
-from models.plan.policies import hourly_plans, peak_plan, spot_after
+from models.plan.policies import hourly_plans, peak_plan, spot_after, spot_that_fits
 from models.plan.problem import PlanError, Problem
 from models.plan.solver import Options
 
@@ -45,7 +45,7 @@ def test_a_cold_start_takes_the_vm_of_whoever_donated_most() -> None:
     """12 GPUs: 4 serve, 4 + 3 are donated, one is free; starting 3 takes that and two donated ones."""
     problem = a_problem(
         r=1,
-        gpus_per_instance=np.ones((2, 1), dtype=np.int64),
+        uses=np.ones((2, 1, 1), dtype=np.int64),
         instances_now=np.full((2, 1, 1), 2),
         spot=np.array([[[4]], [[3]]]),
     )
@@ -53,6 +53,15 @@ def test_a_cold_start_takes_the_vm_of_whoever_donated_most() -> None:
     plan = plan._replace(instances=np.array([[[2]], [[5]]]), started=np.array([[[0]], [[3]]]))
     plan = plan._replace(reclaimed=plan.started * 0, donated=plan.started * 0)
     assert spot_after(problem, plan).ravel().tolist() == [2, 3]
+
+
+def test_only_who_holds_gpus_of_a_type_makes_room_for_it() -> None:
+    """Four serve on gpu0, which has 5: of three donated there one fits; on gpu1 there is room for eight."""
+    problem = a_problem(
+        l=1, r=1, g=2, cap_gpus=np.array([[5, 20]]), instances_now=np.array([[[4, 0]]]),
+        uses=np.array([[[1, 0], [0, 2]]]),
+    )  # fmt: skip
+    assert spot_that_fits(problem, problem.instances_now, np.array([[[3, 8]]])).tolist() == [[[1, 8]]]
 
 
 def test_the_peak_covers_every_hour() -> None:
@@ -128,8 +137,12 @@ def test_the_bounds_of_an_hour_by_hand() -> None:
         ({"boot_cold_s": np.full((2, 2), np.inf)}, "cold boot of llm0 in region0: got inf"),
         ({"boot_spot_s": np.full((2, 1), -1.0)}, "boot from spot of llm0 on gpu0: got -1.0"),
         ({"window_s": 0.0}, "window_s: got 0.0"),
+        (
+            {"min_option_instances": np.full((2, 2, 1), 1001)},
+            "llm0 in region0 on gpu0: minimum 1001 is not between 0 and 1000",
+        ),
         ({"buffer_tokens_per_s": np.zeros(3)}, r"buffer_tokens_per_s has the shape \(3,\), needed \(2, 2\)"),
-        ({"gpus_per_instance": np.zeros((2, 1))}, "GPUs per instance of llm0 on gpu0: got 0.0"),
+        ({"uses": np.zeros((2, 1, 1))}, "GPUs per instance of llm0 on gpu0: got 0.0"),
     ],
 )
 def test_contradictions_are_named_before_solving(changes: dict[str, object], message: str) -> None:

@@ -18,7 +18,7 @@ _PREDICTION = {
     "fallback": _TEXT,  # what forecast instead and why, null where the method itself did
     "reason": _TEXT,  # whom an ensemble listened to, null for a single method
 }
-_ENDPOINT = dict.fromkeys(("llm", "region"), _TEXT)
+_ENDPOINT = dict.fromkeys(("llm", "role", "region"), _TEXT)
 _PLAN = {
     "programme": _TEXT,
     "hour_start": TIMESTAMP,
@@ -97,7 +97,7 @@ RESULTS: Mapping[str, pa.Schema] = {
     "fleet_hours": pa.schema(
         {
             "hour_start": TIMESTAMP,
-            **dict.fromkeys(("llm", "region", "gpu"), _TEXT),
+            **dict.fromkeys(("llm", "role", "region", "gpu"), _TEXT),
             "gpus_per_instance": _COUNT,
             **{f"{state}_s": _FIGURE for state in ("serving", "booting", "draining", "donated")},
             **dict.fromkeys(("kv_utilisation_share", "usd_per_gpu_hour"), _FIGURE),

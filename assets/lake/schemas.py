@@ -152,6 +152,9 @@ SCHEMAS: Mapping[str, pa.Schema] = {
 }
 
 
+# What a column held before there was one: in files that do not have it.
+BEFORE = {"role": "whole"}
+
 # What a table that has no file yet is made of, so that a view over it can stand.
 DUCKDB_TYPES = {
     _TEXT: "varchar",
@@ -167,11 +170,19 @@ DUCKDB_TYPES = {
 
 
 def scan(table: str, files: Path) -> str:
-    """A query for every row of the files of a table; a column that an older file does not have is null."""
+    """A query for every row of the files of a table; what an older file lacks is as in BEFORE, else null."""
     types = ", ".join(f"'{key}': {'date' if key == 'day' else 'varchar'}" for key in PARTITIONS[table])
     options = f"hive_partitioning = true, hive_types = {{{types}}}, union_by_name = true"
     rows = f"select * from read_parquet('{quoted(files)}', {options})"
-    return f"{no_rows(table)} union all by name {rows}" if table in SCHEMAS else rows
+    if table not in SCHEMAS:
+        return rows
+    whole = f"{no_rows(table)} union all by name {rows}"
+    known = [
+        f"coalesce({name}, '{value}') as {name}"
+        for name, value in BEFORE.items()
+        if name in SCHEMAS[table].names
+    ]
+    return f"select * replace ({', '.join(known)}) from ({whole})" if known else whole
 
 
 def no_rows(table: str) -> str:

@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from assets.demand.history import require_history, require_own_name
 from assets.forecasts.forecasts import forecast_day_ahead
-from assets.lake.lookups import days_there, positions, require_day
+from assets.lake.lookups import days_there, require_day
 from assets.lake.settings import HOURS, Progress, Settings, midnight
 from assets.lake.warehouse import LakeError
 from assets.plans.inputs import day_ahead_load, hour_problems, problem_template
+from assets.plans.kinds import hourly_cells
 from assets.plans.plans import checked_solve, open_loop, plan_table, sustained_tokens_per_s
 from models.plan.policies import spot_that_fits
 from models.plan.problem import Ints, Problem
@@ -58,24 +59,20 @@ def plan_ahead(settings: Settings, day: date, progress: Progress) -> pa.Table:
 
 
 def fleet_before(settings: Settings, day: date, template: Problem) -> tuple[Ints, Ints]:
-    """What serves and what is donated when the day begins, each of shape (llms, regions, GPU types).
+    """What serves and what is donated when the day begins, each of shape (services, regions, options).
 
     The last hour of the day-ahead plan of the day before, the rest of the fleet donated; without such a plan
     the whole fleet serves.
     """
     last_hour = settings.lake.sql(
-        "select llm, region, gpu, instances from all_plans "
+        "select *, 0 as hour from all_plans "
         "where trace = $trace and policy = $policy and hour_start = $hour_start",
         trace=settings.trace,
         policy=POLICY,
         hour_start=midnight(day) - timedelta(hours=1),
-    )
+    ).to_pandas()
     whole = template.instances_now
-    if not last_hour.num_rows:
+    if last_hour.empty:
         return whole, np.zeros_like(whole)
-    held = np.zeros_like(whole)
-    names = {"llm": template.llms, "region": template.regions, "gpu": template.gpus}
-    where = tuple(positions(last_hour, column, known) for column, known in names.items())
-    held[where] = last_hour["instances"].to_numpy()
-    held *= template.runs[:, None, :]  # on other GPU types the config deploys nothing any more
+    held = hourly_cells(settings, last_hour, "instances")[0].astype(np.int64)
     return held, spot_that_fits(template, held, np.maximum(whole - held, 0))

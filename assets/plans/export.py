@@ -1,8 +1,9 @@
 """A plan for whoever carries it out: as JSON with its reasons, or as KEDA objects with replica targets.
 
 A cron trigger of KEDA holds a number of replicas between two instants: one per stretch of hours in which the
-plan does not change, each bound to the planned day. An endpoint is the deployment LLM-GPU in the cluster of
-its region; `kubectl --context REGION apply` takes the export of one region.
+plan does not change, each bound to the planned day. A kind of an llm is the deployment LLM-GPU in the cluster
+of its region, with its role where it prefills or decodes, and with its number of GPUs where there are several
+such; `kubectl --context REGION apply` takes the export of one region.
 """
 
 import json
@@ -18,18 +19,20 @@ from models.world.reading import require_known
 
 Row = Mapping[str, Any]
 HOUR = timedelta(hours=1)
+KIND = ("llm", "gpu", "gpus_per_instance", "role")
 CHANGE = ("instances_before", "instances", "reclaimed", "started", "donated", "why")
 LOAD = ("demand_tokens_per_s", "buffer_tokens_per_s", "short_tokens_per_s")
 
 
 def plan_of(settings: Settings, day: date, policy: str, region: str | None = None) -> list[Row]:
-    """The plan of a policy, in order of region, llm, GPU type and hour; ValueError where there is none."""
+    """The plan of a policy, in order of region, llm, kind and hour; ValueError where there is none."""
     require_known(policy, planned(), "policy with a plan", "plan")
     if region is not None:
         require_known(region, settings.catalogue.regions, "region", "plan")
     rows = settings.lake.sql(
         "select * from all_plans where trace = $trace and day = $day and policy = $policy "
-        "and region = coalesce($region, region) order by region, llm, gpu, hour_start",
+        "and region = coalesce($region, region) "
+        "order by region, llm, gpu, gpus_per_instance, role, hour_start",
         trace=settings.trace, day=day, policy=policy, region=region,
     ).to_pylist()  # fmt: skip
     if not rows:
@@ -48,7 +51,7 @@ def steps(rows: Iterable[Row]) -> list[Row]:
 
 
 def as_json(rows: Iterable[Row]) -> str:
-    """Hour by hour what each endpoint has to carry and holds, what that costs, what changes, and why."""
+    """Hour by hour what each endpoint has to carry and holds of a kind, its cost, what changes, and why."""
     ordered = sorted(rows, key=lambda row: row["hour_start"])
     hours = [
         _hour(start, list(of_hour)) for start, of_hour in groupby(ordered, key=lambda row: row["hour_start"])
@@ -60,7 +63,7 @@ def as_json(rows: Iterable[Row]) -> str:
 
 
 def as_k8s(rows: Iterable[Row]) -> str:
-    """One KEDA ScaledObject per llm and GPU type, as YAML documents; ValueError for more than one region."""
+    """One KEDA ScaledObject per kind of an llm, as YAML documents; ValueError for more than one region."""
     rows = list(rows)
     regions = list(dict.fromkeys(row["region"] for row in rows))
     if len(regions) > 1:
@@ -68,8 +71,17 @@ def as_k8s(rows: Iterable[Row]) -> str:
             f"The plan has the regions {', '.join(regions)}; Kubernetes objects are for one cluster. "
             f"Choose its region: --region {regions[0]}."
         )
-    by_endpoint = groupby(rows, key=lambda row: (row["llm"], row["gpu"]))
-    return "---\n".join("".join(f"{line}\n" for line in _scaled_object(list(of))) for _, of in by_endpoint)
+    by_kind = {
+        kind: list(of) for kind, of in groupby(rows, key=lambda row: tuple(row[name] for name in KIND))
+    }
+    told = [f"{llm}-{gpu}" for llm, gpu, *_ in dict.fromkeys((llm, gpu, n) for llm, gpu, n, _ in by_kind)]
+    documents = []
+    for (llm, gpu, gpus_per_instance, role), own in by_kind.items():
+        parts = [f"{llm}-{gpu}"]
+        parts += [f"x{gpus_per_instance}"] if told.count(parts[0]) > 1 else []
+        parts += [] if role == "whole" else [role]
+        documents.append("".join(f"{line}\n" for line in _scaled_object(dns_label("-".join(parts)), own)))
+    return "---\n".join(documents)
 
 
 def _hour(start: datetime, rows: list[Row]) -> dict[str, Any]:
@@ -79,15 +91,14 @@ def _hour(start: datetime, rows: list[Row]) -> dict[str, Any]:
 
 
 def _endpoint(row: Row) -> dict[str, Any]:
-    named = {name: row[name] for name in ("region", "llm", "gpu", *CHANGE, *LOAD, "usd")}
+    named = {name: row[name] for name in ("region", *KIND, *CHANGE, *LOAD, "usd")}
     serves = row["instances"] * row["capacity_tokens_per_s"]
     gpus = row["instances"] * row["gpus_per_instance"]
     return {**named, "capacity_tokens_per_s": serves, "gpus": gpus}
 
 
-def _scaled_object(rows: list[Row]) -> Iterator[str]:
+def _scaled_object(name: str, rows: list[Row]) -> Iterator[str]:
     first = rows[0]
-    name = dns_label(f"{first['llm']}-{first['gpu']}")
     counts = [row["instances"] for row in rows]
     yield from (
         "apiVersion: keda.sh/v1alpha1",

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from assets.demand.demand import INTERACTIVE, demand_matrix
 from assets.lake.lookups import positions
 from assets.lake.settings import HOURS, Settings, midnight
+from assets.plans.kinds import by_cell, kinds, options, pools, services
 from models.plan.problem import Problem
 
 Floats = NDArray[np.float64]
@@ -119,61 +120,69 @@ def _by_hour(per_bucket: Floats, bucket_minutes: int) -> Floats:
     return np.moveaxis(per_bucket.reshape(llms, regions, -1, 60 // bucket_minutes), 2, 0)
 
 
-def problem_template(settings: Settings, sustained_tokens_per_s: Sequence[float], kind: str) -> Problem:
+def problem_template(settings: Settings, sustained_tokens_per_s: Sequence[float], programme: str) -> Problem:
     """All of an hour but its load: capacities, prices, limits and the fleet at the start.
 
-    Each kind of plan counts on its own share of what an instance sustains ([plan]).
+    `sustained_tokens_per_s` is that of an instance of each of `kinds`; each kind of plan counts on its own
+    share of it ([plan]).
     """
-    catalogue, config, options = settings.catalogue, settings.config, settings.config.plan
-    llms, regions, gpus = list(catalogue.llms), list(catalogue.regions), list(catalogue.gpus)
-    share = options.corrected_capacity_share if kind not in ("forecast", "peak") else options.capacity_share
-    theta, usd = np.full((len(llms), len(gpus)), np.nan), np.zeros((len(llms), len(gpus)))
-    size = np.ones((len(llms), len(gpus)), np.int64)
-    now = np.zeros((len(llms), len(regions), len(gpus)), np.int64)
-    for i, (llm, sustained) in enumerate(zip(llms, sustained_tokens_per_s, strict=True)):
-        deployment = config.fleet.deployments[llm][0]
-        k = gpus.index(deployment.gpu)
+    catalogue, config, asked = settings.catalogue, settings.config, settings.config.plan
+    gpus, served, what = list(catalogue.gpus), services(settings), options(settings)
+    share = asked.corrected_capacity_share if programme not in ("forecast", "peak") else asked.capacity_share
+    theta, usd = np.full((len(served), len(what)), np.nan), np.zeros((len(served), len(what)))
+    uses = np.zeros((*usd.shape, len(gpus)), np.int64)
+    for kind, sustained in zip(kinds(settings), sustained_tokens_per_s, strict=True):
+        i, k = served.index(kind.service), what.index(kind.option)
         theta[i, k] = sustained * share
-        size[i, k] = deployment.tensor_parallel
-        usd[i, k] = catalogue.gpus[deployment.gpu].usd_per_hour * deployment.tensor_parallel
-        now[i, :, k] = config.fleet.instances_at_start
-    limits, sites = np.ones((len(llms), len(regions)), np.int64), catalogue.regions.values()
+        uses[i, k, gpus.index(kind.gpu)] = kind.tensor_parallel
+        usd[i, k] = catalogue.gpus[kind.gpu].usd_per_hour * kind.tensor_parallel
+    start, least, most = (
+        by_cell(settings, np.array([getattr(pool, name) for pool in pools(settings)]))
+        for name in ("instances_at_start", "min_instances", "max_instances")
+    )
+    sites = catalogue.regions.values()
     return Problem(
-        llms=tuple(llms),
-        regions=tuple(regions),
+        llms=tuple(llm for llm, _ in served),
+        roles=tuple(role for _, role in served),
+        regions=tuple(catalogue.regions),
+        options=tuple(f"{count} x {gpu}" for gpu, count in what),
         gpus=tuple(gpus),
-        instances_now=now,
-        spot=np.zeros_like(now),
+        instances_now=start,
+        spot=np.zeros_like(start),
         tokens_per_s=theta,
         usd_per_hour=usd,
-        demand_tokens_per_s=np.zeros((len(llms), len(regions), 1)),
-        buffer_tokens_per_s=np.zeros((len(llms), len(regions))),
-        gpus_per_instance=size,
+        demand_tokens_per_s=np.zeros((*start.shape[:2], 1)),
+        buffer_tokens_per_s=np.zeros(start.shape[:2]),
+        uses=uses,
         cap_gpus=np.array([[site.cap_gpus.get(gpu, 0) for gpu in gpus] for site in sites]),
-        min_instances=limits * config.fleet.min_instances,
-        max_instances=limits * config.fleet.max_instances,
+        min_instances=least.sum(axis=2),
+        max_instances=most.sum(axis=2),
+        min_option_instances=least,
+        max_option_instances=most,
         budget_usd=np.inf,
-        epsilon=options.epsilon,
+        epsilon=asked.epsilon,
         window_s=60.0 * config.forecast.bucket_minutes,
         boot_spot_s=np.full(usd.shape, config.replay.boot_spot_s),
         boot_cold_s=boot_cold_s(settings),
-        spot_earning_share=options.spot_earning_share,
-        hysteresis_share=options.hysteresis_share,
-        export_share=options.export_share,
+        spot_earning_share=asked.spot_earning_share,
+        hysteresis_share=asked.hysteresis_share,
+        export_share=asked.export_share,
     )
 
 
 def boot_cold_s(settings: Settings) -> Floats:
-    """Seconds of a cold start, shape (llms, regions): longer where the weights come from elsewhere."""
+    """Seconds of a cold start, shape (services, regions): longer where the weights come from elsewhere."""
     times, sites = settings.config.replay, settings.catalogue.regions.values()
-    is_local = np.array([[llm in site.weights for site in sites] for llm in settings.catalogue.llms])
+    is_local = np.array([[llm in site.weights for site in sites] for llm, _ in services(settings)])
     return np.where(is_local, times.boot_local_s, times.boot_remote_s)
 
 
 def hour_problems(template: Problem, load: Load) -> list[Problem]:
-    """The hours of a load, in order."""
+    """The hours of a load, in order; every service of an llm carries all of its requests."""
+    llms = list(dict.fromkeys(template.llms))
+    of = [llms.index(llm) for llm in template.llms]
     return [
-        template._replace(demand_tokens_per_s=demand, buffer_tokens_per_s=buffer)
+        template._replace(demand_tokens_per_s=demand[of], buffer_tokens_per_s=buffer[of])
         for demand, buffer in zip(*load, strict=True)
     ]
 

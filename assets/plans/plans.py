@@ -23,6 +23,7 @@ from assets.plans.inputs import (
     problem_template,
     token_mixes,
 )
+from assets.plans.kinds import Kind, kinds
 from models.plan import corrected, paper
 from models.plan.bounds import bounds
 from models.plan.policies import Solve, hourly_plans, peak_plan
@@ -34,6 +35,7 @@ from models.replay import beside
 from models.replay.capacity import capacity_tokens_per_s
 from models.replay.compiled import is_cached
 from models.replay.policies import POLICIES
+from models.world.pools import partner_of
 
 PROGRAMMES = {
     "forecast": paper.solve,
@@ -67,22 +69,27 @@ def plan_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
 
 
 def sustained_tokens_per_s(settings: Settings, day: date, progress: Progress) -> list[float]:
-    """What an instance of each llm sustains within its SLO, measured on the mix of the day before."""
-    mixes, config = token_mixes(settings, day), settings.config
+    """What an instance of each of `kinds` sustains within its SLO, measured on the mix of the day before."""
+    mixes, config, measured = token_mixes(settings, day), settings.config, kinds(settings)
     if beside.is_compiling():
         with progress.bar("compile the replay, once", 0) as passed:
             beside.wait(passed)
     first = "" if is_cached() else "compile the replay, "  # half a minute, once
-    with progress.bar(f"{first}measure capacity", len(mixes)) as done:
-        measured = Counted(done)
+    with progress.bar(f"{first}measure capacity", len(measured)) as done:
+        counted = Counted(done)
 
-        def one(llm: str) -> float:
-            deployment = config.fleet.deployments[llm][0]
-            found = capacity_tokens_per_s(llm, deployment, settings.catalogue, config, *mixes[llm])
-            measured.one_more()
+        def one(kind: Kind) -> float:
+            own = config.fleet.deployments[kind.llm]
+            pool = next(
+                pool for pool in own if Kind(kind.llm, pool.role, pool.gpu, pool.tensor_parallel) == kind
+            )
+            partner = partner_of(config.fleet, kind.llm, pool)
+            mix = mixes[kind.llm]
+            found = capacity_tokens_per_s(kind.llm, pool, settings.catalogue, config, *mix, partner=partner)
+            counted.one_more()
             return found
 
-        return side_by_side(one, list(mixes))
+        return side_by_side(one, measured)
 
 
 def chained_plans(
@@ -156,10 +163,11 @@ def plan_table(day: date, followed: Mapping[str, Day]) -> pa.Table:
 
 
 def _rows(day: date, policy: str, hours: Day) -> Iterator[dict[str, Any]]:
-    """Long rows of one policy's plan: every hour, llm and region, on each GPU type that the llm runs on."""
+    """Long rows of one policy's plan: every hour, service and region, on each option that it runs on."""
     for hour, (problem, plan) in enumerate(hours):
         why = reasons(problem, plan, hour)
         for i, k in np.argwhere(problem.runs).tolist():
+            gpu = int(problem.uses[i, k].argmax())
             for j, region in enumerate(problem.regions):
                 held, delta = int(plan.instances[i, j, k]), int(plan.delta[i, j, k])
                 yield {
@@ -167,8 +175,9 @@ def _rows(day: date, policy: str, hours: Day) -> Iterator[dict[str, Any]]:
                     "programme": plan.programme,
                     "hour_start": midnight(day) + timedelta(hours=hour),
                     "llm": problem.llms[i],
+                    "role": problem.roles[i],
                     "region": region,
-                    "gpu": problem.gpus[k],
+                    "gpu": problem.gpus[gpu],
                     "demand_tokens_per_s": problem.demand_tokens_per_s[i, j].max(),
                     "buffer_tokens_per_s": problem.buffer_tokens_per_s[i, j],
                     "capacity_tokens_per_s": problem.tokens_per_s[i, k],
@@ -216,6 +225,7 @@ def _window_rows(day: date, policy: str, hours: Day) -> Iterator[dict[str, Any]]
                 "hour_start": start,
                 "window_start": start + w * timedelta(seconds=problem.window_s),
                 "llm": problem.llms[i],
+                "role": problem.roles[i],
                 "region": problem.regions[j],
                 "demand_tokens_per_s": problem.demand_tokens_per_s[i, j, w],
                 "buffer_tokens_per_s": problem.buffer_tokens_per_s[i, j],

@@ -11,8 +11,9 @@ import pandas as pd
 
 from assets.lake.settings import Settings, Step
 from assets.plans.inputs import day_loads, hour_problems, problem_template
+from assets.plans.kinds import by_cell, by_pool, hourly_cells, kinds, of_llms
 from assets.plans.plans import Day, checked_solve, plan_table
-from assets.replays.drives import DAY_S, HOUR_S, hourly_table, plan_rows
+from assets.replays.drives import DAY_S, HOUR_S, plan_rows
 from models.plan.problem import Ints, Problem
 from models.replay.policies import POLICIES
 from models.replay.run import TAIL_PERIODS, Drive, Outcome, Session
@@ -31,11 +32,11 @@ def play_closed(
     hours: Day = []
     spent = []
     for hour, problem in enumerate(asked_hours(settings, day, policy, rows)):
-        held, donated = fleet_now(session, problem)
+        held, donated = fleet_now(settings, session)
         asked = problem._replace(instances_now=held, spot=donated)
         hours.append((asked, solve(asked)))
-        targets = hours[-1][1].instances.sum(axis=2)[None]
-        forecast = asked.demand_tokens_per_s.max(axis=2)[None]
+        targets = by_pool(settings, hours[-1][1].instances)
+        forecast = of_llms(settings, asked.demand_tokens_per_s.max(axis=2))
         drive = Drive(targets, forecast, hour_s=HOUR_S)
         spent.append(session.play(drive, (hour + 1) * HOUR_S, step))
     session.finish(DAY_S + TAIL_PERIODS * HOUR_S)
@@ -48,15 +49,17 @@ def asked_hours(settings: Settings, day: date, policy: str, rows: pd.DataFrame) 
     """The hours of the policy's kind of plan, on the capacities that its open-loop plan counted on."""
     kind = str(POLICIES[policy].plan)
     ahead = next(name for name, rule in POLICIES.items() if rule.plan == kind and not rule.is_closed)
-    counted = hourly_table(settings, rows, ahead, "capacity_tokens_per_s")[0, :, 0]
-    template = problem_template(settings, counted.tolist(), kind)
-    deployed = np.where(template.runs, counted[:, None], np.nan)
+    own = rows[rows["policy"] == ahead]
+    counted = hourly_cells(settings, own, "capacity_tokens_per_s")[0].max(axis=1)  # the same in all regions
+    template = problem_template(settings, [1.0] * len(kinds(settings)), kind)
+    deployed = np.where(template.runs, counted, np.nan)
     return hour_problems(template._replace(tokens_per_s=deployed), day_loads(settings, day)[kind])
 
 
-def fleet_now(session: Session, problem: Problem) -> tuple[Ints, Ints]:
+def fleet_now(settings: Settings, session: Session) -> tuple[Ints, Ints]:
     """What a plan starts from: instances that serve or boot, and donated ones, each of shape (i, j, k)."""
-    there = session.instances().reshape(*problem.instances_now.shape[:2], len(STATES))
-    on = problem.runs[:, None, :]  # the one GPU type that the llm is deployed on
-    held = there[..., SERVING] + there[..., BOOTING]
-    return held[:, :, None] * on, there[..., DONATED][:, :, None] * on
+    there = session.instances()
+    return (
+        by_cell(settings, there[:, SERVING] + there[:, BOOTING]),
+        by_cell(settings, there[:, DONATED]),
+    )

@@ -7,8 +7,10 @@ import pandas as pd
 
 from assets.demand.demand import INTERACTIVE, demand_matrix
 from assets.lake.settings import HOURS, Settings
-from models.replay.fleet import make_fleet, make_rules, with_failures
+from assets.plans.kinds import by_pool, cells, hourly_cells, of_llms, pools, services
+from models.replay.fleet import make_fleet, make_rules, pool_rows, with_failures
 from models.replay.policies import POLICIES
+from models.replay.pools import POOLINGS
 from models.replay.run import Drive
 from models.replay.state import Fleet, Floats, Rules
 from models.world.reading import require_known
@@ -28,24 +30,32 @@ def setting(settings: Settings, policy: str) -> tuple[Fleet, Rules]:
 
 
 def day_drives(settings: Settings, day: date) -> dict[str, Drive]:
-    """What every policy is given.
+    """What every policy is given, by pool of its fleet.
 
     All start from hour 0 of the paper's forecast plan, so that none is given a better fleet.
     """
     rows = plan_rows(settings, day)
-    start = hourly_table(settings, rows, "lt_i", "instances")[0]
+    first = hourly_targets(settings, rows, "lt_i")[0]
     drives = {}
     for policy, rule in POLICIES.items():
+        start = parted(settings, first, rule.pooling)
         if rule.plan is None:
             drives[policy] = Drive(start=start, hour_s=HOUR_S)
         elif rule.plan == "recent":
             targets = recent_targets(settings, day, rows, start)
             drives[policy] = Drive(targets, None, start, HOUR_S, rows_per_hour=60 // RECENT_MINUTES)
         else:
-            targets = hourly_table(settings, rows, policy, "instances")
-            forecast = hourly_table(settings, rows, policy, "demand_tokens_per_s")
-            drives[policy] = Drive(targets, forecast, start, HOUR_S)
+            targets = hourly_targets(settings, rows, policy)
+            drives[policy] = Drive(targets, hourly_demand(settings, rows, policy), start, HOUR_S)
     return drives
+
+
+def parted(settings: Settings, instances: Floats, pooling: str) -> Floats:
+    """Instances by pool, shape (pools,), of a fleet whose pools are parted by tier: each part its share."""
+    share = np.array(
+        [row.share for row in pool_rows(settings.catalogue, settings.config.fleet, POOLINGS[pooling])]
+    )
+    return np.round(share * np.tile(instances, len(POOLINGS[pooling])))
 
 
 def plan_rows(settings: Settings, day: date) -> pd.DataFrame:
@@ -61,20 +71,32 @@ def plan_rows(settings: Settings, day: date) -> pd.DataFrame:
     return rows
 
 
-def hourly_table(settings: Settings, rows: pd.DataFrame, policy: str, column: str) -> Floats:
-    """A column of a policy's plan, shape (hours, llms, regions); instances are summed over GPU types."""
-    own = rows[rows["policy"] == policy]
-    llms, regions = list(settings.catalogue.llms), list(settings.catalogue.regions)
-    together = own.groupby(["hour", "llm", "region"])[column].agg("sum" if column == "instances" else "first")
-    index = pd.MultiIndex.from_product([range(HOURS), llms, regions])
-    return together.reindex(index, fill_value=0).to_numpy(float).reshape(HOURS, len(llms), len(regions))
+def hourly_targets(settings: Settings, rows: pd.DataFrame, policy: str) -> Floats:
+    """The instances of a policy's plan, shape (hours, pools)."""
+    return by_pool(settings, hourly_cells(settings, rows[rows["policy"] == policy], "instances"))
+
+
+def hourly_demand(settings: Settings, rows: pd.DataFrame, policy: str) -> Floats:
+    """The interactive load that a policy's plan carries, tokens/s, shape (hours, llms, regions)."""
+    of_cells = hourly_cells(settings, rows[rows["policy"] == policy], "demand_tokens_per_s")
+    return of_llms(settings, of_cells.max(axis=-1), axis=1)
 
 
 def recent_targets(settings: Settings, day: date, rows: pd.DataFrame, start: Floats) -> Floats:
-    """Instances for the interactive load of the RECENT_MINUTES before, shape (periods, llms, regions)."""
-    minutes, fleet = RECENT_MINUTES, settings.config.fleet
-    found = demand_matrix(settings.lake, settings.trace, day, day, minutes, settings.catalogue)
-    sustained = hourly_table(settings, rows, "clairvoyant", "capacity_tokens_per_s")[0]
+    """Instances for the interactive load of the RECENT_MINUTES before, shape (periods, pools).
+
+    Of pools that do the same, the first takes what it can, the next what is left.
+    """
+    found = demand_matrix(settings.lake, settings.trace, day, day, RECENT_MINUTES, settings.catalogue)
     load = np.nan_to_num(found.of_tier(INTERACTIVE))  # in a silence of the day nothing is replayed
-    needed = np.ceil(np.moveaxis(load, -1, 0)[:-1] / sustained)
-    return np.concatenate([start[None], np.clip(needed, fleet.min_instances, fleet.max_instances)])
+    llms = [llm for llm, _ in services(settings)]
+    left = load[[list(settings.catalogue.llms).index(llm) for llm in llms], :, :-1].copy()
+    own = rows[rows["policy"] == "clairvoyant"]
+    sustained = hourly_cells(settings, own, "capacity_tokens_per_s")[0]
+    targets = np.empty((left.shape[-1] + 1, start.size))
+    targets[0] = start
+    for pool, (row, i, j, k) in enumerate(zip(pools(settings), *cells(settings), strict=True)):
+        needed = np.ceil(left[i, j] / sustained[i, j, k])
+        targets[1:, pool] = np.clip(needed, row.min_instances, row.max_instances)
+        left[i, j] = np.maximum(left[i, j] - targets[1:, pool] * sustained[i, j, k], 0.0)
+    return targets

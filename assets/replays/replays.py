@@ -22,7 +22,7 @@ from assets.replays.drives import DAY_S, HOUR_S, day_drives, setting
 from models.metrics import tpot_s
 from models.replay.policies import POLICIES
 from models.replay.run import STATUSES, TAIL_PERIODS, Outcome, Session, replay, share_of
-from models.replay.state import STATES, Fleet, Trace
+from models.replay.state import ROLES, STATES, Fleet, Trace
 from models.world.reading import ConfigError, require_known
 
 ENDED_S = DAY_S + TAIL_PERIODS * HOUR_S  # when a replay stops watching, on the day's clock
@@ -172,12 +172,13 @@ def outcomes_table(settings: Settings, workload: Workload, outcome: Outcome) -> 
 
 
 def fleet_hours_table(settings: Settings, day: date, fleet: Fleet, outcome: Outcome) -> pa.Table:
-    """One row per hour, llm, region and kind: instance-seconds by state, memory in use, price of a GPU."""
+    """One row per hour, llm, role, region and kind: instance-seconds by state, memory in use, GPU's price."""
     catalogue = settings.catalogue
     llms, regions, gpus = list(catalogue.llms), list(catalogue.regions), list(catalogue.gpus)
     usd = np.array([gpu.usd_per_hour for gpu in catalogue.gpus.values()])
-    rows, of_row = np.unique(np.stack([fleet.llm, fleet.region, fleet.kind]), axis=1, return_inverse=True)
-    llm, region, kind = (np.tile(column, HOURS) for column in rows)
+    of_pools = np.stack([fleet.llm, fleet.region, fleet.kind, fleet.role])
+    rows, of_row = np.unique(of_pools, axis=1, return_inverse=True)
+    llm, region, kind, role = (np.tile(column, HOURS) for column in rows)
 
     def together(of_pools: np.ndarray) -> np.ndarray:
         """(hours, pools, ...) -> (hours * rows, ...): the pools of a kind are counted together."""
@@ -194,6 +195,7 @@ def fleet_hours_table(settings: Settings, day: date, fleet: Fleet, outcome: Outc
         {
             "hour_start": pa.array(start).cast(pa.timestamp("us", "UTC")),
             "llm": pa.array(llms).take(pa.array(llm)),
+            "role": pa.array(ROLES).take(pa.array(role)),
             "region": pa.array(regions).take(pa.array(region)),
             "gpu": pa.array(gpus).take(pa.array(gpu)),
             "gpus_per_instance": fleet.gpus[kind],

@@ -9,6 +9,7 @@ import numpy as np
 
 from assets.lake.settings import Settings
 from assets.plans.inputs import Load
+from assets.plans.kinds import kinds, services
 from models.plan.problem import Problem
 from models.replay.fleet import kv_capacity_tokens
 from models.world.catalogue import ROOT
@@ -85,8 +86,10 @@ def possible(settings: Settings, case: Case, where: str) -> Settings:
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
     one_of_each = sum(
-        min(pool.tensor_parallel * catalogue.gpus[pool.gpu].usd_per_hour for pool in pools)
-        for pools in fleet.deployments.values()
+        min(
+            k.tensor_parallel * catalogue.gpus[k.gpu].usd_per_hour for k in kinds(own) if k.service == service
+        )
+        for service in services(own)
     )
     budget = np.inf if case.budget_usd_per_hour is None else case.budget_usd_per_hour
     rules = (
@@ -160,6 +163,7 @@ def limited(problem: Problem, case: Case) -> Problem:
     return problem._replace(
         min_instances=np.where(is_down, 0, problem.min_instances),
         max_instances=np.where(is_down, 0, problem.max_instances),
+        min_option_instances=np.where(is_down[:, None], 0, problem.min_option_instances),
         instances_now=np.where(is_down[:, None], 0, problem.instances_now),
         budget_usd=np.inf if case.budget_usd_per_hour is None else case.budget_usd_per_hour,
     )

@@ -16,8 +16,9 @@ import pyarrow as pa
 from assets.lake.lookups import require_day
 from assets.lake.settings import Progress, Settings
 from assets.plans.inputs import Load, day_loads, forecast_windows, hour_problems, problem_template
+from assets.plans.kinds import by_pool, hourly_cells
 from assets.plans.plans import checked_solve, open_loop, sustained_tokens_per_s
-from assets.replays.drives import hourly_table, plan_rows
+from assets.replays.drives import plan_rows
 from assets.studies.trials import Trial, score
 from models.plan.crossing import Tried, next_point
 
@@ -80,7 +81,8 @@ def leaderboard(settings: Settings, day: date) -> pa.Table:
 def planner(settings: Settings, day: date, progress: Progress) -> Callable[[str, float], Trial]:
     """The day's plan by a method that counts on a share of capacity, from the start of the other policies."""
     loads, theta = day_loads(settings, day), np.array(sustained_tokens_per_s(settings, day, progress))
-    start = hourly_table(settings, plan_rows(settings, day), "lt_i", "instances")[0].astype(np.int64)
+    rows = plan_rows(settings, day)
+    start = hourly_cells(settings, rows[rows["policy"] == "lt_i"], "instances")[0].astype(np.int64)
     theta /= settings.config.plan.corrected_capacity_share  # which the template counts on
 
     def trial(method: str, share: float) -> Trial:
@@ -88,9 +90,8 @@ def planner(settings: Settings, day: date, progress: Progress) -> Callable[[str,
         if method != TRUTH:
             load = Load(forecast_windows(settings, day, method)[1], loads["corrected"].buffer)
         template = problem_template(settings, (theta * share).tolist(), "corrected")
-        at_start = start[:, :, None] * template.runs[:, None, :]
-        spot = np.maximum(template.instances_now - at_start, 0)
-        hours = open_loop(hour_problems(template, load), at_start, spot, checked_solve(settings, "corrected"))
-        return Trial(f"{method} {share:.4f}", settings, hours, start)
+        spot = np.maximum(template.instances_now - start, 0)
+        hours = open_loop(hour_problems(template, load), start, spot, checked_solve(settings, "corrected"))
+        return Trial(f"{method} {share:.4f}", settings, hours, by_pool(settings, start))
 
     return trial

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from assets.lake.settings import Progress, Settings
 from assets.lake.warehouse import Lake
+from assets.plans.kinds import by_pool
 from assets.plans.plans import Day
 from assets.replays.drives import DAY_S, HOUR_S, setting
 from assets.replays.replays import Workload, read_workload, write_outcome
@@ -37,7 +38,7 @@ class Trial(NamedTuple):
     name: str
     settings: Settings
     hours: Day
-    start: Floats  # (llms, regions) instances that serve
+    start: Floats  # (pools,) instances that serve
     demand_factor: float = 1.0  # requests for each one of the day
 
 
@@ -78,10 +79,10 @@ def multiplied_workload(settings: Settings, day: date, workload: Workload, facto
 
 def _score(settings: Settings, day: date, trial: Trial, workload: Workload) -> pd.DataFrame:
     """One trial's row of the scoreboard, its dearest hour, and what its plan could not carry."""
-    targets = np.array([plan.instances.sum(axis=2) for _, plan in trial.hours])
+    targets = by_pool(settings, np.array([plan.instances for _, plan in trial.hours]))
     fleet, rules = setting(settings, POLICY)
     # A plan may go below the minimum (a budget, a region that is full): the replay follows it there.
-    fleet = fleet._replace(min_instances=np.minimum(fleet.min_instances, targets.min(axis=0).ravel()))
+    fleet = fleet._replace(min_instances=np.minimum(fleet.min_instances, targets.min(axis=0)))
     drive = Drive(targets, start=trial.start, hour_s=HOUR_S)
     outcome = replay(workload.trace, fleet, drive, rules, DAY_S)
     write_outcome(settings, day, trial.name, workload, fleet, outcome)

@@ -15,6 +15,7 @@ from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Progress, Settings
 from assets.pages.pictures import save
 from assets.plans.inputs import Load, day_loads, hour_problems, problem_template
+from assets.plans.kinds import by_pool
 from assets.plans.plans import Day, checked_solve, open_loop, sustained_tokens_per_s
 from assets.replays.figures import draw_cost_against_misses
 from assets.studies.cases import CASES, Case, limited, multiplied_load, possible_cases, without
@@ -56,7 +57,7 @@ def planned_cases(chosen: Mapping[str, tuple[Case, Settings]], day: date, progre
             hours = plan_case(own, case, sustained[deployed], load)
         except PlanError as error:
             raise ConfigError(f"{CASES.name} [{name}]: {error}") from error
-        start = hours[0][1].instances.sum(axis=2)
+        start = by_pool(own, hours[0][1].instances)
         trials.append(Trial(name, without(own, case.down), hours, start, case.demand_factor))
     return trials
 

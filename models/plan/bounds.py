@@ -39,7 +39,10 @@ def bounds(problem: Problem) -> Bounds:
         axis=1
     )
     fluid_usd = float(usd_per_token @ p.demand_tokens_per_s[:, 0].mean(axis=1))
-    at_least = p._replace(min_instances=problem.min_instances.sum(axis=1, keepdims=True))
+    at_least = p._replace(
+        min_instances=problem.min_instances.sum(axis=1, keepdims=True),
+        min_option_instances=problem.min_option_instances.sum(axis=1, keepdims=True),
+    )
     whole_usd = max(_by_window(p), fluid_usd)  # the solver's arithmetic may end a hair below
     minimum_usd = max(_by_window(at_least), whole_usd)
     return Bounds(fluid_usd, whole_usd, minimum_usd, max(paper.solve(at_least, EXACT).bound_usd, minimum_usd))
@@ -54,19 +57,21 @@ def _by_window(problem: Problem) -> float:
 
 def pooled(problem: Problem) -> Problem:
     """The same hour as if all regions were one, without limits, that has no instance yet and no boot time."""
-    llms, _, gpus = problem.instances_now.shape
-    nothing, one = np.zeros((llms, 1, gpus), np.int64), np.ones((llms, 1), np.int64)
+    services, _, options = problem.instances_now.shape
+    nothing, one = np.zeros((services, 1, options), np.int64), np.ones((services, 1), np.int64)
     return problem._replace(
         regions=("everywhere",),
         instances_now=nothing,
         spot=nothing,
         demand_tokens_per_s=problem.demand_tokens_per_s.sum(axis=1, keepdims=True),
-        buffer_tokens_per_s=np.zeros((llms, 1)),
-        cap_gpus=np.full((1, gpus), ENDLESS),
+        buffer_tokens_per_s=np.zeros((services, 1)),
+        cap_gpus=np.full((1, len(problem.gpus)), ENDLESS),
         min_instances=0 * one,
         max_instances=ENDLESS * one,
+        min_option_instances=nothing,
+        max_option_instances=nothing + ENDLESS,
         budget_usd=np.inf,
         epsilon=1.0,
         boot_spot_s=np.zeros_like(problem.boot_spot_s),
-        boot_cold_s=np.zeros((llms, 1)),
+        boot_cold_s=np.zeros((services, 1)),
     )

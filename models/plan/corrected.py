@@ -1,10 +1,10 @@
 """The corrected programme: what SageServe section 5 leaves open, closed. The default of every plan.
 
-Sets       i llms, j regions, k GPU types on which llm i runs, w windows of the hour
-Data       n[i,j,k] instances serving, s[i,j,k] donated ones of the same llm, theta[i,k] tokens/s and
-           gpus[i,k] of one instance, alpha[i,k] USD per instance-hour, rho[i,j,w] tokens/s that are forecast
-           (a quantile), b[i,j] tokens/s of buffer for niw, cap[j,k] GPUs, min[i,j], max[i,j], epsilon,
-           budget USD of the hour,
+Sets       i services, j regions, k options on which service i runs, g GPU types, w windows of the hour
+Data       n[i,j,k] instances serving, s[i,j,k] donated ones of the same service, theta[i,k] tokens/s and
+           uses[i,k,g] GPUs of one instance, alpha[i,k] USD per instance-hour, rho[i,j,w] tokens/s that are
+           forecast (a quantile), b[i,j] tokens/s of buffer for niw, cap[j,g] GPUs, min[i,j], max[i,j], for an
+           option with limits of its own min[i,j,k], max[i,j,k], epsilon, budget USD of the hour,
            pi what a donated instance earns and eta what giving one up is expected to cost later, as shares
            of alpha, kappa[i] USD to serve a token/s elsewhere for a window, reclaim[i,k] and cold[i,j,k] USD
            of GPU time lost in booting, tauW[i,k] and tauC[i,j] the first window in which a start counts
@@ -21,9 +21,9 @@ min  sum alpha x + (1 - pi) alpha (s + d - aW)                          (hold: a
              with C[i,j,w] = sum_k theta (n - d + aW[w >= tauW] + aC[w >= tauC])
  (locality)  e <= (1 - epsilon) rho + v                                                         for i,j,w
  (buffer)    y <= b                                                                             for i,j,w
- (cap)       sum_i gpus x <= cap                                                                for j,k
- (least)     sum_k x + q >= min                                                                 for i,j
- (most)      sum_k x <= max                                                                     for i,j
+ (cap)       sum_ik uses x <= cap                                                               for j,g
+ (least)     sum_k x + q >= min, x + q >= min of the option                                     for i,j(,k)
+ (most)      sum_k x <= max, x <= max of the option                                             for i,j(,k)
  (budget)    sum alpha x <= budget
  (spot)      aW <= s                                                                            for i,j,k
  (own)       d <= n                                                                             for i,j,k
@@ -72,9 +72,9 @@ def build(p: Problem) -> Programme:
     import pulp
 
     lp = pulp.LpProblem("hour", pulp.LpMinimize)
-    llms, regions, gpus, windows = (range(size) for size in (*p.instances_now.shape, p.windows))
-    on = [[k for k in gpus if p.runs[i, k]] for i in llms]  # the GPU types that llm i runs on
-    ij, ijw = list(product(llms, regions)), list(product(llms, regions, windows))
+    services, regions, options, windows = (range(size) for size in (*p.instances_now.shape, p.windows))
+    on = [[k for k in options if p.runs[i, k]] for i in services]  # the options that service i runs on
+    ij, ijw = list(product(services, regions)), list(product(services, regions, windows))
     ijk = [(i, j, k) for i, j in ij for k in on[i]]
     need, far = p.need_tokens_per_s, (1 - p.epsilon) * p.demand_tokens_per_s
 
@@ -96,7 +96,7 @@ def build(p: Problem) -> Programme:
         more[key] += [(z[key], 1.0), (y[key], 1.0)]
         lp += weighted([*more[key], (e[key], 1.0)]) >= need[key] - held[i, j], f"home_{i}_{j}_{w}"
         lp += weighted([(e[key], 1.0), (v[key], -1.0)]) <= far[key], f"locality_{i}_{j}_{w}"
-    for i, w in product(llms, windows):
+    for i, w in product(services, windows):
         everywhere = weighted(term for j in regions for term in more[i, j, w])
         lp += everywhere >= need[i, :, w].sum() - held[i].sum(), f"pool_{i}_{w}"
 

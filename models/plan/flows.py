@@ -25,7 +25,7 @@ def planned(p: Problem, reclaimed: Ints, started: Ints, donated: Ints) -> Plan:
     """The plan that these integers make, each of shape (i, j, k): flows, shortages, cost."""
     flows = flowing(p, capacity_tokens_per_s(p, reclaimed, started, donated))
     instances = p.instances_now + reclaimed + started - donated
-    missing = np.maximum(p.min_instances - instances.sum(axis=2), 0)
+    missing = p.missing_instances(instances)
     latency_usd = float(p.export_usd @ flows.exports.sum(axis=(1, 2)))
     usd = cost_usd(p, reclaimed, started, donated) + latency_usd
     per_token, per_instance = p.penalty_usd

@@ -1,6 +1,6 @@
 """The hourly programme of SageServe section 5, as the paper writes it, and what its text asks for in words.
 
-Sets       i llms, j regions, k GPU types on which llm i runs, w windows of the hour
+Sets       i services, j regions, k options on which service i runs, g GPU types, w windows of the hour
 Data       n[i,j,k] instances, theta[i,k] tokens/s of one, alpha[i,k] USD per instance-hour, sigma[i,k] USD to
            start one, need[i,j,w] tokens/s (forecast rho + buffer, section 6.3), epsilon
 Decisions  delta[i,j,k] integer, up[i,j,k] >= 0
@@ -13,9 +13,10 @@ min  sum alpha delta  +  sum sigma up
 
 So far the formulas. The text adds limits without writing them: "within the available VM capacities" (5), and
 a minimum and a maximum of instances (7.1). With them a fleet can be too small, and lines short, at a price.
- (cap)     sum_i gpus (n + delta) <= cap                                         for j,k
+ (cap)     sum_ik uses (n + delta) <= cap                                        for j,g
  (least)   sum_k (n + delta) + q >= min, q >= 0 below the minimum                for i,j
  (most)    sum_k (n + delta) <= max                                              for i,j
+           and the same of an option that has a minimum or a maximum of its own  for i,j,k
  and + v, v >= 0 in (local), + z, z >= 0 in (global), penalty(z >> v > q) in the objective.
 Where nothing limits the fleet these are idle and the programme is the paper's to the letter (a test says so).
 
@@ -49,9 +50,9 @@ def build(p: Problem) -> Programme:
     import pulp
 
     lp = pulp.LpProblem("hour", pulp.LpMinimize)
-    llms, regions, gpus, windows = (range(size) for size in (*p.instances_now.shape, p.windows))
-    on = [[k for k in gpus if p.runs[i, k]] for i in llms]  # the GPU types that llm i runs on
-    ij = list(product(llms, regions))
+    services, regions, options, windows = (range(size) for size in (*p.instances_now.shape, p.windows))
+    on = [[k for k in options if p.runs[i, k]] for i in services]  # the options that service i runs on
+    ij = list(product(services, regions))
     ijk = [(i, j, k) for i, j in ij for k in on[i]]
     n, theta, need = p.instances_now, p.tokens_per_s, p.need_tokens_per_s
     alpha, sigma = p.usd_per_hour, p.reclaim_usd
@@ -60,7 +61,7 @@ def build(p: Problem) -> Programme:
     delta = cells(lp, "delta", ijk, lower=-n, integer=True)  # (remove)
     up = cells(lp, "up", ijk)
     v, q = (cells(lp, name, ij) for name in "vq")
-    z = cells(lp, "z", [(i,) for i in llms])
+    z = cells(lp, "z", [(i,) for i in services])
 
     gamma = weighted((delta[i, j, k], alpha[i, k]) for i, j, k in ijk)
     mu = weighted((up[i, j, k], sigma[i, k]) for i, j, k in ijk)
@@ -77,7 +78,7 @@ def build(p: Problem) -> Programme:
     for i, j in ij:
         least = p.epsilon * need[i, j].max() - serves[i, j]
         lp += weighted([*more[i, j], (v[i, j], 1.0)]) >= least, f"local_{i}_{j}"
-    for i, w in product(llms, windows):
+    for i, w in product(services, windows):
         everywhere = [*(term for j in regions for term in more[i, j]), (z[i,], 1.0)]
         lp += weighted(everywhere) >= need[i, :, w].sum() - serves[i].sum(), f"global_{i}_{w}"
     limit(lp, p, {key: [(x, 1.0)] for key, x in delta.items()}, q)
@@ -91,7 +92,7 @@ def answer(problem: Problem, instances: Ints) -> Plan:
     serves = np.einsum("ijk,ik->ij", instances, np.where(problem.runs, problem.tokens_per_s, 0.0))
     v = _missing(problem.epsilon * need.max(axis=2), serves)
     z = _missing(need.sum(axis=1).max(axis=1), serves.sum(axis=1))
-    q = np.maximum(problem.min_instances - instances.sum(axis=2), 0)
+    q = problem.missing_instances(instances)
     alpha = np.where(problem.runs, problem.usd_per_hour, 0.0)[:, None, :]
     usd = float((alpha * instances + problem.reclaim_usd[:, None, :] * up).sum())
     per_token, per_instance = problem.penalty_usd

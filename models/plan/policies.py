@@ -17,7 +17,7 @@ def hourly_plans(problems: Iterable[Problem], start: Ints, spot: Ints, solve: So
     problems
         The hours in order; their own `instances_now` and `spot` are not read.
     start, spot
-        Instances that serve and that are donated before the first hour, shape (llms, regions, GPU types).
+        Instances that serve and that are donated before the first hour, shape (services, regions, options).
     solve
         From a Problem to its Plan: `paper.solve` or `corrected.solve` with its options bound.
     """
@@ -34,7 +34,7 @@ def spot_after(problem: Problem, plan: Plan) -> Ints:
     """Donated instances at the end of the hour, shape (i, j, k).
 
     Those of the beginning and the new ones, less the reclaimed, less those whose VM a cold start of another
-    llm took because the region had no free one: from the llm that has donated most, as the replay does.
+    service took because the region had no free one: from the one that has donated most, as the replay does.
     """
     return spot_that_fits(problem, plan.instances, problem.spot + plan.donated - plan.reclaimed)
 
@@ -42,15 +42,18 @@ def spot_after(problem: Problem, plan: Plan) -> Ints:
 def spot_that_fits(problem: Problem, instances: Ints, spot: Ints) -> Ints:
     """The donated instances that the GPUs have room for beside those that serve, shape (i, j, k).
 
-    Where there are too many, the llm that has donated most loses one.
+    Where there are too many, whoever has donated most of those that hold such GPUs loses one.
     """
-    spot, gpus = spot.copy(), problem.gpus_per_instance
-    for j, k in np.ndindex(problem.cap_gpus.shape):
-        over = int(((instances + spot)[:, j, k] * gpus[:, k]).sum() - problem.cap_gpus[j, k])
-        while over > 0 and spot[:, j, k].any():
-            most = int(spot[:, j, k].argmax())
-            spot[most, j, k] -= 1
-            over -= int(gpus[most, k])
+    spot = spot.copy()
+    for j, g in np.ndindex(problem.cap_gpus.shape):
+        each = problem.uses[:, :, g]
+        here = spot[:, j] * (each > 0)
+        over = int(((instances + spot)[:, j] * each).sum() - problem.cap_gpus[j, g])
+        while over > 0 and here.any():
+            most = np.unravel_index(here.argmax(), here.shape)
+            here[most] -= 1
+            over -= int(each[most])
+        spot[:, j] = np.where(each > 0, here, spot[:, j])
     return spot
 
 

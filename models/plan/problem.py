@@ -1,6 +1,8 @@
 """What a plan is asked (Problem) and what it answers (Plan). Nothing here knows how a plan is found.
 
-Axes, everywhere: i llms, j regions, k GPU types, w windows of the hour.
+Axes, everywhere: i services, j regions, k options, g GPU types, w windows of the hour. A service is an llm;
+where pools of it prefill and others decode, it is two of them, each of which carries all the llm's requests.
+An option is what an instance may be: so many GPUs of one type.
 """
 
 from typing import NamedTuple
@@ -26,19 +28,23 @@ class PlanError(ValueError):
 class Problem(NamedTuple):
     """One hour to plan. Symbols in brackets are those of SageServe, Table 2, or of corrected.py."""
 
-    llms: tuple[str, ...]
-    regions: tuple[str, ...]
-    gpus: tuple[str, ...]
+    llms: tuple[str, ...]  # (i)
+    roles: tuple[str, ...]  # (i) what the service does of each request: whole, prefill or decode
+    regions: tuple[str, ...]  # (j)
+    options: tuple[str, ...]  # (k)
+    gpus: tuple[str, ...]  # (g)
     instances_now: Ints  # (i, j, k) [n] serving
     spot: Ints  # (i, j, k) [s] donated, with the weights of the llm still on them
     tokens_per_s: Floats  # (i, k) [theta] input tokens/s of one instance; nan or <= 0: does not run there
     usd_per_hour: Floats  # (i, k) [alpha] of one instance, all its GPUs
     demand_tokens_per_s: Floats  # (i, j, w) [rho] forecast interactive input tokens/s
     buffer_tokens_per_s: Floats  # (i, j) [beta] added to every window, for bursts and niw
-    gpus_per_instance: Ints  # (i, k)
-    cap_gpus: Ints  # (j, k) GPUs that the region has
-    min_instances: Ints  # (i, j) over all GPU types
+    uses: Ints  # (i, k, g) GPUs of each type that one instance holds
+    cap_gpus: Ints  # (j, g) GPUs that the region has
+    min_instances: Ints  # (i, j) over all options
     max_instances: Ints  # (i, j)
+    min_option_instances: Ints  # (i, j, k)
+    max_option_instances: Ints  # (i, j, k)
     budget_usd: float  # the most that the instances of the hour may cost; inf: any
     epsilon: float  # share of its own peak that a region must be able to serve
     window_s: float  # length of a window
@@ -50,8 +56,19 @@ class Problem(NamedTuple):
 
     @property
     def runs(self) -> NDArray[np.bool_]:
-        """Which llm runs on which GPU type, shape (i, k)."""
+        """Which service runs on which option, shape (i, k)."""
         return np.isfinite(self.tokens_per_s) & (self.tokens_per_s > 0)
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """What the services are called, (i)."""
+        named = zip(self.llms, self.roles, strict=True)
+        return tuple(llm if role == "whole" else f"{llm} ({role})" for llm, role in named)
+
+    @property
+    def gpus_per_instance(self) -> Ints:
+        """GPUs of an instance, of all types together, shape (i, k)."""
+        return self.uses.sum(axis=2)
 
     @property
     def windows(self) -> int:
@@ -94,6 +111,12 @@ class Problem(NamedTuple):
         )
         return self.export_share * usd.min(axis=1) / self.windows
 
+    def missing_instances(self, instances: Ints) -> Ints:
+        """What instances of shape (i, j, k) lack of a minimum, shape (i, j): of all options or of one."""
+        of_all = self.min_instances - instances.sum(axis=2)
+        of_one = (self.min_option_instances - instances).max(axis=2)
+        return np.maximum(np.maximum(of_all, of_one), 0)
+
     @property
     def penalty_usd(self) -> tuple[Floats, Floats]:
         """USD per missing token/s and per missing instance, each (i,): what the dearest capacity costs.
@@ -126,8 +149,8 @@ class Plan(NamedTuple):
     donated: Ints  # (i, j, k) given to spot
     windows: Windows | None  # None in the paper's programme, which leaves routing to its epsilon
     short_tokens_per_s: Floats  # (i, j) paper: missing below epsilon of the own peak; corrected: unserved
-    short_llm_tokens_per_s: Floats  # (i,) missing for the llm's traffic of all regions together
-    missing_instances: Ints  # (i, j) below min_instances
+    short_llm_tokens_per_s: Floats  # (i,) missing for the service's traffic of all regions together
+    missing_instances: Ints  # (i, j) below min_instances or, of one option, below min_option_instances
     objective_usd: (
         float  # what the instances of the hour cost, with starting and giving up, without penalties
     )

@@ -52,18 +52,33 @@ def weighted(terms: Iterable[tuple[Any, float]]) -> Any:
 
 
 def limit(lp: Any, p: Problem, delta: dict[Key, Terms], q: Cells) -> None:
-    """(cap), (least) and (most), which both programmes share: x = n + delta, delta[i,j,k] given as terms."""
-    llms, regions, gpus = (range(size) for size in p.instances_now.shape)
-    for j, k in product(regions, gpus):
-        here = [(i, int(p.gpus_per_instance[i, k])) for i in llms if (i, j, k) in delta]
-        room = p.cap_gpus[j, k] - sum(size * p.instances_now[i, j, k] for i, size in here)
-        used = weighted((x, size * sign) for i, size in here for x, sign in delta[i, j, k])
-        lp += used <= room, f"cap_{j}_{k}"
-    for i, j in product(llms, regions):
-        change = [term for k in gpus for term in delta.get((i, j, k), [])]
+    """(cap), (least) and (most), which both programmes share: x = n + delta, delta[i,j,k] given as terms.
+
+    An option's own limits get a line where they ask for more than those of all options together.
+    """
+    services, regions, options = (range(size) for size in p.instances_now.shape)
+    for j, g in product(regions, range(len(p.gpus))):
+        here = [(i, k, int(n)) for i, k in product(services, options) if (n := p.uses[i, k, g])]
+        here = [(i, k, size) for i, k, size in here if (i, j, k) in delta]
+        room = p.cap_gpus[j, g] - sum(size * p.instances_now[i, j, k] for i, k, size in here)
+        used = weighted((x, size * sign) for i, k, size in here for x, sign in delta[i, j, k])
+        lp += used <= room, f"cap_{j}_{g}"
+    for i, j in product(services, regions):
+        own = {k: delta[i, j, k] for k in options if (i, j, k) in delta}
+        change = [term for terms in own.values() for term in terms]
         now = p.instances_now[i, j].sum()
         lp += weighted([*change, (q[i, j], 1)]) >= p.min_instances[i, j] - now, f"least_{i}_{j}"
         lp += weighted(change) <= p.max_instances[i, j] - now, f"most_{i}_{j}"
+        for k, terms in own.items():
+            least, most, now = (int(limits[i, j, k]) for limits in _option_limits(p))
+            if least > (p.min_instances[i, j] if len(own) == 1 else 0):
+                lp += weighted([*terms, (q[i, j], 1)]) >= least - now, f"least_{i}_{j}_{k}"
+            if most < p.max_instances[i, j]:
+                lp += weighted(terms) <= most - now, f"most_{i}_{j}_{k}"
+
+
+def _option_limits(p: Problem) -> tuple[Ints, Ints, Ints]:
+    return p.min_option_instances, p.max_option_instances, p.instances_now
 
 
 def counts(shape: tuple[int, ...], values: dict[Key, int]) -> Ints:

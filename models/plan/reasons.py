@@ -1,4 +1,4 @@
-"""Why a plan changes what it changes: a sentence per llm, region and GPU type, from the plan's own lines."""
+"""Why a plan changes what it changes: a sentence per service, region and option, from its own lines."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ def reasons(problem: Problem, plan: Plan, hour: int) -> dict[Where, str]:
 def _why(p: Problem, plan: Plan, at: Where, hour: int) -> str:
     i, j, _k = at
     parts = [f"{_what(plan, at)}: {_load(p, i, j, hour)}", _flow(p, plan, i, j), _limit(p, plan, at)]
-    moved = [p.gpus[other] for other in range(len(p.gpus)) if plan.delta[i, j, other] * plan.delta[at] < 0]
+    moved = [name for k, name in enumerate(p.options) if plan.delta[i, j, k] * plan.delta[at] < 0]
     if moved:
         parts.append(f"in exchange for {' and '.join(moved)}")
     if plan.short_tokens_per_s[i, j] > 0:
@@ -66,13 +66,19 @@ def _flow(p: Problem, plan: Plan, i: int, j: int) -> str:
 def _limit(p: Problem, plan: Plan, at: Where) -> str:
     """The limit that the plan stands at."""
     i, j, k = at
-    held, used = plan.instances[i, j].sum(), plan.instances[:, j, k] @ p.gpus_per_instance[:, k]
+    held, own = plan.instances[i, j].sum(), plan.instances[at]
+    used = np.einsum("ik,ikg->g", plan.instances[:, j], p.uses)
     if held == p.max_instances[i, j]:
         return f"maximum of {held}"
-    if used + p.gpus_per_instance[i, k] > p.cap_gpus[j, k]:
-        return f"cap of {p.cap_gpus[j, k]} {p.gpus[k]} reached"
+    if own == p.max_option_instances[at]:
+        return f"maximum of {own} on {p.options[k]}"
+    for g in np.flatnonzero(used + p.uses[i, k] > p.cap_gpus[j]):
+        if p.uses[i, k, g]:
+            return f"cap of {p.cap_gpus[j, g]} {p.gpus[g]} reached"
     if held == p.min_instances[i, j]:
         return f"minimum of {held}"
+    if own == p.min_option_instances[at] > 0:
+        return f"minimum of {own} on {p.options[k]}"
     if plan.started[at] and plan.reclaimed[at] == p.spot[at] > 0:
         return "spot used up"
     return ""

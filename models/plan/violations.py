@@ -17,8 +17,8 @@ def violations(problem: Problem, plan: Plan) -> list[str]:
 
 
 def _broken_instances(p: Problem, plan: Plan) -> Iterator[str]:
-    for i, j, k in product(range(len(p.llms)), range(len(p.regions)), range(len(p.gpus))):
-        where = f"{p.llms[i]} in {p.regions[j]} on {p.gpus[k]}"
+    for i, j, k in product(range(len(p.llms)), range(len(p.regions)), range(len(p.options))):
+        where = f"{p.services[i]} in {p.regions[j]} on {p.options[k]}"
         now, held = int(p.instances_now[i, j, k]), int(plan.instances[i, j, k])
         back, cold, gone = (int(a[i, j, k]) for a in (plan.reclaimed, plan.started, plan.donated))
         if min(back, cold, gone) < 0:
@@ -35,13 +35,22 @@ def _broken_instances(p: Problem, plan: Plan) -> Iterator[str]:
 
 def _broken_limits(p: Problem, plan: Plan) -> Iterator[str]:
     for j, region in enumerate(p.regions):
-        for k, gpu in enumerate(p.gpus):
-            used = sum(int(plan.instances[i, j, k] * p.gpus_per_instance[i, k]) for i in range(len(p.llms)))
-            if used > p.cap_gpus[j, k]:
-                yield f"cap: {region} uses {used} of {p.cap_gpus[j, k]} {gpu}"
-        for i, llm in enumerate(p.llms):
+        for g, gpu in enumerate(p.gpus):
+            used = sum(
+                int(plan.instances[i, j, k] * p.uses[i, k, g])
+                for i, k in product(range(len(p.llms)), range(len(p.options)))
+            )
+            if used > p.cap_gpus[j, g]:
+                yield f"cap: {region} uses {used} of {p.cap_gpus[j, g]} {gpu}"
+        for i, llm in enumerate(p.services):
             held = int(plan.instances[i, j].sum())
-            if max(p.min_instances[i, j] - held, 0) != plan.missing_instances[i, j]:
+            lacking = [int(p.min_instances[i, j]) - held]
+            for k, option in enumerate(p.options):
+                own, most = int(plan.instances[i, j, k]), p.max_option_instances[i, j, k]
+                lacking.append(int(p.min_option_instances[i, j, k]) - own)
+                if own > most:
+                    yield f"most: {llm} in {region} holds {own} on {option}, maximum {most}"
+            if max(*lacking, 0) != plan.missing_instances[i, j]:
                 least, says = p.min_instances[i, j], plan.missing_instances[i, j]
                 yield f"least: {llm} in {region} holds {held} of at least {least} and says {says} missing"
             if held > p.max_instances[i, j]:
@@ -57,7 +66,7 @@ def _broken_budget(p: Problem, plan: Plan) -> Iterator[str]:
 
 def _broken_cost(p: Problem, plan: Plan) -> Iterator[str]:
     usd = 0.0
-    for i, j, k in product(range(len(p.llms)), range(len(p.regions)), range(len(p.gpus))):
+    for i, j, k in product(range(len(p.llms)), range(len(p.regions)), range(len(p.options))):
         if not p.runs[i, k]:
             continue
         alpha, held = float(p.usd_per_hour[i, k]), int(plan.instances[i, j, k])
@@ -80,8 +89,8 @@ def _broken_cost(p: Problem, plan: Plan) -> Iterator[str]:
 
 def _broken_paper(p: Problem, plan: Plan) -> Iterator[str]:
     regions, windows = range(len(p.regions)), range(p.windows)
-    for i, llm in enumerate(p.llms):
-        on = [k for k in range(len(p.gpus)) if p.runs[i, k]]
+    for i, llm in enumerate(p.services):
+        on = [k for k in range(len(p.options)) if p.runs[i, k]]
         serves = [sum(float(plan.instances[i, j, k] * p.tokens_per_s[i, k]) for k in on) for j in regions]
         need = p.need_tokens_per_s[i].tolist()
         peak = max(sum(need[j][w] for j in regions) for w in windows)
@@ -106,12 +115,12 @@ def _broken_corrected(p: Problem, plan: Plan, flows: Windows) -> Iterator[str]:
         dust = 2 * TOLERANCE * max(float(p.need_tokens_per_s[i, :, w].sum()), 1.0)
         out, into = float(flows.exports[i, :, w].sum()), float(flows.imports[i, :, w].sum())
         if abs(out - into) > dust:
-            yield f"pool: {p.llms[i]} exports {out:.6g} and imports {into:.6g} tokens/s in window {w}"
+            yield f"pool: {p.services[i]} exports {out:.6g} and imports {into:.6g} tokens/s in window {w}"
         for j in range(len(p.regions)):
-            where = f"{p.llms[i]} in {p.regions[j]}, window {w}"
+            where = f"{p.services[i]} in {p.regions[j]}, window {w}"
             yield from (f"{line} of {where}" for line in _broken_window(p, plan, flows, (i, j, w), dust))
     unserved = flows.unserved
-    for i, llm in enumerate(p.llms):
+    for i, llm in enumerate(p.services):
         told = [
             (p.regions[j], plan.short_tokens_per_s[i, j], max(unserved[i, j])) for j in range(len(p.regions))
         ]
@@ -128,7 +137,7 @@ def _broken_window(
     i, j, w = at
     capacity, e, m, z, v, y = (float(values[at]) for values in flows)
     up = 0.0
-    for k in range(len(p.gpus)):
+    for k in range(len(p.options)):
         if p.runs[i, k]:
             count = int(p.instances_now[i, j, k]) - int(plan.donated[i, j, k])
             if w >= p.boot_spot_s[i, k] / p.window_s - 0.5:

@@ -14,6 +14,7 @@ from models.world.config import Config, Deployment
 
 REQUESTS = 20_000  # per trial: shorter ones end before a load that is slightly too high has built its queue
 INSTANCES = 4  # a small endpoint, because load is shared: one instance alone would look worse than it is
+PARTNERS = 64  # of the pool that does the other part of each request: so many that none waits there
 HALVINGS = 12  # of the bracket, to a thousandth of the rate
 IDLE_PER_S = 1e-3  # so slow that no request meets another
 
@@ -25,16 +26,19 @@ def capacity_tokens_per_s(
     config: Config,
     input_tokens: npt.NDArray[np.int32],
     output_tokens: npt.NDArray[np.int32],
+    partner: Deployment | None = None,
 ) -> float:
     """Input tokens/s that one instance serves with enough requests within all targets of the strictest tier.
 
     Bisection over the rate of Poisson arrivals, at an endpoint of INSTANCES whose requests are drawn from
     the given mix. Enough is the tier's attainment target times what an idle fleet attains: a prompt too
-    long for its SLO on an empty instance says nothing about load.
+    long for its SLO on an empty instance says nothing about load. Of instances that decode what others
+    prefill it is the last token that counts, within the deadline of the same tier.
 
     Parameters
     ----------
     input_tokens, output_tokens : shape (n,), the interactive requests of the llm
+    partner : of a deployment that prefills who decodes, of one that decodes who prefills
 
     Raises
     ------
@@ -45,18 +49,18 @@ def capacity_tokens_per_s(
     name = catalogue.strictest_tier(catalogue.tiers)
     if name is None:
         raise ValueError("No interactive tier has a target to measure capacity by. Give one in tiers.toml.")
-    tier = catalogue.tiers[name]
+    tier = of_role(deployment.role, catalogue.tiers[name])
     rng = np.random.default_rng(0xCA9)
     picks, gaps = rng.integers(0, input_tokens.size, REQUESTS), rng.exponential(1.0, REQUESTS)
     nobody = np.zeros(REQUESTS, np.int16)
-    fleet = trial_fleet(llm, deployment, catalogue, config)
+    fleet = trial_fleet(llm, deployment, catalogue, config, partner=partner)
     rules = make_rules(catalogue, config.replay, "follow")
 
     def attained_share(requests_per_s: float) -> float:
         arrival_s = np.cumsum(gaps) / requests_per_s
         trace = Trace(arrival_s, nobody, nobody, nobody, input_tokens[picks], output_tokens[picks])
         until_s = float(arrival_s[-1]) + 1.0
-        outcome = replay(trace, fleet, Drive(np.full((1, 1), INSTANCES), hour_s=until_s), rules, until_s)
+        outcome = replay(trace, fleet, Drive(np.diff(fleet.slots), hour_s=until_s), rules, until_s)
         ttft_s, e2e_s = outcome.first_token_s - arrival_s, outcome.finish_s - arrival_s
         return float(np.mean(meets(tier, ttft_s, e2e_s, trace.output_tokens)))
 
@@ -76,9 +80,19 @@ def capacity_tokens_per_s(
     return low * float(input_tokens[picks].mean()) / INSTANCES
 
 
+def of_role(role: str, tier: Tier) -> Tier:
+    """The targets of a tier that an instance in this role answers for.
+
+    Who prefills answers for the first token, who decodes for the pace of the others and for the last one.
+    """
+    if role == "prefill":
+        return dataclasses.replace(tier, tpot_slo_s=None)
+    return dataclasses.replace(tier, ttft_slo_s=None) if role == "decode" else tier
+
+
 def meets(tier: Tier, ttft_s: Floats, e2e_s: Floats, output_tokens: npt.NDArray[np.int32]) -> Bools:
-    """Which requests meet the targets to the first token and per output token that a tier has, shape (n,)."""
-    met = ttft_s <= (tier.ttft_slo_s or np.inf)
+    """Which requests meet every target that a tier has, shape (n,): as `is_met` of sql/macros/slo.sql."""
+    met = e2e_s <= tier.deadline_s if tier.ttft_slo_s is None else ttft_s <= tier.ttft_slo_s
     if tier.tpot_slo_s is not None:
         pace_s = tpot_s(ttft_s, e2e_s, output_tokens)
         met &= (pace_s <= tier.tpot_slo_s) | ((output_tokens == 1) & ~np.isnan(e2e_s))
@@ -86,17 +100,25 @@ def meets(tier: Tier, ttft_s: Floats, e2e_s: Floats, output_tokens: npt.NDArray[
 
 
 def trial_fleet(
-    llm: str, deployment: Deployment, catalogue: Catalogue, config: Config, instances: int = INSTANCES
+    llm: str,
+    deployment: Deployment,
+    catalogue: Catalogue,
+    config: Config,
+    instances: int = INSTANCES,
+    partner: Deployment | None = None,
 ) -> Fleet:
-    """One endpoint of so many instances of `llm` that always serve."""
-    cap_gpus = {deployment.gpu: instances * deployment.tensor_parallel}
+    """One endpoint of so many instances of `llm` that always serve, and of a partner PARTNERS."""
+    sized = [(deployment, instances)] + ([] if partner is None else [(partner, PARTNERS)])
+    cap_gpus = dict.fromkeys((pool.gpu for pool, _ in sized), 0)
+    for pool, count in sized:
+        cap_gpus[pool.gpu] += count * pool.tensor_parallel
     here = Region(("here",), {}, cap_gpus, (), "the one region of a trial")
     alone = dataclasses.replace(catalogue, llms={llm: catalogue.llms[llm]}, regions={"here": here})
-    fixed = dataclasses.replace(
-        config.fleet,
-        deployments={llm: (deployment,)},
-        instances_at_start=instances,
-        min_instances=instances,
-        max_instances=instances,
-    )
+    pools = [
+        dataclasses.replace(
+            pool, regions=None, instances_at_start=count, min_instances=count, max_instances=count
+        )
+        for pool, count in sized
+    ]
+    fixed = dataclasses.replace(config.fleet, deployments={llm: tuple(pools)})
     return make_fleet(alone, fixed, config.replay, seed=0)

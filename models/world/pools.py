@@ -25,6 +25,13 @@ def taker(fleet: FleetConfig, llm: str, pool: Deployment) -> Deployment | None:
     return named[0]
 
 
+def partner_of(fleet: FleetConfig, llm: str, pool: Deployment) -> Deployment | None:
+    """The pool that decodes what this one prefills, or the first that prefills what it decodes; else None."""
+    if pool.role != "decode":
+        return taker(fleet, llm, pool)
+    return next(one for one in fleet.deployments[llm] if taker(fleet, llm, one) == pool)
+
+
 def places(pool: Deployment, catalogue: Catalogue) -> set[str]:
     """The regions in which the pool may have instances."""
     named = catalogue.regions if pool.regions is None else pool.regions
@@ -34,11 +41,20 @@ def places(pool: Deployment, catalogue: Catalogue) -> set[str]:
 def check_pools(file: str, fleet: FleetConfig, catalogue: Catalogue) -> None:
     """Refuse pools that hand on to nobody, decode for nobody, have no link, or have limits that cross."""
     for llm, pools in fleet.deployments.items():
-        takers = [taker(fleet, llm, pool) for pool in pools]
+        try:
+            takers = [taker(fleet, llm, pool) for pool in pools]
+        except ConfigError as error:
+            raise ConfigError(f"{file} {error}") from error
         names = [pool.name for pool in pools if pool.name is not None]
         where = f"{file} {PLACE} {llm}"
         if len(set(names)) < len(names):
             raise ConfigError(f"{where}: two pools have one name among {', '.join(names)}. Rename one.")
+        roles = {pool.role for pool in pools}
+        if "whole" in roles and len(roles) > 1:
+            raise ConfigError(
+                f"{where}: some pools do whole requests, others {' or '.join(sorted(roles - {'whole'}))}; "
+                "a plan counts on one or the other. Give all of them parts, or none."
+            )
         if all(pool.role == "decode" for pool in pools):
             raise ConfigError(f"{where}: no pool takes requests: all decode. Add one that prefills.")
         for pool, to in zip(pools, takers, strict=True):

@@ -1,10 +1,10 @@
 -- In every window a plan's capacity and flows carry the demand and the buffer, and what is exported is imported.
--- grain: trace, day, policy, llm, window_start, region
+-- grain: trace, day, policy, llm, role, window_start, region
 -- reads: plan_windows
 -- units: input tokens per second
 with carried as (
     select
-        trace, day, policy, llm, window_start, region,
+        trace, day, policy, llm, role, window_start, region,
         demand_tokens_per_s + buffer_tokens_per_s as wanted,
         capacity_tokens_per_s + exports_tokens_per_s - imports_tokens_per_s as served,
         unserved_tokens_per_s + buffer_short_tokens_per_s as short,
@@ -12,7 +12,7 @@ with carried as (
         sum(imports_tokens_per_s) over everywhere as imported
     from plan_windows
     where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
-    window everywhere as (partition by trace, day, policy, llm, window_start)
+    window everywhere as (partition by trace, day, policy, llm, role, window_start)
 )
 
 select * from carried

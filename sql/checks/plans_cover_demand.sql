@@ -1,18 +1,26 @@
 -- Every hour of the paper's plans serves an llm's demand and buffer in all regions together, or says how much is short.
--- grain: trace, day, policy, llm, hour_start
+-- grain: trace, day, policy, llm, role, hour_start
 -- reads: plans
 -- units: input tokens per second
-with summed as (
+with regions as (
     select
-        trace, day, policy, llm, hour_start,
-        sum(demand_tokens_per_s + buffer_tokens_per_s) as wanted,
+        trace, day, policy, llm, role, region, hour_start,
+        any_value(demand_tokens_per_s + buffer_tokens_per_s) as wanted,
         sum(instances * capacity_tokens_per_s) as served,
         max(short_llm_tokens_per_s) as short
     from plans
     where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
         and programme = 'paper'  -- the corrected plans are checked window by window
         and policy <> 'static'  -- its rows carry each region's own largest hour, which need not be the same hour
-    group by trace, day, policy, llm, hour_start
+    group by trace, day, policy, llm, role, region, hour_start
+),
+
+summed as (
+    select
+        trace, day, policy, llm, role, hour_start,
+        sum(wanted) as wanted, sum(served) as served, max(short) as short
+    from regions
+    group by trace, day, policy, llm, role, hour_start
 )
 
 select * from summed

@@ -1,5 +1,5 @@
 -- all_plans: the plans that policies followed, made before the day (plans) or as it went (closed_plans), and those of days to come.
--- grain: trace, day, policy, llm, region, gpu, hour_start
+-- grain: trace, day, policy, llm, role, region, gpu, gpus_per_instance, hour_start
 -- reads: plans, closed_plans, day_ahead_plans
 -- units: as in plans, whose columns it has
 with together as (

@@ -1,12 +1,12 @@
 -- fleet_by_hour: what the fleet held and cost, per policy and hour, against what the true demand needed.
--- grain: trace, day, policy, llm, region, gpu, hour_start
+-- grain: trace, day, policy, llm, role, region, gpu, gpus_per_instance, hour_start
 -- reads: fleet_hours, plans
 -- units: *_gpu_hours GPU-hours, usd US dollars, *_gpus GPUs (mean over the hour), kv_utilisation_share 0 to 1
 -- wasted_gpu_hours = booting: paid for and serving nobody
 -- usd = serving, booting and draining at the price of the GPU
 -- boot_usd = of it, booting
 -- held_gpus = serving, booting and draining
--- needed_gpus = what the true demand and buffer of the hour fill, by the clairvoyant plan's capacity; not rounded up
+-- needed_gpus = what the true demand and buffer of the hour fill, by the clairvoyant plan's capacity, each kind its share of it; not rounded up
 with counted as (
     select
         *,
@@ -16,15 +16,20 @@ with counted as (
 
 needed as (
     select
-        trace, day, hour_start, llm, region, gpu,
-        (demand_tokens_per_s + buffer_tokens_per_s) / capacity_tokens_per_s as instances
+        trace, day, hour_start, llm, role, region, gpu, gpus_per_instance,
+        (demand_tokens_per_s + buffer_tokens_per_s) / capacity_tokens_per_s
+        * coalesce(
+            instances * capacity_tokens_per_s / nullif(sum(instances * capacity_tokens_per_s) over endpoint, 0),
+            1 / count(*) over endpoint
+        ) as instances
     from plans
     where policy = 'clairvoyant'
+    window endpoint as (partition by trace, day, hour_start, llm, role, region)
 ),
 
 joined as (
     select
-        trace, day, counted.policy, llm, region, gpu, hour_start,
+        trace, day, counted.policy, llm, role, region, gpu, gpus_per_instance, hour_start,
         gpu_hours(serving_s, gpus_per_instance) as serving_gpu_hours,
         gpu_hours(booting_s, gpus_per_instance) as booting_gpu_hours,
         gpu_hours(draining_s, gpus_per_instance) as draining_gpu_hours,
@@ -37,7 +42,7 @@ joined as (
         paid_gpu_hours as held_gpus,
         needed.instances * gpus_per_instance as needed_gpus
     from counted
-    left join needed using (trace, day, hour_start, llm, region, gpu)
+    left join needed using (trace, day, hour_start, llm, role, region, gpu, gpus_per_instance)
 )
 
 select * from joined

@@ -2,7 +2,7 @@
 -- grain: trace, day, policy, llm
 -- reads: outcomes, plans, fleet_hours
 -- units: requests, tokens, GPU-hours, US dollars
--- gpu_hours = at what an instance sustains: what spare capacity would have taken of them for nothing is not known
+-- gpu_hours = at what an instance sustains, in the mean of its kinds, of prefill and decode together where they are apart: what spare capacity would have taken of them for nothing is not known
 -- usd = of these
 with held as (
     select
@@ -16,26 +16,29 @@ with held as (
 ),
 
 sustained as (
-    select trace, day, llm, avg(capacity_tokens_per_s / gpus_per_instance) as tokens_per_gpu_s
+    select trace, day, llm, role, avg(capacity_tokens_per_s / gpus_per_instance) as tokens_per_gpu_s
     from plans
     where policy = 'clairvoyant'
-    group by trace, day, llm
+    group by trace, day, llm, role
 ),
 
 priced as (
-    select trace, day, policy, llm, avg(usd_per_gpu_hour) as usd_per_gpu_hour
+    select trace, day, policy, llm, role, avg(usd_per_gpu_hour) as usd_per_gpu_hour
     from fleet_hours
-    group by trace, day, policy, llm
+    group by trace, day, policy, llm, role
 ),
 
 joined as (
     select
-        trace, day, policy, llm, requests, input_tokens,
-        input_tokens / tokens_per_gpu_s / 3600 as gpu_hours,
-        usd(input_tokens / tokens_per_gpu_s / 3600, usd_per_gpu_hour) as usd
+        trace, day, policy, llm,
+        any_value(requests) as requests,
+        any_value(input_tokens) as input_tokens,
+        sum(input_tokens / tokens_per_gpu_s / 3600) as gpu_hours,
+        sum(usd(input_tokens / tokens_per_gpu_s / 3600, usd_per_gpu_hour)) as usd
     from held
     inner join sustained using (trace, day, llm)
-    inner join priced using (trace, day, policy, llm)
+    inner join priced using (trace, day, policy, llm, role)
+    group by trace, day, policy, llm
 )
 
 select * from joined

@@ -5,10 +5,9 @@
 -- fullest_share = largest load of an endpoint, buffer included, of what its instances are counted on to serve
 -- short_tokens_per_s = what regions lack of their own share of demand
 -- short_llm_tokens_per_s = what llms lack in all regions together
-with endpoints as (
+with services as (
     select
-        trace, day, policy, hour_start, llm, region,
-        row_number() over (partition by trace, day, policy, hour_start, llm order by region) as nth_region,
+        trace, day, policy, hour_start, llm, role, region,
         sum(instances) as instances,
         sum(reclaimed) as reclaimed,
         sum(started) as started,
@@ -22,6 +21,23 @@ with endpoints as (
     from all_plans
     where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
         and policy = coalesce($policy, policy) and region = coalesce($region, region)
+    group by trace, day, policy, hour_start, llm, role, region
+),
+
+endpoints as (
+    select
+        trace, day, policy, hour_start, llm, region,
+        row_number() over (partition by trace, day, policy, hour_start, llm order by region) as nth_region,
+        sum(instances) as instances,
+        sum(reclaimed) as reclaimed,
+        sum(started) as started,
+        sum(donated) as donated,
+        sum(gpus) as gpus,
+        sum(usd) as usd,
+        max(load_share) as load_share,
+        max(short_tokens_per_s) as short_tokens_per_s,
+        max(short_llm_tokens_per_s) as short_llm_tokens_per_s
+    from services
     group by trace, day, policy, hour_start, llm, region
 ),
 

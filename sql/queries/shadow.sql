@@ -4,15 +4,27 @@
 -- units: *_gpus GPUs (mean over the hour), *_usd US dollars, *_short_endpoints endpoints below 80 % of their true peak
 with plan as (
     select
-        trace, day, hour_start, llm, region, gpu, usd as plan_usd,
-        instances * gpus_per_instance as plan_gpus
+        trace, day, hour_start, llm, role, region,
+        sum(usd) as plan_usd,
+        sum(instances * gpus_per_instance) as plan_gpus
     from plans
     where policy = 'corrected'
+    group by trace, day, hour_start, llm, role, region
+),
+
+held as (
+    select
+        trace, day, policy, hour_start, llm, role, region,
+        sum(usd) as usd,
+        sum(held_gpus) as held_gpus,
+        sum(needed_gpus) as needed_gpus
+    from fleet_by_hour
+    group by trace, day, policy, hour_start, llm, role, region
 ),
 
 compared as (
     select
-        trace, day, fleet_by_hour.policy as policy, hour_start,
+        trace, day, policy, hour_start,
         sum(held_gpus) as held_gpus,
         sum(plan_gpus) as plan_gpus,
         sum(usd) as held_usd,
@@ -20,9 +32,9 @@ compared as (
         sum(usd) - sum(plan_usd) as saved_usd,
         count_if(held_gpus < 0.8 * needed_gpus) as held_short_endpoints,
         count_if(plan_gpus < 0.8 * needed_gpus) as plan_short_endpoints
-    from fleet_by_hour
-    inner join plan using (trace, day, hour_start, llm, region, gpu)
-    group by trace, day, fleet_by_hour.policy, hour_start
+    from held
+    inner join plan using (trace, day, hour_start, llm, role, region)
+    group by trace, day, policy, hour_start
 )
 
 select * from compared

@@ -1,17 +1,23 @@
 -- Where was the fleet too small for what a plan had to carry, and by how much? The worst hour of every policy's plan.
 -- grain: trace, day, policy
 -- reads: all_plans
--- units: *_tokens_per_s input tokens/s, missing_instances instances, short_hours hours
+-- units: *_tokens_per_s input tokens/s, missing_instances instances of the kind that serves most, short_hours hours
 with short as (
-    select trace, day, policy, hour_start, llm, region, capacity_tokens_per_s, short_tokens_per_s
+    select
+        trace, day, policy, hour_start, llm, role, region,
+        max(capacity_tokens_per_s) as capacity_tokens_per_s,
+        any_value(short_tokens_per_s) as short_tokens_per_s
     from all_plans
     where short_tokens_per_s > 0
+    group by trace, day, policy, hour_start, llm, role, region
     union all
-    select distinct
-        trace, day, policy, hour_start, llm, 'all regions' as region, capacity_tokens_per_s,
-        short_llm_tokens_per_s as short_tokens_per_s
+    select
+        trace, day, policy, hour_start, llm, role, 'all regions' as region,
+        max(capacity_tokens_per_s) as capacity_tokens_per_s,
+        any_value(short_llm_tokens_per_s) as short_tokens_per_s
     from all_plans
     where short_llm_tokens_per_s > 0
+    group by trace, day, policy, hour_start, llm, role
 ),
 
 counted as (
@@ -26,7 +32,7 @@ worst as (
     select *
     from counted
     qualify row_number() over (
-        partition by trace, day, policy order by missing_instances desc, hour_start, llm, region
+        partition by trace, day, policy order by missing_instances desc, hour_start, llm, role, region
     ) = 1
 )
 

@@ -38,9 +38,10 @@ ahead as (
 ),
 
 booting as (
-    select policy, llm, region, hour_start, booting_s / 3600 as booting
+    select policy, llm, region, hour_start, sum(booting_s) / 3600 as booting
     from fleet_hours
     where trace = $trace and day = $day::date
+    group by policy, llm, region, hour_start
 ),
 
 told as (

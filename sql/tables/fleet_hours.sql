@@ -1,5 +1,5 @@
 -- fleet_hours: what the instances of an endpoint did in an hour under a policy.
--- grain: trace, day, policy, llm, region, gpu, hour_start
+-- grain: trace, day, policy, llm, role, region, gpu, gpus_per_instance, hour_start
 -- reads: fleet_hours
 -- units: *_s instance-seconds; kv_utilisation_share 0 to 1; instants are UTC
 -- trace = name of the trace <- requests.trace
@@ -7,6 +7,7 @@
 -- policy = under which the fleet was scaled
 -- hour_start = first instant of the hour
 -- llm = the served network
+-- role = what the instances do of each request: whole, prefill or decode
 -- region = where the instances stand
 -- gpu = GPU type of an instance
 -- gpus_per_instance = GPUs of an instance

@@ -1,5 +1,5 @@
 -- plan_windows: what a corrected plan serves in each window of its hours, and where.
--- grain: trace, day, policy, llm, region, window_start
+-- grain: trace, day, policy, llm, role, region, window_start
 -- reads: plan_windows
 -- units: *_per_s input tokens per second; instants are UTC
 -- trace = name of the trace <- forecasts.trace
@@ -8,6 +8,7 @@
 -- hour_start = first instant of the hour
 -- window_start = first instant of the window <- forecasts.bucket_start
 -- llm = the served network <- forecasts.llm
+-- role = what the capacity does of each request: whole, prefill or decode
 -- region = where the requests come from <- forecasts.region
 -- demand_tokens_per_s = interactive load to carry <- forecasts.peak_p90_per_s
 -- buffer_tokens_per_s = kept free for requests that may be held <- demand.input_tokens

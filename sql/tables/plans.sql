@@ -1,5 +1,5 @@
 -- plans: instances per endpoint and hour that each policy's plan wants, and what the plan counts on.
--- grain: trace, day, policy, llm, region, gpu, hour_start
+-- grain: trace, day, policy, llm, role, region, gpu, gpus_per_instance, hour_start
 -- reads: plans
 -- units: *_per_s input tokens per second; instances; usd US dollars of the hour; instants are UTC
 -- trace = name of the trace <- forecasts.trace
@@ -7,22 +7,23 @@
 -- policy = whose plan: a name of models/replay/policies.py
 -- hour_start = first instant of the hour <- forecasts.bucket_start
 -- llm = the served network <- forecasts.llm
+-- role = what the instances do of each request: whole, prefill or decode
 -- region = where the instances stand <- forecasts.region
 -- gpu = GPU type of an instance
 -- demand_tokens_per_s = interactive load to carry: the largest bucket of the hour <- forecasts.forecast_per_s
 -- buffer_tokens_per_s = kept free for requests that may be held <- demand.input_tokens
--- capacity_tokens_per_s = what an instance is counted on to serve within its SLO
+-- capacity_tokens_per_s = what an instance of this kind is counted on to serve within its SLO
 -- instances_before = planned for the hour before
 -- instances = planned for this hour
 -- delta = instances added (or removed, below 0)
--- short_tokens_per_s = what the region lacks of its own share of demand
+-- short_tokens_per_s = what the region lacks of its own share of demand, all kinds together
 -- short_llm_tokens_per_s = what the llm lacks in all regions together
 -- status = how the solver ended
 -- gap_share = how far from the optimum it may be
 -- usd = cost of the planned instances
 -- programme = which of models/plan made it: paper or corrected
 -- gpus_per_instance = GPUs of an instance
--- reclaimed = of those added, taken back from the spot pool of the same llm
+-- reclaimed = of those added, taken back from the spot pool of the same kind
 -- started = of those added, started cold
 -- donated = given to the spot pool
 -- why = the reason of a change in words; null where nothing changes

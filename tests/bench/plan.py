@@ -110,7 +110,9 @@ def running_hour(llms: int, regions: int, gpus: int, room: float) -> Problem:
     limits, nothing = np.ones((llms, regions), np.int64), np.zeros((llms, regions, gpus), np.int64)
     before = Problem(
         llms=tuple(f"llm{i}" for i in range(llms)),
+        roles=("whole",) * llms,
         regions=tuple(f"region{j}" for j in range(regions)),
+        options=tuple(f"gpu{k}" for k in range(gpus)),
         gpus=tuple(f"gpu{k}" for k in range(gpus)),
         instances_now=nothing,
         spot=nothing,
@@ -118,10 +120,12 @@ def running_hour(llms: int, regions: int, gpus: int, room: float) -> Problem:
         usd_per_hour=usd,
         demand_tokens_per_s=peaks[:, :, None] * shape,
         buffer_tokens_per_s=0.03 * peaks,
-        gpus_per_instance=size,
+        uses=size[:, :, None] * np.eye(gpus, dtype=np.int64),
         cap_gpus=np.repeat(np.ceil(room * needed).astype(np.int64)[:, None], gpus, axis=1),
         min_instances=limits,
         max_instances=400 * limits,
+        min_option_instances=nothing,
+        max_option_instances=nothing + 400,
         budget_usd=np.inf,
         epsilon=0.8,
         window_s=900.0,

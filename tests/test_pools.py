@@ -1,0 +1,293 @@
+"""Pools of an llm: which lists of them cannot be, and what a plan makes of those that can."""
+
+import re
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from small import small_config
+
+from assets.lake.settings import Progress, Settings, load_settings
+from assets.lake.sql_files import SQL, read_sql
+from assets.pages.telling import SettingsResource
+from assets.plans import export, plans
+from assets.plans.inputs import Load, hour_problems, problem_template
+from assets.plans.kinds import by_cell, by_pool, kinds, options, pools, services
+from models.plan import corrected, paper
+from models.plan.solver import Options
+from models.plan.violations import violations
+from models.world.catalogue import CATALOGUE_DIR, load_catalogue
+from models.world.loading import load_config
+from models.world.reading import ConfigError
+from pipelines.night import run_night
+
+LLM, PARTED = "llama2-70b", "llama3.1-8b"
+PREFILL = '{ gpu = "h100-80gb", tensor_parallel = 2, role = "prefill"'
+DECODE = '{ gpu = "h100-80gb", tensor_parallel = 4, role = "decode"'
+EXACT = Options(gap_share=0.0)
+
+
+def config_of(folder: Path, deployed: str, more: str = "") -> str:
+    """A run of llama2-70b in so many pools, written to a file; its path."""
+    path = folder / "pools.toml"
+    path.write_text(
+        'based_on = "office"\n[trace]\nname = "pools"\nfirst_day = 2025-07-01\ndays = 3\nseed = 1\n'
+        f"[fleet]\ninstances_at_start = 2\nmin_instances = 0\nmax_instances = 6\n{more}\n"
+        f"[fleet.deployments]\n{LLM} = [{deployed}]\n"
+    )
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("deployed", "message"),
+    [
+        (PREFILL + " }", "prefill on h100-80gb: no then, which fits 0 pools that decode; it needs one. Give"),
+        (f"{PREFILL} }}, {DECODE} }}, {DECODE} }}", "no then, which fits 2 pools that decode; it needs one"),
+        (
+            f'{PREFILL}, then = "far" }}, {DECODE}, name = "near" }}',
+            "then = 'far', which fits 0 pools that decode",
+        ),
+        (DECODE + " }", "no pool takes requests: all decode. Add one that prefills."),
+        (
+            f'{PREFILL}, then = "a" }}, {DECODE}, name = "a" }}, {DECODE}, name = "b" }}',
+            "decode on h100-80gb: no pool hands on to it. Let one prefill, or drop its role.",
+        ),
+        (
+            f'{PREFILL}, name = "a" }}, {DECODE}, name = "a" }}',
+            "two pools have one name among a, a. Rename one.",
+        ),
+        (
+            f'{PREFILL} }}, {DECODE}, then = "a" }}',
+            "decode on h100-80gb: then = 'a', but only pools that prefill hand on. Drop it.",
+        ),
+        (
+            f'{{ gpu = "h100-80gb", tensor_parallel = 2 }}, {PREFILL} }}, {DECODE} }}',
+            "some pools do whole requests, others decode or prefill; a plan counts on one or the other",
+        ),
+        (f'{PREFILL}, regions = ["easst"] }}, {DECODE} }}', "unknown region 'easst'. Did you mean 'east'"),
+        (
+            f'{PREFILL}, regions = ["east", "west"] }}, {DECODE}, regions = ["east"] }}',
+            "no instance decodes (h100-80gb) in west. Give both the same regions.",
+        ),
+        (
+            f"{PREFILL}, min_instances = 9 }}, {DECODE} }}",
+            "min_instances = 9, instances_at_start = 2, max",
+        ),
+        (f'{PREFILL}, role = "idle" }}', "role"),
+    ],
+)
+def test_pools_that_cannot_be_are_refused_by_name(tmp_path: Path, deployed: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)) as refused:
+        load_settings(config_of(tmp_path, deployed), tmp_path / "lake")
+    assert "\n" not in str(refused.value)
+    assert "pools.toml" in str(refused.value)
+
+
+def test_pools_without_a_link_are_refused(tmp_path: Path) -> None:
+    for file in CATALOGUE_DIR.glob("*.toml"):
+        text = "\n".join(line for line in file.read_text().splitlines() if "link_gbit_per_s =" not in line)
+        (tmp_path / file.name).write_text(text)
+    unlinked, deployed = load_catalogue(tmp_path), f"{PREFILL} }}, {DECODE} }}"
+    with pytest.raises(ConfigError, match=r"h100-80gb has no link_gbit_per_s to hand KV caches over"):
+        load_config(config_of(tmp_path, deployed), unlinked)
+    load_config(config_of(tmp_path, deployed, "link_gbit_per_s = 25.0"), unlinked)
+
+
+def asked(settings: Settings, theta: list[float], tokens_per_s: float, programme: str = "corrected"):
+    """An hour in which every region asks for so much."""
+    template = problem_template(settings, theta, programme)
+    regions = len(template.regions)
+    load = Load(np.full((1, 1, regions, 4), tokens_per_s), np.zeros((1, 1, regions)))
+    return hour_problems(template, load)[0]
+
+
+TWO_KINDS = (
+    '{ gpu = "h100-80gb", tensor_parallel = 2 }, '
+    '{ gpu = "h100-80gb", tensor_parallel = 4, regions = ["east", "west"], max_instances = 3 }'
+)
+
+
+@pytest.mark.parametrize("programme", [paper, corrected], ids=["paper", "corrected"])
+def test_the_cheaper_kind_is_planned_and_the_other_where_the_first_ones_limit_binds(
+    tmp_path: Path, programme: object
+) -> None:
+    """1,000 tokens/s of 2 GPUs are cheaper than 1,400 of 4: six of those, then the second where it may."""
+    settings = load_settings(config_of(tmp_path, TWO_KINDS), tmp_path / "lake")
+    assert options(settings) == [("h100-80gb", 2), ("h100-80gb", 4)]
+    for tokens_per_s, cheap, dear in ((900, 1, 0), (5500, 6, 0), (7000, 6, 1), (12000, 6, 3)):
+        problem = asked(settings, [1000.0, 1400.0], float(tokens_per_s))._replace(
+            epsilon=1.0, boot_cold_s=np.zeros((1, 3))
+        )
+        central = list(problem.regions).index("central")
+        problem.demand_tokens_per_s[0, central] = min(tokens_per_s, 5500.0)
+        plan = programme.solve(problem, EXACT)  # type: ignore[attr-defined]
+        assert violations(problem, plan) == []
+        assert plan.instances[0, 0].tolist() == [cheap, dear]
+        assert plan.instances[0, central].tolist() == [cheap, 0]
+
+
+def test_an_instance_that_neither_part_can_do_without_is_planned_for_both(tmp_path: Path) -> None:
+    """Prefill serves 2,000 tokens/s an instance, decode 500: each carries the whole demand."""
+    settings = load_settings(config_of(tmp_path, f"{PREFILL} }}, {DECODE} }}"), tmp_path / "lake")
+    assert services(settings) == [(LLM, "prefill"), (LLM, "decode")]
+    problem = asked(settings, [2000.0, 500.0], 1400.0)._replace(epsilon=1.0)
+    plan = corrected.solve(problem, EXACT)
+    assert violations(problem, plan) == []
+    assert plan.instances.sum(axis=2).tolist() == [[1] * 3, [3] * 3]
+    assert problem.services == (f"{LLM} (prefill)", f"{LLM} (decode)")
+
+
+def test_instances_of_a_plan_and_of_its_pools_are_the_same(tmp_path: Path) -> None:
+    """Three pools, of which two are alike: each of these gets its minimum, then one after the other more."""
+    two = '{ gpu = "h100-80gb", tensor_parallel = 2'
+    deployed = f"{two}, max_instances = 3 }}, {two}, min_instances = 1 }}, {two[:-1]}4 }}"
+    settings = load_settings(config_of(tmp_path, deployed), tmp_path / "lake")
+    assert len(kinds(settings)) == 2
+    assert len(pools(settings)) == 9
+    planned = np.minimum(np.arange(2 * 6), 9).reshape(2, 1, 3, 2)  # hours, services, regions, options
+    held = by_pool(settings, planned)
+    assert held[1].tolist() == [3, 3, 7, 3, 5, 9, 3, 6, 9]
+    for hour, of_pools in zip(planned, held.astype(np.int64), strict=True):
+        assert (by_cell(settings, of_pools) == hour).all()
+    assert held[0].tolist() == [0, 0, 1, 1, 1, 3, 3, 1, 5]
+
+
+DAY = date(2025, 7, 3)
+THETA = {"bloom-176b": 400.0, "llama3.2-3b": 250.0}  # small instances, so that there is something to plan
+OF_KIND = {(LLM, "whole", 2): 60.0, (LLM, "whole", 4): 100.0}
+POLICIES = ("reactive", "dynamo", "lt_ua", "corrected", "corrected_closed", "clairvoyant")
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """A night of two kinds of one llm, and of another one whose prompts and answers stand apart."""
+    folder = tmp_path_factory.mktemp("pools")
+    named = "[" + ", ".join(f'"{policy}"' for policy in POLICIES) + "]"
+    config = Path(
+        small_config(
+            folder,
+            policies=named,
+            requests_per_day="20_000.0",
+            instances_at_start="3",
+            min_instances="1",
+        )
+    )
+    text = config.read_text()
+    for llm, one, several in ((LLM, 2, TWO), (f'"{PARTED}"', 1, APART)):
+        line = f'{llm} = {{ gpu = "h100-80gb", tensor_parallel = {one} }}'
+        assert line in text
+        text = text.replace(line, f"{llm} = [{several}]")
+    config.write_text(text)
+    resource = SettingsResource(config=str(config), lake=str(folder / "lake"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGSTER_HOME", str(folder))
+        patch.setattr(plans, "sustained_tokens_per_s", lambda settings, *_: sustained(settings))
+        run_night(resource, DAY, Progress())
+    return resource.load()
+
+
+TWO = (
+    '{ gpu = "h100-80gb", tensor_parallel = 2, instances_at_start = 2, max_instances = 2 }, '
+    '{ gpu = "h100-80gb", tensor_parallel = 4, min_instances = 0, instances_at_start = 0 }'
+)
+APART = (
+    '{ gpu = "h100-80gb", tensor_parallel = 1, role = "prefill" }, '
+    '{ gpu = "h100-80gb", tensor_parallel = 1, role = "decode" }'
+)
+
+
+def sustained(settings: Settings) -> list[float]:
+    """Tokens/s of an instance of each kind."""
+    return [
+        OF_KIND.get((kind.llm, kind.role, kind.tensor_parallel), THETA.get(kind.llm, 150.0))
+        for kind in kinds(settings)
+    ]
+
+
+def test_a_night_with_two_kinds_and_parts_keeps_every_check(night: Settings) -> None:
+    for check in sorted((SQL / "checks").glob("*.sql")):
+        assert night.lake.sql(f"checks/{check.name}", trace=night.trace, day=DAY).num_rows == 0, check.name
+    board = night.lake.sql("select * from scoreboard").to_pandas().set_index("policy")
+    assert set(board.index) == set(POLICIES)
+    assert (board["missed_share"] < 0.1).all()
+    spent = (
+        night.lake.sql(
+            "select policy, llm, role, gpus_per_instance, sum(serving_s) as s from fleet_hours group by all"
+        )
+        .to_pandas()
+        .set_index(["policy", "llm", "role", "gpus_per_instance"])
+    )
+    assert len(spent) == 6 * len(POLICIES)
+    for policy in POLICIES:
+        for role in ("prefill", "decode"):
+            assert spent.loc[(policy, PARTED, role, 1), "s"] > 0
+
+
+def test_a_night_uses_the_second_kind_only_where_the_first_ones_limit_binds(night: Settings) -> None:
+    """Two instances of 60 tokens/s may be had of the cheaper one: less than that is never held of both."""
+    rows = night.lake.sql(f"select * from plans where llm = '{LLM}' and policy = 'clairvoyant'").to_pandas()
+    keys = ["region", "hour_start"]
+    two, four = (rows[rows["gpus_per_instance"] == n].set_index(keys)["instances"] for n in (2, 4))
+    assert four.max() > 0
+    assert (60.0 * two + 100.0 * four > 2 * 60.0)[four > 0].all()
+    assert (four == 0).sum() > 20
+
+
+def test_the_replay_follows_the_plan_of_each_kind(night: Settings) -> None:
+    """Serving and booting instances of an hour are, but for what boots and drains, those of the plan."""
+    held = night.lake.sql(
+        "select llm, role, gpus_per_instance, sum(serving_s + booting_s) / 3600 as held from fleet_hours "
+        "where policy = 'corrected' group by all order by all"
+    ).to_pandas()
+    wanted = night.lake.sql(
+        "select llm, role, gpus_per_instance, sum(instances) as held from plans "
+        "where policy = 'corrected' group by all order by all"
+    ).to_pandas()
+    assert held["held"].to_numpy(float) == pytest.approx(wanted["held"].to_numpy(float), rel=0.01)
+    columns = "llm, role, region, gpus_per_instance, hour_start, instances"
+    closed, opened = (
+        night.lake.sql(f"select {columns} from {table} where policy = '{policy}' order by all").to_pylist()
+        for table, policy in (("closed_plans", "corrected_closed"), ("plans", "corrected"))
+    )
+    assert closed == opened
+
+
+GRAINS = ("fleet_by_hour", "left_over", "regret", "all_plans", "fleet_hours", "plans", "plan_windows")
+ASKED = ("shadow", "plan_by_hour", "plan_changes", "short_plans", "why_late")
+
+
+def test_no_join_of_kinds_counts_a_row_twice(night: Settings) -> None:
+    """Every table, mart and query has one row for each value of the grain that its header names."""
+    found = {
+        **{name: night.lake.sql(f"select * from {name}") for name in GRAINS},
+        **{name: night.lake.sql(f"queries/{name}.sql", trace=night.trace, day=DAY) for name in ASKED},
+    }
+    for name, table in found.items():
+        folder = next(path.parent.name for path in SQL.rglob(f"{name}.sql") if path.parent.name != "staging")
+        keys = read_sql(f"{folder}/{name}.sql").listed("grain")
+        assert table.num_rows == table.group_by(keys).aggregate([]).num_rows, name
+    assert found["shadow"].num_rows == 24 * len(POLICIES)
+
+
+def test_what_all_kinds_need_is_the_demand(night: Settings) -> None:
+    needed = night.lake.sql(
+        "select llm, role, region, hour_start, "
+        "sum(needed_gpus / gpus_per_instance * capacity_tokens_per_s) as served, "
+        "any_value(demand_tokens_per_s + buffer_tokens_per_s) as wanted from fleet_by_hour as held "
+        "inner join plans using (trace, day, llm, role, region, gpu, gpus_per_instance, hour_start) "
+        "where plans.policy = 'clairvoyant' and held.policy = 'reactive' group by all"
+    ).to_pandas()
+    assert len(needed) == 24 * 3 * 5
+    assert needed["served"].to_numpy() == pytest.approx(needed["wanted"].to_numpy())
+
+
+def test_every_kind_is_shown_and_exported_by_its_own_name(night: Settings) -> None:
+    rows = export.plan_of(night, DAY, "corrected", "east")
+    names = [one["metadata"]["name"] for one in yaml.safe_load_all(export.as_k8s(rows))]
+    assert names == [
+        "bloom-176b-h100-80gb", "llama2-70b-h100-80gb-x2", "llama2-70b-h100-80gb-x4",
+        "llama3-1-8b-h100-80gb-decode", "llama3-1-8b-h100-80gb-prefill", "llama3-2-3b-h100-80gb",
+    ]  # fmt: skip
+    assert {(row["llm"], row["role"]) for row in rows} >= {(PARTED, "prefill"), (PARTED, "decode")}
