@@ -221,6 +221,12 @@ def test_instances_die_as_often_as_the_config_says(wired: Settings) -> None:
 # --- what each policy is given on a day ----------------------------------------------------------------
 
 
+KINDS = {
+    LLMS[0]: {"gpu": "a100-80gb", "gpus_per_instance": 8},
+    LLMS[1]: {"gpu": "h100-80gb", "gpus_per_instance": 4},
+}
+
+
 def count(policy: str, hour: int, llm: str, region: str) -> int:
     """A number of instances that is planned nowhere else."""
     return 1000 * planned().index(policy) + 10 * hour + PLACES.index((llm, region))
@@ -231,7 +237,8 @@ def day(wired: Settings) -> Settings:
     """Plans of which every number is another, and a demand of one token a second for each slot of an hour."""
     rows = [
         dict.fromkeys(SCHEMAS["plans"].names)
-        | {"policy": policy, "llm": llm, "region": region, "gpu": "h100-80gb", "programme": "paper"}
+        | {"policy": policy, "llm": llm, "region": region, "programme": "paper", "role": "whole"}
+        | KINDS[llm]
         | {"hour_start": datetime(2025, 7, 3, hour, tzinfo=UTC)}
         | {"instances": count(policy, hour, llm, region)}
         | {"demand_tokens_per_s": count(policy, hour, llm, region) + 0.5}
@@ -269,12 +276,14 @@ def table(policy: str, plus: float = 0.0) -> np.ndarray:
 @pytest.mark.parametrize("policy", [name for name, rule in POLICIES.items() if not rule.is_closed])
 def test_each_policy_is_given_its_own_plan_and_forecast(drives: dict[str, Drive], policy) -> None:
     drive = drives[policy]
-    assert np.asarray(drive.start).tolist() == table("lt_i")[0].tolist()
+    shares = [share / 20 for _, share in FOLLOWED[policy][2]]
+    first = [np.round(share * table("lt_i")[0]) for share in shares]  # the pools of an endpoint share it
+    assert np.asarray(drive.start).tolist() == np.ravel(first).tolist()
     assert drive.hour_s == 3600.0
     if POLICIES[policy].plan is None:
         assert (drive.targets, drive.forecast_tokens_per_s, drive.rows_per_hour) == (None, None, 1)
     elif policy != "dynamo":
-        np.testing.assert_array_equal(drive.targets, table(policy))
+        np.testing.assert_array_equal(drive.targets, table(policy).reshape(24, -1))
         np.testing.assert_array_equal(drive.forecast_tokens_per_s, table(policy, 0.5))
         assert drive.rows_per_hour == 1
 
@@ -282,25 +291,25 @@ def test_each_policy_is_given_its_own_plan_and_forecast(drives: dict[str, Drive]
 def test_dynamo_is_given_what_the_three_minutes_before_needed(drives: dict[str, Drive]) -> None:
     drive = drives["dynamo"]
     targets = np.asarray(drive.targets)
-    assert (drive.rows_per_hour, targets.shape, drive.row_s) == (20, (480, len(LLMS), len(REGIONS)), 180.0)
-    sustained = table("clairvoyant", 0.25)[0]
+    assert (drive.rows_per_hour, targets.shape, drive.row_s) == (20, (480, len(PLACES)), 180.0)
+    sustained = table("clairvoyant", 0.25)[0].ravel()
     for period in range(1, 480):
         minutes = range(3 * period - 3, 3 * period)
         load = sum(100_000 * (minute % 100) for minute in minutes) / 180.0
         assert (targets[period] == np.clip(np.ceil(load / sustained), 1, 13)).all()
-    assert (targets[0] == table("lt_i")[0]).all()
+    assert (targets[0] == table("lt_i")[0].ravel()).all()
     assert len(np.unique(targets[1:])) > 5
 
 
-def test_instances_of_one_llm_on_two_gpu_types_are_added_up(wired: Settings, day: Settings, tmp_path) -> None:
+def test_instances_of_a_kind_that_the_config_does_not_have_are_left_out(day: Settings, tmp_path) -> None:
     rows = day.lake.read("plans", trace=day.trace, day=DAY).drop_columns(["trace", "day"]).to_pylist()
     other = wired_settings(tmp_path)
-    twice = [*rows, *(row | {"gpu": "a100-80gb"} for row in rows)]
+    twice = [*rows, *(row | {"gpus_per_instance": 2} for row in rows)]
     other.lake.write("plans", pa.Table.from_pylist(twice, SCHEMAS["plans"]), trace=day.trace, day=DAY)
     minutes = day.lake.read("demand", trace=day.trace, day=DAY).drop_columns(["trace", "day"])
     other.lake.write("demand", minutes, trace=day.trace, day=DAY)
     drive = day_drives(other, DAY)["corrected"]
-    np.testing.assert_array_equal(drive.targets, 2 * table("corrected"))
+    np.testing.assert_array_equal(drive.targets, table("corrected").reshape(24, -1))
     np.testing.assert_array_equal(drive.forecast_tokens_per_s, table("corrected", 0.5))
 
 

@@ -15,6 +15,7 @@ from wired import (
     PAPER_FACTOR,
     REGIONS,
     SUSTAINED,
+    TIERS,
     changed,
     requests,
 )
@@ -23,7 +24,6 @@ from assets.lake.settings import Progress, Settings
 from assets.plans import inputs, plans
 from models.plan.problem import Problem
 from models.plan.solver import Options
-from models.world.catalogue import TIERS
 
 WINDOWS, NIW = 3, TIERS.index("niw")
 FORECAST = np.array([PAPER_FACTOR[region] for region in REGIONS])[:, None]  # (regions, windows)
@@ -126,8 +126,9 @@ def test_an_hour_is_asked_with_the_capacities_prices_and_limits_of_config_and_ca
     wired_day: Settings, kind: str
 ) -> None:
     asked = inputs.problem_template(wired_day, SUSTAINED, kind)._asdict()
-    names = asked.pop("llms"), asked.pop("regions"), asked.pop("gpus")
-    assert names == (LLMS, REGIONS, ("h100-80gb", "a100-80gb"))
+    names = asked.pop("llms"), asked.pop("regions"), asked.pop("gpus"), asked.pop("roles")
+    assert names == (LLMS, REGIONS, ("h100-80gb", "a100-80gb"), ("whole", "whole"))
+    assert asked.pop("options") == ("4 x h100-80gb", "8 x a100-80gb")
     bloom, llama = (share * SHARES[kind] for share in SUSTAINED)
     nothing = np.zeros((2, 3))
     expected = {
@@ -136,7 +137,9 @@ def test_an_hour_is_asked_with_the_capacities_prices_and_limits_of_config_and_ca
         "tokens_per_s": np.array([[np.nan, bloom], [llama, np.nan]]),
         "usd_per_hour": np.array([[0.0, 8 * 3.25], [4 * 9.5, 0.0]]),
         **{"demand_tokens_per_s": nothing[..., None], "buffer_tokens_per_s": nothing},
-        "gpus_per_instance": np.array([[1, 8], [4, 1]]),
+        "uses": np.array([[[0, 0], [0, 8]], [[4, 0], [0, 0]]]),
+        "min_option_instances": np.array([[[0, 1]] * 3, [[1, 0]] * 3]),
+        "max_option_instances": np.array([[[0, 13]] * 3, [[13, 0]] * 3]),
         "cap_gpus": np.array([[53, 101], [47, 97], [43, 89]]),
         **{"min_instances": nothing + 1, "max_instances": nothing + 13, "budget_usd": np.inf},
         **{"epsilon": 0.65, "window_s": 1200.0},
@@ -171,7 +174,8 @@ def test_capacity_is_measured_on_the_interactive_requests_of_the_day_before(
 ) -> None:
     asked = {}
 
-    def measured(llm, deployment, catalogue, config, input_tokens, output_tokens) -> float:
+    def measured(llm, deployment, catalogue, config, input_tokens, output_tokens, partner) -> float:
+        assert partner is None
         asked[llm] = (deployment, sorted(zip(input_tokens.tolist(), output_tokens.tolist(), strict=True)))
         assert (catalogue, config) == (wired_day.catalogue, wired_day.config)
         return SUSTAINED[LLMS.index(llm)]

@@ -20,6 +20,7 @@ from models.world.loading import load_config
 DAY = date(2025, 7, 3)
 LLMS = ("bloom-176b", "llama2-70b")
 REGIONS = ("north", "south", "far")
+TIERS = ("iw_fast", "iw_normal", "niw")
 OPEN = [policy for policy, rule in POLICIES.items() if not rule.is_closed]
 SUSTAINED = (130.0, 450.0)  # input tokens/s of an instance of each, as if measured
 REQUESTS = 60_000  # of a day
