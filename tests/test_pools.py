@@ -69,7 +69,7 @@ def config_of(folder: Path, deployed: str, more: str = "") -> str:
         (f'{PREFILL}, regions = ["easst"] }}, {DECODE} }}', "unknown region 'easst'. Did you mean 'east'"),
         (
             f'{PREFILL}, regions = ["east", "west"] }}, {DECODE}, regions = ["east"] }}',
-            "no instance decodes (h100-80gb) in west. Give both the same regions.",
+            "no instance decodes (h100-80gb) in west. Give both the same regions, and these the GPUs.",
         ),
         (
             f"{PREFILL}, min_instances = 9 }}, {DECODE} }}",

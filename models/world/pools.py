@@ -77,7 +77,8 @@ def check_hand_over(
     """Refuse a pair of pools that do not stand in the same regions, or between which there is no link."""
     if lone := sorted(places(pool, catalogue) - places(to, catalogue)):
         raise ConfigError(
-            f"{here}: no instance decodes ({to.gpu}) in {', '.join(lone)}. Give both the same regions."
+            f"{here}: no instance decodes ({to.gpu}) in {', '.join(lone)}. Give both the same regions, "
+            "and these the GPUs."
         )
     for gpu in (pool.gpu, to.gpu):
         if fleet.link_gbit_per_s is None and catalogue.gpus[gpu].link_gbit_per_s is None:
