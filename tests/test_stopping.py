@@ -94,7 +94,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("stage", ["history", "replay"])
+@pytest.mark.parametrize("stage", ["requests", "forecast", "plan"])
 def test_a_night_ends_in_seconds_at_every_stage_and_leaves_whole_files(stage: str, folder: Path) -> None:
     process = started(folder, str(folder / "small.toml"), str(folder / "lake"))
     assert process.stdout is not None
