@@ -38,9 +38,7 @@ class Night(NamedTuple):
     broken: Sequence[str]
     alarms: Sequence[str]  # checks that warned
     refused: Sequence[str]  # why files in data/landing were not taken
-    short: Sequence[
-        Mapping[str, Any]
-    ]  # rows of sql/queries/short_plans.sql: plans that the fleet cannot carry
+    short: Sequence[Mapping[str, Any]]  # of plans that the fleet cannot carry: sql/queries/short_plans.sql
 
 
 class Landed(NamedTuple):

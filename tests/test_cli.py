@@ -278,7 +278,7 @@ def test_several_nights_run_in_order_until_one_has_no_scoreboard(small, monkeypa
     boards = {date(2025, 7, 1): pa.table({}), date(2025, 7, 2): None, date(2025, 7, 3): pa.table({})}
 
     def fake(resource, day, progress):
-        return night.Night("small", day, boards[day], Path(), Path(), 1, [], [], [], [])
+        return night.Night("small", day, boards[day], None, Path(), Path(), 1, [], [], [], [])
 
     monkeypatch.setattr(night, "run_night", fake)
     assert [one.day for one in night.run_nights(small, None, 1, Progress())] == [date(2025, 7, 3)]

@@ -102,7 +102,7 @@ def test_the_history_is_one_run_that_tells_of_each_day_and_goes_on_where_it_was_
     with pytest.raises(RunFailed, match=r"^no more$"):
         run_night(small, DAY, Progress())
     settings = small.load()
-    before = made(settings)
+    before = {path: at for path, at in made(settings).items() if not path.startswith("lake/tiers")}
     assert len(before) == 3  # two days of requests, one of demand
     monkeypatch.setattr(demand, "build_demand", honest)
     run_night(small, DAY, Progress())

@@ -54,7 +54,7 @@ def assert_same(a: Outcome, b: Outcome) -> None:
             np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
 
 
-@settings(max_examples=1500)
+@settings(max_examples=1000)
 @given(cases())
 def test_leaping_equals_stepping_equals_the_naive_twin(case: tuple[Trace, Fleet, Rules, Any]) -> None:
     """Invariant 7, and with it every mechanism: same events, same order, same numbers."""
@@ -65,16 +65,16 @@ def test_leaping_equals_stepping_equals_the_naive_twin(case: tuple[Trace, Fleet,
     np.testing.assert_array_equal(leapt.instance_s.sum(axis=0), spent)
 
 
-PART_S = 2.0  # between two looks at what may be moved
+PART_S = 4.0  # between two looks at what may be moved
 PARTS = int(HORIZON_S / PART_S)
 
 
-@settings(max_examples=500)
+@settings(max_examples=120)
 @given(cases(), st.integers(0, 10_000))
 def test_live_moves_are_the_same_leapt_stepped_and_in_the_naive_twin(
     case: tuple[Trace, Fleet, Rules, Any], seed: int
 ) -> None:
-    """Every two seconds some requests are asked to go elsewhere, most of which cannot."""
+    """Every few seconds some requests are asked to go elsewhere, most of which cannot."""
     trace, fleet, rules, (targets, forecasts, start) = case
     rng, size = np.random.default_rng(seed), trace.arrival_s.size
     asked = rng.integers(0, [size, fleet.pool.size], (PARTS, 24, 2)).tolist()  # (request, slot)
