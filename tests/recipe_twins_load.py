@@ -63,13 +63,13 @@ def room_at_night(t: Tables) -> Frame:
     hours = load.pivot_table(
         index=["trace", "day", "region", "hour_start"], columns="is_niw", values="tokens", aggfunc="sum"
     )
-    hours = hours.fillna(0.0).reset_index().rename(columns={False: "interactive", True: "niw"})
+    hours = hours.fillna(0.0).reset_index().rename(columns={False: "interactive", True: "held"})
     days = summed(
         hours, ["trace", "day", "region"], peak_hour_tokens=("interactive", "max"),
-        all=("interactive", "sum"), hours=("interactive", "size"), niw_tokens=("niw", "sum"),
+        all=("interactive", "sum"), hours=("interactive", "size"), held_tokens=("held", "sum"),
     )  # fmt: skip
     days["room_tokens"] = days["hours"] * days["peak_hour_tokens"] - days["all"]
-    return days.assign(niw_in_room=days["niw_tokens"] / days["room_tokens"]).drop(columns=["all", "hours"])
+    return days.assign(held_in_room=days["held_tokens"] / days["room_tokens"]).drop(columns=["all", "hours"])
 
 
 @twin()
