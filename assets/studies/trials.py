@@ -73,8 +73,8 @@ def multiplied_workload(settings: Settings, day: date, workload: Workload, facto
     table = workload.requests.take(pa.array(row))
     at = table.column_names.index("arrived_at")
     table = table.set_column(at, "arrived_at", pc.add(table["arrived_at"], moved))
-    same = (column[row] for column in workload.trace[1:6])  # a day of requests has no chains
-    return Workload(table, Trace(arrived_us / 1e6, *same))
+    same = {name: getattr(workload.trace, name)[row] for name in Trace._fields[1:6]}  # no day has chains
+    return Workload(table, workload.trace._replace(arrival_s=arrived_us / 1e6, **same))
 
 
 def _score(settings: Settings, day: date, trial: Trial, workload: Workload) -> pd.DataFrame:

@@ -9,7 +9,7 @@ These are three ways to write the rows of a fleet (fleet.py); the kernel sees ro
 
 from models.replay.compiled import compiled
 from models.replay.events import settle
-from models.replay.state import DECODE_ONLY, PREFILL_ONLY, SERVING, Fleet, State, Trace
+from models.replay.state import DECODE_ONLY, PREFILL_ONLY, SERVING, WHOLE, Fleet, State, Trace
 
 # Whether a pool takes interactive requests, whether others, and its share of an endpoint's instances: 16
 # and 4 of 20 (SageServe 4); 10, 5 and 5 (7.1).
@@ -42,12 +42,11 @@ def is_batch(fleet: Fleet, pool: int) -> bool:
 @compiled
 def work_tokens(trace: Trace, fleet: Fleet, slot: int, request: int) -> int:
     """Tokens of the request that are the slot's to process: the prompt, the answer, or both, by its role."""
-    role, tokens = fleet.role[fleet.pool[slot]], 0
-    if role != DECODE_ONLY:
-        tokens += trace.input_tokens[request]
-    if role != PREFILL_ONLY:
-        tokens += trace.output_tokens[request]
-    return tokens
+    prompt, answer = trace.input_tokens[request], trace.output_tokens[request]
+    role = fleet.role[fleet.pool[slot]] if fleet.hands_over else WHOLE
+    if role == PREFILL_ONLY:
+        return prompt
+    return answer if role == DECODE_ONLY else prompt + answer
 
 
 @compiled
