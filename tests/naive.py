@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from naive_fleet import BOOTING, DECODE_ONLY, DONATED, GONE, PREFILL_ONLY, SERVING, WHOLE, NaiveFleet
+from naive_legs import NaiveLegs
 
 
 @dataclass
@@ -42,6 +43,10 @@ class Request:
     served_by: int | None = None
     last_token_s: float = -inf
 
+    def stands_at(self):
+        """The slots whose load it counts among: where it is or goes, and where its cache is held."""
+        return {self.served_by, self.holder if self.held else self.served_by} - {None}
+
     def makes_a_token(self, now):
         assert now > max(self.last_token_s, self.arrival_s), "invariant 2: gaps are never negative"
         self.made += 1
@@ -73,12 +78,12 @@ class Instance:
 
     def load(self, requests):
         """Tokens that are its to process, by its role, of the requests that are here or on their way."""
-        mine = [r for r in requests if self.slot in (r.served_by, r.holder) and not r.finish_s]
+        mine = [r for r in requests if self.slot in r.stands_at() and not r.finish_s]
         prompts = 0 if self.role == DECODE_ONLY else sum(r.input_tokens for r in mine)
         return prompts + (0 if self.role == PREFILL_ONLY else sum(r.output_tokens for r in mine))
 
 
-class Replay(NaiveFleet):
+class Replay(NaiveFleet, NaiveLegs):
     def __init__(self, rows, fleet, rules, policies, start):
         self.requests = [Request(turn, *row) for turn, row in enumerate(rows)]
         self.fleet, self.rules = fleet, rules
@@ -263,22 +268,6 @@ class Replay(NaiveFleet):
         self.credit[chosen] -= sum(weights.values())
         return chosen
 
-    # --- chains of legs
-
-    def go_on(self, request, now):
-        """The leg has ended: the next one begins when the judge has read the answer and finds it wanting."""
-        if request.then >= 0 and request.score < float(self.rules.go_on_below[request.llm]):
-            behind = self.requests[request.then]
-            behind.ready_s = now + float(self.rules.judge_s[request.llm])
-            self.moving.append(behind)
-        else:
-            self.spare(request)
-
-    def spare(self, request):
-        while request.then >= 0:
-            request = self.requests[request.then]
-            request.spared = True
-
     def dispatch(self, request, pool, now):
         serving = self.serving(pool)
         if self.routing == "shortest_queue":
@@ -297,98 +286,6 @@ class Replay(NaiveFleet):
         instance.look = True
         if not instance.joining and not instance.batch:
             instance.wakes_s = now
-
-    # --- hand-over
-
-    def sent(self, request, instance, now):
-        """Send a request on with its first token, if its pool hands over and somebody is there to take it."""
-        pool = self.fleet.then[instance.pool]
-        takers = self.serving(pool) if pool >= 0 else []
-        if not takers:
-            return False
-        to = min(takers, key=lambda i: (i.load(self.requests), i.slot))
-        link, layers = self.fleet.link_token_s, int(self.fleet.link_layers[self.fleet.kind[instance.pool]])
-        seconds = request.cached * max(float(link[self.fleet.kind[i.pool]]) for i in (instance, to))
-        computed_s = instance.began_s + (now - instance.began_s) / layers
-        begin_s = max(computed_s, instance.out_free_s, to.in_free_s)
-        request.ready_s = max(now + seconds / layers, begin_s + seconds)
-        instance.out_free_s = to.in_free_s = request.ready_s
-        request.carried, request.holder, request.served_by = request.cached, instance.slot, to.slot
-        request.held = request.cached
-        instance.sending.append(request)
-        self.moving.append(request)
-        return True
-
-    def release(self, request, now):
-        """Free the memory that the request's cache was sent from."""
-        holder, held = self.instances[request.holder], request.held
-        request.holder, request.held = None, 0
-        if held:
-            holder.sending.remove(request)
-            holder.seen_kv -= self.memory([request])
-            request.cached = 0
-            self.look_soon(holder, now)
-
-    def deliver(self, request, now):
-        self.moving.remove(request)
-        self.release(request, now)
-        instance = self.instances[request.served_by]
-        instance.waiting.append(request)
-        self.look_soon(instance, now)
-
-    # --- live moves
-
-    def ask(self, request, to, now):
-        """Begin a live move, where there can be one."""
-        if request.served_by is None or request.copying_to is not None:
-            return
-        here, there = self.instances[request.served_by], self.instances[to]
-        alike = self.fleet.llm[here.pool] == self.fleet.llm[there.pool] and here.role == there.role
-        fits = request.input_tokens + request.output_tokens <= self.fleet.longest[there.pool]
-        serve = here.status == SERVING and there.status == SERVING
-        if here is not there and alike and fits and serve and request in here.batch:
-            request.copying_to, request.copied, request.copies, request.leaves = to, 0, 0, False
-            self.copy_next(request, now)
-
-    def copy_next(self, request, now):
-        here, there = self.instances[request.served_by], self.instances[request.copying_to]
-        rest = request.cached - request.copied
-        if there.status != SERVING:
-            request.copying_to = None
-        elif rest <= self.rules.last_copy_tokens or request.copies >= self.rules.max_copies:
-            request.leaves = True
-        else:
-            request.copied, request.copies = request.cached, request.copies + 1
-            request.ready_s = self.sent_over(here, there, rest, now)
-            self.moving.append(request)
-
-    def sent_over(self, here, there, tokens, now):
-        slower = max(float(self.fleet.link_token_s[self.fleet.kind[i.pool]]) for i in (here, there))
-        end_s = max(now, here.out_free_s, there.in_free_s) + tokens * slower
-        here.out_free_s = there.in_free_s = end_s
-        return end_s
-
-    def let_go(self, instance, now):
-        """Those that leave go at a boundary, after those that finish; whether somebody did."""
-        gone = False
-        for request in sorted((r for r in instance.batch if r.leaves), key=lambda r: r.turn):
-            there = self.instances[request.copying_to]
-            request.copying_to, request.leaves = None, False
-            if there.status != SERVING:
-                continue
-            instance.batch.remove(request)
-            instance.look = gone = True
-            end_s = self.sent_over(instance, there, request.cached - request.copied, now)
-            request.ready_s = end_s + self.rules.move_s
-            request.carried, request.cached = request.cached, 0
-            request.holder, request.served_by, request.held = instance.slot, there.slot, 0
-            self.moving.append(request)
-        return gone
-
-    def give_up(self, request):
-        if request.copying_to is not None and not request.leaves:
-            self.moving.remove(request)
-        request.copying_to, request.leaves = None, False
 
     def fail(self, instance, now):
         if instance.status != SERVING:

@@ -131,7 +131,7 @@ class NaiveFleet:
         peers = [e for e in range(self.pools) if self.endpoint(e) == self.endpoint(pool)]
         peers = [e for e in peers if not self.batch_only(e)]
         open_ = [r for r in self.requests if not r.finish_s and self.interactive(r)]
-        mine = {slot for r in open_ for slot in (r.served_by, r.holder)}
+        mine = {slot for r in open_ for slot in r.stands_at()}
         busy = sum(i.slot in mine for e in peers for i in self.serving(e))
         count = sum(self.held(e) for e in peers)
         return busy > share * count, busy <= share * (count - 1)
