@@ -9,7 +9,7 @@ FLEETCAST := $(UV) run --frozen fleetcast
 run: .venv/ready
 	$(FLEETCAST) nightly
 test: lint
-	$(UV) run --frozen pytest
+	$(UV) run --frozen pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 ui: .venv/ready
 	$(FLEETCAST) ui
 bench: .venv/ready

@@ -21,7 +21,8 @@ EAR = Ear({signal.SIGTERM}, lambda: None)  # Dagster and Typer swallow it, test 
 
 
 def pytest_configure() -> None:
-    """Listen before anything replaces the handlers."""
+    """Listen before anything replaces the handlers; what a shell runs behind itself ignores Ctrl-C, tests do not."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     EAR.listen()
 
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from measure import ROOT, Figures, Target, cpu_seconds
 
-BASE = os.environ.get("BASE", "37041fc")
+BASE = os.environ.get("BASE", "5f1a6f4")
 ROUNDS = 1  # of four runs; minutes each
 WARM = "import pipelines.night, statsmodels.tsa.arima.model, prophet, matplotlib.pyplot, highspy"
 NIGHTLY = "from pipelines.cli import main; main()"
