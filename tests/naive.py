@@ -5,7 +5,7 @@ Rules and must give the same outcome, to the last bit on a binary time grid.
 """
 
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, nan
 
 from naive_fleet import BOOTING, DECODE_ONLY, DONATED, GONE, PREFILL_ONLY, SERVING, WHOLE, NaiveFleet
 from naive_legs import NaiveLegs
@@ -38,6 +38,10 @@ class Request:
     copies: int = 0
     leaves: bool = False
     ready_s: float = inf
+    sent_from: int = -1
+    sent_s: float = nan
+    came_s: float = nan
+    joined_s: float = nan
     first_token_s: float | None = None
     finish_s: float | None = None
     served_by: int | None = None
@@ -278,7 +282,7 @@ class Replay(NaiveFleet, NaiveLegs):
             after = [i for i in serving if i.slot > self.turn[pool]]
             instance = (after or serving)[0]
         self.turn[pool] = instance.slot
-        request.served_by = instance.slot
+        request.served_by, request.sent_from = instance.slot, -1
         instance.waiting.append(request)
         self.look_soon(instance, now)
 
@@ -441,7 +445,7 @@ class Replay(NaiveFleet, NaiveLegs):
             instance.waiting.remove(request)
             if request.carried:
                 instance.batch.append(request)
-                request.cached, request.carried = request.carried, 0
+                request.cached, request.carried, request.joined_s = request.carried, 0, now
             else:
                 instance.joining.append(request)
                 request.cached = request.pending = prompt

@@ -36,7 +36,7 @@ class NaiveLegs:
         request.ready_s = max(now + seconds / layers, begin_s + seconds)
         instance.out_free_s = to.in_free_s = request.ready_s
         request.carried, request.holder, request.served_by = request.cached, instance.slot, to.slot
-        request.held = request.cached
+        request.held, request.sent_from, request.sent_s = request.cached, instance.slot, now
         instance.sending.append(request)
         self.moving.append(request)
         return True
@@ -53,6 +53,7 @@ class NaiveLegs:
 
     def deliver(self, request, now):
         self.moving.remove(request)
+        request.came_s = now
         self.release(request, now)
         instance = self.instances[request.served_by]
         instance.waiting.append(request)
@@ -104,6 +105,7 @@ class NaiveLegs:
             request.ready_s = end_s + self.rules.move_s
             request.carried, request.cached = request.cached, 0
             request.holder, request.served_by, request.held = instance.slot, there.slot, 0
+            request.sent_from, request.sent_s = instance.slot, now
             self.moving.append(request)
         return gone
 

@@ -65,6 +65,7 @@ def test_leaping_equals_stepping_equals_the_naive_twin(case: tuple[Trace, Fleet,
     np.testing.assert_array_equal(leapt.instance_s.sum(axis=0), spent)
 
 
+HANDED = ("sent_from", "sent_s", "came_s", "joined_s")
 PART_S = 4.0  # between two looks at what may be moved
 PARTS = int(HORIZON_S / PART_S)
 
@@ -136,8 +137,10 @@ def assert_twin_agrees(
             leapt.slot[n],
             leapt.preemptions[n],
             leapt.status[n],
+            *(getattr(leapt, name)[n] for name in HANDED if fleet.hands_over),
         )
-        expected = (*times, -1 if slot is None else slot, request.preemptions, status)
+        handed = tuple(getattr(request, name) for name in HANDED if fleet.hands_over)
+        expected = (*times, -1 if slot is None else slot, request.preemptions, status, *handed)
         np.testing.assert_array_equal(got, list(expected), err_msg=f"request {n}: {request}")
     return spent
 

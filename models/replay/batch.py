@@ -103,6 +103,7 @@ def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
         state.counts[ADMITTED] += 1
         state.admitted[request] = state.counts[ADMITTED]
         if comes_along:
+            state.joined_s[request] = now
             take_in(trace, fleet, state, slot, request)
             continue
         push_back(state, state.joining_head, state.joining_tail, slot, request)

@@ -179,6 +179,10 @@ def untouched(requests: int, hands_over: bool) -> dict[str, Any]:
         "copied": np.zeros(travelling, np.int32),
         "stage": np.zeros(travelling, np.int8),
         "ready_s": np.zeros(travelling),
+        "sent_from": np.full(travelling, NOBODY, np.int32),
+        "sent_s": np.full(travelling, np.nan),
+        "came_s": np.full(travelling, np.nan),
+        "joined_s": np.full(travelling, np.nan),
         "moving": np.full(travelling, NOBODY),
         "moving_place": np.full(travelling, NOBODY),
     }

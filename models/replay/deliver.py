@@ -27,6 +27,7 @@ def deliver(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int
     release(trace, fleet, rules, state, request, now)
     slot = state.served_by[request]
     state.coming[slot] -= 1
+    state.came_s[request] = now
     insert_in_order(state, state.head[slot], state.tail[slot], trace.tier[request], request)
     look_soon(trace, fleet, rules, state, slot, now)
 

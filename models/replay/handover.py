@@ -44,6 +44,7 @@ def send(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, now:
     state.carried[request], state.held[request], state.holder[request] = cached, cached, slot
     state.ready_s[request] = ready_s
     state.served_by[request] = to
+    state.sent_from[request], state.sent_s[request] = slot, now
     assign(trace, fleet, state, to, request, 1)
     put_under_way(state, request)
     return True

@@ -98,6 +98,7 @@ def let_go(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, no
         assign(trace, fleet, state, to, request, 1)
         state.coming[to] += 1
         state.served_by[request], state.holder[request], state.carried[request] = to, slot, cached
+        state.sent_from[request], state.sent_s[request] = slot, now
         send_over(fleet, state, request, slot, to, cached - state.copied[request], now)
         take_off_the_way(state, request)  # the link is free when the cache has come, the request lands later
         state.ready_s[request] += rules.move_s

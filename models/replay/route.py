@@ -89,6 +89,8 @@ def dispatch(
     state.served_by[request] = slot
     if state.generated[request] == 0:
         state.dispatched_s[request] = now
+    if fleet.hands_over:
+        state.sent_from[request] = NOBODY
     assign(trace, fleet, state, slot, request, 1)
     insert_in_order(state, state.head[slot], state.tail[slot], trace.tier[request], request)
     look_soon(trace, fleet, rules, state, slot, now)

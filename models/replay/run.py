@@ -68,6 +68,10 @@ class Outcome(NamedTuple):
     served_region: npt.NDArray[np.int16]  # (R,) NOBODY if never dispatched
     network_s: Floats  # (R,) added because another region served it
     preemptions: npt.NDArray[np.int32]  # (R,)
+    sent_from: Ints  # (R,) the instance before `slot`, that handed it over; NOBODY; (0,) where none may
+    sent_s: Floats  # (R,) when it did; NaN if never; (0,)
+    came_s: Floats  # (R,) when its cache had come; NaN if never; (0,)
+    joined_s: Floats  # (R,) when it entered the batch of `slot` with that cache; NaN if never; (0,)
     instance_s: Floats  # (hours, E, 4) instance-seconds in STATES, by pool, in the hours played
     kv_used: Floats  # (hours, E) token-seconds of KV memory in use at the serving instances
     kv_room: Floats  # (hours, E) token-seconds of what they had
@@ -176,6 +180,10 @@ class Session:
             served,
             network_s,
             state.preemptions,
+            state.sent_from.astype(np.int64),
+            state.sent_s,
+            state.came_s,
+            state.joined_s,
             instance_s,
             kv_used,
             kv_room,

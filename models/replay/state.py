@@ -166,6 +166,10 @@ class State(NamedTuple):
     copied: npt.NDArray[np.int32]  # (R,) tokens of its cache that are there, or on their way
     stage: npt.NDArray[np.int8]  # (R,) copies made, or LEAVING
     ready_s: Floats  # (R,) when it has come
+    sent_from: npt.NDArray[np.int32]  # (R,) slot that had it before the one that has it; NOBODY
+    sent_s: Floats  # (R,) when it left that one; NaN until then, like the next two
+    came_s: Floats  # (R,) when its cache had come
+    joined_s: Floats  # (R,) when it entered the batch with that
     moving: Ints  # (R,) requests on their way, a binary heap by (ready_s, request)
     moving_place: Ints  # (R,) where a request stands in it
     # instances
