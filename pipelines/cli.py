@@ -243,7 +243,8 @@ def explain(
     date_: Day = None,
     config: Config = "office",
 ) -> None:
-    """Say why a request got its first token when it did: held, queued behind whom, prefilled, sent elsewhere.
+    """Say why a request got its first token when it did: held, queued behind whom, prefilled, sent elsewhere;
+    and where it went, if it was handed on.
 
     fleetcast sql sql/queries/why_late.sql   # the latest requests of the day
 
@@ -260,7 +261,8 @@ def explain(
                 f"No replay of {settings.trace} on {day} has a request {request}. "
                 "Look some up: fleetcast sql sql/queries/why_late.sql"
             )
-        show_explanation(told)
+        legs = settings.lake.sql("queries/request_legs.sql", trace=settings.trace, day=day, request=request)
+        show_explanation(told, legs)
 
 
 @app.command()
@@ -272,7 +274,7 @@ def timeline(
     date_: Day = None,
     config: Config = "office",
 ) -> None:
-    """Write an hour of one endpoint as a Chrome trace: queue, prefill and decode of every request.
+    """Write an hour of one endpoint as a Chrome trace: hand-over, queue, prefill and decode of every request.
 
     fleetcast timeline --llm bloom-176b --region east --hour 19
     """

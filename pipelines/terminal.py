@@ -205,21 +205,26 @@ def show_decisions(board: pa.Table, trace: str, day: date) -> None:
             OUT.print(f"{row['method']}: {row['why_not']}", soft_wrap=True)
 
 
-def show_explanation(told: pa.Table) -> None:
-    """One request under each policy: what the time to its first token was made of."""
+def show_explanation(told: pa.Table, legs: pa.Table) -> None:
+    """One request under each policy: what the time to its first token was made of, and where it went."""
     rows = told.to_pylist()
     OUT.print(
         "request {request_id}: {tier} for {llm} from {region}, {arrived_at:%Y-%m-%d %H:%M:%S} UTC, "
         "{input_tokens:,} tokens in, {output_tokens:,} out".format(**rows[0])
     )
-    heads = ("policy", "TTFT s", "held s", "queued s", "prefill s", "net s", "ahead (tokens)", "served by")
+    waits = {"TTFT s": "ttft_s", "drafts s": "earlier_s", "held s": "held_s", "queued s": "waited_s",
+             "prefill s": "prefill_s", "net s": "network_s"}  # fmt: skip
+    if not any(row["earlier_s"] for row in rows):
+        del waits["drafts s"]
+    heads = ("policy", *waits, "ahead (tokens)", "prefilled by")
     explained = []
     for row in rows:
-        times = (row[name] for name in ("ttft_s", "held_s", "waited_s", "prefill_s", "network_s"))
+        times = (row[name] for name in waits.values())
         ahead = f"{row['ahead']} ({row['ahead_input_tokens']:,})"
         where = f"{row['served_region']} #{row['instance']}" if row["served_region"] else row["status"]
         explained.append((row["policy"], *(figure(seconds, ",.2f") for seconds in times), ahead, where))
     show_board("", heads, explained)
+    show_legs(legs)
     for row in rows:
         if row["preemptions"]:
             OUT.print(f"{row['policy']}: its memory was taken {row['preemptions']} times and it began anew.")
@@ -227,6 +232,23 @@ def show_explanation(told: pa.Table) -> None:
             OUT.print(
                 f"{row['policy']}: {row['booting']:.2f} instances of its llm were booting in that hour."
             )
+
+
+def show_legs(legs: pa.Table) -> None:
+    """Where a request went, leg by leg, under each policy under which several instances had it."""
+    times = ("hand_over_s", "came_s", "began_s", "first_token_s", "ended_s")
+    rows = [
+        (
+            row["policy"],
+            f"{row['leg']} {row['role']}",
+            *(figure(row[name], ",.2f") for name in times),
+            f"{row['llm']} on {row['gpu']}, {row['region']} #{row['instance']}",
+        )
+        for row in legs.to_pylist()
+    ]
+    if rows:
+        heads = ("policy", "leg", "hand-\nover s", "came s", "in batch s", "1st token s", "ended s", "where")
+        show_board("its legs, seconds from its arrival", heads, rows)
 
 
 def show_character(parts: pa.Table, trace: str) -> None:

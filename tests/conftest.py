@@ -21,7 +21,7 @@ EAR = Ear({signal.SIGTERM}, lambda: None)  # Dagster and Typer swallow it, test 
 
 
 def pytest_configure() -> None:
-    """Listen before anything replaces the handlers; what a shell runs behind itself ignores Ctrl-C, tests do not."""
+    """Listen before anything replaces the handlers. What a shell starts behind itself ignores Ctrl-C."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     EAR.listen()
 

@@ -69,6 +69,27 @@ def write_by_hand(lake: Lake) -> None:
     write_judged_forecasts(lake)
     write_prefixes(lake)
     write_short_plans(lake)
+    write_legs(lake)
+
+
+def write_legs(lake: Lake) -> None:
+    """Requests that were handed on, under a policy of their own: the fleet of the others hands nothing on."""
+    told = [
+        {
+            "request_id": n,
+            "leg": leg,
+            "role": role,
+            "llm": LLMS[0],
+            "region": REGIONS[n % 3],
+            "gpu": "h100-80gb",
+        }
+        | {"instance": 7 * n + leg, "hand_over_s": None if leg == 1 else (37 * n % 100) / 64}
+        | {"came_s": leg + n / 8, "began_s": leg + n / 4, "ended_s": leg + n / 2}
+        | {"first_token_s": leg + 0.5 if leg == 1 else None}
+        for n in range(1, 12)
+        for leg, role in ((1, "prefill"), (2, "decode"))
+    ]
+    lake.write("legs", rows("legs", told), **ASKED, policy="by_hand")
 
 
 def write_days(lake: Lake, rng: np.random.Generator) -> None:

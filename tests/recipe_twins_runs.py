@@ -120,7 +120,17 @@ def timeline(t: Tables) -> Frame:
         "decode_from_s": arrival_s + own["ttft_s"] - own["network_s"],
         "finished_s": arrival_s + own["e2e_s"] - own["network_s"],
     }
-    return own[["policy", "request_id", "instance", "tier"]].assign(**told)
+    told["handed_from_s"] = told["queued_from_s"]
+    return own[["policy", "request_id", "instance", "tier"]].assign(leg=1, role="whole", **told)
+
+
+@twin(**ASKED)
+def request_legs(t: Tables) -> Frame:
+    found = []
+    for _, own in t.legs.groupby("policy"):
+        slowest = own.dropna(subset="hand_over_s").sort_values("hand_over_s").tail(5)["request_id"]
+        found.append(own[own["request_id"].isin(slowest)].drop(columns=["trace", "day"]))
+    return pd.concat(found)
 
 
 @twin(**ASKED)

@@ -138,6 +138,8 @@ def test_every_tier_and_measure_is_forecast(ran: Settings) -> None:
         share = part["forecast_per_s"].sum() / part["actual_per_s"].sum()
         assert (0.5 if tier == "interactive" else 0.0) < share < 1.5  # few requests: the middle lies low
         assert (part["p90_per_s"] >= part["p50_per_s"]).all()
+        assert (part["p95_per_s"] >= part["p90_per_s"]).all()
+        assert (part["p95_per_s"] > part["p90_per_s"]).any()
 
 
 def test_an_unknown_tier_is_named(ran: Settings) -> None:

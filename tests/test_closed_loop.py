@@ -13,10 +13,15 @@ from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Progress, Settings
 from assets.pages.telling import SettingsResource
 from assets.plans import ahead as plan_ahead
-from assets.replays.drives import day_drives
+from assets.plans.inputs import day_loads, forecast_windows
+from assets.plans.kinds import by_cell, pools
+from assets.replays import closed_loop
+from assets.replays.drives import day_drives, plan_rows, setting
 from assets.replays.replays import replay_day
 from assets.studies import decisions
 from models.replay.policies import POLICIES, Policy
+from models.replay.run import Session
+from models.replay.state import STATES
 from pipelines.definitions import defs
 from pipelines.night import run_night
 
@@ -64,6 +69,29 @@ def test_where_nothing_differs_closed_and_open_loop_plan_the_same(planned):
     replay_day(settings, DAY, [CLOSED], Progress())
     for column in ("instances_before", "instances", "reclaimed", "started", "donated"):
         assert instances(settings, "closed_plans", column) == instances(settings, "plans", column)
+
+
+def test_a_closed_plan_starts_from_what_serves_and_boots(planned):
+    session = Session(*setting(planned, "lt_i"), np.zeros(len(pools(planned))))
+    there = np.random.default_rng(2).integers(0, 9, session.instances().shape)
+    session.state.instances[:, 1:] = there
+    held, donated = closed_loop.fleet_now(planned, session)
+    by_state = {name: by_cell(planned, there[:, n]) for n, name in enumerate(STATES)}
+    np.testing.assert_array_equal(held, by_state["serving"] + by_state["booting"])
+    np.testing.assert_array_equal(donated, by_state["donated"])
+
+
+def test_a_closed_plan_and_a_judged_forecast_carry_the_load_of_their_name(planned):
+    loads, rows = day_loads(planned, DAY), plan_rows(planned, DAY)
+    told = {name: load.demand for name, load in loads.items()}
+    assert not np.array_equal(told["forecast"], told["corrected"].max(axis=-1, keepdims=True))
+    asked = closed_loop.asked_hours(planned, DAY, CLOSED, rows)
+    np.testing.assert_array_equal([hour.demand_tokens_per_s for hour in asked], told["corrected"])
+    trial = decisions.planner(planned, DAY, Progress())
+    quantile = forecast_windows(planned, DAY, "last_value")[1]
+    for method, expected in (("last_value", quantile), (decisions.TRUTH, told["truth"])):
+        hours = [problem.demand_tokens_per_s for problem, _ in trial(method, 1.0).hours]
+        np.testing.assert_array_equal(hours, expected)
 
 
 def test_each_forecast_is_replayed_and_compared_where_all_attain_the_same(planned, monkeypatch):

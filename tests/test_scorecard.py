@@ -89,6 +89,7 @@ def outcomes(requests: list[dict[str, object]]) -> pa.Table:
             "request_id": n,
             "arrived_at": START + timedelta(minutes=n),
             **{"llm": "a", "region": "east", "app": "rag", "served_region": "west", "preemptions": 1},
+            **{"served_llm": "a", "legs": 1, "earlier_s": 0.0},
             **dict.fromkeys((*NUMBERS, *WAITS, "input_tokens", "output_tokens", "instance")),
             **request,
         }
@@ -347,6 +348,31 @@ def sound_lake(root: Path) -> Lake:
     lake.write("fleet_hours", fleet, **WHERE, policy="reactive")
     lake.write("scorecard", lake.sql("marts/scorecard.sql", **WHERE), **WHERE)
     return lake
+
+
+def test_left_over_is_what_may_wait_and_no_instance_had_by_midnight(tmp_path: Path) -> None:
+    """Of 8 GPUs that sustain 20 tokens/s at 12 USD: 3,600 tokens are 360 GPU-seconds."""
+    waits = {"tier": "niw", "is_held": True, "status": "queued", "input_tokens": 3600, "held_s": None}
+    until_midnight_s = 86_400.0 - 60.0 * np.arange(7)
+    rows = [
+        waits,
+        {**waits, "status": "refused"},
+        {**waits, "status": "finished", "held_s": until_midnight_s[2] - 1.0},
+        {**waits, "status": "finished", "held_s": until_midnight_s[3]},
+        {**waits, "status": "finished", "held_s": until_midnight_s[4] - 1.0, "earlier_s": 1.0},
+        {**waits, "tier": "iw_fast", "is_held": False},
+        {**waits, "llm": "b"},
+    ]
+    lake = Lake(tmp_path)
+    lake.write("outcomes", outcomes(rows), **WHERE, policy="reactive")
+    lake.write("fleet_hours", fleet_hours(3600.0, 0.0), **WHERE, policy="reactive")
+    plan = {"policy": "clairvoyant", "hour_start": START, "llm": "a", "region": "east", "gpu": "h100"}
+    plan |= {"capacity_tokens_per_s": 20.0, "gpus_per_instance": 8, "instances": 1}
+    lake.write("plans", full("plans", [plan]), **WHERE)
+    [told] = lake.sql("select * from left_over").to_pylist()
+    assert (told["requests"], told["input_tokens"]) == (4, 4 * 3600)  # the last one waits for llm a
+    assert told["gpu_hours"] == pytest.approx(4 * 3600 / (20.0 / 8) / 3600)
+    assert told["usd"] == pytest.approx(12.0 * told["gpu_hours"])
 
 
 def test_why_late_counts_those_ahead_on_the_same_instance(tmp_path: Path) -> None:

@@ -13,9 +13,14 @@ import pytest
 from wired import DAY, LLMS, OPEN, REGIONS, TIERS, changed
 
 from assets.lake.settings import Settings
-from assets.replays import replays
 from assets.replays.drives import DAY_S, day_drives, setting
-from assets.replays.replays import ENDED_S, Workload
+from assets.replays.outcomes import (
+    ENDED_S,
+    Workload,
+    fleet_hours_table,
+    outcomes_table,
+    read_workload,
+)
 from assets.replays.scorecards import scoreboard
 from models.replay.run import FINISHED, QUEUED, REFUSED, Drive, Outcome, replay
 from models.replay.state import Trace
@@ -27,7 +32,7 @@ Play = Callable[..., Outcome]
 
 @pytest.fixture(scope="module")
 def workload(wired_day: Settings) -> Workload:
-    return replays.read_workload(wired_day, DAY)
+    return read_workload(wired_day, DAY)
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +88,7 @@ def an_outcome(requests: int) -> Outcome:
         served_region=np.where(done, (n // 3) % 3, -1).astype(np.int16),
         network_s=np.where(done, 0.25 + n / 1024, 0.0),
         preemptions=n.astype(np.int32),
+        **dict.fromkeys(("sent_from", "sent_s", "came_s", "joined_s"), np.zeros(0)),
         instance_s=np.arange(4 * np.prod(shape), dtype=float).reshape(*shape, 4),
         kv_used=np.arange(np.prod(shape)).reshape(shape) / 1000.0,
         kv_room=np.full(shape, 2.0),
@@ -93,7 +99,8 @@ def an_outcome(requests: int) -> Outcome:
 def test_every_figure_of_a_request_lands_in_its_column(wired_day: Settings, workload: Workload) -> None:
     few = Workload(workload.requests.slice(0, 60), Trace(*(part[:60] for part in workload.trace)))
     outcome = an_outcome(60)
-    rows = replays.outcomes_table(wired_day, few, outcome).to_pylist()
+    _, rules = setting(wired_day, "lt_i")
+    rows = outcomes_table(wired_day, few, rules, outcome).to_pylist()
     given = few.requests.to_pylist()
     slo_s = {"iw_fast": 1.3, "iw_normal": 31.0, "niw": None}
     for n, (row, request) in enumerate(zip(rows, given, strict=True)):
@@ -107,7 +114,10 @@ def test_every_figure_of_a_request_lands_in_its_column(wired_day: Settings, work
         done = n % 3 == 0
         expected = {
             "status": ("finished", "refused", "queued")[n % 3],
+            "served_llm": request["llm"],
             "served_region": REGIONS[(n // 3) % 3] if done else None,
+            "legs": 1,
+            "earlier_s": 0.0,
             "instance": n if done else None,
             "network_s": outcome.network_s[n],
             "ttft_s": 100_000.0 + n - arrival_s if done else None,
@@ -124,7 +134,7 @@ def test_every_figure_of_a_request_lands_in_its_column(wired_day: Settings, work
 def test_every_figure_of_the_fleet_lands_in_its_row_and_column(wired_day: Settings) -> None:
     outcome = an_outcome(1)
     fleet, _ = setting(wired_day, "lt_i")
-    rows = replays.fleet_hours_table(wired_day, DAY, fleet, outcome).to_pylist()
+    rows = fleet_hours_table(wired_day, DAY, fleet, outcome).to_pylist()
     assert len(rows) == 24 * len(LLMS) * len(REGIONS)
     for row in rows:
         place = LLMS.index(row["llm"]) * len(REGIONS) + REGIONS.index(row["region"])
@@ -139,7 +149,7 @@ def test_every_figure_of_the_fleet_lands_in_its_row_and_column(wired_day: Settin
 
 def test_each_policy_is_replayed_as_itself(wired_scored: Settings, drives: dict[str, Drive]) -> None:
     """What the lake says of a policy is what its fleet, rules and drive give, and of no other policy."""
-    trace, told = replays.read_workload(wired_scored, DAY).trace, set()
+    trace, told = read_workload(wired_scored, DAY).trace, set()
     outcomes = wired_scored.lake.sql(
         "select policy, ttft_s from outcomes order by policy, request_id"
     ).to_pandas()
@@ -159,6 +169,18 @@ def test_each_policy_is_replayed_as_itself(wired_scored: Settings, drives: dict[
         np.testing.assert_allclose(own["booting_s"], booting_s.ravel())
         told.add((round(ttft_s.sum(), 6), round(own["serving_s"].sum(), 6)))
     assert len(told) == len(OPEN)
+
+
+def test_a_scorecard_has_each_percentile_in_its_column(wired_scored: Settings) -> None:
+    every = wired_scored.lake.sql("select * from outcomes").to_pandas()
+    every["hour_start"] = every["arrived_at"].dt.floor("h")
+    keys = ["policy", "llm", "region", "tier", "hour_start"]
+    card = wired_scored.lake.sql("select * from scorecard").to_pandas().set_index(keys)
+    for key, own in list(every.groupby(keys))[::7]:
+        for name in ("ttft", "tpot", "e2e"):
+            expected = metrics.percentiles(own[f"{name}_s"].to_numpy(float))
+            told = card.loc[key, [f"{name}_p{level}_s" for level in (50, 90, 95, 99)]]
+            np.testing.assert_allclose(told.to_numpy(float), expected, rtol=1e-9, err_msg=str(key))
 
 
 def test_the_scoreboard_says_what_the_requests_met_and_the_fleet_spent(wired_scored: Settings) -> None:

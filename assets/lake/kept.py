@@ -32,7 +32,7 @@ class Stage(NamedTuple):
 
 _FORECASTS = ("forecasts", "day_ahead_forecasts")
 _PLANS = ("plans", "plan_windows", "plan_bounds")
-_REPLAYS = ("outcomes", "fleet_hours", "closed_plans")
+_REPLAYS = ("outcomes", "legs", "fleet_hours", "closed_plans")
 _KNOWN = ("requests", "demand", "silences")  # of the day and its history
 STAGES: Mapping[str, Stage] = {
     "forecasts": Stage(_FORECASTS, _KNOWN),

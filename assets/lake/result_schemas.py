@@ -87,11 +87,21 @@ RESULTS: Mapping[str, pa.Schema] = {
             **dict.fromkeys(("input_tokens", "output_tokens"), pa.int32()),
             "is_held": pa.bool_(),
             **dict.fromkeys(("deadline_s", "ttft_slo_s", "tpot_slo_s"), _FIGURE),
-            **dict.fromkeys(("served_region", "status"), _TEXT),
+            **dict.fromkeys(("served_llm", "served_region", "status"), _TEXT),
             **dict.fromkeys(("ttft_s", "tpot_s", "e2e_s", "queued_s"), _FIGURE),
-            "preemptions": pa.int32(),
+            **dict.fromkeys(("preemptions", "legs"), pa.int32()),
             "instance": _COUNT,
-            **dict.fromkeys(("held_s", "waited_s", "prefill_s", "network_s"), _FIGURE),
+            **dict.fromkeys(("earlier_s", "held_s", "waited_s", "prefill_s", "network_s"), _FIGURE),
+        }
+    ),
+    "legs": pa.schema(
+        {
+            "request_id": pa.uint64(),
+            "leg": pa.int32(),
+            **dict.fromkeys(("llm", "role", "region", "gpu"), _TEXT),
+            "instance": _COUNT,
+            "hand_over_s": _FIGURE,
+            **dict.fromkeys(("came_s", "began_s", "first_token_s", "ended_s"), _FIGURE),
         }
     ),
     "fleet_hours": pa.schema(

@@ -30,6 +30,7 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "decisions": ("trace", "day"),
     "whatifs": ("trace", "day", "case_name"),
     "outcomes": ("trace", "day", "policy"),
+    "legs": ("trace", "day", "policy"),
     "fleet_hours": ("trace", "day", "policy"),
     "scorecard": ("trace", "day"),
     "token_histogram": ("trace", "day"),

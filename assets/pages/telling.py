@@ -21,6 +21,7 @@ INTERRUPTED = "Interrupted by Ctrl-C or from the UI."
 ASSET_OF = {  # tables whose asset has another name
     "day_ahead_forecasts": "forecasts",
     "outcomes": "replays",
+    "legs": "replays",
     "fleet_hours": "replays",
     "token_histogram": "characterisation",
     "arrival_windows": "characterisation",

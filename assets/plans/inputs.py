@@ -12,12 +12,13 @@ from datetime import date, timedelta
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from assets.demand.demand import INTERACTIVE, demand_matrix
 from assets.lake.lookups import positions
 from assets.lake.settings import HOURS, Settings, midnight
-from assets.plans.kinds import by_cell, kinds, options, pools, services
+from assets.plans.kinds import answered, answered_shares, by_cell, kinds, options, pools, services
 from models.plan.problem import Problem
 
 Floats = NDArray[np.float64]
@@ -43,8 +44,10 @@ def day_loads(settings: Settings, day: date) -> dict[str, Load]:
     interactive, held = found.of_tier(INTERACTIVE), found.held()
     for rates in (interactive, held):  # in a silence of the day nothing is replayed
         np.nan_to_num(rates[..., -HOURS * 60 // config.bucket_minutes :], copy=False)
-    windows = _by_hour(interactive, config.bucket_minutes)
-    buffer = _by_hour(held, config.bucket_minutes).mean(axis=-1) * config.niw_buffer_share
+    windows, of_held = (
+        answered(settings, _by_hour(rates, config.bucket_minutes), axis=1) for rates in (interactive, held)
+    )
+    buffer = of_held.mean(axis=-1) * config.niw_buffer_share
     past = ~np.isnan(windows[:-HOURS]).any(axis=(1, 2, 3))
     last_hour = np.nan_to_num(buffer[-HOURS - 1 : -1])
     mean, _ = forecast_windows(settings, day, config.paper_method)
@@ -63,7 +66,7 @@ def day_ahead_load(settings: Settings, day: date) -> Load:
     found = demand_matrix(settings.lake, settings.trace, past[0], past[-1], 60, settings.catalogue)
     held = np.moveaxis(np.nan_to_num(found.held()[..., -HOURS:]), -1, 0)
     _, quantile = forecast_windows(settings, day, config.method, "day_ahead_forecasts")
-    return Load(quantile, held * config.niw_buffer_share)
+    return Load(quantile, answered(settings, held, axis=1) * config.niw_buffer_share)
 
 
 def forecast_windows(
@@ -98,7 +101,8 @@ def forecast_windows(
     peak[where] = rows[peak_column].to_numpy()
     largest = mean.max(axis=-1, keepdims=True)
     scale = np.divide(peak, largest, out=np.zeros_like(peak), where=largest > 0)
-    return mean, np.where(largest > 0, mean * scale, peak)
+    quantile = np.where(largest > 0, mean * scale, peak)
+    return answered(settings, mean, axis=1), answered(settings, quantile, axis=1)
 
 
 def _require_all(settings: Settings, day: date, method: str, mean: Floats) -> None:
@@ -188,9 +192,9 @@ def hour_problems(template: Problem, load: Load) -> list[Problem]:
 
 
 def token_mixes(settings: Settings, day: date) -> dict[str, tuple[Tokens, Tokens]]:
-    """Input and output tokens of a sample of the day before's interactive requests, per llm."""
+    """Tokens of a sample of the day before's interactive requests, per llm that answers: input and output."""
     sample = settings.lake.sql(
-        "select llm, input_tokens, output_tokens from requests "
+        "select llm, input_tokens, output_tokens, count(*) over (partition by llm) as requests from requests "
         "where trace = $trace and day = $day and list_contains($interactive, tier) "
         "qualify row_number() over (partition by llm order by hash(request_id)) <= $size",
         trace=settings.trace,
@@ -198,9 +202,16 @@ def token_mixes(settings: Settings, day: date) -> dict[str, tuple[Tokens, Tokens
         interactive=list(settings.catalogue.interactive_tiers),
         size=MIX_SAMPLE,
     ).to_pandas()
+    asked = dict(iter(sample.groupby("llm")))
     mixes = {}
-    for llm in settings.catalogue.llms:
-        own = sample[sample["llm"] == llm]
-        mix = own if len(own) else sample  # nobody asked for it yesterday: the common mix stands in
+    for llm, shares in zip(settings.catalogue.llms, answered_shares(settings).T, strict=True):
+        come = {
+            name: share * asked[name]["requests"].iloc[0]
+            for name, share in zip(settings.catalogue.llms, shares, strict=True)
+            if share > 0 and name in asked
+        }
+        scale = min((len(asked[name]) / requests for name, requests in come.items()), default=0.0)
+        own = [asked[name].head(round(requests * scale)) for name, requests in come.items()]
+        mix = pd.concat(own) if own else sample  # nobody asked for it yesterday: the common mix stands in
         mixes[llm] = (mix["input_tokens"].to_numpy(np.int32), mix["output_tokens"].to_numpy(np.int32))
     return mixes

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from assets.lake.settings import HOURS, Settings
 from models.replay.fleet import PoolRow, pool_rows
 from models.replay.pools import POOLINGS
+from models.world.cascades import reach
 from models.world.config import ROLES
 
 Floats = NDArray[np.float64]
@@ -127,6 +128,18 @@ def hourly_cells(settings: Settings, rows: pd.DataFrame, column: str) -> Floats:
         if name in at:
             table[int(hour), *at[name]] = value
     return table
+
+
+def answered_shares(settings: Settings) -> Floats:
+    """The share of the requests for each llm that comes to each llm, shape (asked, that answer)."""
+    return reach(settings.catalogue, settings.config.replay.cascades)
+
+
+def answered(settings: Settings, asked: Floats, axis: int) -> Floats:
+    """A load by the llm that is asked for, as one by the llm that answers."""
+    if not settings.config.replay.cascades:
+        return asked
+    return np.moveaxis(np.tensordot(answered_shares(settings), asked, axes=(0, axis)), 0, axis)
 
 
 def of_llms(settings: Settings, of_services: Floats, axis: int = 0) -> Floats:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from assets.demand.demand import INTERACTIVE, demand_matrix
 from assets.lake.settings import HOURS, Settings
-from assets.plans.kinds import by_pool, cells, hourly_cells, of_llms, pools, services
+from assets.plans.kinds import answered, by_pool, cells, hourly_cells, of_llms, pools, services
 from models.replay.fleet import make_fleet, make_rules, pool_rows, with_failures
 from models.replay.policies import POLICIES
 from models.replay.pools import POOLINGS
@@ -88,7 +88,8 @@ def recent_targets(settings: Settings, day: date, rows: pd.DataFrame, start: Flo
     Of pools that do the same, the first takes what it can, the next what is left.
     """
     found = demand_matrix(settings.lake, settings.trace, day, day, RECENT_MINUTES, settings.catalogue)
-    load = np.nan_to_num(found.of_tier(INTERACTIVE))  # in a silence of the day nothing is replayed
+    asked = np.nan_to_num(found.of_tier(INTERACTIVE))  # in a silence of the day nothing is replayed
+    load = answered(settings, asked, axis=0)
     llms = [llm for llm, _ in services(settings)]
     left = load[[list(settings.catalogue.llms).index(llm) for llm in llms], :, :-1].copy()
     own = rows[rows["policy"] == "clairvoyant"]

@@ -1,4 +1,4 @@
-"""An hour of one endpoint as a Chrome trace: an instance is a process, a request a bar in one of its lanes.
+"""An hour of one endpoint as a Chrome trace: an instance is a process, a leg a bar in one of its lanes.
 
 Open the file in ui.perfetto.dev or chrome://tracing.
 """
@@ -16,10 +16,12 @@ from models.replay.policies import POLICIES
 from models.world.reading import require_known
 
 PHASES = (
+    ("handed over", "handed_from_s", "queued_from_s"),
     ("queued", "queued_from_s", "prefill_from_s"),
     ("prefill", "prefill_from_s", "decode_from_s"),
     ("decode", "decode_from_s", "finished_s"),
 )
+TOLD = ("request_id", "leg", "role", "tier", "app", "input_tokens", "output_tokens")
 
 
 def write_timeline(settings: Settings, day: date, policy: str, llm: str, region: str, hour: int) -> Path:
@@ -53,8 +55,8 @@ def write_timeline(settings: Settings, day: date, policy: str, llm: str, region:
 def events(rows: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
     """Chrome trace events of rows sorted by instance and time; times in microseconds of the day.
 
-    A request takes the lowest lane of its instance that is free when it is queued, so that bars never
-    overlap: lanes are places on the page, not places in the batch.
+    A leg takes the lowest lane of its instance that is free when it comes, so that bars never overlap: lanes
+    are places on the page, not places in the batch.
     """
     instance, lanes, busy = None, 0, list[tuple[float, int]]()
     free = list[int]()
@@ -67,14 +69,14 @@ def events(rows: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
                 "pid": instance,
                 "args": {"name": f"instance {instance}"},
             }
-        while busy and busy[0][0] <= row["queued_from_s"]:
+        while busy and busy[0][0] <= row["handed_from_s"]:
             heapq.heappush(free, heapq.heappop(busy)[1])
         if not free:
             heapq.heappush(free, lanes)
             lanes += 1
         lane = heapq.heappop(free)
         heapq.heappush(busy, (row["finished_s"], lane))
-        told = {name: row[name] for name in ("request_id", "tier", "app", "input_tokens", "output_tokens")}
+        told = {name: row[name] for name in TOLD}
         for name, begin, end in PHASES:
             if row[end] > row[begin]:
                 yield {

@@ -15,7 +15,7 @@ from assets.lake.warehouse import Lake
 from assets.plans.kinds import by_pool
 from assets.plans.plans import Day
 from assets.replays.drives import DAY_S, HOUR_S, setting
-from assets.replays.replays import Workload, read_workload, write_outcome
+from assets.replays.outcomes import Workload, in_legs, read_workload, write_outcome
 from assets.replays.scorecards import BY_TIER, NAMED, SCOREBOARD, score_day
 from models.replay.run import Drive, replay
 from models.replay.state import Floats, Trace
@@ -58,7 +58,8 @@ def scores(
         for number, trial in enumerate(trials, start=1):
             with settings.lake.scratch() as folder:
                 own = replace(trial.settings, lake=Lake(folder))
-                row = _score(own, day, trial, multiplied_workload(own, day, workload, trial.demand_factor))
+                asked = multiplied_workload(own, day, workload, trial.demand_factor)
+                row = _score(own, day, trial, in_legs(own, day, asked))
             done(number)
             yield row
 
@@ -73,7 +74,7 @@ def multiplied_workload(settings: Settings, day: date, workload: Workload, facto
     table = workload.requests.take(pa.array(row))
     at = table.column_names.index("arrived_at")
     table = table.set_column(at, "arrived_at", pc.add(table["arrived_at"], moved))
-    same = {name: getattr(workload.trace, name)[row] for name in Trace._fields[1:6]}  # no day has chains
+    same = {name: getattr(workload.trace, name)[row] for name in Trace._fields[1:6]}
     return Workload(table, workload.trace._replace(arrival_s=arrived_us / 1e6, **same))
 
 
@@ -85,7 +86,7 @@ def _score(settings: Settings, day: date, trial: Trial, workload: Workload) -> p
     fleet = fleet._replace(min_instances=np.minimum(fleet.min_instances, targets.min(axis=0)))
     drive = Drive(targets, start=trial.start, hour_s=HOUR_S)
     outcome = replay(workload.trace, fleet, drive, rules, DAY_S)
-    write_outcome(settings, day, trial.name, workload, fleet, outcome)
+    write_outcome(settings, day, trial.name, workload, (fleet, rules), outcome)
     score_day(settings, day)
     board = settings.lake.sql(SCOREBOARD, trace=settings.trace, day=day).to_pandas().set_index("policy")
     by_tier = settings.lake.sql(BY_TIER, trace=settings.trace, day=day).to_pylist()

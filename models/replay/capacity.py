@@ -121,4 +121,4 @@ def trial_fleet(
         for pool, count in sized
     ]
     fixed = dataclasses.replace(config.fleet, deployments={llm: tuple(pools)})
-    return make_fleet(alone, fixed, config.replay, seed=0)
+    return make_fleet(alone, fixed, dataclasses.replace(config.replay, cascades={}), seed=0)

@@ -65,7 +65,7 @@ def make_fleet(
         takes=takes,
         role=role,
         then=then,
-        hands_over=bool((then != NOBODY).any()),
+        hands_over=bool((then != NOBODY).any() or replay.cascades),
         longest=longest,
         roomiest=np.array(
             [longest[(llm == code) & (role != DECODE_ONLY)].max() for code in range(len(llms))]
@@ -224,14 +224,19 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
     """The kernel's view of the configured thresholds; `leap=False` plays every decode step (for tests)."""
     if scaling not in SCALINGS:
         raise ValueError(f"Unknown scaling {scaling!r}; there are {', '.join(SCALINGS)}.")
+    judged = {
+        llm: (share, cascade.judge_s)  # scores are uniform: so many lie below
+        for cascade in replay.cascades.values()
+        for llm, share in zip(cascade.llms, cascade.go_on_shares, strict=False)
+    }
     allowance_s = np.array([tier.ttft_slo_s or tier.deadline_s for tier in catalogue.tiers.values()])
     return Rules(
         scaling=SCALINGS.index(scaling),
         routing=ROUTINGS.index(replay.routing),
         order=ORDERS.index(replay.order),
         spread=SPREADS.index(replay.spread),
-        go_on_below=np.zeros(len(catalogue.llms)),
-        judge_s=np.zeros(len(catalogue.llms)),
+        go_on_below=np.array([judged.get(llm, (0.0, 0.0))[0] for llm in catalogue.llms]),
+        judge_s=np.array([judged.get(llm, (0.0, 0.0))[1] for llm in catalogue.llms]),
         allowance_s=allowance_s,
         urgency=urgencies(allowance_s, np.array([tier.is_held for tier in catalogue.tiers.values()])),
         tau_p_s=replay.tau_p_s,

@@ -130,6 +130,15 @@ class PlanConfig:
 
 
 @dataclass(frozen=True)
+class Cascade:
+    """What a request for an llm goes through: llm after llm, until an answer will do (Cascadia 3.3)."""
+
+    llms: tuple[str, ...]
+    go_on_shares: tuple[Share, ...]  # of the answers of each llm but the last, that will not do
+    judge_s: Seconds  # that judging an answer takes
+
+
+@dataclass(frozen=True)
 class ReplayConfig:
     """The replay's thresholds and clocks (SageServe 4, 6.1, 6.2, 6.4, 7.1)."""
 
@@ -157,6 +166,7 @@ class ReplayConfig:
     slump_ratio: Share
     correction_minutes: Annotated[int, Range(0, 60)]  # LT-UA: the last minutes of the hour in which it may
     spread: Annotated[str, Known("spread", SPREADS)] = "in_order"  # between the pools of an llm in a region
+    cascades: Mapping[str, Cascade] = field(default_factory=dict)  # by the llm that is asked for
 
 
 @dataclass(frozen=True)

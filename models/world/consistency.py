@@ -1,6 +1,7 @@
 """What a config must be as a whole; what each figure may be by itself, its type in config.py says."""
 
 from models.world.calendar import require_in_years
+from models.world.cascades import check_cascades
 from models.world.catalogue import Catalogue
 from models.world.config import Config
 from models.world.pools import check_pools
@@ -12,6 +13,7 @@ def check(config: Config, catalogue: Catalogue) -> None:
     check_figures(config, catalogue)
     check_names(config, catalogue)
     check_pools(config.file.name, config.fleet, catalogue)
+    check_cascades(config, catalogue)
     check_caps(config, catalogue)
 
 

@@ -6,13 +6,17 @@
 -- usd = of these
 with held as (
     select
-        trace, day, policy, llm,
+        trace, day, policy,
+        served_llm                as llm,
         count(*)                  as requests,
         sum(input_tokens)::bigint as input_tokens
     from outcomes
     where may_wait(is_held, tier) and status <> 'refused'
-        and (held_s is null or arrived_at + to_microseconds((1e6 * held_s)::bigint) >= day + interval 1 day)
-    group by trace, day, policy, llm
+        and (
+            held_s is null
+            or arrived_at + to_microseconds((1e6 * (earlier_s + held_s))::bigint) >= day + interval 1 day
+        )
+    group by trace, day, policy, served_llm
 ),
 
 sustained as (

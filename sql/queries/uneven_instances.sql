@@ -6,7 +6,8 @@ with by_minute as (
     select
         trace, day, policy,
         served_region as region,
-        llm, instance,
+        served_llm as llm,
+        instance,
         time_bucket(interval 1 minute, arrived_at + to_microseconds((1e6 * ttft_s)::bigint)) as minute,
         sum(input_tokens + output_tokens) as tokens
     from outcomes

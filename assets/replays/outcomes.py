@@ -1,0 +1,218 @@
+"""What goes into a replay of a day and what comes out of it: requests as arrays, outcomes as tables."""
+
+from datetime import date, timedelta
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assets.lake.lookups import positions
+from assets.lake.settings import HOURS, Settings, midnight
+from assets.replays.drives import DAY_S, HOUR_S
+from models.metrics import tpot_s
+from models.replay.legs import answers, as_legs, begun_s, first_legs
+from models.replay.run import STATUSES, TAIL_PERIODS, Outcome, share_of
+from models.replay.state import NOBODY, ROLES, STATES, Fleet, Ints, Rules, Trace
+
+ENDED_S = DAY_S + TAIL_PERIODS * HOUR_S  # when a replay stops watching, on the day's clock
+KEPT = (
+    "request_id", "region", "llm", "tier", "app", "arrived_at", "input_tokens", "output_tokens", "deadline_s",
+)  # fmt: skip
+
+
+class Workload(NamedTuple):
+    """A day of requests: the table they came from and the arrays that the kernel reads."""
+
+    requests: pa.Table
+    trace: Trace  # a row per request, or per leg (`in_legs`)
+
+
+def read_workload(settings: Settings, day: date) -> Workload:
+    """Read a day's requests as the kernel's arrays; codes are positions in the catalogue."""
+    table = settings.lake.read("requests", trace=settings.trace, day=day)
+    catalogue = settings.catalogue
+    since = pc.subtract(table["arrived_at"], pa.scalar(midnight(day), pa.timestamp("us", "UTC")))
+    trace = Trace(
+        arrival_s=since.cast(pa.int64()).to_numpy() / 1e6,
+        region=positions(table, "region", catalogue.regions),
+        llm=positions(table, "llm", catalogue.llms),
+        tier=positions(table, "tier", catalogue.tiers),
+        input_tokens=table["input_tokens"].to_numpy(),
+        output_tokens=table["output_tokens"].to_numpy(),
+    )
+    return Workload(table, trace)
+
+
+def in_legs(settings: Settings, day: date, workload: Workload) -> Workload:
+    """The same requests, those for a cascade with a row for each of its llms."""
+    cascades = settings.config.replay.cascades
+    if not cascades:
+        return workload
+    rng = np.random.default_rng([settings.config.trace.seed, day.toordinal(), 0xCA5C])
+    return workload._replace(trace=as_legs(workload.trace, settings.catalogue, cascades, rng))
+
+
+def write_outcome(
+    settings: Settings,
+    day: date,
+    policy: str,
+    workload: Workload,
+    setting: tuple[Fleet, Rules],
+    outcome: Outcome,
+) -> None:
+    """Write one policy's requests, their legs where some have several, and fleet hours."""
+    fleet, rules = setting
+    tables = {
+        "outcomes": outcomes_table(settings, workload, rules, outcome),
+        "fleet_hours": fleet_hours_table(settings, day, fleet, outcome),
+    }
+    if fleet.hands_over:
+        tables["legs"] = legs_table(settings, workload, setting, outcome)
+    for name, table in tables.items():
+        settings.lake.write(name, table, trace=settings.trace, day=day, policy=policy)
+
+
+def visits(trace: Trace, fleet: Fleet, rules: Rules, outcome: Outcome) -> pd.DataFrame:
+    """What instances did, one after the other: a row each, seconds on the day's clock, without network.
+
+    request        position among the requests, in their order
+    row            of the trace
+    slot           the instance
+    hand_over_s    what lay before it, a judge or a transfer; NaN before the first
+    came_s         into the instance's queue
+    began_s        in its batch
+    first_token_s  made there; NaN if it was not
+    ended_s        there
+    """
+    rows, first = np.flatnonzero(outcome.slot != NOBODY), first_legs(trace)
+    request = np.searchsorted(first, rows, side="right") - 1
+    network_s = outcome.network_s[rows]
+    whole = pd.DataFrame(
+        {
+            "request": request,
+            "row": rows,
+            "slot": outcome.slot[rows],
+            "hand_over_s": np.where(rows == first[request], np.nan, rules.judge_s[trace.llm[rows - 1]]),
+            "came_s": outcome.dispatched_s[rows],
+            "began_s": outcome.admitted_s[rows],
+            "first_token_s": outcome.first_token_s[rows] - network_s,
+            "ended_s": outcome.finish_s[rows] - network_s,
+        }
+    )
+    handed = outcome.sent_from[rows] != NOBODY
+    at = rows[handed]
+    sent_s, came_s = outcome.sent_s[at], outcome.came_s[at]
+    begun = whole[handed].assign(slot=outcome.sent_from[at], ended_s=sent_s)
+    ended = whole[handed].assign(
+        hand_over_s=came_s - sent_s, came_s=came_s, began_s=outcome.joined_s[at], first_token_s=np.nan
+    )
+    return pd.concat([whole[~handed], begun, ended]).sort_values(["row"], kind="stable", ignore_index=True)
+
+
+def outcomes_table(settings: Settings, workload: Workload, rules: Rules, outcome: Outcome) -> pa.Table:
+    """One row per request: who it was, the targets it had, and what it met (seconds from its arrival)."""
+    table, trace = workload.requests, workload.trace
+    first, kept = first_legs(trace), answers(trace, outcome)
+    arrival_s, tier, begun = trace.arrival_s[first], trace.tier[first], begun_s(trace, rules, outcome)[kept]
+    tiers = settings.catalogue.tiers.values()
+    ttft_s, e2e_s = outcome.first_token_s[kept] - arrival_s, outcome.finish_s[kept] - arrival_s
+    llms, regions = pa.array(settings.catalogue.llms), pa.array([*settings.catalogue.regions, None])
+    status, slot = outcome.status[kept], outcome.slot[kept]
+    queued_s = np.where(status == STATUSES.index("queued"), ENDED_S - arrival_s, np.nan)
+    return pa.table(
+        {
+            **{name: table[name] for name in KEPT},
+            "is_held": np.array([known.is_held for known in tiers])[tier],
+            "ttft_slo_s": _or_null(np.array([known.ttft_slo_s or np.nan for known in tiers])[tier]),
+            "tpot_slo_s": _or_null(np.array([known.tpot_slo_s or np.nan for known in tiers])[tier]),
+            "served_llm": llms.take(pa.array(trace.llm[kept])),
+            "served_region": regions.take(pa.array(outcome.served_region[kept] % len(regions))),
+            "status": pa.array(STATUSES).take(pa.array(status)),
+            "ttft_s": _or_null(ttft_s),
+            "tpot_s": _or_null(tpot_s(ttft_s, e2e_s, trace.output_tokens[kept])),
+            "e2e_s": _or_null(e2e_s),
+            "queued_s": _or_null(queued_s),
+            "preemptions": np.add.reduceat(outcome.preemptions, first) if first.size else first,
+            "legs": instances_each(workload, outcome),
+            "instance": pa.array(slot, mask=slot < 0),
+            "earlier_s": begun - arrival_s,
+            "held_s": _or_null(outcome.dispatched_s[kept] - begun),
+            "waited_s": _or_null((outcome.admitted_s - outcome.dispatched_s)[kept]),
+            "prefill_s": _or_null((outcome.first_token_s - outcome.network_s - outcome.admitted_s)[kept]),
+            "network_s": outcome.network_s[kept],
+        }
+    )
+
+
+def instances_each(workload: Workload, outcome: Outcome) -> Ints:
+    """How many instances had a request one after the other, shape (requests,); 1 where none has yet."""
+    first, had = first_legs(workload.trace), (outcome.slot != NOBODY).astype(np.int64)
+    if outcome.sent_from.size:
+        had += outcome.sent_from != NOBODY
+    return np.maximum(np.add.reduceat(had, first) if first.size else had, 1)
+
+
+def legs_table(
+    settings: Settings, workload: Workload, setting: tuple[Fleet, Rules], outcome: Outcome
+) -> pa.Table:
+    """One row per instance that had a request, of those that several had (seconds from its arrival)."""
+    fleet, rules = setting
+    had = visits(workload.trace, fleet, rules, outcome)
+    own = had[(instances_each(workload, outcome) > 1)[had["request"]]]
+    pool, arrival_s = fleet.pool[own["slot"]], workload.trace.arrival_s[own["row"]]
+    catalogue = settings.catalogue
+    times = ("came_s", "began_s", "first_token_s", "ended_s")
+    return pa.table(
+        {
+            "request_id": workload.requests["request_id"].take(pa.array(own["request"])),
+            "leg": own.groupby("request").cumcount() + 1,
+            "llm": pa.array(catalogue.llms).take(pa.array(fleet.llm[pool])),
+            "role": pa.array(ROLES).take(pa.array(fleet.role[pool])),
+            "region": pa.array(catalogue.regions).take(pa.array(fleet.region[pool])),
+            "gpu": pa.array(catalogue.gpus).take(pa.array(fleet.gpu[fleet.kind[pool]])),
+            "instance": own["slot"],
+            "hand_over_s": own["hand_over_s"],
+            **{name: own[name] - arrival_s for name in times},
+        }
+    )
+
+
+def fleet_hours_table(settings: Settings, day: date, fleet: Fleet, outcome: Outcome) -> pa.Table:
+    """One row per hour, llm, role, region and kind: instance-seconds by state, memory in use, GPU's price."""
+    catalogue = settings.catalogue
+    llms, regions, gpus = list(catalogue.llms), list(catalogue.regions), list(catalogue.gpus)
+    usd = np.array([gpu.usd_per_hour for gpu in catalogue.gpus.values()])
+    of_pools = np.stack([fleet.llm, fleet.region, fleet.kind, fleet.role])
+    rows, of_row = np.unique(of_pools, axis=1, return_inverse=True)
+    llm, region, kind, role = (np.tile(column, HOURS) for column in rows)
+
+    def together(of_pools: np.ndarray) -> np.ndarray:
+        """(hours, pools, ...) -> (hours * rows, ...): the pools of a kind are counted together."""
+        total = np.zeros((len(of_pools), rows.shape[1], *of_pools.shape[2:]))
+        for pool, row in enumerate(of_row.ravel()):
+            total[:, row] += of_pools[:, pool]
+        return total.reshape(-1, *of_pools.shape[2:])
+
+    hour = np.repeat(np.arange(HOURS), rows.shape[1]) * np.timedelta64(timedelta(hours=1))
+    start = np.datetime64(midnight(day).replace(tzinfo=None), "us") + hour
+    states = together(outcome.instance_s).T
+    gpu = fleet.gpu[kind]
+    return pa.table(
+        {
+            "hour_start": pa.array(start).cast(pa.timestamp("us", "UTC")),
+            "llm": pa.array(llms).take(pa.array(llm)),
+            "role": pa.array(ROLES).take(pa.array(role)),
+            "region": pa.array(regions).take(pa.array(region)),
+            "gpu": pa.array(gpus).take(pa.array(gpu)),
+            "gpus_per_instance": fleet.gpus[kind],
+            **{f"{state}_s": pa.array(seconds) for state, seconds in zip(STATES, states, strict=True)},
+            "kv_utilisation_share": _or_null(share_of(together(outcome.kv_used), together(outcome.kv_room))),
+            "usd_per_gpu_hour": usd[gpu],
+        }
+    )
+
+
+def _or_null(values: np.ndarray) -> pa.Array:
+    return pa.array(values, from_pandas=True)  # nan becomes null

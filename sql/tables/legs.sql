@@ -1,0 +1,21 @@
+-- legs: which instances had a request, one after the other, of requests that several had.
+-- grain: trace, day, policy, request_id, leg
+-- reads: legs
+-- units: *_s seconds from the arrival, without network; null where it never came to that
+-- trace = name of the trace <- requests.trace
+-- day = UTC <- requests.day
+-- policy = under which the fleet was scaled
+-- request_id = of the request <- requests.request_id
+-- leg = 1 is the first
+-- llm = that answered
+-- role = what its instance does of a request: whole, prefill or decode
+-- region = where the instance stands
+-- gpu = GPU type of the instance
+-- instance = its number
+-- hand_over_s = what lay before the leg: a cache on its way, or a judge; null before the first
+-- came_s = to when it was in the instance's queue
+-- began_s = to when it was in its batch
+-- first_token_s = to its first token, where that was made there
+-- ended_s = to when the instance was done with it
+select * from legs
+where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -1,0 +1,287 @@
+"""Cascades from a config: what a request goes through, what a plan carries, what a night tells of it."""
+
+import json
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from one_endpoint import a_trace, run
+from small import small_config
+from test_legs import judged, two_llms
+from typer.testing import CliRunner
+
+from assets.lake import settings as lake_settings
+from assets.lake.settings import Progress, Settings
+from assets.lake.sql_files import SQL
+from assets.pages.telling import SettingsResource
+from assets.plans import plans
+from assets.plans.inputs import day_loads, token_mixes
+from assets.plans.kinds import kinds
+from assets.replays.timeline import write_timeline
+from models.replay.legs import answers, as_legs
+from models.replay.run import FINISHED, QUEUED, REFUSED, SPARED
+from models.replay.state import NOBODY, Trace
+from models.world.cascades import reach
+from models.world.catalogue import load_catalogue
+from models.world.config import Cascade
+from models.world.loading import load_config
+from models.world.reading import ConfigError
+from pipelines.cli import app
+from pipelines.night import run_night
+
+DAY = date(2025, 7, 3)
+LARGE, SMALL, OTHER = "llama2-70b", "llama3.1-8b", "bloom-176b"
+LLMS = ["bloom-176b", "llama2-70b", "llama3.1-8b", "llama3.2-3b"]
+SHARE, JUDGE_S = 0.4, 0.25
+POLICIES = ("reactive", "dynamo", "lt_ua", "corrected_closed", "clairvoyant")
+
+
+def written(folder: Path, cascades: str) -> str:
+    path = folder / "cascade.toml"
+    path.write_text(f'based_on = "office"\n[replay.cascades]\n{cascades}\n')
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("cascade", "message"),
+    [
+        ('llms = ["llama2-70b"], go_on_shares = []', "llms are llama2-70b; it needs two or more, each once"),
+        (
+            'llms = ["llama3.1-8b", "llama2-70b", "llama3.1-8b"], go_on_shares = [0.1, 0.1]',
+            "each once, from the first that answers to the last",
+        ),
+        (
+            'llms = ["llama3.1-8b", "llama2-70b"], go_on_shares = [0.1, 0.2]',
+            "2 go_on_shares for 2 llms; each llm but the last needs one. Add or drop some.",
+        ),
+        ('llms = ["llama3.1-8b", "llama2"], go_on_shares = [0.1]', "llama2"),
+        ('llms = ["llama3.1-8b", "llama2-70b"], go_on_shares = [1.5]', "go_on_shares"),
+    ],
+)
+def test_a_cascade_that_cannot_be_is_refused_by_name(tmp_path: Path, cascade: str, message: str) -> None:
+    path = written(tmp_path, f"{LARGE} = {{ {cascade}, judge_s = 0.1 }}")
+    with pytest.raises(ConfigError) as refused:
+        load_config(path, load_catalogue())
+    assert message in str(refused.value)
+    assert f"[replay.cascades] {LARGE}" in str(refused.value) or f"cascades.{LARGE}" in str(refused.value)
+
+
+def test_two_cascades_must_judge_an_llm_alike(tmp_path: Path) -> None:
+    one = f'llms = ["{SMALL}", "{LARGE}"], go_on_shares = [0.4], judge_s'
+    other = f'llms = ["{SMALL}", "{OTHER}"], go_on_shares = [0.4], judge_s'
+    alike = load_config(
+        written(tmp_path, f"{LARGE} = {{ {one} = 0.1 }}\n{OTHER} = {{ {other} = 0.1 }}"), load_catalogue()
+    )
+    assert len(alike.replay.cascades) == 2
+    with pytest.raises(ConfigError, match=r"answers of llama3.1-8b are judged in another cascade too"):
+        load_config(
+            written(tmp_path, f"{LARGE} = {{ {one} = 0.1 }}\n{OTHER} = {{ {other} = 0.2 }}"), load_catalogue()
+        )
+
+
+def test_what_comes_to_each_llm() -> None:
+    three = Cascade(("llama3.2-3b", SMALL, LARGE), (0.5, 0.25), 0.1)
+    told = reach(load_catalogue(), {LARGE: three, OTHER: Cascade((SMALL, OTHER), (0.25,), 0.1)})
+    expected = {
+        "bloom-176b": [0.25, 0, 1.0, 0],
+        "llama2-70b": [0, 0.125, 0.5, 1.0],
+        "llama3.1-8b": [0, 0, 1, 0],
+        "llama3.2-3b": [0, 0, 0, 1],
+    }
+    assert list(load_catalogue().llms) == LLMS
+    np.testing.assert_array_equal(told, [expected[llm] for llm in LLMS])
+
+
+def test_every_request_has_the_legs_of_its_cascade() -> None:
+    cascades = {LARGE: Cascade((SMALL, "llama3.2-3b", LARGE), (0.5, 0.5), 0.1)}
+    trace = a_trace([0.0, 1.0, 2.0], [5, 6, 7], [1, 2, 3])._replace(llm=np.array([1, 0, 1], np.int16))
+    legs = as_legs(trace, load_catalogue(), cascades, np.random.default_rng(0))
+    assert legs.llm.tolist() == [2, 3, 1, 0, 2, 3, 1]
+    assert legs.leg.tolist() == [0, 1, 2, 0, 0, 1, 2]
+    assert legs.then.tolist() == [1, 2, NOBODY, NOBODY, 5, 6, NOBODY]
+    assert legs.arrival_s.tolist() == [0, 0, 0, 1, 2, 2, 2]
+    assert legs.input_tokens.tolist() == [5, 5, 5, 6, 7, 7, 7]
+    assert ((legs.score >= 0) & (legs.score < 1)).all()
+
+
+@given(st.lists(st.lists(st.sampled_from([QUEUED, FINISHED, REFUSED, SPARED]), min_size=1, max_size=4)))
+def test_the_answer_that_counts_is_the_last_that_was_made(chains: list[list[int]]) -> None:
+    """Told once more, request by request: it waits; else its last answer; else it was refused."""
+
+    def of(chain: list[int]) -> int:
+        for wanted, pick in ((QUEUED, min), (FINISHED, max), (REFUSED, min)):
+            if places := [n for n, status in enumerate(chain) if status == wanted]:
+                return pick(places)
+        return 0
+
+    chains = [chain for chain in chains if set(chain) != {SPARED}]
+    leg = np.array([n for chain in chains for n in range(len(chain))], np.int8)
+    rows = np.zeros(leg.size)
+    trace = Trace(rows, *(rows.astype(np.int32) for _ in range(5)), leg=leg)
+    starts = np.cumsum([0, *map(len, chains)])
+    expected = [int(start) + of(chain) for start, chain in zip(starts, chains, strict=False)]
+
+    class Said:
+        status = np.array([status for chain in chains for status in chain], np.int8)
+
+    if leg.size:
+        assert answers(trace, Said).tolist() == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_nobody_or_everybody_goes_on_and_between_them_their_share(share: float) -> None:
+    rng = np.random.default_rng(1)
+    asked = a_trace(np.arange(2000) / 4, rng.integers(1, 99, 2000), rng.integers(1, 20, 2000))
+    two = {OTHER: Cascade((OTHER, LARGE), (share,), 0.25)}
+    trace = as_legs(asked, load_catalogue(), two, rng)
+    outcome = run(trace, two_llms(8), judged(share, 0.25))
+    gone = outcome.status[1::2] == FINISHED
+    assert gone.mean() == pytest.approx(share, abs=0.04)
+    if share == 0:
+        alone = run(asked, two_llms(8), judged(share))
+        np.testing.assert_array_equal(outcome.finish_s[::2], alone.finish_s)
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """A night of a small llm, whose prompts and answers stand apart, before a large one."""
+    folder = tmp_path_factory.mktemp("cascade")
+    named = "[" + ", ".join(f'"{policy}"' for policy in POLICIES) + "]"
+    config = Path(small_config(folder, policies=named, requests_per_day="20_000.0", instances_at_start="10"))
+    text = config.read_text()
+    line = f'"{SMALL}" = {{ gpu = "h100-80gb", tensor_parallel = 1 }}'
+    assert line in text
+    part = '{ gpu = "h100-80gb", tensor_parallel = 1, role ='
+    text = text.replace(line, f'"{SMALL}" = [{part} "prefill" }}, {part} "decode" }}]')
+    cascade = f'{{ llms = ["{SMALL}", "{LARGE}"], go_on_shares = [{SHARE}], judge_s = {JUDGE_S} }}'
+    config.write_text(f"{text}\n[replay.cascades]\n{LARGE} = {cascade}\n")
+    resource = SettingsResource(config=str(config), lake=str(folder / "lake"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGSTER_HOME", str(folder))
+        patch.setattr(plans, "sustained_tokens_per_s", lambda settings, *_: [300.0] * len(kinds(settings)))
+        run_night(resource, DAY, Progress())
+    return resource.load()
+
+
+@pytest.fixture(scope="module")
+def told(night: Settings) -> pd.DataFrame:
+    return night.lake.sql("select * from outcomes").to_pandas()
+
+
+@pytest.fixture(scope="module")
+def legs(night: Settings) -> pd.DataFrame:
+    return night.lake.sql("select * from legs order by policy, request_id, leg").to_pandas()
+
+
+def test_a_night_with_a_cascade_keeps_every_check(night: Settings) -> None:
+    for check in sorted((SQL / "checks").glob("*.sql")):
+        assert night.lake.sql(f"checks/{check.name}", trace=night.trace, day=DAY).num_rows == 0, check.name
+
+
+def test_a_share_of_the_large_ones_requests_comes_to_it(told: pd.DataFrame) -> None:
+    for policy, own in told[told["llm"] == LARGE].groupby("policy"):
+        assert set(own["served_llm"]) == {SMALL, LARGE}
+        assert (own["served_llm"] == LARGE).mean() == pytest.approx(SHARE, abs=0.03), policy
+    others = told[told["llm"] != LARGE]
+    assert (others["served_llm"] == others["llm"]).all()
+    # what is drawn is the same under every policy
+    assert told.groupby("request_id")["served_llm"].nunique().max() == 1
+
+
+def test_the_time_to_a_first_token_is_the_sum_of_its_parts(told: pd.DataFrame) -> None:
+    done = told[told["status"] == "finished"]
+    parts = done[["earlier_s", "held_s", "waited_s", "prefill_s", "network_s"]].sum(axis=1)
+    np.testing.assert_allclose(parts, done["ttft_s"], rtol=1e-9)
+    is_second = (done["llm"] == LARGE) & (done["served_llm"] == LARGE)
+    assert (done.loc[is_second, "earlier_s"] > JUDGE_S).all()
+    assert (done.loc[~is_second, "earlier_s"] == 0).all()
+
+
+def test_the_legs_of_a_request_follow_each_other(told: pd.DataFrame, legs: pd.DataFrame) -> None:
+    done = told[told["status"] == "finished"]
+    counted = legs.groupby(["policy", "request_id"]).size()
+    both = done.set_index(["policy", "request_id"])
+    several = both[both["legs"] > 1]
+    assert sorted(counted[counted.index.isin(several.index)]) == sorted(several["legs"])
+    assert set(both.loc[both["served_llm"] == SMALL, "legs"]) == {2}
+    assert set(both.loc[both["llm"] == LARGE, "legs"]) == {2, 3}
+    one = legs.merge(
+        done[["policy", "request_id", "e2e_s", "network_s", "instance"]], on=["policy", "request_id"]
+    )
+    same = one.groupby(["policy", "request_id"])
+    before_s = same["ended_s"].shift()
+    later = before_s.notna()
+    assert (one["hand_over_s"].notna() == later).all()
+    gap_s = one.loc[later, "came_s"] - before_s[later] - one.loc[later, "hand_over_s"]
+    assert gap_s.min() > -1e-9
+    assert gap_s[one.loc[later, "role"] == "decode"].max() < 1e-9
+    assert set(one.loc[one["llm"] == LARGE, "hand_over_s"]) == {JUDGE_S}
+    assert (one["began_s"] >= one["came_s"] - 1e-9).all()
+    assert (one["ended_s"] >= one["began_s"]).all()
+    assert (one["first_token_s"].notna() == (one["role"] != "decode")).all()
+    last = same.tail(1)
+    np.testing.assert_allclose(last["ended_s"], last["e2e_s"] - last["network_s"], rtol=1e-9)
+    assert (last["instance_x"] == last["instance_y"]).all()
+
+
+def test_a_plan_carries_what_comes_to_each_llm(night: Settings) -> None:
+    tokens = night.lake.sql(
+        "select llm, sum(input_tokens)::double as tokens from requests "
+        "where day = $day and tier <> 'niw' group by llm",
+        day=DAY,
+    ).to_pandas().set_index("llm")["tokens"]  # fmt: skip
+    loads = day_loads(night, DAY)
+    carried = dict(zip(LLMS, loads["truth"].demand.mean(axis=3).sum(axis=(0, 2)) * 3600, strict=True))
+    assert tokens[LARGE] > 0
+    assert carried[SMALL] == pytest.approx(tokens[SMALL] + tokens[LARGE])
+    assert carried[LARGE] == pytest.approx(SHARE * tokens[LARGE])
+    assert carried[OTHER] == pytest.approx(tokens[OTHER])
+    planned = night.lake.sql(
+        "select llm, role, sum(demand_tokens_per_s) as demand from plans where policy = 'lt_ua' group by all"
+    ).to_pandas().set_index(["llm", "role"])["demand"]  # fmt: skip
+    of_hours = dict(zip(LLMS, loads["forecast"].demand.max(axis=3).sum(axis=(0, 2)), strict=True))
+    for role in ("prefill", "decode"):
+        assert planned[SMALL, role] == pytest.approx(of_hours[SMALL])
+    assert planned[LARGE, "whole"] == pytest.approx(of_hours[LARGE])
+
+
+def test_capacity_is_measured_on_the_mix_of_what_comes(night: Settings) -> None:
+    """A sample of the small llm's own requests and of the large one's, as many of each as come."""
+    rows = night.lake.sql(
+        "select llm, input_tokens, output_tokens from requests where day = $day and tier <> 'niw'",
+        day=date(2025, 7, 2),
+    ).to_pandas()
+    own, come = (rows[rows["llm"].isin(llms)] for llms in ([LARGE], [SMALL, LARGE]))
+    mixes = token_mixes(night, DAY)
+    assert sorted(mixes[SMALL][0].tolist()) == sorted(come["input_tokens"])
+    assert sorted(mixes[SMALL][1].tolist()) == sorted(come["output_tokens"])
+    assert set(mixes[LARGE][0]) <= set(own["input_tokens"])
+
+
+def test_explain_and_timeline_show_legs_and_hand_overs(
+    night: Settings, legs: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = legs[(legs["policy"] == "lt_ua") & (legs["leg"] == 3)]
+    one = own.iloc[0]
+    monkeypatch.setattr(lake_settings, "load_settings", lambda _: night)
+    said = CliRunner().invoke(app, ["explain", str(one["request_id"]), "--config", str(night.config.file)])
+    assert said.exit_code == 0, said.output
+    for text in ("its legs", "1 prefill", "2 decode", "3 whole", "drafts", f"{LARGE} on h100-80gb"):
+        assert text in said.output, said.output
+    hour = int(night.lake.sql(
+        "select hour(arrived_at) as h from outcomes where request_id = $r limit 1", r=int(one["request_id"])
+    )["h"][0].as_py())  # fmt: skip
+    for llm, region, names in (
+        (LARGE, one["region"], {"handed over", "prefill", "decode"}),
+        (SMALL, one["region"], {"handed over", "prefill", "decode"}),
+    ):
+        path = write_timeline(night, DAY, "lt_ua", llm, region, hour)
+        events = json.loads(path.read_text())["traceEvents"]
+        assert names <= {event["name"] for event in events}
+        mine = [e for e in events if e["ph"] == "X" and e["args"]["request_id"] == one["request_id"]]
+        assert {e["args"]["leg"] for e in mine} <= {1, 2, 3}
+        assert mine
