@@ -1,5 +1,6 @@
 """Pools of an llm: which lists of them cannot be, and what a plan makes of those that can."""
 
+import dataclasses
 import re
 from datetime import date
 from pathlib import Path
@@ -15,10 +16,13 @@ from assets.pages.telling import SettingsResource
 from assets.plans import export, plans
 from assets.plans.inputs import Load, hour_problems, problem_template
 from assets.plans.kinds import by_cell, by_pool, kinds, options, pools, services
+from assets.replays import drives
+from assets.replays.replays import replay_day
 from models.plan import corrected, paper
 from models.plan.solver import Options
 from models.plan.violations import violations
 from models.world.catalogue import CATALOGUE_DIR, load_catalogue
+from models.world.config import SPREADS
 from models.world.loading import load_config
 from models.world.reading import ConfigError
 from pipelines.night import run_night
@@ -252,6 +256,28 @@ def test_the_replay_follows_the_plan_of_each_kind(night: Settings) -> None:
         for table, policy in (("closed_plans", "corrected_closed"), ("plans", "corrected"))
     )
     assert closed == opened
+
+
+def test_spread_by_goodput_deals_what_the_plans_measured(night: Settings) -> None:
+    replay_config = dataclasses.replace(night.config.replay, spread="goodput")
+    dealing = dataclasses.replace(night, config=dataclasses.replace(night.config, replay=replay_config))
+    sustained = drives.sustained_of_plans(night, drives.plan_rows(night, DAY))
+    for policy, parts in (("corrected", 1), ("siloed", 2)):
+        fleet, rules = drives.setting(dealing, policy)
+        weighed = drives.weighed(dealing, fleet, sustained)
+        assert SPREADS[rules.spread] == "goodput"
+        of_llm = weighed.weight[(fleet.llm == list(night.catalogue.llms).index(LLM)) & (fleet.region == 0)]
+        assert (of_llm / of_llm[0]).tolist() == pytest.approx([1.0, 100.0 / 60.0] * parts)
+        assert (drives.weighed(night, fleet, sustained).weight == 1.0).all()
+    counted = {}
+    for spread, settings in (("in_order", night), ("goodput", dealing)):
+        replay_day(settings, DAY, ["corrected"], Progress())
+        counted[spread] = settings.lake.sql(
+            "select count(*) filter (where instance >= 0) as n, sum(e2e_s) as s from outcomes "
+            f"where policy = 'corrected' and llm = '{LLM}'"
+        ).to_pylist()
+    replay_day(night, DAY, ["corrected"], Progress())
+    assert counted["in_order"] != counted["goodput"]
 
 
 GRAINS = ("fleet_by_hour", "left_over", "regret", "all_plans", "fleet_hours", "plans", "plan_windows")

@@ -29,6 +29,22 @@ def setting(settings: Settings, policy: str) -> tuple[Fleet, Rules]:
     return fleet, with_failures(rules, fleet, rate, DAY_S, config.trace.seed)
 
 
+def weighed(settings: Settings, fleet: Fleet, sustained: Floats) -> Fleet:
+    """The fleet whose pools weigh what one of their instances sustains, where requests are spread by goodput.
+
+    `sustained` in tokens/s or any share of it, shape (services, regions, options).
+    """
+    if settings.config.replay.spread != "goodput":
+        return fleet
+    of_pools = sustained[cells(settings)]
+    return fleet._replace(weight=np.tile(of_pools, fleet.kind.size // of_pools.size))
+
+
+def sustained_of_plans(settings: Settings, rows: pd.DataFrame) -> Floats:
+    """The capacity that the day's plans count on, tokens/s, shape (services, regions, options)."""
+    return hourly_cells(settings, rows[rows["policy"] == "clairvoyant"], "capacity_tokens_per_s")[0]
+
+
 def day_drives(settings: Settings, day: date) -> dict[str, Drive]:
     """What every policy is given, by pool of its fleet.
 
@@ -92,8 +108,7 @@ def recent_targets(settings: Settings, day: date, rows: pd.DataFrame, start: Flo
     load = answered(settings, asked, axis=0)
     llms = [llm for llm, _ in services(settings)]
     left = load[[list(settings.catalogue.llms).index(llm) for llm in llms], :, :-1].copy()
-    own = rows[rows["policy"] == "clairvoyant"]
-    sustained = hourly_cells(settings, own, "capacity_tokens_per_s")[0]
+    sustained = sustained_of_plans(settings, rows)
     targets = np.empty((left.shape[-1] + 1, start.size))
     targets[0] = start
     for pool, (row, i, j, k) in enumerate(zip(pools(settings), *cells(settings), strict=True)):

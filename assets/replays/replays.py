@@ -15,7 +15,7 @@ from assets.lake.lookups import require_day
 from assets.lake.schemas import PARTITIONS
 from assets.lake.settings import Progress, Settings, side_by_side
 from assets.replays.closed_loop import play_closed
-from assets.replays.drives import DAY_S, day_drives, setting
+from assets.replays.drives import DAY_S, day_drives, plan_rows, setting, sustained_of_plans, weighed
 from assets.replays.outcomes import in_legs, read_workload, write_outcome
 from models.replay.policies import POLICIES
 from models.replay.run import Session, replay
@@ -29,6 +29,7 @@ def replay_day(settings: Settings, day: date, policies: Sequence[str], progress:
     require_day(settings.lake, "plans", settings.trace, day)
     workload = in_legs(settings, day, read_workload(settings, day))
     drives = day_drives(settings, day)
+    sustained = sustained_of_plans(settings, plan_rows(settings, day))
     total = len(policies) * workload.trace.arrival_s.size
     ended, lock, stopped = dict.fromkeys(policies, 0), Lock(), Event()
     with progress.bar(f"replay {day}", total) as done:
@@ -42,6 +43,7 @@ def replay_day(settings: Settings, day: date, policies: Sequence[str], progress:
                     done(sum(ended.values()))
 
             fleet, rules = setting(settings, policy)
+            fleet = weighed(settings, fleet, sustained)
             if POLICIES[policy].is_closed:
                 session = Session(fleet, rules, np.asarray(drives[policy].start))
                 outcome = play_closed(settings, day, policy, session, workload.trace, step)
