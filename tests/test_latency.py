@@ -15,6 +15,7 @@ from models.latency.measured import (
     kv_floor_s,
     relative_errors,
 )
+from models.latency.pipeline import hop_token_s, profile_of, staged
 from models.latency.roofline import prefill_s as roofline_prefill_s
 from models.latency.roofline import roofline, work_of
 from models.latency.silicon import (
@@ -26,7 +27,7 @@ from models.latency.silicon import (
     take,
     works_of,
 )
-from models.latency.tables import prefill_s, step_s, tables
+from models.latency.tables import check, prefill_s, step_s, tables
 from models.world.catalogue import Efficiency, LatencyProfile, Llm, load_catalogue
 from models.world.reading import ConfigError
 
@@ -247,3 +248,37 @@ def test_a_batch_far_beyond_what_a_profile_knows_is_refused() -> None:
     tables([profile], max_batch=2 * profile.decode_batch[-1])
     with pytest.raises(ValueError, match=r"up to a batch of 64, max_batch is 129.*Lower \[fleet\] max_batch"):
         tables([profile], max_batch=129)
+
+
+# --- several stages
+
+
+def test_stages_share_layers_and_fill_and_drain() -> None:
+    whole = catalogue.profile("llama2-70b", "h100-80gb", 4)
+    for stages in (2, 4):
+        many = staged(whole, stages, hop_s=0.0)
+        check(many)
+        for tokens in (100, 4000):
+            share = (2 * stages - 1) / stages**2
+            assert prefill_s(many, tokens) == pytest.approx(share * prefill_s(whole, tokens))
+        for batch in (1, 8, 32):
+            together = step_s(many, stages * batch, 1000 * stages)
+            assert together == pytest.approx(step_s(whole, batch, 1000))
+        assert step_s(many, 1, 0) == step_s(many, stages, 0) == step_s(whole, 1, 0)
+        slower = staged(whole, stages, hop_s=1e-3)
+        assert prefill_s(slower, 1000) - prefill_s(many, 1000) == pytest.approx(
+            (stages - 1) * 1000 / stages * 1e-3
+        )
+        at = stages * whole.decode_batch[1]
+        assert step_s(slower, at, 0) - step_s(many, at, 0) == pytest.approx((stages - 1) * at / stages * 1e-3)
+
+
+def test_a_hop_is_a_hidden_state_over_the_links_of_a_stage() -> None:
+    hidden, link = catalogue.llms["llama2-70b"].hidden, catalogue.gpus["h100-80gb"].link_gbit_per_s
+    assert (hidden, link is None) == (8192, False)
+    seconds = hop_token_s(catalogue, "llama2-70b", "h100-80gb", 4)
+    assert seconds == pytest.approx(8192 * 2 * 8 / (4 * link * 1e9))
+    unknown = dataclasses.replace(catalogue.llms["llama2-70b"], hidden=None)
+    lacking = dataclasses.replace(catalogue, llms={**catalogue.llms, "llama2-70b": unknown})
+    with pytest.raises(ConfigError, match=r"llama2-70b: llms.toml has no hidden, which pipeline_parallel"):
+        profile_of(lacking, "llama2-70b", "h100-80gb", 4, 2)

@@ -21,6 +21,7 @@ from assets.replays.replays import replay_day
 from models.plan import corrected, paper
 from models.plan.solver import Options
 from models.plan.violations import violations
+from models.replay.fleet import make_fleet
 from models.world.catalogue import CATALOGUE_DIR, load_catalogue
 from models.world.config import SPREADS
 from models.world.loading import load_config
@@ -57,6 +58,11 @@ def config_of(folder: Path, deployed: str, more: str = "") -> str:
         (
             f'{PREFILL}, then = "a" }}, {DECODE}, name = "a" }}, {DECODE}, name = "b" }}',
             "decode on h100-80gb: no pool hands on to it. Let one prefill, or drop its role.",
+        ),
+        (
+            '{ gpu = "h100-80gb", tensor_parallel = 4 }, '
+            '{ gpu = "h100-80gb", tensor_parallel = 2, pipeline_parallel = 2 }',
+            "two pools are 4 x h100-80gb in different splits, which plans and tables would not tell apart",
         ),
         (
             f'{PREFILL}, name = "a" }}, {DECODE}, name = "a" }}',
@@ -205,8 +211,7 @@ APART = (
 def sustained(settings: Settings) -> list[float]:
     """Tokens/s of an instance of each kind."""
     return [
-        OF_KIND.get((kind.llm, kind.role, kind.tensor_parallel), THETA.get(kind.llm, 150.0))
-        for kind in kinds(settings)
+        OF_KIND.get((kind.llm, kind.role, kind.gpus), THETA.get(kind.llm, 150.0)) for kind in kinds(settings)
     ]
 
 
@@ -256,6 +261,26 @@ def test_the_replay_follows_the_plan_of_each_kind(night: Settings) -> None:
         for table, policy in (("closed_plans", "corrected_closed"), ("plans", "corrected"))
     )
     assert closed == opened
+
+
+def test_an_instance_of_two_stages_has_twice_the_gpus_and_more_than_twice_the_memory(tmp_path: Path) -> None:
+    """The weights are there once, the cache has the rest."""
+    fleets = {}
+    for stages in (1, 2):
+        path = config_of(
+            tmp_path, f'{{ gpu = "h100-80gb", tensor_parallel = 4, pipeline_parallel = {stages} }}'
+        )
+        settings = load_settings(path, tmp_path / "lake")
+        fleets[stages] = make_fleet(settings.catalogue, settings.config.fleet, settings.config.replay, seed=0)
+        problem = problem_template(settings, [100.0], "corrected")
+        assert problem.uses.max() == fleets[stages].gpus[0] == 4 * stages
+        assert problem.usd_per_hour[0, 0] == pytest.approx(12.29 * 4 * stages)
+        assert problem.options == (f"{4 * stages} x h100-80gb",)
+    one, two = fleets[1], fleets[2]
+    assert two.kv_capacity[0] > 2 * one.kv_capacity[0]
+    assert two.link_token_s[0] == pytest.approx(one.link_token_s[0] / 2)
+    assert two.latency.decode_kv_s[0, 8] == pytest.approx(one.latency.decode_kv_s[0, 8] / 2)
+    assert two.latency.decode_s[0, 16] == pytest.approx(one.latency.decode_s[0, 8], rel=1e-3)
 
 
 def test_spread_by_goodput_deals_what_the_plans_measured(night: Settings) -> None:

@@ -138,8 +138,8 @@ def problem_template(settings: Settings, sustained_tokens_per_s: Sequence[float]
     for kind, sustained in zip(kinds(settings), sustained_tokens_per_s, strict=True):
         i, k = served.index(kind.service), what.index(kind.option)
         theta[i, k] = sustained * share
-        uses[i, k, gpus.index(kind.gpu)] = kind.tensor_parallel
-        usd[i, k] = catalogue.gpus[kind.gpu].usd_per_hour * kind.tensor_parallel
+        uses[i, k, gpus.index(kind.gpu)] = kind.gpus
+        usd[i, k] = catalogue.gpus[kind.gpu].usd_per_hour * kind.gpus
     start, least, most = (
         by_cell(settings, np.array([getattr(pool, name) for pool in pools(settings)]))
         for name in ("instances_at_start", "min_instances", "max_instances")

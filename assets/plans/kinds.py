@@ -27,7 +27,7 @@ class Kind(NamedTuple):
     llm: str
     role: str
     gpu: str
-    tensor_parallel: int
+    gpus: int  # of an instance
 
     @property
     def service(self) -> tuple[str, str]:
@@ -37,13 +37,13 @@ class Kind(NamedTuple):
     @property
     def option(self) -> tuple[str, int]:
         """What an instance is."""
-        return self.gpu, self.tensor_parallel
+        return self.gpu, self.gpus
 
 
 def kinds(settings: Settings) -> list[Kind]:
     """The kinds that the config deploys, service by service in the catalogue's order."""
     found = [
-        Kind(llm, role, pool.gpu, pool.tensor_parallel)
+        Kind(llm, role, pool.gpu, pool.gpus)
         for llm in settings.catalogue.llms
         for role in ROLES
         for pool in settings.config.fleet.deployments[llm]
@@ -80,7 +80,7 @@ def cells(settings: Settings) -> tuple[Ints, Ints, Ints]:
     return (
         np.array([of_service.index((row.kind.llm, row.role)) for row in rows]),
         np.array([regions.index(row.region) for row in rows]),
-        np.array([of_option.index((row.kind.gpu, row.kind.tensor_parallel)) for row in rows]),
+        np.array([of_option.index((row.kind.gpu, row.kind.gpus)) for row in rows]),
     )
 
 

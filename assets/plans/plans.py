@@ -80,9 +80,7 @@ def sustained_tokens_per_s(settings: Settings, day: date, progress: Progress) ->
 
         def one(kind: Kind) -> float:
             own = config.fleet.deployments[kind.llm]
-            pool = next(
-                pool for pool in own if Kind(kind.llm, pool.role, pool.gpu, pool.tensor_parallel) == kind
-            )
+            pool = next(pool for pool in own if Kind(kind.llm, pool.role, pool.gpu, pool.gpus) == kind)
             partner = partner_of(config.fleet, kind.llm, pool)
             mix = mixes[kind.llm]
             found = capacity_tokens_per_s(kind.llm, pool, settings.catalogue, config, *mix, partner=partner)

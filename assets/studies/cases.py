@@ -80,15 +80,12 @@ def possible(settings: Settings, case: Case, where: str) -> Settings:
         check(own.config, catalogue)
         for llm, pools in fleet.deployments.items():
             for pool in pools:
-                kind = (llm, pool.gpu, pool.tensor_parallel)
-                catalogue.profile(*kind)
-                kv_capacity_tokens(catalogue, fleet, *kind)
+                catalogue.profile(llm, pool.gpu, pool.tensor_parallel)
+                kv_capacity_tokens(catalogue, fleet, llm, pool.gpu, pool.gpus)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
     one_of_each = sum(
-        min(
-            k.tensor_parallel * catalogue.gpus[k.gpu].usd_per_hour for k in kinds(own) if k.service == service
-        )
+        min(k.gpus * catalogue.gpus[k.gpu].usd_per_hour for k in kinds(own) if k.service == service)
         for service in services(own)
     )
     budget = np.inf if case.budget_usd_per_hour is None else case.budget_usd_per_hour

@@ -67,7 +67,7 @@ def capacity_tokens_per_s(
     idle_share = attained_share(IDLE_PER_S)
     if idle_share == 0:
         raise ValueError(
-            f"No request of {llm} meets the targets of {name} on an idle {deployment.tensor_parallel} x "
+            f"No request of {llm} meets the targets of {name} on an idle {deployment.gpus} x "
             f"{deployment.gpu}. Loosen them in tiers.toml or deploy it on faster GPUs."
         )
     target_share = tier.attainment_target_share * idle_share
@@ -111,7 +111,7 @@ def trial_fleet(
     sized = [(deployment, instances)] + ([] if partner is None else [(partner, PARTNERS)])
     cap_gpus = dict.fromkeys((pool.gpu for pool, _ in sized), 0)
     for pool, count in sized:
-        cap_gpus[pool.gpu] += count * pool.tensor_parallel
+        cap_gpus[pool.gpu] += count * pool.gpus
     here = Region(("here",), {}, cap_gpus, (), "the one region of a trial")
     alone = dataclasses.replace(catalogue, llms={llm: catalogue.llms[llm]}, regions={"here": here})
     pools = [

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from models.latency import tables
+from models.latency.pipeline import profile_of
 from models.replay.pools import POOLINGS
 from models.replay.scale import SCALINGS
 from models.replay.state import ALL_STEPS, DECODE_ONLY, NOBODY, ROLES, Bools, Fleet, Floats, Ints, Rules
@@ -48,7 +49,9 @@ def make_fleet(
     is_interactive = np.array([not tier.is_held for tier in catalogue.tiers.values()])
     takes = np.array([np.where(is_interactive, row.takes_interactive, row.takes_others) for row in rows])
     is_mixed = np.array([row.takes_interactive and row.takes_others for row in rows])
-    kv_capacity = np.array([kv_capacity_tokens(catalogue, config, *each) for each in kinds])
+    kv_capacity = np.array(
+        [kv_capacity_tokens(catalogue, config, each.llm, each.gpu, each.gpus) for each in kinds]
+    )
     then = np.array([NOBODY if row.then is None else row.then for row in rows])
     longest = np.minimum(
         kv_capacity[kind], kv_capacity[kind[np.where(then == NOBODY, range(len(rows)), then)]]
@@ -76,12 +79,14 @@ def make_fleet(
         slot_kind=kind[pool],
         kv_capacity=kv_capacity,
         kv_block_tokens=config.kv_block_tokens,
-        link_token_s=np.array([link_token_s(catalogue, config, *each) for each in kinds]),
+        link_token_s=np.array(
+            [link_token_s(catalogue, config, each.llm, each.gpu, each.gpus) for each in kinds]
+        ),
         link_layers=np.array(
             [catalogue.llms[each.llm].layers if config.hand_over == "layers" else 1 for each in kinds]
         ),
         gpu=np.array([gpus.index(each.gpu) for each in kinds]),
-        gpus=np.array([each.tensor_parallel for each in kinds]),
+        gpus=np.array([each.gpus for each in kinds]),
         cap_gpus=np.array([[r.cap_gpus.get(gpu, 0) for gpu in gpus] for r in catalogue.regions.values()]),
         instances_at_start=np.array([row.instances_at_start for row in rows]),
         min_instances=np.array([row.min_instances for row in rows]),
@@ -104,16 +109,22 @@ def make_fleet(
             ]
         ),
         boot_spot_s=spot_delays_s(replay, seed),
-        latency=tables([catalogue.profile(*each) for each in kinds], config.max_batch),
+        latency=tables([profile_of(catalogue, *each) for each in kinds], config.max_batch),
     )
 
 
 class Kind(NamedTuple):
-    """What an instance is: an llm on so many GPUs of a type."""
+    """What an instance is: an llm on so many GPUs of a type, with so many stages."""
 
     llm: str
     gpu: str
     tensor_parallel: int
+    pipeline_parallel: int
+
+    @property
+    def gpus(self) -> int:
+        """Of an instance."""
+        return self.tensor_parallel * self.pipeline_parallel
 
 
 class PoolRow(NamedTuple):
@@ -151,7 +162,7 @@ def pool_rows(
         there = int(catalogue.regions[region].cap_gpus.get(deployment.gpu, 0) > 0)
         to = taker(config, llm, deployment) if there else None
         row = PoolRow(
-            kind=Kind(llm, deployment.gpu, deployment.tensor_parallel),
+            kind=Kind(llm, deployment.gpu, deployment.tensor_parallel, deployment.pipeline_parallel),
             region=region,
             role=deployment.role,
             then=None if to is None else places.index((rank, llm, region, to)),
@@ -167,15 +178,13 @@ def pool_rows(
     return rows
 
 
-def link_token_s(
-    catalogue: Catalogue, config: FleetConfig, llm: str, gpu: str, tensor_parallel: int
-) -> float:
+def link_token_s(catalogue: Catalogue, config: FleetConfig, llm: str, gpu: str, gpus: int) -> float:
     """Seconds in which an instance sends one token's KV cache: over its GPUs' links, or over the one said.
 
     0 where nothing is known of its links: then no pool on it hands over (consistency.py).
     """
     per_gpu = catalogue.gpus[gpu].link_gbit_per_s
-    gbit_per_s = config.link_gbit_per_s or (per_gpu or 0.0) * tensor_parallel
+    gbit_per_s = config.link_gbit_per_s or (per_gpu or 0.0) * gpus
     return 8e-9 * catalogue.llms[llm].kv_bytes_per_token / gbit_per_s if gbit_per_s else 0.0
 
 
@@ -195,18 +204,16 @@ def pool_sizes(instances: int, shares: Floats, least: int) -> Ints:
     return sizes
 
 
-def kv_capacity_tokens(
-    catalogue: Catalogue, config: FleetConfig, llm: str, gpu: str, tensor_parallel: int
-) -> int:
+def kv_capacity_tokens(catalogue: Catalogue, config: FleetConfig, llm: str, gpu: str, gpus: int) -> int:
     """KV tokens that fit on one instance beside the weights, in whole blocks."""
-    memory_bytes = catalogue.gpus[gpu].memory_gib * 2**30 * tensor_parallel
+    memory_bytes = catalogue.gpus[gpu].memory_gib * 2**30 * gpus
     room_bytes = memory_bytes * config.kv_memory_share - catalogue.llms[llm].weight_bytes
     blocks = int(room_bytes // (catalogue.llms[llm].kv_bytes_per_token * config.kv_block_tokens))
     tokens = blocks * config.kv_block_tokens
     if tokens < 1:
         raise ConfigError(
             f"[fleet.deployments] {llm}: weights take {catalogue.llms[llm].weight_bytes / 2**30:.0f} GiB, "
-            f"{tensor_parallel} x {gpu} offer "
+            f"{gpus} x {gpu} offer "
             f"{memory_bytes * config.kv_memory_share / 2**30:.0f} GiB. Raise tensor_parallel."
         )
     return tokens

@@ -47,6 +47,7 @@ class Llm:
     head_dim: Count
     source: str
     weight_bits: Annotated[int, Range(1, 64)] = 16  # of a parameter, as served
+    hidden: Count | None = None  # width of what a layer hands to the next
     active_parameters_b: Positive | None = None  # mixture of experts: parameters used per token
     experts: Count | None = None  # per layer, of which a token uses experts_per_token
     experts_per_token: Count | None = None

@@ -55,7 +55,9 @@ class TraceConfig:
 
 @dataclass(frozen=True)
 class Deployment:
-    """A pool of an llm: instances of `tensor_parallel` GPUs of one type, in every region that has them.
+    """A pool of an llm: instances of so many GPUs of one type, in every region that has them.
+
+    An instance has `pipeline_parallel` stages, each with a share of the layers on `tensor_parallel` GPUs.
 
     A pool whose role is to prefill hands a request on, with its first token, to a pool of the same llm that
     decodes: the one named `then`, or the only one there is.
@@ -67,10 +69,16 @@ class Deployment:
     name: str | None = None  # by which another pool hands on to this one
     then: str | None = None
     regions: tuple[str, ...] | None = None  # else all that have the GPUs
+    pipeline_parallel: Annotated[int, Range(1, 64)] = 1
     weight: Annotated[float, Range(0, 1_000_000)] = 1.0  # where requests are spread by it
     instances_at_start: Instances | None = None  # else those of [fleet]; likewise the two below
     min_instances: Instances | None = None
     max_instances: Instances | None = None
+
+    @property
+    def gpus(self) -> int:
+        """Of an instance."""
+        return self.tensor_parallel * self.pipeline_parallel
 
 
 @dataclass(frozen=True)

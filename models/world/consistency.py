@@ -85,7 +85,7 @@ def check_caps(config: Config, catalogue: Catalogue) -> None:
         for gpu in catalogue.gpus:
             pools = [pool for own in fleet.deployments.values() for pool in own if pool.gpu == gpu]
             held = sum(
-                pool.tensor_parallel * (start if pool.instances_at_start is None else pool.instances_at_start)
+                pool.gpus * (start if pool.instances_at_start is None else pool.instances_at_start)
                 for pool in pools
                 if pool.regions is None or name in pool.regions
             )

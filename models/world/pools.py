@@ -49,6 +49,13 @@ def check_pools(file: str, fleet: FleetConfig, catalogue: Catalogue) -> None:
         where = f"{file} {PLACE} {llm}"
         if len(set(names)) < len(names):
             raise ConfigError(f"{where}: two pools have one name among {', '.join(names)}. Rename one.")
+        splits = {(pool.role, pool.gpu, pool.gpus): pool.tensor_parallel for pool in pools}
+        for pool in pools:
+            if splits[pool.role, pool.gpu, pool.gpus] != pool.tensor_parallel:
+                raise ConfigError(
+                    f"{where}: two pools are {pool.gpus} x {pool.gpu} in different splits, which plans and "
+                    "tables would not tell apart. Give them different numbers of GPUs."
+                )
         roles = {pool.role for pool in pools}
         if "whole" in roles and len(roles) > 1:
             raise ConfigError(
