@@ -236,11 +236,12 @@ def show_explanation(told: pa.Table, legs: pa.Table) -> None:
 
 def show_legs(legs: pa.Table) -> None:
     """Where a request went, leg by leg, under each policy under which several instances had it."""
-    times = ("hand_over_s", "came_s", "began_s", "first_token_s", "ended_s")
+    times = ("came_s", "began_s", "first_token_s", "ended_s")
     rows = [
         (
             row["policy"],
             f"{row['leg']} {row['role']}",
+            figure(row["hand_over_s"], ",.3f"),
             *(figure(row[name], ",.2f") for name in times),
             f"{row['llm']} on {row['gpu']}, {row['region']} #{row['instance']}",
         )
