@@ -93,6 +93,8 @@ def test_what_comes_to_each_llm() -> None:
         "llama3.2-3b": [0, 0, 0, 1],
     }
     assert list(load_catalogue().llms) == LLMS
+    without = reach(load_catalogue(), {OTHER: Cascade(("llama3.2-3b", SMALL), (0.5,), 0.1)})
+    assert without[0].tolist() == [0, 0, 0.5, 1.0]
     np.testing.assert_array_equal(told, [expected[llm] for llm in LLMS])
 
 

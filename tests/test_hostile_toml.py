@@ -105,7 +105,8 @@ def test_where_a_config_is_looked_for(home: Path) -> None:
 def test_a_config_that_is_not_there_is_answered_with_those_that_are(name: str, home: Path) -> None:
     told = one_line(invoke("nightly", "--config", name))
     assert re.search(
-        r"There is no (file|config) .*; in data/config there is: azure, office, office_2024, office_legs\.", told
+        r"There is no (file|config) .*; in data/config there is: azure, office, office_2024, office_legs\.",
+        told,
     )
     assert "pyproject" not in told
     assert "~" not in told
