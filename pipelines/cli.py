@@ -29,6 +29,7 @@ from pipelines.terminal import (
     show_short,
     spoken,
 )
+from pipelines.try_cli import try_
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -328,6 +329,7 @@ app.command()(trace_commands.generate)
 app.command()(plan_cli.whatif)
 app.command()(plan_cli.decide)
 app.command()(calibrate)
+app.command("try")(try_)
 app.add_typer(plan_cli.app, name="plan")
 
 

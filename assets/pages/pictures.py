@@ -30,19 +30,24 @@ def draw_day(
 
 def save(settings: Settings, day: date, name: str, draw: Callable[[], "Figure"]) -> Path:
     """Draw one figure in the house style and save it as PNG under data/figures/TRACE/DAY."""
+    path = settings.figures(day) / f"{name}.png"
+    save_as(path, f"{settings.trace}, {day}", draw)
+    return path
+
+
+def save_as(path: Path, title: str, draw: Callable[[], "Figure"]) -> None:
+    """Draw one figure in the house style and save it as PNG, with what it is of in its corner."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    path = settings.figures(day) / f"{name}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     with plt.rc_context(STYLE):
         figure = draw()
-        figure.suptitle(f"{settings.trace}, {day}", x=0.995, ha="right", fontsize=10, color=MUTED)
+        figure.suptitle(title, x=0.995, ha="right", fontsize=10, color=MUTED)
         figure.savefig(path)
         plt.close(figure)
-    return path
 
 
 def thumbnail(path: Path, width_pixels: int = 900) -> bytes:

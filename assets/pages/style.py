@@ -54,6 +54,14 @@ STYLE: dict[Any, Any] = {
 }
 
 
+def colours_of(names: Sequence[str]) -> dict[str, str]:
+    """A policy's own colour, else one of those that are left."""
+    left = [colour for name, colour in COLOURS.items() if name not in names]
+    others = (name for name in names if name not in COLOURS)
+    dealt = {name: left[n * 5 % len(left)] for n, name in enumerate(others)}
+    return {name: COLOURS.get(name) or dealt[name] for name in names}
+
+
 def panels(count: int, columns: int) -> tuple["Figure", list["Axes"]]:
     """Small multiples of one day."""
     import matplotlib.pyplot as plt

@@ -13,7 +13,20 @@ from assets.demand.demand import INTERACTIVE
 from assets.lake.settings import Settings
 from assets.pages import style
 from assets.pages.pictures import Draw
-from assets.pages.style import BLUE, COLOURS, FAINT, INK, MUTED, area, empty, ground, legend, panels, stairs
+from assets.pages.style import (
+    BLUE,
+    COLOURS,
+    FAINT,
+    INK,
+    MUTED,
+    area,
+    colours_of,
+    empty,
+    ground,
+    legend,
+    panels,
+    stairs,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -88,17 +101,18 @@ def draw_cdf(frame: pd.DataFrame, measure: str, tier: str, slo_s: float) -> "Fig
     nines = (
         (1 - shares).where(lambda waiting: waiting > 10**-NINES).transform(lambda waiting: -np.log10(waiting))
     )
+    colours = colours_of(list(shares.columns))
     for alike in same_curves(nines.fillna(NINES)):
         for place, policy in enumerate(alike):
             dashes = "-" if len(alike) == 1 else (DASH * place, (DASH, DASH * (len(alike) - 1)))
-            axes.plot(nines.index, nines[policy], color=COLOURS.get(policy, INK), linestyle=dashes)
+            axes.plot(nines.index, nines[policy], color=colours[policy], linestyle=dashes)
     in_time = shares[shares.index <= slo_s].max().sort_values(ascending=False, kind="stable")
     for place, (name, share) in enumerate(in_time.items()):
         axes.annotate(
             f"{name}  {100 * share:.1f} % in time",
             (1.02, 0.97 - 0.07 * place),
             xycoords="axes fraction",
-            color=COLOURS.get(str(name), INK),
+            color=colours[str(name)],
             va="center",
             fontsize=11,
         )

@@ -1,6 +1,7 @@
 """What an instance sustains within its SLO: the theta of the plans, measured by the replay itself."""
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -109,16 +110,26 @@ def trial_fleet(
 ) -> Fleet:
     """One endpoint of so many instances of `llm` that always serve, and of a partner PARTNERS."""
     sized = [(deployment, instances)] + ([] if partner is None else [(partner, PARTNERS)])
-    cap_gpus = dict.fromkeys((pool.gpu for pool, _ in sized), 0)
-    for pool, count in sized:
-        cap_gpus[pool.gpu] += count * pool.gpus
-    here = Region(("here",), {}, cap_gpus, (), "the one region of a trial")
-    alone = dataclasses.replace(catalogue, llms={llm: catalogue.llms[llm]}, regions={"here": here})
-    pools = [
-        dataclasses.replace(
-            pool, regions=None, instances_at_start=count, min_instances=count, max_instances=count
+    alone = dataclasses.replace(catalogue, llms={llm: catalogue.llms[llm]})
+    return standing_fleet({llm: sized}, alone, config)
+
+
+def standing_fleet(
+    pools: Mapping[str, Sequence[tuple[Deployment, int]]], catalogue: Catalogue, config: Config
+) -> Fleet:
+    """One region with these pools of each llm of the catalogue, so many instances each, that always serve."""
+    cap_gpus = dict.fromkeys(catalogue.gpus, 0)
+    deployments = {}
+    for llm, sized in pools.items():
+        for pool, count in sized:
+            cap_gpus[pool.gpu] += count * pool.gpus
+        deployments[llm] = tuple(
+            dataclasses.replace(
+                pool, regions=None, instances_at_start=count, min_instances=count, max_instances=count
+            )
+            for pool, count in sized
         )
-        for pool, count in sized
-    ]
-    fixed = dataclasses.replace(config.fleet, deployments={llm: tuple(pools)})
+    here = Region(("here",), {}, cap_gpus, (), "the one region of a trial")
+    alone = dataclasses.replace(catalogue, regions={"here": here})
+    fixed = dataclasses.replace(config.fleet, deployments=deployments)
     return make_fleet(alone, fixed, dataclasses.replace(config.replay, cascades={}), seed=0)

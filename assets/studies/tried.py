@@ -1,0 +1,209 @@
+"""A trace file on fleets that somebody names: percentiles, attainment and cost, without a config.
+
+8 x llama3.1-8b@h100-80gb                      eight instances, each on as few GPUs as hold it
+4 x llama2-70b@4xh100-80gb + 8 x llama3.1-8b@h100-80gb
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from assets.lake.settings import Progress
+from assets.lake.warehouse import Lake
+from assets.pages.pictures import save_as
+from assets.replays.figures import draw_cdf
+from assets.traces.ingest import IngestReport, ingest
+from models.metrics import tpot_s
+from models.replay.capacity import meets, standing_fleet
+from models.replay.fleet import kv_capacity_tokens, make_rules
+from models.replay.run import FINISHED, REFUSED, Drive, Outcome, replay
+from models.replay.state import Fleet, Trace
+from models.world.catalogue import ROOT, Catalogue
+from models.world.config import Config, Deployment
+from models.world.reading import ConfigError, require_known
+
+FIGURES = ROOT / "data" / "figures" / "try"
+POOL = re.compile(r"\s*(\d{1,5})\s*x\s*([^@\s]+)\s*@\s*(?:(\d{1,4})\s*x\s*)?(\S+)\s*")
+BINS = 400  # of a distribution's curve
+
+
+class Pool(NamedTuple):
+    """Like instances of a fleet."""
+
+    instances: int
+    llm: str
+    deployment: Deployment
+
+
+class Tried(NamedTuple):
+    """What came of a fleet: a row for the board, and of each request its time to the first token."""
+
+    fleet: str
+    row: dict[str, float]
+    ttft_s: np.ndarray
+
+
+def pools_of(text: str, catalogue: Catalogue, config: Config) -> list[Pool]:
+    """Read a fleet; ConfigError says what of it is not known, or does not fit."""
+    pools = list[Pool]()
+    for part in text.split("+"):
+        found = POOL.fullmatch(part)
+        if found is None:
+            raise ConfigError(
+                f"--on {text!r}: {part.strip()!r} is no pool. Write COUNT x LLM@GPU, like 8 x "
+                "llama3.1-8b@h100-80gb, or LLM@4xGPU for four GPUs an instance; join pools by +."
+            )
+        count, llm, gpus, gpu = found.groups()
+        require_known(llm, catalogue.llms, "llm", f"--on {text!r}")
+        require_known(gpu, catalogue.gpus, "gpu", f"--on {text!r}")
+        if int(count) < 1:
+            raise ConfigError(f"--on {text!r}: {part.strip()!r} has no instance. Give it one or more.")
+        if llm in (pool.llm for pool in pools):
+            raise ConfigError(f"--on {text!r}: {llm} stands there twice. Give it one pool.")
+        degree = int(gpus) if gpus else smallest(llm, gpu, catalogue, config)
+        catalogue.profile(llm, gpu, degree)
+        pools.append(Pool(int(count), llm, Deployment(gpu, degree)))
+    return pools
+
+
+def smallest(llm: str, gpu: str, catalogue: Catalogue, config: Config) -> int:
+    """The fewest GPUs of a type with a profile that hold the llm and a request's cache."""
+    known = sorted(p.tensor_parallel for p in catalogue.latency if (p.llm, p.gpu) == (llm, gpu))
+    for degree in known:
+        try:
+            kv_capacity_tokens(catalogue, config.fleet, llm, gpu, degree)
+        except ConfigError:
+            continue
+        return degree
+    catalogue.profile(llm, gpu, 1)  # says that there is none, and what to do
+    raise ConfigError(f"{llm} does not fit on any number of {gpu} that has a profile ({known}).")
+
+
+class Asked(NamedTuple):
+    """The requests of a file."""
+
+    report: IngestReport
+    rows: pd.DataFrame  # arrival_s, llm, tier, input_tokens, output_tokens; in order of arrival
+
+
+def requests_of(path: Path, catalogue: Catalogue, scratch: Path, progress: Progress) -> Asked:
+    """Land a file in a lake of its own and read its requests back."""
+    lake = Lake(scratch / "lake")
+    report = ingest(path, lake, catalogue, progress)
+    rows = lake.sql(
+        "select epoch(arrived_at) as arrival_s, llm, tier, input_tokens, output_tokens from requests "
+        "order by arrived_at, request_id"
+    ).to_pandas()
+    if rows.empty:
+        raise ConfigError(f"{path.name}: none of its {report.rows_in:,} rows is a request. {report.reasons}")
+    return Asked(report, rows.assign(arrival_s=rows["arrival_s"] - rows["arrival_s"].iloc[0]))
+
+
+def play(
+    text: str, pools: Sequence[Pool], asked: pd.DataFrame, catalogue: Catalogue, config: Config
+) -> Tried:
+    """Replay the requests on a fleet that always serves; those of an llm that it lacks are refused.
+
+    A fleet of one llm takes the requests for all.
+    """
+    llms = [pool.llm for pool in pools]
+    alone = dataclasses.replace(catalogue, llms={llm: catalogue.llms[llm] for llm in llms})
+    sized = {pool.llm: [(pool.deployment, pool.instances)] for pool in pools}
+    fleet = standing_fleet(sized, alone, config)
+    llm = np.zeros(len(asked), np.int16) if len(llms) == 1 else codes(asked, llms, text)
+    trace = Trace(
+        arrival_s=asked["arrival_s"].to_numpy(float),
+        region=np.zeros(len(asked), np.int16),
+        llm=llm,
+        tier=positions(asked["tier"], catalogue.tiers),
+        input_tokens=asked["input_tokens"].to_numpy(np.int32),
+        output_tokens=asked["output_tokens"].to_numpy(np.int32),
+    )
+    until_s = float(trace.arrival_s[-1]) + 1.0
+    rules = make_rules(alone, config.replay, "follow")
+    outcome = replay(trace, fleet, Drive(np.diff(fleet.slots), hour_s=until_s), rules, until_s)
+    return Tried(
+        text, row_of(trace, fleet, outcome, catalogue, until_s), outcome.first_token_s - trace.arrival_s
+    )
+
+
+def codes(asked: pd.DataFrame, llms: Sequence[str], text: str) -> NDArray[np.int16]:
+    """The place of each request's llm in the fleet; ConfigError where the fleet lacks it."""
+    lacking = sorted(set(asked["llm"]) - set(llms))
+    if lacking:
+        raise ConfigError(
+            f"--on {text!r} has no {', '.join(lacking)}, which "
+            f"{asked['llm'].isin(lacking).sum():,} requests ask for. Add it, or name one llm alone, which "
+            "takes all requests."
+        )
+    return positions(asked["llm"], llms)
+
+
+def positions(names: pd.Series, known: Iterable[str]) -> NDArray[np.int16]:
+    """Where each name stands among those that are known."""
+    place = {name: n for n, name in enumerate(known)}
+    return np.array([place[name] for name in names], np.int16)
+
+
+def row_of(
+    trace: Trace, fleet: Fleet, outcome: Outcome, catalogue: Catalogue, until_s: float
+) -> dict[str, float]:
+    """Percentiles in seconds, attainment by tier, GPU-hours and USD while requests came."""
+    ttft_s, e2e_s = outcome.first_token_s - trace.arrival_s, outcome.finish_s - trace.arrival_s
+    done = outcome.status == FINISHED
+    times = {"ttft": ttft_s, "tpot": tpot_s(ttft_s, e2e_s, trace.output_tokens), "e2e": e2e_s}
+    row = {
+        f"{name}_p{level}_s": float(np.nanquantile(of[done], level / 100)) if done.any() else np.nan
+        for name, of in times.items()
+        for level in (50, 95, 99)
+    }
+    for code, (name, tier) in enumerate(catalogue.tiers.items()):
+        own = trace.tier == code
+        if own.any():
+            met = meets(tier, ttft_s[own], e2e_s[own], trace.output_tokens[own])
+            row[f"{name}_attainment_share"] = float(met.mean())
+    instances = np.diff(fleet.slots)
+    gpus = instances * fleet.gpus[fleet.kind]
+    usd = np.array([gpu.usd_per_hour for gpu in catalogue.gpus.values()])[fleet.gpu[fleet.kind]]
+    hours = until_s / 3600.0
+    return row | {
+        "gpus": float(gpus.sum()),
+        "gpu_hours": float(gpus.sum()) * hours,
+        "usd": float((gpus * usd).sum()) * hours,
+        "refused": float((outcome.status == REFUSED).sum()),
+        "unfinished": float((~done).sum() - (outcome.status == REFUSED).sum()),
+    }
+
+
+def draw(path: Path, tried: Sequence[Tried], asked: pd.DataFrame, catalogue: Catalogue) -> Path | None:
+    """Times to the first token in the tier with the strictest target, a line a fleet; None without one."""
+    tier = catalogue.strictest_tier(set(asked["tier"]))
+    if tier is None:
+        return None
+    own, slo_s = (asked["tier"] == tier).to_numpy(), catalogue.tiers[tier].ttft_slo_s
+    curves = pd.concat(curve(one.fleet, one.ttft_s[own]) for one in tried)
+    target = FIGURES / f"{path.name}.png"
+    save_as(target, path.name, lambda: draw_cdf(curves, "ttft_s", tier, float(slo_s or 0)))
+    return target
+
+
+def curve(fleet: str, ttft_s: np.ndarray) -> pd.DataFrame:
+    """The share of all requests that had their first token by each of BINS times."""
+    known = np.sort(ttft_s[~np.isnan(ttft_s)])
+    if not known.size:
+        return pd.DataFrame({"policy": [fleet], "ttft_s": [1.0], "share": [0.0]})
+    edges = np.geomspace(max(known[0], 1e-3), known[-1] + 1e-3, BINS)
+    share = np.searchsorted(known, edges, side="right") / ttft_s.size
+    return pd.DataFrame({"policy": fleet, "ttft_s": edges, "share": share})
+
+
+def tiers_told(tried: Sequence[Tried], catalogue: Catalogue) -> Mapping[str, str]:
+    """The tiers that have an attainment, and its key."""
+    keys = {name: f"{name}_attainment_share" for name in catalogue.tiers}
+    return {name: key for name, key in keys.items() if any(key in one.row for one in tried)}

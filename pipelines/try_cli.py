@@ -1,0 +1,79 @@
+"""`fleetcast try`: a trace file on fleets that are named on the command line."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipelines.options import Quiet, config_of, file_of, progress_of
+from pipelines.tables import OUT, figure, percent, show_board
+from pipelines.terminal import near, spoken
+
+if TYPE_CHECKING:
+    from assets.studies.tried import Tried
+
+
+def try_(
+    file: Annotated[Path, typer.Argument(help="A trace, of any format that `fleetcast ingest` reads.")],
+    on: Annotated[
+        list[str], typer.Option("--on", help='A fleet, like "8 x llama3.1-8b@h100-80gb"; may be repeated.')
+    ],
+    config: Annotated[str, typer.Option(help="Whose [fleet] and [replay] say how engines batch.")] = "office",
+    quiet: Quiet = False,
+) -> None:
+    """Replay a trace file on a fleet, or on several side by side: percentiles, attainment, cost, a figure.
+
+    Nothing enters the lake. A fleet of one llm takes all requests; one of several takes each by its llm.
+
+        fleetcast try trace.csv --on "8 x llama3.1-8b@h100-80gb" --on "4 x llama3.1-8b@h100-80gb"
+
+        fleetcast try trace.csv --on "4 x llama2-70b@4xh100-80gb + 8 x llama3.1-8b@h100-80gb"
+    """
+    with spoken():
+        from assets.studies import tried
+        from models.replay.compiled import is_cached
+        from models.world.catalogue import load_catalogue
+        from models.world.loading import load_config
+
+        catalogue = load_catalogue()
+        chosen, path = load_config(config_of(config), catalogue), file_of(file)
+        fleets = {text: tried.pools_of(text, catalogue, chosen) for text in on}
+        progress = progress_of(quiet)
+        with tempfile.TemporaryDirectory() as scratch:
+            report, rows = tried.requests_of(path, catalogue, Path(scratch), progress)
+        first = "" if is_cached() else "compile the replay, "  # a minute, once
+        with progress.bar(f"{first}replay", len(fleets)) as done:
+            found = []
+            for text, pools in fleets.items():
+                found.append(tried.play(text, pools, rows, catalogue, chosen))
+                done(len(found))
+        OUT.print(
+            f"{path.name}   ({report.format}: {len(rows):,} requests in "
+            f"{rows['arrival_s'].iloc[-1] / 3600:,.2f} h, {report.rows_quarantined:,} rows left out)",
+            markup=False,
+            soft_wrap=True,
+        )
+        show_tried(found, tried.tiers_told(found, catalogue))
+        if (drawn := tried.draw(path, found, rows, catalogue)) is not None:
+            OUT.print(f"figure  {near(drawn)}", soft_wrap=True)
+
+
+def show_tried(found: Sequence["Tried"], tiers: Mapping[str, str]) -> None:
+    """A line a fleet."""
+    times = [f"{name}_p{level}_s" for name in ("ttft", "tpot", "e2e") for level in (50, 95, 99)]
+    heads = ("fleet", *(f"{name}\nin time %" for name in tiers),
+             *(f"{name.split('_')[0].upper()} s\n{name.split('_')[1]}" for name in times),
+             "GPUs", "GPU-\nhours", "\nUSD", "re-\nfused", "un-\nfinished")  # fmt: skip
+    counts = ("gpus", "gpu_hours", "usd", "refused", "unfinished")
+    lines = [
+        (
+            one.fleet,
+            *(percent(one.row.get(key), ".1f") for key in tiers.values()),
+            *(figure(one.row[name], ",.3f" if name.startswith("tpot") else ",.2f") for name in times),
+            *(figure(one.row[name], ",.0f") for name in counts),
+        )
+        for one in found
+    ]
+    show_board("", heads, lines)

@@ -1,0 +1,160 @@
+"""`fleetcast try`: a file on named fleets, counted once more; what is no fleet is refused in one line."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from assets.lake.settings import Progress
+from assets.lake.warehouse import Lake
+from assets.studies import tried
+from models.replay.capacity import standing_fleet
+from models.replay.fleet import make_rules
+from models.replay.run import FINISHED, Drive, replay
+from models.replay.state import Trace
+from models.world.catalogue import load_catalogue
+from models.world.loading import load_config
+from models.world.reading import ConfigError
+from pipelines.cli import app
+
+CATALOGUE = load_catalogue()
+OFFICE = load_config("office", CATALOGUE)
+SMALL, LARGE = "4 x llama3.1-8b@h100-80gb", "2 x llama2-70b@4xh100-80gb"
+
+
+@pytest.fixture(scope="module")
+def rows() -> pd.DataFrame:
+    """An hour of a service."""
+    rng, size = np.random.default_rng(5), 4000
+    at_us = np.sort(rng.integers(0, 3_600_000_000, size))
+    n = np.arange(size)
+    return pd.DataFrame(
+        {
+            "request_id": n.astype(np.uint64),
+            "arrived_at": pd.Timestamp("2025-03-03T10:00", tz="UTC") + pd.to_timedelta(at_us, unit="us"),
+            "llm": np.where(n % 4 == 0, "llama2-70b", "llama3.1-8b"),
+            "tier": np.where(n % 3 == 0, "iw_normal", "iw_fast"),
+            "input_tokens": rng.integers(1, 4000, size).astype(np.int32),
+            "output_tokens": rng.integers(1, 400, size).astype(np.int32),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def file(rows: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("try") / "service.parquet"
+    rows.to_parquet(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def asked(file: Path, tmp_path_factory: pytest.TempPathFactory) -> tried.Asked:
+    return tried.requests_of(file, CATALOGUE, tmp_path_factory.mktemp("scratch"), Progress())
+
+
+@pytest.mark.parametrize(
+    ("fleet", "message"),
+    [
+        ("8 llama3.1-8b@h100-80gb", "'8 llama3.1-8b@h100-80gb' is no pool. Write COUNT x LLM@GPU, like 8 x"),
+        ("0 x llama3.1-8b@h100-80gb", "has no instance. Give it one or more."),
+        ("8 x llama3.1-9b@h100-80gb", "unknown llm 'llama3.1-9b'. Did you mean 'llama3.1-8b'?"),
+        ("8 x llama3.1-8b@h100", "unknown gpu 'h100'. Did you mean 'h100-80gb'?"),
+        ("8 x llama3.1-8b@3xh100-80gb", "has no profile of llama3.1-8b on 3 x h100-80gb; of this llm it has"),
+        (f"{SMALL} + {SMALL}", "llama3.1-8b stands there twice. Give it one pool."),
+    ],
+)
+def test_what_is_no_fleet_is_refused_in_one_line(file: Path, fleet: str, message: str) -> None:
+    result = CliRunner().invoke(app, ["try", str(file), "--on", fleet])
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_fleet_of_several_llms_must_have_all_that_are_asked_for(asked: tried.Asked) -> None:
+    fleet = "1 x bloom-176b@h100-80gb + 4 x llama3.1-8b@h100-80gb"
+    with pytest.raises(
+        ConfigError, match=r"has no llama2-70b, which 1,000 requests ask for. Add it, or name"
+    ):
+        tried.play(fleet, tried.pools_of(fleet, CATALOGUE, OFFICE), asked.rows, CATALOGUE, OFFICE)
+
+
+def test_an_llm_stands_on_as_few_gpus_as_hold_it() -> None:
+    degrees = {
+        text: tried.pools_of(f"1 x {text}", CATALOGUE, OFFICE)[0].deployment.tensor_parallel
+        for text in ("llama3.1-8b@h100-80gb", "llama2-70b@h100-80gb", "bloom-176b@h100-80gb")
+    }
+    assert list(degrees.values()) == [1, 2, 8]
+
+
+def test_figures_are_those_of_the_requests(asked: tried.Asked) -> None:
+    """Two llms on a fleet of both: each request goes to its own; all is counted once more."""
+    text = f"{SMALL} + {LARGE}"
+    pools = tried.pools_of(text, CATALOGUE, OFFICE)
+    both = tried.play(text, pools, asked.rows, CATALOGUE, OFFICE)
+    alone = {
+        llm: tried.play(one, tried.pools_of(one, CATALOGUE, OFFICE), asked.rows[asked.rows["llm"] == llm],
+                        CATALOGUE, OFFICE)
+        for llm, one in (("llama3.1-8b", SMALL), ("llama2-70b", LARGE))
+    }  # fmt: skip
+    for llm, one in alone.items():
+        shift_s = asked.rows.loc[asked.rows["llm"] == llm, "arrival_s"]
+        assert shift_s.iloc[0] >= 0
+        own = both.ttft_s[(asked.rows["llm"] == llm).to_numpy()]
+        np.testing.assert_allclose(own, one.ttft_s, rtol=1e-9)
+    fast = (asked.rows["tier"] == "iw_fast").to_numpy()
+    assert both.row["iw_fast_attainment_share"] == pytest.approx((both.ttft_s[fast] <= 1.0).mean())
+    assert both.row["ttft_p95_s"] == pytest.approx(np.quantile(both.ttft_s, 0.95))
+    hours = (asked.rows["arrival_s"].iloc[-1] + 1.0) / 3600
+    assert both.row["gpus"] == 4 * 1 + 2 * 4
+    assert both.row["gpu_hours"] == pytest.approx(12 * hours)
+    assert both.row["usd"] == pytest.approx(12.29 * 12 * hours)
+    assert (both.row["refused"], both.row["unfinished"]) == (0, 0)
+
+
+def test_one_llm_takes_all_and_fewer_instances_are_later(asked: tried.Asked) -> None:
+    rows = [
+        tried.play(text, tried.pools_of(text, CATALOGUE, OFFICE), asked.rows, CATALOGUE, OFFICE).row
+        for text in ("8 x llama2-70b@h100-80gb", "2 x llama2-70b@h100-80gb", "1 x llama2-70b@h100-80gb")
+    ]
+    for name in ("ttft_p95_s", "e2e_p50_s"):
+        assert rows[0][name] < rows[1][name] < rows[2][name]
+    assert rows[0]["gpus"] == 16
+
+
+def test_a_newcomer_sees_a_board_and_a_figure_and_the_lake_stays_as_it_is(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tried, "FIGURES", tmp_path / "figures")
+    before = sorted(Lake().root.rglob("*service*"))
+    result = CliRunner().invoke(app, ["try", str(file), "--on", SMALL, "--on", LARGE, "--quiet"])
+    assert result.exit_code == 0, result.output
+    assert "4,000 requests in 1.00 h, 0 rows left out" in result.output
+    assert len(re.findall(r"^(?:4|2) x llama", result.output, re.MULTILINE)) >= 2
+    assert (tmp_path / "figures" / "service.parquet.png").stat().st_size > 10_000
+    assert sorted(Lake().root.rglob("*service*")) == before
+
+
+def test_the_requests_are_those_of_the_file(rows: pd.DataFrame, asked: tried.Asked) -> None:
+    """Arrivals from the first one on, tokens as they stand there; replayed once more beside the command."""
+    arrival_s = (rows["arrived_at"] - rows["arrived_at"].iloc[0]).dt.total_seconds().to_numpy()
+    np.testing.assert_allclose(asked.rows["arrival_s"], arrival_s, atol=2e-6)
+    for name in ("llm", "tier", "input_tokens", "output_tokens"):
+        assert asked.rows[name].tolist() == rows[name].tolist()
+    pools = tried.pools_of(SMALL, CATALOGUE, OFFICE)
+    alone = dataclasses.replace(CATALOGUE, llms={"llama3.1-8b": CATALOGUE.llms["llama3.1-8b"]})
+    fleet = standing_fleet({"llama3.1-8b": [(pools[0].deployment, 4)]}, alone, OFFICE)
+    nobody = np.zeros(len(rows), np.int16)
+    tier = np.where(
+        rows["tier"] == "iw_fast", *(list(CATALOGUE.tiers).index(n) for n in ("iw_fast", "iw_normal"))
+    )
+    tokens = (rows[name].to_numpy(np.int32) for name in ("input_tokens", "output_tokens"))
+    trace = Trace(arrival_s, nobody, nobody, tier.astype(np.int16), *tokens)
+    rules = make_rules(CATALOGUE, OFFICE.replay, "follow")
+    own = replay(trace, fleet, Drive([[4]], hour_s=4000.0), rules, 3600.0)
+    assert (own.status == FINISHED).all()
+    played = tried.play(SMALL, pools, asked.rows, CATALOGUE, OFFICE)
+    np.testing.assert_allclose(played.ttft_s, own.first_token_s - trace.arrival_s, atol=1e-4)
