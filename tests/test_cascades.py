@@ -1,5 +1,6 @@
 """Cascades from a config: what a request goes through, what a plan carries, what a night tells of it."""
 
+import dataclasses
 import json
 from datetime import date
 from pathlib import Path
@@ -19,7 +20,7 @@ from assets.lake.settings import Progress, Settings
 from assets.lake.sql_files import SQL
 from assets.pages.telling import SettingsResource
 from assets.plans import plans
-from assets.plans.inputs import day_loads, token_mixes
+from assets.plans.inputs import day_loads, forecast_windows, token_mixes
 from assets.plans.kinds import kinds
 from assets.replays.timeline import write_timeline
 from models.replay.legs import answers, as_legs
@@ -242,6 +243,14 @@ def test_a_plan_carries_what_comes_to_each_llm(night: Settings) -> None:
     assert carried[SMALL] == pytest.approx(tokens[SMALL] + tokens[LARGE])
     assert carried[LARGE] == pytest.approx(SHARE * tokens[LARGE])
     assert carried[OTHER] == pytest.approx(tokens[OTHER])
+    foreseen = night.lake.sql(
+        "select llm, sum(forecast_per_s) as tokens from forecasts "
+        "where day = $day and measure = 'input_tokens' and tier = 'interactive' group by llm",
+        day=DAY,
+    ).to_pandas().set_index("llm")["tokens"]  # fmt: skip
+    mean = dict(zip(LLMS, forecast_windows(night, DAY, "last_value")[0].sum(axis=(0, 2, 3)), strict=True))
+    assert mean[SMALL] == pytest.approx(foreseen[SMALL] + foreseen[LARGE])
+    assert mean[LARGE] == pytest.approx(SHARE * foreseen[LARGE])
     planned = night.lake.sql(
         "select llm, role, sum(demand_tokens_per_s) as demand from plans where policy = 'lt_ua' group by all"
     ).to_pandas().set_index(["llm", "role"])["demand"]  # fmt: skip
@@ -262,6 +271,12 @@ def test_capacity_is_measured_on_the_mix_of_what_comes(night: Settings) -> None:
     assert sorted(mixes[SMALL][0].tolist()) == sorted(come["input_tokens"])
     assert sorted(mixes[SMALL][1].tolist()) == sorted(come["output_tokens"])
     assert set(mixes[LARGE][0]) <= set(own["input_tokens"])
+    tiny = "llama3.2-3b"
+    cascades = {LARGE: Cascade((SMALL, tiny), (0.25,), 0.1)}
+    replay_config = dataclasses.replace(night.config.replay, cascades=cascades)
+    other = dataclasses.replace(night, config=dataclasses.replace(night.config, replay=replay_config))
+    asked = rows.groupby("llm").size()
+    assert len(token_mixes(other, DAY)[tiny][0]) == asked[tiny] + round(0.25 * asked[LARGE])
 
 
 def test_explain_and_timeline_show_legs_and_hand_overs(

@@ -12,7 +12,7 @@ from assets.lake.lookups import positions
 from assets.lake.settings import HOURS, Settings, midnight
 from assets.replays.drives import DAY_S, HOUR_S
 from models.metrics import tpot_s
-from models.replay.legs import answers, as_legs, begun_s, first_legs
+from models.replay.legs import answers, as_legs, begun_s, first_legs, requests_of, summed
 from models.replay.run import STATUSES, TAIL_PERIODS, Outcome, share_of
 from models.replay.state import NOBODY, ROLES, STATES, Fleet, Ints, Rules, Trace
 
@@ -86,15 +86,15 @@ def visits(trace: Trace, fleet: Fleet, rules: Rules, outcome: Outcome) -> pd.Dat
     first_token_s  made there; NaN if it was not
     ended_s        there
     """
-    rows, first = np.flatnonzero(outcome.slot != NOBODY), first_legs(trace)
-    request = np.searchsorted(first, rows, side="right") - 1
+    rows = np.flatnonzero(outcome.slot != NOBODY)
+    is_first = trace.leg[rows] == 0 if trace.leg.size else np.ones(rows.size, bool)
     network_s = outcome.network_s[rows]
     whole = pd.DataFrame(
         {
-            "request": request,
+            "request": requests_of(trace)[rows],
             "row": rows,
             "slot": outcome.slot[rows],
-            "hand_over_s": np.where(rows == first[request], np.nan, rules.judge_s[trace.llm[rows - 1]]),
+            "hand_over_s": np.where(is_first, np.nan, rules.judge_s[trace.llm[rows - 1]]),
             "came_s": outcome.dispatched_s[rows],
             "began_s": outcome.admitted_s[rows],
             "first_token_s": outcome.first_token_s[rows] - network_s,
@@ -134,7 +134,7 @@ def outcomes_table(settings: Settings, workload: Workload, rules: Rules, outcome
             "tpot_s": _or_null(tpot_s(ttft_s, e2e_s, trace.output_tokens[kept])),
             "e2e_s": _or_null(e2e_s),
             "queued_s": _or_null(queued_s),
-            "preemptions": np.add.reduceat(outcome.preemptions, first) if first.size else first,
+            "preemptions": summed(trace, outcome.preemptions),
             "legs": instances_each(workload, outcome),
             "instance": pa.array(slot, mask=slot < 0),
             "earlier_s": begun - arrival_s,
@@ -148,10 +148,10 @@ def outcomes_table(settings: Settings, workload: Workload, rules: Rules, outcome
 
 def instances_each(workload: Workload, outcome: Outcome) -> Ints:
     """How many instances had a request one after the other, shape (requests,); 1 where none has yet."""
-    first, had = first_legs(workload.trace), (outcome.slot != NOBODY).astype(np.int64)
+    had = (outcome.slot != NOBODY).astype(np.int64)
     if outcome.sent_from.size:
         had += outcome.sent_from != NOBODY
-    return np.maximum(np.add.reduceat(had, first) if first.size else had, 1)
+    return np.maximum(summed(workload.trace, had), 1)
 
 
 def legs_table(

@@ -7,6 +7,7 @@ counts: the last that was made.
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from models.replay.run import FINISHED, QUEUED, REFUSED, Outcome
 from models.replay.state import NOBODY, Floats, Ints, Rules, Trace
@@ -36,21 +37,31 @@ def as_legs(
     )
 
 
-def first_legs(trace: Trace) -> Ints:
-    """The row of each request's first leg."""
-    return np.flatnonzero(trace.leg == 0) if trace.leg.size else np.arange(trace.arrival_s.size)
+def requests_of(trace: Trace) -> Ints:
+    """The request of each row, by its position among them."""
+    return np.cumsum(trace.leg == 0) - 1 if trace.leg.size else np.arange(trace.arrival_s.size)
 
 
-def answers(trace: Trace, outcome: Outcome) -> Ints:
+def first_legs(trace: Trace) -> Ints | slice:
+    """The row of each request's first leg; where there are no others all, as a slice, which copies nothing."""
+    return np.flatnonzero(trace.leg == 0) if trace.leg.size else slice(None)
+
+
+def summed(trace: Trace, of_rows: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
+    """The sum of each request's rows."""
+    return np.add.reduceat(of_rows, np.flatnonzero(trace.leg == 0)) if trace.leg.size else of_rows
+
+
+def answers(trace: Trace, outcome: Outcome) -> Ints | slice:
     """The row that says what became of each request, in their order.
 
     The leg that it waits for, else the last that was answered, else the one that was refused.
     """
-    rows, first = np.arange(trace.arrival_s.size), first_legs(trace)
-    if not rows.size:
-        return rows
-    status, n = outcome.status, rows.size
-    cases = (status == QUEUED, status == FINISHED, status == REFUSED)
+    first = first_legs(trace)
+    if isinstance(first, slice):
+        return first
+    status, n = outcome.status, trace.arrival_s.size
+    rows, cases = np.arange(n), (status == QUEUED, status == FINISHED, status == REFUSED)
     rank = np.select(cases, (3 * n - rows, n + 1 + rows, n - rows))  # the first, the last, the first of these
     best = np.maximum.reduceat(rank, first)
     return np.select((best > 2 * n, best > n), (3 * n - best, best - n - 1), n - best)
@@ -58,8 +69,9 @@ def answers(trace: Trace, outcome: Outcome) -> Ints:
 
 def begun_s(trace: Trace, rules: Rules, outcome: Outcome) -> Floats:
     """When each leg began, shape (R,): with the arrival, or when the answer before it had been judged."""
-    begun = trace.arrival_s.copy()
-    later = np.flatnonzero(trace.leg > 0) if trace.leg.size else np.zeros(0, np.int64)
+    if not trace.leg.size:
+        return trace.arrival_s
+    begun, later = trace.arrival_s.copy(), np.flatnonzero(trace.leg > 0)
     before = later - 1
     answered_s = outcome.finish_s[before] - outcome.network_s[before]
     begun[later] = answered_s + rules.judge_s[trace.llm[before]]
