@@ -43,7 +43,7 @@ def requests_of(trace: Trace) -> Ints:
 
 
 def first_legs(trace: Trace) -> Ints | slice:
-    """The row of each request's first leg; where there are no others all, as a slice, which copies nothing."""
+    """The row of each request's first leg; all as a slice, not copied, where there are no others."""
     return np.flatnonzero(trace.leg == 0) if trace.leg.size else slice(None)
 
 
