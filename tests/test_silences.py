@@ -16,7 +16,7 @@ from assets.forecasts.backtests import backtest_days
 from assets.forecasts.forecasts import forecast_day, forecast_day_ahead
 from assets.lake.settings import Progress, Settings, load_settings, midnight
 from assets.lake.warehouse import Lake, LakeError
-from assets.plans.inputs import day_ahead_load, day_loads, token_mixes
+from assets.plans.inputs import day_ahead_load, day_loads, latest_known, token_mixes
 from assets.traces.ingest import ingest
 from assets.traces.quality import assess
 
@@ -225,3 +225,15 @@ def test_of_a_small_trace_is_said_what_can_be_said(mine: Settings, seconds, want
     assert foreseen[[3, 15]] / level == pytest.approx(wanted, abs=0.15)
     assert not_known(mine, day).startswith(unknown)
     assert all(input_tokens.size for input_tokens, _ in token_mixes(mine, day).values())
+
+
+def test_a_landed_day_whose_demand_nobody_built_is_unknown(mine: Settings) -> None:
+    land(mine, arrivals(at_night, 3))
+    mine.lake.path("demand", trace="mine", day=MONDAY + timedelta(days=1)).unlink()
+    assert np.isnan(hourly(mine, 3)[24:]).nonzero()[0].tolist() == [*range(24)]
+
+
+def test_the_load_to_keep_free_for_is_the_latest_that_is_known() -> None:
+    hours = np.tile([[1.0], [2.0], [np.nan]], (1, 24))
+    hours[2, :15], hours[:, 20] = 3.0, np.nan
+    assert latest_known(hours.reshape(1, 72))[0].tolist() == [3.0] * 15 + [2.0] * 5 + [0.0] + [2.0] * 3

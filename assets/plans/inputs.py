@@ -64,12 +64,12 @@ def day_ahead_load(settings: Settings, day: date) -> Load:
     """The load of each hour of a day as it is foreseen when the day begins; nothing of it need be there."""
     config, past = settings.config.forecast, settings.history(day)
     found = demand_matrix(settings.lake, settings.trace, past[0], past[-1], 60, settings.catalogue)
-    held = np.moveaxis(_latest_known(found.held()), -1, 0)
+    held = np.moveaxis(latest_known(found.held()), -1, 0)
     _, quantile = forecast_windows(settings, day, config.method, "day_ahead_forecasts")
     return Load(quantile, answered(settings, held, axis=1) * config.niw_buffer_share)
 
 
-def _latest_known(hourly: Floats) -> Floats:
+def latest_known(hourly: Floats) -> Floats:
     """The latest known value of each hour of the day, 0 where none is: (..., 24 x days) -> (..., 24)."""
     days = hourly.reshape(*hourly.shape[:-1], -1, HOURS)
     latest = np.zeros_like(days[..., 0, :])
