@@ -125,6 +125,7 @@ def plans_(
         metadata={
             **told(chosen.trace, table, "tables/plans.sql"),
             "plan": picture(drawn),
+            "not_known": history.not_known(chosen, day) or "nothing",
             "changes": dg.MetadataValue.table(records, columns),
         }
     )

@@ -14,6 +14,7 @@ import pyarrow as pa
 from assets.demand.character_figures import draw_character
 from assets.demand.characterise import characterise
 from assets.demand.demand import INTERACTIVE
+from assets.demand.history import not_known
 from assets.forecasts import backtests as backtesting
 from assets.forecasts.leaderboard import decision_curves, forecast_leaderboard
 from assets.lake.partitions import DAYS, WITH_HISTORY
@@ -169,7 +170,11 @@ def day_ahead_plans_said(settings: Settings, day: date, table: pa.Table) -> Said
     hours = settings.lake.sql(
         "queries/plan_by_hour.sql", trace=settings.trace, day=day, policy=planning.POLICY
     )
-    said = {"day": day.isoformat(), "by_hour": dg.MetadataValue.md(markdown(hours))}
+    said = {
+        "day": day.isoformat(),
+        "by_hour": dg.MetadataValue.md(markdown(hours)),
+        "not_known": not_known(settings, day) or "nothing",
+    }
     return {**told(settings.trace, table, "tables/day_ahead_plans.sql"), **said}
 
 

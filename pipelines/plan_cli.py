@@ -10,7 +10,7 @@ from models.replay.policies import planned
 from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
 from pipelines.plan_shown import show_plan
 from pipelines.tables import OUT
-from pipelines.terminal import near, show_decisions, show_whatifs, spoken
+from pipelines.terminal import near, show_decisions, show_note, show_whatifs, spoken
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 Policy = Annotated[str, typer.Option(help=f"Whose plan: {', '.join(planned())}.")]
@@ -44,11 +44,13 @@ def show(
     """Print a day's plan: the fleet to begin with, every change with its reason, GPUs and USD by hour.
 
     The fullest endpoint is told by its load, buffer included, of what its instances sustain; above 100 %
-    another region helps. In a pipe it is CSV: the fleet of the first hour, then the changes.
+    another region helps. In a pipe it is CSV: the fleet of the first hour, then the changes. Hours before
+    the day in which nobody was collecting are told on stderr: the forecast does not know them.
 
         fleetcast plan show --region east
     """
     with spoken():
+        from assets.demand.history import not_known
         from assets.lake.settings import load_settings
         from assets.plans.export import plan_of, steps
 
@@ -58,6 +60,7 @@ def show(
         asked = {"trace": settings.trace, "day": day, "policy": policy, "region": region}
         hours = settings.lake.sql("queries/plan_by_hour.sql", **asked)
         show_plan(steps(rows), hours.to_pylist())
+        show_note(not_known(settings, day))
 
 
 @app.command()

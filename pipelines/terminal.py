@@ -311,6 +311,12 @@ def show_short(plans: Sequence[Mapping[str, Any]]) -> None:
         ERR.print(line, style="yellow", markup=False, soft_wrap=True)
 
 
+def show_note(line: str) -> None:
+    """What is to be known of a result, if anything: beside it, so that a pipe does not have it."""
+    if line:
+        ERR.print(line, style="yellow", markup=False, soft_wrap=True)
+
+
 def show_empty(reasons: Iterable[str]) -> None:
     """Why a query has no rows."""
     ERR.print(" ".join(["No rows.", *reasons]), style="yellow", markup=False, soft_wrap=True)

@@ -3,6 +3,7 @@
 from datetime import date, timedelta
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from small import small_config
@@ -11,6 +12,7 @@ from assets.demand.demand import build_demand
 from assets.forecasts import backtests, walks
 from assets.forecasts.forecasts import errors, forecast_day
 from assets.forecasts.leaderboard import forecast_leaderboard
+from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Progress, Settings, load_settings
 from assets.lake.warehouse import LakeError
 from assets.traces.traces import make_day
@@ -109,6 +111,36 @@ def test_the_leaderboard_has_every_method_with_its_interval_and_draws(ran: Setti
     assert [axes.get_title() for axes in figure.axes] == titles
 
 
+def test_only_living_endpoints_are_in_the_mean_of_a_board(ran: Settings) -> None:
+    """An endpoint of which nobody expected anything, and from which nothing came, holds every quantile."""
+    table = ran.lake.read("backtests", trace="small", tier="niw", day=DAY).to_pandas()
+    frame = table.drop(columns=["trace", "tier", "day"])
+    where = frame["region"] + frame["llm"]
+    dead, idle = sorted(set(where))[:2]
+    rates = [name for name in frame if name.endswith("_per_s") and name != "naive_step_per_s"]
+    frame.loc[where == dead, rates] = 0.0
+    frame.loc[where == idle, "actual_per_s"] = 0.0  # nothing came, but it was expected
+    frame["tier"] = "niw"
+    rows = pa.Table.from_pandas(frame, preserve_index=False).select(SCHEMAS["backtests"].names)
+    ran.lake.write("backtests", rows, trace="dead", tier="niw", day=DAY)
+    try:
+        board = ran.lake.sql("from forecast_leaderboard where trace = 'dead'").to_pandas()
+    finally:
+        ran.lake.path("backtests", trace="dead", tier="niw", day=DAY).unlink()
+    told = board.set_index(["method", "horizon_minutes"])
+    own = frame[(where != dead) & frame["actual_per_s"].notna()].assign(endpoint=where)
+    for minutes in (10, 60, 120):
+        judged = own[own["bucket_start"] - own["cutoff"] < timedelta(minutes=minutes)]
+        for method, rows_of in judged.groupby("method"):
+            for level in ("p50", "p90", "p95"):
+                below = rows_of["actual_per_s"] <= rows_of[f"{level}_per_s"]
+                share = below.groupby(rows_of["endpoint"]).mean().mean()
+                assert told.loc[(method, minutes), f"below_{level}_share"] == pytest.approx(share)
+            came, mean = rows_of["actual_per_s"], rows_of["forecast_per_s"]
+            smape = (2 * (came - mean).abs() / (came + mean)).fillna(0).groupby(rows_of["endpoint"]).mean()
+            assert told.loc[(method, minutes), "smape_share"] == pytest.approx(smape.mean())
+
+
 def test_a_forecast_worse_than_the_last_value_is_flagged_and_rings(ran: Settings) -> None:
     told = errors(ran, DAY).to_pandas().set_index(["tier", "llm", "method"])
     assert set(told.index.get_level_values("tier")) == {"interactive", "iw_fast", "iw_normal", "niw"}
@@ -121,6 +153,22 @@ def test_a_forecast_worse_than_the_last_value_is_flagged_and_rings(ran: Settings
         rang[method] = found.num_rows
     assert rang["last_value"] == 0
     assert rang["seasonal_naive"] > rang["weighted"]
+
+
+def test_only_living_endpoints_are_in_the_shares_of_a_day(ran: Settings) -> None:
+    """An endpoint where nothing is expected and nothing comes changes no share, be it there or not."""
+    frame = ran.lake.read("forecasts", trace="small", day=DAY).drop_columns(["trace", "day"]).to_pandas()
+    dead = (frame["llm"] == frame["llm"].min()) & (frame["region"] == frame["region"].min())
+    frame.loc[dead, [name for name in frame if name.endswith("_per_s")]] = 0.0
+    told = []
+    try:
+        for rows in (frame, frame[~dead]):
+            table = pa.Table.from_pandas(rows, SCHEMAS["forecasts"], preserve_index=False)
+            ran.lake.write("forecasts", table, trace="dead", day=DAY)
+            told.append(ran.lake.sql("from forecast_errors where trace = 'dead' order by all").to_pandas())
+    finally:
+        ran.lake.path("forecasts", trace="dead", day=DAY).unlink()
+    pd.testing.assert_frame_equal(*told)
 
 
 def test_every_tier_and_measure_is_forecast(ran: Settings) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from assets.demand.demand import build_demand
+from assets.demand.demand import build_demand, is_unknown
 from assets.demand.gaps import write_windows
 from assets.lake.lookups import days_there
 from assets.lake.schemas import SCHEMAS
@@ -68,17 +68,15 @@ def read_day(lake: Lake, trace: str, day: date) -> None:
 
 
 def recorded_minutes(lake: Lake, trace: str) -> tuple[np.datetime64, np.ndarray]:
-    """First minute of a trace, UTC, and 0 for each one from it to the last; nan on a day without demand."""
+    """First minute of a trace, UTC, and 0 for each one from it to the last; nan where nobody collected."""
     ends = lake.sql(
         "select min(bucket_start)::timestamp as first, max(bucket_start)::timestamp as last "
         "from demand where trace = $trace",
         trace=trace,
     )
     first, last = (ends[name].to_numpy()[0] for name in ("first", "last"))
-    recorded = np.full((last - first) // MINUTE + 1, np.nan)
-    of_day = (first + np.arange(recorded.size) * MINUTE).astype("datetime64[D]")
-    recorded[np.isin(of_day, np.array(lake.days("demand", trace), "datetime64[D]"))] = 0.0
-    return first, recorded
+    minutes = first + np.arange((last - first) // MINUTE + 1) * MINUTE
+    return first, np.where(is_unknown(lake, trace, minutes, MINUTE), np.nan, 0.0)
 
 
 class Stream:

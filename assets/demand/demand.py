@@ -72,18 +72,14 @@ def demand_matrix(
     Returns
     -------
     DemandMatrix
-        Endpoints and tiers in catalogue order; the mean rate of each bucket, 0 where a present day has no
-        request, nan where a silence of the quality report touches it.
+        Endpoints and tiers in catalogue order; the mean rate of each bucket, 0 where no request came, nan
+        where nobody was collecting (`is_unknown`).
     """
-    present = _present_days(lake, trace, first_day, last_day, bucket_minutes)
+    _require_demand(lake, trace, first_day, last_day, bucket_minutes)
     per_day = MINUTES_PER_DAY // bucket_minutes
     days, bucket = (last_day - first_day).days + 1, np.timedelta64(bucket_minutes, "m")
     start = np.datetime64(first_day, "us") + np.arange(days * per_day) * bucket
-    rates = np.full(
-        (len(catalogue.llms), len(catalogue.regions), len(catalogue.tiers), days * per_day), np.nan
-    )
-    for day in present:
-        rates[..., (day - first_day).days * per_day :][..., :per_day] = 0.0
+    rates = np.zeros((len(catalogue.llms), len(catalogue.regions), len(catalogue.tiers), start.size))
     rows = lake.sql(
         "select * from demand_series($minutes) where trace = $trace and day between $first_day and $last_day",
         minutes=bucket_minutes,
@@ -99,25 +95,44 @@ def demand_matrix(
         (bucket_starts - start[0]) // bucket,
     )
     rates[where] = rows[measure].to_numpy() / (60.0 * bucket_minutes)
-    for silence in lake.sql("from silences where trace = $trace", trace=trace).to_pylist():
-        first, end = (
-            np.datetime64(silence[f"silence_{edge}"].replace(tzinfo=None)) for edge in ("start", "end")
-        )
-        rates[..., (start < end) & (start + bucket > first)] = np.nan
+    rates[..., is_unknown(lake, trace, start, bucket)] = np.nan
     return DemandMatrix(start, rates, tuple(catalogue.tiers), catalogue.interactive_tiers)
 
 
-def _present_days(lake: Lake, trace: str, first_day: date, last_day: date, bucket_minutes: int) -> set[date]:
+def is_landed(lake: Lake, trace: str) -> bool:
+    """Whether files of data/landing are in the trace: a day on which they have no request is an empty one."""
+    return bool(lake.files("ingests", trace=trace))
+
+
+def is_unknown(
+    lake: Lake, trace: str, start: NDArray[np.datetime64], bucket: np.timedelta64
+) -> NDArray[np.bool_]:
+    """Whether nobody was collecting in a part of each bucket: what came in it is unknown, not 0; (buckets,).
+
+    Of a landed trace the silences say so (sql/marts/silences.sql); any other day without a request is 0, also
+    after the last one. A made trace is unknown on the days that were not made.
+    """
+    unknown = np.zeros(start.size, np.bool_)
+    silences = lake.sql("from silences where trace = $trace", trace=trace)
+    begin, end = (silences[f"silence_{edge}"].to_numpy().astype(start.dtype) for edge in ("start", "end"))
+    for first, last in zip(begin, end, strict=True):  # an edge that is not there is NaT
+        unknown |= ~(start + bucket <= first) & ~(start >= last)
+    day = start.astype("datetime64[D]")
+    is_built, has_requests = (
+        np.isin(day, np.array(lake.days(table, trace), "datetime64[D]")) for table in ("demand", "requests")
+    )
+    return unknown | ~is_built & (has_requests | (not is_landed(lake, trace)))
+
+
+def _require_demand(lake: Lake, trace: str, first_day: date, last_day: date, bucket_minutes: int) -> None:
     if bucket_minutes < 1 or MINUTES_PER_DAY % bucket_minutes:
         raise ValueError(
             f"bucket_minutes is {bucket_minutes}, a day must be a whole number of buckets: take 15."
         )
     if last_day < first_day:
         raise ValueError(f"The last day {last_day} lies before the first day {first_day}: exchange them.")
-    present = {day for day in lake.days("demand", trace) if first_day <= day <= last_day}
-    if not present:
+    if not any(first_day <= day <= last_day for day in lake.days("demand", trace)):
         raise LakeError(
             f"The trace {trace!r} has no demand from {first_day} to {last_day}. "
             + days_there(lake, "demand", trace)
         )
-    return present

@@ -12,8 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from assets.demand import demand
-from assets.lake.lookups import require_unlanded
-from assets.lake.settings import Counted, Progress, Settings, side_by_side
+from assets.lake.lookups import require_day, require_unlanded
+from assets.lake.settings import Counted, Progress, Settings, midnight, side_by_side
 from assets.lake.sql_files import SQL
 from assets.traces import traces
 from models.traffic import arrivals, drawing, parameters
@@ -65,6 +65,36 @@ def past_days(settings: Settings, day: date) -> list[date]:
         landed = set(settings.lake.days("requests", settings.trace))
         there = [past for past in there if past in landed]
     return there
+
+
+def require_collected(settings: Settings, day: date) -> None:
+    """Refuse a day of which the lake has no demand, unless it is an empty one of a landed trace.
+
+    Such a day lies between two that landed, or after the last where the same weekday never brought a request.
+    """
+    there = settings.lake.days("requests", settings.trace)
+    if demand.is_landed(settings.lake, settings.trace) and there and there[0] < day and day not in there:
+        weeks = range(1, (day - there[0]).days // 7 + 1)
+        if day < there[-1] or (weeks and not any(day - timedelta(weeks=n) in there for n in weeks)):
+            return
+    require_day(settings.lake, "demand", settings.trace, day)
+
+
+def not_known(settings: Settings, day: date) -> str:
+    """What the forecasts and plans of a day do not know of the days before, as a sentence; "" for nothing."""
+    past = settings.history(day) or [day]
+    begins, ends = midnight(past[0]), midnight(day)
+    rows = settings.lake.sql("from silences where trace = $trace", trace=settings.trace).to_pylist()
+    cut = ((max(r["silence_start"] or begins, begins), min(r["silence_end"] or ends, ends)) for r in rows)
+    unknown = sorted((first, last) for first, last in cut if first < last)
+    if not unknown:
+        return ""
+    hours = sum((last - first).total_seconds() for first, last in unknown) / 3600
+    first, last = unknown[-1]
+    return (
+        f"{hours:,.1f} of the {24 * len(past):,} hours before {day} are not known, "
+        f"the last ones from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}: nobody was collecting."
+    )
 
 
 def missing_days(settings: Settings, day: date) -> list[date]:

@@ -11,10 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from assets.demand.demand import INTERACTIVE
-from assets.demand.history import require_history
+from assets.demand.history import require_collected, require_history
 from assets.forecasts.forecasts import PLANNED_MEASURE, rows
 from assets.forecasts.walks import pieces_of, read_panel, walk_all
-from assets.lake.lookups import require_day
 from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import HOURS, Progress, Settings
 from models.forecast import ENSEMBLES, METHODS
@@ -33,7 +32,7 @@ def backtest_days(settings: Settings, first: date, last: date, tier: str, progre
     """Forecast every hour of these days by every method; write the forecasts and by what they differ."""
     require_known(tier, (INTERACTIVE, *settings.catalogue.tiers), "tier", "--tier")
     require_history(settings, first)
-    require_day(settings.lake, "demand", settings.trace, last)
+    require_collected(settings, last)
     per_hour, per_day = 60 // BUCKET_MINUTES, HOURS * 60 // BUCKET_MINUTES
     days, horizon = (last - first).days + 1, HORIZON_MINUTES // BUCKET_MINUTES
     history = settings.history(first)[0], last

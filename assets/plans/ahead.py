@@ -9,9 +9,9 @@ from datetime import date, timedelta
 import numpy as np
 import pyarrow as pa
 
-from assets.demand.history import require_history, require_own_name
+from assets.demand.history import require_collected, require_history, require_own_name
 from assets.forecasts.forecasts import forecast_day_ahead
-from assets.lake.lookups import days_there, require_day
+from assets.lake.lookups import days_there
 from assets.lake.settings import HOURS, Progress, Settings, midnight
 from assets.lake.warehouse import LakeError
 from assets.plans.inputs import day_ahead_load, hour_problems, problem_template
@@ -46,7 +46,7 @@ def plan_ahead(settings: Settings, day: date, progress: Progress) -> pa.Table:
             f"{day} has been planned for every policy already. "
             f"See it: fleetcast plan show --policy {POLICY} --date {day}."
         )
-    require_day(settings.lake, "demand", settings.trace, day - timedelta(days=1))
+    require_collected(settings, day - timedelta(days=1))
     forecast_day_ahead(settings, day, progress)
     template = problem_template(settings, sustained_tokens_per_s(settings, day, progress), POLICY)
     hours = hour_problems(template, day_ahead_load(settings, day))

@@ -64,9 +64,18 @@ def day_ahead_load(settings: Settings, day: date) -> Load:
     """The load of each hour of a day as it is foreseen when the day begins; nothing of it need be there."""
     config, past = settings.config.forecast, settings.history(day)
     found = demand_matrix(settings.lake, settings.trace, past[0], past[-1], 60, settings.catalogue)
-    held = np.moveaxis(np.nan_to_num(found.held()[..., -HOURS:]), -1, 0)
+    held = np.moveaxis(latest_known(found.held()), -1, 0)
     _, quantile = forecast_windows(settings, day, config.method, "day_ahead_forecasts")
     return Load(quantile, answered(settings, held, axis=1) * config.niw_buffer_share)
+
+
+def latest_known(hourly: Floats) -> Floats:
+    """The latest known value of each hour of the day, 0 where none is: (..., 24 x days) -> (..., 24)."""
+    days = hourly.reshape(*hourly.shape[:-1], -1, HOURS)
+    latest = np.zeros_like(days[..., 0, :])
+    for day in np.moveaxis(days, -2, 0):
+        latest = np.where(np.isnan(day), latest, day)
+    return latest
 
 
 def forecast_windows(
@@ -192,16 +201,15 @@ def hour_problems(template: Problem, load: Load) -> list[Problem]:
 
 
 def token_mixes(settings: Settings, day: date) -> dict[str, tuple[Tokens, Tokens]]:
-    """Tokens of a sample of the day before's interactive requests, per llm that answers: input and output."""
-    sample = settings.lake.sql(
-        "select llm, input_tokens, output_tokens, count(*) over (partition by llm) as requests from requests "
-        "where trace = $trace and day = $day and list_contains($interactive, tier) "
-        "qualify row_number() over (partition by llm order by hash(request_id)) <= $size",
-        trace=settings.trace,
-        day=day - timedelta(days=1),
-        interactive=list(settings.catalogue.interactive_tiers),
-        size=MIX_SAMPLE,
-    ).to_pandas()
+    """Tokens of a sample of interactive requests, per llm that answers: input and output.
+
+    They are those of the last day before `day` that has any; of the held tiers, where no day has.
+    """
+    there = set(settings.lake.days("requests", settings.trace))
+    past = [before for before in reversed(settings.history(day)) if before in there]
+    tried = (settings.catalogue.interactive_tiers, tuple(settings.catalogue.tiers))
+    samples = (_token_sample(settings, before, tiers) for tiers in tried for before in past)
+    sample = next((one for one in samples if not one.empty), _token_sample(settings, day, ()))
     asked = dict(iter(sample.groupby("llm")))
     mixes = {}
     for llm, shares in zip(settings.catalogue.llms, answered_shares(settings).T, strict=True):
@@ -215,3 +223,17 @@ def token_mixes(settings: Settings, day: date) -> dict[str, tuple[Tokens, Tokens
         mix = pd.concat(own) if own else sample  # nobody asked for it yesterday: the common mix stands in
         mixes[llm] = (mix["input_tokens"].to_numpy(np.int32), mix["output_tokens"].to_numpy(np.int32))
     return mixes
+
+
+def _token_sample(settings: Settings, day: date, tiers: Sequence[str]) -> pd.DataFrame:
+    """llm, input_tokens, output_tokens of at most MIX_SAMPLE requests of each llm, and how many it has."""
+    return settings.lake.sql(
+        "select llm, input_tokens, output_tokens, count(*) over (partition by llm) as requests from requests "
+        "where trace = $trace and day = $day and list_contains($tiers, tier) "
+        "qualify row_number() over (partition by llm order by hash(request_id)) <= $size "
+        "order by hash(request_id)",
+        trace=settings.trace,
+        day=day,
+        tiers=list(tiers),
+        size=MIX_SAMPLE,
+    ).to_pandas()

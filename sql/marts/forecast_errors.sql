@@ -1,8 +1,9 @@
 -- forecast_errors: how good the forecasts of a day were: error, whether P90 holds, how often a peak was above its forecast.
+-- A living endpoint had demand on the day, or some method expected it to: of the others any quantile holds.
 -- grain: trace, day, measure, tier, method, llm
 -- reads: forecasts
 -- tier = urgency class, or interactive: all that nobody holds back as one series
--- units: wape_share = absolute error in what came; other shares 0 to 1
+-- units: wape_share = absolute error in what came; other shares 0 to 1, of living endpoints
 -- below_p90_share = buckets that came out at or below their P90
 -- under_share = hours whose peak came out above the largest bucket of the mean forecast
 -- peak_below_p90_share = hours whose peak came out at or below its own P90
@@ -22,14 +23,21 @@ with hours as (
     group by trace, day, measure, tier, method, llm, region, cutoff
 ),
 
+judged as (
+    select
+        *,
+        max(greatest(came, expected_peak)) over (partition by trace, day, measure, tier, llm, region) > 0 as is_living
+    from hours
+),
+
 summed as (
     select
         trace, day, measure, tier, method, llm,
         wape_share(sum(error), sum(came)) as wape_share,
-        sum(below_p90) / sum(buckets) as below_p90_share,
-        count_if(peak > expected_peak) / count(*) as under_share,
-        count_if(peak <= peak_p90) / count(*) as peak_below_p90_share
-    from hours
+        sum(below_p90) filter (is_living) / sum(buckets) filter (is_living) as below_p90_share,
+        avg((peak > expected_peak)::int) filter (is_living) as under_share,
+        avg((peak <= peak_p90)::int) filter (is_living) as peak_below_p90_share
+    from judged
     group by trace, day, measure, tier, method, llm
 ),
 

@@ -4,22 +4,22 @@
 -- units: *_share 0 to 1, cpu_ms milliseconds of CPU per forecast of one series
 -- wape_share = absolute error in what came, over all endpoints
 -- pinball_share = pinball loss of P50, P90 and P95 in their mean, in what came
--- others as in forecast_losses, in the mean of the endpoints
+-- others as in forecast_losses, in the mean of the living endpoints
 -- saved_share = how much lower the WAPE of the planned method is than this one's; null for itself
 -- saved_low_share, saved_high_share = its 95 % interval by a paired bootstrap of days
 with combined as (
     select
         trace, tier, method, horizon_minutes,
         wape_share(sum(error), sum(came)) as wape_share,
-        avg(smape_share) as smape_share,
-        avg(mase) as mase,
+        avg(smape_share) filter (is_living) as smape_share,
+        avg(mase) filter (is_living) as mase,
         sum(pinball_p50 + pinball_p90 + pinball_p95) / 3 / nullif(sum(came), 0) as pinball_share,
-        avg(below_p50_share) as below_p50_share,
-        avg(below_p90_share) as below_p90_share,
-        avg(below_p95_share) as below_p95_share,
-        avg(under_share) as under_share,
-        avg(above_peak_p90_share) as above_peak_p90_share,
-        avg(fallback_share) as fallback_share,
+        avg(below_p50_share) filter (is_living) as below_p50_share,
+        avg(below_p90_share) filter (is_living) as below_p90_share,
+        avg(below_p95_share) filter (is_living) as below_p95_share,
+        avg(under_share) filter (is_living) as under_share,
+        avg(above_peak_p90_share) filter (is_living) as above_peak_p90_share,
+        avg(fallback_share) filter (is_living) as fallback_share,
         1000 * avg(cpu_s) as cpu_ms
     from forecast_losses
     group by trace, tier, method, horizon_minutes

@@ -9,6 +9,7 @@
 -- under_share = hours whose largest bucket lay above the largest of the mean forecast
 -- above_peak_p90_share = hours whose largest bucket lay above the P90 of it
 -- fallback_share = forecasts that another method had to make
+-- is_living = whether the endpoint had demand in the time judged, or any method expected some
 -- cpu_s = CPU seconds of one forecast of one series, its share of the fits included
 with horizons as (
     select unnest([10, 60, 120]) as horizon_minutes
@@ -47,6 +48,7 @@ summed as (
         count(*) as buckets,
         sum(abs(forecast_per_s - actual_per_s)) as error,
         sum(actual_per_s) as came,
+        sum(forecast_per_s) as expected,
         avg(smape_term(actual_per_s, forecast_per_s)) as smape_share,
         avg(abs(forecast_per_s - actual_per_s) / nullif(naive_step_per_s, 0)) as mase,
         sum(pinball_loss(actual_per_s, p50_per_s, 0.50)) as pinball_p50,
@@ -62,7 +64,10 @@ summed as (
 ),
 
 joined as (
-    select *, wape_share(error, came) as wape_share
+    select
+        * exclude (expected),
+        wape_share(error, came) as wape_share,
+        max(came + expected) over (partition by trace, tier, llm, region, horizon_minutes) > 0 as is_living
     from summed
     inner join peaks using (trace, tier, method, llm, region)
 )

@@ -171,7 +171,8 @@ truncated as (
     where hour(first_at) >= 1 or hour(last_at) < 23
     union all
     select 'all' as file, 'missing days' as aspect, null as rows, null as share,
-        missing || ' days between the first and the last have no request' as detail, 'warn' as verdict
+        missing || ' days between the first and the last have no request: they are 0 where no silence covers them'
+        as detail, 'note' as verdict
     from ends
     where missing > 0
 ),
@@ -183,7 +184,9 @@ silent as (
         || strftime(arg_max(silence_start, slots), '%Y-%m-%d %H:%M') as detail,
         'warn' as verdict
     from silences
-    where trace = $trace
+    where
+        trace = $trace and silence_end is not null
+        and silence_start >= (select min(first_at) from days) + interval '1 day'  -- on the first nothing is usual
     having count(*) > 0
 ),
 

@@ -1,33 +1,47 @@
--- silences: runs of ten-minute slots without any request where many were to be expected: nobody was collecting.
--- Expected is the median of the slots at the same hour of the day (of the six hours around in a trace shorter
--- than three days). From 20 on an empty slot is no chance: exp(-20) for Poisson arrivals. A trace that comes in
--- bursts, half of its slots empty, has a median of 0 and no silence.
--- grain: silence_start
+-- silences: stretches in which nobody was collecting: before the first request, and where the requests broke off.
+-- A slot of ten minutes is judged by what came before it and by nothing later: days that land afterwards change
+-- nothing about it. In an empty slot was to be expected the least of two: of the five slots before the last one with
+-- a request, and of what nine in ten of the earlier slots of its hour brought, on the same weekday, else on days of
+-- the same kind (Monday to Friday; Saturday and Sunday); on the first day, of three in four slots of any hour. A
+-- silence begins in the slot by which 20 requests were to be expected and none came, within three hours of the last
+-- one: exp(-20) for Poisson arrivals. It lasts until the next request. What stops when it always stops has none, nor
+-- has what broke off three times in the week before, as bursts do: its empty hours and days are zero.
+-- grain: silence_end
 -- reads: requests
 -- units: requests; a silence covers [silence_start, silence_end), UTC
--- silence_start = first instant of the first empty slot
--- silence_end = first instant after the last one
--- slots = empty slots of ten minutes
--- expected_requests = requests that were to be expected in them
+-- silence_start = first instant of the first silent slot; null before the first request
+-- silence_end = first instant of the slot of the next request, the minute of the first one; null while none has come
+-- slots = silent slots of ten minutes between the first request and the end of the last day
+-- expected_requests = requests that the earlier days let expect in them
 with filled as (
-    select time_bucket(interval '10 minutes', arrived_at) as slot, count(*) as requests
+    select
+        time_bucket(interval '10 minutes', arrived_at) as slot,
+        count(*) as requests,
+        min(arrived_at) as first_at
     from requests
     where trace = $trace
     group by slot
 ),
 
 ends as (
-    select min(slot) as first_slot, max(slot) as last_slot
+    select
+        min(first_at) as first_at,
+        min(slot) as first_slot,
+        date_trunc('day', max(slot)) + interval '1 day' as midnight
     from filled
 ),
 
+-- Three hours more than the last day, with which the requests may break off.
 every_slot as (
-    select unnest(generate_series(first_slot, last_slot, interval '10 minutes')) as slot, first_slot, last_slot
+    select
+        first_slot,
+        midnight,
+        unnest(generate_series(first_slot, midnight + interval '170 minutes', interval '10 minutes')) as slot
     from ends
 ),
 
 counted as (
-    select slot, last_slot - first_slot >= interval '3 days' as is_long, coalesce(requests, 0) as requests
+    select slot, first_slot, midnight, slot::date as day, coalesce(requests, 0) as requests
     from every_slot
     left join filled using (slot)
 ),
@@ -35,29 +49,87 @@ counted as (
 compared as (
     select
         *,
-        if(
-            is_long,
-            median(requests) over (partition by hour(slot)),
-            median(requests) over (order by slot rows between 18 preceding and 18 following)
-        ) as expected
+        coalesce(
+            quantile_disc(requests, 0.1) over same_weekday, quantile_disc(requests, 0.1) over same_kind
+        ) as at_this_hour,
+        quantile_disc(requests, 0.25) over before as at_any_hour,
+        if(count(*) over shortly_before = 5, min(requests) over shortly_before, 0) as lately,
+        max(slot) filter (requests > 0) over before as last_busy,
+        min(slot) filter (requests > 0) over afterwards as next_busy
     from counted
+    window
+        same_weekday as (
+            partition by isodow(slot), hour(slot)
+            order by day range between unbounded preceding and interval '1 day' preceding
+        ),
+        same_kind as (
+            partition by isodow(slot) > 5, hour(slot)
+            order by day range between unbounded preceding and interval '1 day' preceding
+        ),
+        before as (order by slot rows between unbounded preceding and 1 preceding),
+        shortly_before as (order by slot rows between 5 preceding and 1 preceding),
+        afterwards as (order by slot rows between 1 following and unbounded following)
 ),
 
 empty as (
-    select *, slot - interval '10 minutes' * row_number() over (order by slot) as run
-    from compared
-    where requests = 0 and expected >= 20
+    select
+        slots.*,
+        coalesce(
+            slots.at_this_hour, if(slots.slot < slots.first_slot + interval '1 day', last_one.at_any_hour, 0)
+        ) as usual,
+        least(last_one.lately, usual) as expected
+    from compared as slots
+    inner join compared as last_one on slots.last_busy = last_one.slot
+    where slots.requests = 0
 ),
 
-runs as (
-    select
-        min(slot) as silence_start,
-        max(slot) + interval '10 minutes' as silence_end,
-        count(*) as slots,
-        sum(expected)::double as expected_requests
+summed as (
+    select *, sum(expected) over (partition by last_busy order by slot) as expected_so_far
     from empty
-    group by run
+),
+
+broken_off as (
+    select last_busy, min(slot) as silence_start
+    from summed
+    where expected_so_far >= 20 and slot <= last_busy + interval '3 hours'
+    group by last_busy
+),
+
+begun as (
+    select *
+    from broken_off
+    qualify count(*) over (
+        order by silence_start range between interval '7 days' preceding and current row
+    ) <= 3
+),
+
+silent as (
+    select
+        silence_start,
+        any_value(next_busy) as silence_end,
+        count_if(slot < midnight) as slots,
+        coalesce(sum(usual) filter (slot < midnight), 0)::double as expected_requests
+    from summed
+    inner join begun using (last_busy)
+    where slot >= silence_start
+    group by silence_start
+),
+
+before_the_first as (
+    select
+        null::timestamptz as silence_start,
+        date_trunc('minute', first_at) as silence_end,
+        0 as slots,
+        0::double as expected_requests
+    from ends
+    where first_at is not null
+),
+
+all_of_them as (
+    select * from before_the_first
+    union all
+    select * from silent
 )
 
-select * from runs
-order by silence_start
+select * from all_of_them
+order by silence_end

@@ -1,4 +1,5 @@
 -- What does a forecast lose when it is made at midnight for the whole day instead of every hour for the next one?
+-- The hours are those of endpoints that had demand on the day or were expected to: of the others any quantile holds.
 -- grain: trace, day, method, llm
 -- reads: day_ahead_forecasts, forecasts
 -- units: *_wape_share absolute error in what came; *_p90_share hours whose peak came out at or below its P90
@@ -13,10 +14,16 @@ hours as (
         made, trace, day, method, llm, region, date_trunc('hour', bucket_start) as hour_start,
         sum(abs(forecast_per_s - actual_per_s)) as error,
         sum(actual_per_s) as came,
-        max(actual_per_s) <= any_value(peak_p90_per_s) as is_below_p90
+        max(actual_per_s) <= any_value(peak_p90_per_s) as is_below_p90,
+        max(greatest(actual_per_s, forecast_per_s)) as highest
     from together
     where measure = 'input_tokens' and tier = 'interactive' and actual_per_s is not null
     group by all
+),
+
+judged as (
+    select *, max(highest) over (partition by trace, day, llm, region) > 0 as is_living
+    from hours
 ),
 
 compared as (
@@ -28,9 +35,9 @@ compared as (
         wape_share(
             sum(error) filter (where made = 'day_ahead'), sum(came) filter (where made = 'day_ahead')
         ) as day_ahead_wape_share,
-        avg(is_below_p90::int) filter (where made = 'hour_ahead') as hour_ahead_peak_below_p90_share,
-        avg(is_below_p90::int) filter (where made = 'day_ahead') as day_ahead_peak_below_p90_share
-    from hours
+        avg(is_below_p90::int) filter (where is_living and made = 'hour_ahead') as hour_ahead_peak_below_p90_share,
+        avg(is_below_p90::int) filter (where is_living and made = 'day_ahead') as day_ahead_peak_below_p90_share
+    from judged
     group by trace, day, method, llm
 )
 
