@@ -79,6 +79,7 @@ def ingest(path: Path, lake: Lake, catalogue: Catalogue, progress: Progress | No
         "file": path.name,
         "format": landed.format,
         "clock": landed.source.fields.get("clock"),
+        "has_given_ids": "ids" in landed.source.fields,
         "is_archive": landed.source.fields["format"] == "tar",
         "sha256": fingerprint(landed, mapping, catalogue),
         "regions": list(catalogue.regions),
