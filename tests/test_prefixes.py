@@ -119,7 +119,8 @@ def test_the_share_of_repeated_blocks_of_a_real_trace_is_kept(tmp_path):
     order = Order("mooncake", "twin", None, 2, 0.2, 7, Changes())
     generate(lake, CATALOGUE, order, Progress())
     rows = lake.sql(
-        "select trace, sum(blocks) as blocks, sum(distinct_blocks) as different from prefix_reuse group by 1"
+        "select trace, sum(blocks)::double as blocks, sum(distinct_blocks)::double as different "
+        "from prefix_reuse group by trace"
     )
     shares = {row["trace"]: 1 - row["different"] / row["blocks"] for row in rows.to_pylist()}
     assert shares["twin"] == pytest.approx(shares["mooncake"], rel=0.15)

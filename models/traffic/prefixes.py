@@ -2,10 +2,10 @@
 
 A hash stands for a block and all before it, so prompts form trees. Each request of the original is a
 template: how many blocks its prompt has, how many of them an earlier request had already, how many requests
-ago the latest of these was, and how long and how often shared it was. A made request takes the template whose
-input is nearest to its own, goes as far back among its like as that one did, shares as many blocks, and goes on
-with new ones: the share of blocks that repeat is that of the original by construction, and sessions grow as
-there.
+ago the latest of these was, and how long and how often shared it was. A made request takes the template
+whose input is nearest to its own, goes as far back among its like as that one did, shares as many blocks, and
+goes on with new ones: the share of blocks that repeat is that of the original by construction, and sessions
+grow as there.
 
 The like of a request are those of its stream (an llm and an app); where a hundredth of a stream or more
 begins with the same block, as with a system prompt, those that begin with it, and they all do. What lies
@@ -65,10 +65,8 @@ def fit(stream: Integers, input_tokens: Integers, first_hash: Integers, hashes: 
     like: dict[int, int] = {}
     latest: dict[tuple[int, int], int] = {}
     used = Counter[tuple[int, int]]()
-    for request, (of, begin, end) in enumerate(
-        zip(stream.tolist(), first_hash, first_hash[1:], strict=False)
-    ):
-        chain = hashes[begin:end].tolist()
+    for request, of in enumerate(stream.tolist()):
+        chain = hashes[first_hash[request] : first_hash[request + 1]].tolist()
         rank[request] = like.get(int(family[request]), 0)
         like[int(family[request])] = int(rank[request]) + 1
         had = 0
@@ -87,9 +85,18 @@ def fit(stream: Integers, input_tokens: Integers, first_hash: Integers, hashes: 
     order = np.lexsort((input_tokens, stream))
     begins = np.concatenate([[0], np.cumsum(blocks[order])])
     at = np.repeat(first_hash[order] - begins[:-1], blocks[order]) + np.arange(begins[-1])
-    by_template = (of[order] for of in (input_tokens, blocks, shared, lag, rest, uses, family))
-    first = np.searchsorted(stream[order], np.arange(stream.max(initial=-1) + 2))
-    return Prefixes(first, *by_template, begins, hashes[at])
+    return Prefixes(
+        first_template=np.searchsorted(stream[order], np.arange(stream.max(initial=-1) + 2)),
+        input_tokens=input_tokens[order],
+        blocks=blocks[order],
+        shared=shared[order],
+        lag=lag[order],
+        rest=rest[order],
+        uses=uses[order],
+        family=family[order],
+        first_hash=begins,
+        hashes=hashes[at],
+    )
 
 
 def draw(
