@@ -7,7 +7,7 @@
 -- the weekend does, which people do (SageServe 3); an hour without requests counts. A row that this file landed
 -- before without a verdict stays as it was.
 -- reads: staged, requests, ingests, tier_verdicts
-create temp table new_verdicts as
+create temp table new_verdicts as (
 with unjudged as (
     select distinct app
     from staged
@@ -95,13 +95,15 @@ judged as (
 select app, verdict.tier as tier, verdict.rule as rule, verdict.confidence as confidence, first_at, hours, requests
 from judged
 where verdict is not null or hours = 167
-qualify row_number() over (partition by app order by hours) = 1;
+qualify row_number() over (partition by app order by hours) = 1
+);
 
-create temp table verdicts as
+create temp table verdicts as (
 select * from new_verdicts
 union all by name
 select * exclude (trace) from tier_verdicts
-where trace = getvariable('trace');
+where trace = getvariable('trace')
+);
 
 update staged
 set
