@@ -1,5 +1,6 @@
 """Requests from ServeGen's rates: the counts that were measured, the gaps of the pattern, the tokens."""
 
+import json
 import tarfile
 from pathlib import Path
 
@@ -82,6 +83,45 @@ def test_real_clients_keep_their_rates_their_tokens_and_their_silences(tmp_path)
     assert silent.sum() == 37  # the collection gaps that the file is known for
     assert len(slots) >= 5  # those of the hours that bring 20 requests a slot at this scale
     assert slots <= set(np.flatnonzero(silent))
+
+
+def test_a_multimodal_request_counts_its_text_and_every_item_and_an_empty_window_says_nothing(tmp_path):
+    """Keys as in ServeGen's mm-image; where nothing came all is 0, and the window before holds."""
+    none = {
+        f"{kind}_{what}": "{0: 1.0}" for kind in ("image", "audio", "video") for what in ("tokens", "count")
+    }
+    silent = {"text_tokens": "{0: 1.0}", **none, "output_tokens": "{0: 1.0}"}
+    seen = {
+        **{**none, "text_tokens": "{100: 1.0}", "output_tokens": "{7: 1.0}"},
+        **{"image_count": "{0: 0.5, 3: 0.5}", "image_tokens": "{1000: 0.5, 3000: 0.5}"},
+        **{"video_count": "{1: 1.0}", "video_tokens": "{50: 1.0}"},
+    }
+    tokens = json.dumps({"0": seen, "21600": silent}).encode()
+    rates = b"0,5,1,Gamma,1,1\n21600,5,1,Gamma,1,1\n"
+    own = {"chunk-3-trace.csv": rates, "chunk-3-dataset.json": tokens}
+    pooled = {"chunk-4-trace.csv": rates, "chunk-4-dataset.json": json.dumps({"0": silent}).encode()}
+    lake = land(tmp_path, {**own, **pooled})
+    assert lake.sql("from quarantine").num_rows == 0
+    rows = lake.sql("select *, input_tokens - 150 - 2000 * images as rest from requests").to_pandas()
+    assert set(rows["app"]) == {"client-3", "client-4-pooled-tokens"}
+    assert len(rows) == 12_000
+    for app, own_rows in rows.groupby("app"):
+        with_images = own_rows["images"] > 0
+        assert set(own_rows["images"]) == {0, 3}, app
+        assert with_images.mean() == pytest.approx(0.5, abs=0.05)
+        assert set(own_rows["rest"][~with_images]) == {0}
+        binomial = own_rows["rest"][with_images].value_counts(normalize=True).sort_index()
+        assert list(binomial.index) == [-3000, -1000, 1000, 3000]  # three images, each of its own size
+        assert binomial.to_numpy() == pytest.approx([0.125, 0.375, 0.375, 0.125], abs=0.05)
+
+
+def test_a_request_of_more_items_than_anybody_sends_is_put_aside(tmp_path):
+    counts = {"text_tokens": "{9: 1.0}", "output_tokens": "{7: 1.0}", "image_tokens": "{9: 1.0}"}
+    tokens = json.dumps({"0": {**counts, "image_count": "{2000000000: 1.0}"}}).encode()
+    lake = land(tmp_path, {"chunk-0-trace.csv": b"0,0.01,1,Gamma,1,1", "chunk-0-dataset.json": tokens})
+    assert set(lake.read("quarantine")["reason"].to_pylist()) == {
+        "more than 10,000 images, audios or videos in one request"
+    }
 
 
 def test_more_requests_than_anybody_wants_are_refused(tmp_path):

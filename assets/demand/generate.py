@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from assets.demand import prefix_hashes
 from assets.demand.characterise import MINUTE, read_day, recorded_minutes
 from assets.lake.lookups import days_there, positions
 from assets.lake.settings import Progress
@@ -73,6 +74,7 @@ def generate(lake: Lake, catalogue: Catalogue, order: Order, progress: Progress)
     names = Names.of(catalogue)
     traffic, apps = fit_clients(lake, order.like, names, progress)
     traffic, apps = altered(traffic, order.changes, order.scale, names, apps)
+    prefixes = prefix_hashes.fit_prefixes(lake, order.like)
     _drop_other_days(lake, order.name, first, order.days)
     write_tiers(lake, order.name, catalogue)
     requests = 0
@@ -81,6 +83,7 @@ def generate(lake: Lake, catalogue: Catalogue, order: Order, progress: Progress)
             day = first + timedelta(days=number)
             columns = client_day(traffic, order.changes, day, first, order.seed, names)
             rows = to_requests(columns, day, f"like {order.like}", catalogue, apps)
+            rows = prefix_hashes.with_prefixes(rows, prefixes, day, order.seed)
             lake.write("requests", rows, trace=order.name, day=day)
             stamp.write_text(recipe)
             requests += rows.num_rows

@@ -13,6 +13,7 @@ LAKE_VERSION = 1  # raise it when a table changes in a way that older code canno
 PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "requests": ("trace", "day"),
     "tiers": ("trace",),
+    "tier_verdicts": ("trace",),
     "quarantine": ("trace",),
     "ingests": ("trace",),
     "silences": ("trace",),
@@ -75,6 +76,12 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "tier": _TEXT,
             **dict.fromkeys(("ttft_slo_s", "tpot_slo_s", "deadline_s", "attainment_target_share"), _FIGURE),
             "is_held": pa.bool_(),
+        }
+    ),
+    "tier_verdicts": pa.schema(
+        {
+            **{**dict.fromkeys(("app", "tier", "rule"), _TEXT), "confidence": _FIGURE, "first_at": TIMESTAMP},
+            **dict.fromkeys(("hours", "requests"), _COUNT),
         }
     ),
     "quarantine": pa.schema({"file": _TEXT, "row": _COUNT, "reason": _TEXT, "raw": _TEXT}),

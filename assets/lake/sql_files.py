@@ -1,7 +1,7 @@
 """The files of sql/ and what their headers declare.
 
 A header is the run of comment lines that a file opens with: a sentence; `key: value` lines (grain, reads,
-units; for a source also format, recognised by, may have and clock); `column = meaning <- table.column, ...`
+units; for a source also format, recognised by, may have, clock and ids); `column = meaning <- table.column`
 lines, where the arrow says what a column is made from. Checks, tests, Dagster's column schemas and lineage,
 sql/README.md and the reading of trace files are fed from it, so that it cannot drift from what runs.
 """
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 SQL = Path(__file__).resolve().parents[2] / "sql"
 CATALOGUE = {"show", "information_schema", "sqlite_master"}  # words of a query that asks what there is
-FIELDS = "grain|reads|units|format|recognised by|may have|clock"
+FIELDS = "grain|reads|units|format|recognised by|may have|clock|ids"
 
 
 class SqlFileError(ValueError):

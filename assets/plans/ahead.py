@@ -9,9 +9,15 @@ from datetime import date, timedelta
 import numpy as np
 import pyarrow as pa
 
-from assets.demand.history import require_collected, require_history, require_own_name
+from assets.demand.history import (
+    is_made,
+    make_demand,
+    missing_days,
+    require_collected,
+    require_history,
+    require_own_name,
+)
 from assets.forecasts.forecasts import forecast_day_ahead
-from assets.lake.lookups import days_there
 from assets.lake.settings import HOURS, Progress, Settings, midnight
 from assets.lake.warehouse import LakeError
 from assets.plans.inputs import day_ahead_load, hour_problems, problem_template
@@ -24,18 +30,31 @@ POLICY = "day_ahead"
 
 
 def day_to_come(settings: Settings) -> date:
-    """The day after the last one of which the lake has demand; LakeError where it has none."""
-    days = settings.lake.days("demand", settings.trace)
+    """The day after the last one that has landed, or of a made trace has demand; LakeError where none has."""
+    days = settings.lake.days("demand" if is_made(settings) else "requests", settings.trace)
     if not days:
         raise LakeError(
-            f"The trace {settings.trace!r} has no demand to forecast a day from. "
-            + days_there(settings.lake, "demand", settings.trace)
+            f"The trace {settings.trace!r} has no day to forecast from. {_next_command(settings)}"
         )
     return days[-1] + timedelta(days=1)
 
 
+def _next_command(settings: Settings) -> str:
+    """What to run where the configured trace has no day: name a trace that has landed, or make or land it."""
+    landed = {path.parent.name.removeprefix("trace=") for path in settings.lake.files("ingests")}
+    if landed - {settings.trace}:
+        return (
+            f"Landed is {', '.join(sorted(landed))}: write it as [trace] name into a config and run "
+            "fleetcast plan ahead --config FILE."
+        )
+    make = "fleetcast nightly" if is_made(settings) else "fleetcast ingest, its file in data/landing"
+    return f"Run {make}, then fleetcast plan ahead again."
+
+
 def plan_ahead(settings: Settings, day: date, progress: Progress) -> pa.Table:
     """Forecast and plan the hours of `day` from what is known when it begins; write day_ahead_plans.
+
+    Of a landed trace the demand of the days before is built where it is missing: it may have landed just now.
 
     ValueError for a day that the nightly job has planned, LakeError without the demand of the day before.
     """
@@ -46,6 +65,9 @@ def plan_ahead(settings: Settings, day: date, progress: Progress) -> pa.Table:
             f"{day} has been planned for every policy already. "
             f"See it: fleetcast plan show --policy {POLICY} --date {day}."
         )
+    if not is_made(settings) and (missing := missing_days(settings, day)):
+        for _ in make_demand(settings, missing, progress):
+            pass
     require_collected(settings, day - timedelta(days=1))
     forecast_day_ahead(settings, day, progress)
     template = problem_template(settings, sustained_tokens_per_s(settings, day, progress), POLICY)

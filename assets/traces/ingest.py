@@ -79,6 +79,7 @@ def ingest(path: Path, lake: Lake, catalogue: Catalogue, progress: Progress | No
         "file": path.name,
         "format": landed.format,
         "clock": landed.source.fields.get("clock"),
+        "has_given_ids": "ids" in landed.source.fields,
         "is_archive": landed.source.fields["format"] == "tar",
         "sha256": fingerprint(landed, mapping, catalogue),
         "regions": list(catalogue.regions),
@@ -95,6 +96,7 @@ def ingest(path: Path, lake: Lake, catalogue: Catalogue, progress: Progress | No
     ):
         stage(con, landed, variables, folder / "members", guard)
         with guard.watching(con, "days"):
+            keep_verdicts(con, lake, mapping.trace)
             keep(con, lake, mapping.trace)
             write_tiers(lake, mapping.trace, catalogue)
             quarantine = read_sql("staging/quarantine.sql").text
@@ -173,6 +175,13 @@ def keep(con: Connection, lake: Lake, trace: str) -> None:
         part = lake.copy(con, read_sql("staging/landed_day.sql").text, "requests", trace=trace, day=day)
         if con.execute("select count(*) from read_parquet($part)", {"part": str(part)}).fetchall() == [(0,)]:
             lake.drop_day(trace, day)
+
+
+def keep_verdicts(con: Connection, lake: Lake, trace: str) -> None:
+    """Write how the trace's apps were judged, before any request that was judged so."""
+    if con.execute("select count(*) from new_verdicts").fetchall() != [(0,)]:
+        query = "select * replace (hours::bigint as hours) from verdicts order by app"
+        lake.copy(con, query, "tier_verdicts", trace=trace)
 
 
 def withdraw(lake: Lake, trace: str, file: str) -> None:

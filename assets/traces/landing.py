@@ -1,6 +1,7 @@
 """All files of data/landing at once: a bad one is refused with its reason and keeps no other from landing."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from assets.lake.settings import Progress, Settings
@@ -21,8 +22,13 @@ class Landing(NamedTuple):
 
 
 def land_all(settings: Settings, progress: Progress | None = None) -> Landing:
-    """Ingest every trace file of data/landing, whatever llms the config deploys."""
+    """Ingest every trace file of data/landing, whatever llms the config deploys.
+
+    Files that land for the first time, before a later one brings a verdict on their apps, land again.
+    """
     landing, catalogue = Landing([], []), load_catalogue()
+    before, verdicts = _known_files(settings), settings.lake.count("tier_verdicts")
+    paths = list[Path]()
     for mapping in lone_mappings():
         landing.refused.append(
             f"{mapping.name} describes no file: none beside it is called {mapping.stem} with the ending of a "
@@ -31,8 +37,15 @@ def land_all(settings: Settings, progress: Progress | None = None) -> Landing:
     for path in landed_files():
         try:
             landing.reports.append(ingest(path, settings.lake, catalogue, progress))
+            paths.append(path)
         except ValueError as error:  # IngestError, ConfigError and LakeError are written for a person
             landing.refused.append(str(error))
+    if settings.lake.count("tier_verdicts") > verdicts:
+        unjudged = _unjudged_files(settings) - before
+        for number, (path, one) in enumerate(zip(paths, landing.reports, strict=True)):
+            if (one.trace, one.file) in unjudged:
+                withdraw(settings.lake, one.trace, one.file)
+                landing.reports[number] = ingest(path, settings.lake, catalogue, progress)
     for trace in {r.trace for r in landing.reports if r.is_new or not _is_assessed(settings, r.trace)}:
         assess(settings.lake, trace)
     return landing
@@ -47,6 +60,8 @@ def forget(settings: Settings, file: str) -> list[str]:
         raise IngestError(f"No file {file!r} has landed. {nearest(file, known)}")
     for trace in traces:
         withdraw(settings.lake, trace, file)
+        if not settings.lake.files("ingests", trace=trace):
+            settings.lake.path("tier_verdicts", trace=trace).unlink(missing_ok=True)
         assess(settings.lake, trace)
     settings.lake.publish()
     return traces
@@ -72,6 +87,21 @@ def texts(report: IngestReport) -> Mapping[str, str]:
     counts = (f"{n:,}" for n in (report.rows_in, report.rows_kept, report.rows_quarantined))
     note = "; ".join(notes if report.is_new else ["known already", *notes])
     return dict(zip(COLUMNS, (report.file, report.trace, report.format, *counts, days, note), strict=True))
+
+
+def _known_files(settings: Settings) -> set[tuple[str, str]]:
+    """Trace and name of every file that has landed."""
+    rows = settings.lake.sql("select trace, file from ingests").to_pylist()
+    return {(row["trace"], row["file"]) for row in rows}
+
+
+def _unjudged_files(settings: Settings) -> set[tuple[str, str]]:
+    """Trace and name of every file with requests that were dealt a tier before their app was judged."""
+    rows = settings.lake.sql(
+        "select distinct requests.trace, source from requests inner join tier_verdicts using (trace, app) "
+        "where tier_source = 'dealt' and tier_verdicts.tier is not null"
+    ).to_pylist()
+    return {(row["trace"], row["source"]) for row in rows}
 
 
 def _is_assessed(settings: Settings, trace: str) -> bool:

@@ -7,6 +7,7 @@
 -- recognised by: request_id, arrived_at, input_tokens, output_tokens
 -- may have: region, llm, tier, app, deadline_s, session_id, cached_tokens, prefix_hashes, images, source_llm, source_ttft_s, source_e2e_s, tier_source, tier_confidence
 -- clock: as given, UTC where the column has no zone
+-- ids: as given, so that shares are dealt by a hash of them
 select
     row,
     complaint,

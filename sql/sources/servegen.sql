@@ -4,7 +4,9 @@
 -- Weibull shape and stretched to fill the slot, so that the counts are the measured ones and the bursts inside the
 -- slot are kept (as in ServeGen section 3, where pooled arrivals hide the bursts of clients). Input and output
 -- tokens are drawn independently from the client's last window with data. A client without token file takes the
--- distributions of all others together, and its app says so: client-5-pooled-tokens.
+-- distributions of all others together, and its app says so: client-5-pooled-tokens. A multimodal client has
+-- text_tokens instead of input_tokens, and how many images, audios and videos a request has, each with tokens of its
+-- own: all of them together are the input. A window in which a client sent nothing has {} or an output of 0 alone.
 -- grain: row, part
 -- reads: source
 -- units: tokens, seconds; a row is a member of the archive
@@ -108,19 +110,23 @@ pairs as (
     select
         client, window_s, kind.key as kind, unnest(string_split(trim(kind.value, '{}'), ', ')) as pair
     from kinds
-    where kind.key in ('input_tokens', 'output_tokens') and kind.value <> '{}'
+    where regexp_full_match(kind.key, '(input|text|image|audio|video|output)_(tokens|count)') and kind.value <> '{}'
+),
+
+read as (
+    select
+        client, window_s, if(kind = 'text_tokens', 'input_tokens', kind) as kind,
+        split_part(pair, ': ', 1)::bigint as tokens, split_part(pair, ': ', 2)::double as mass
+    from pairs
+    qualify max(if(kind = 'output_tokens', tokens, 0)) over (partition by client, window_s) > 0
 ),
 
 masses as (
-    select
-        client, window_s, kind, split_part(pair, ': ', 1)::bigint as tokens, split_part(pair, ': ', 2)::double as mass
-    from pairs
+    select * from read
     union all
-    select
-        '' as client, window_s, kind, split_part(pair, ': ', 1)::bigint as tokens,
-        sum(split_part(pair, ': ', 2)::double) as mass
-    from pairs
-    group by window_s, kind, split_part(pair, ': ', 1)
+    select '' as client, window_s, kind, tokens, sum(mass) as mass
+    from read
+    group by window_s, kind, tokens
 ),
 
 cumulated as (
@@ -134,6 +140,7 @@ cumulated as (
 known as (
     select client, window_s
     from cumulated
+    where kind in ('input_tokens', 'output_tokens')
     group by client, window_s
     having count(distinct kind) = 2
 ),
@@ -164,15 +171,27 @@ asked as (
     select
         row,
         part,
+        dice,
         tokens_of as client,
         window_s,
         unnest(['input_tokens', 'output_tokens']) as kind,
         chance(dice, part || kind) as level
     from windowed
+    union all by name
+    select
+        row,
+        part,
+        dice,
+        tokens_of as client,
+        window_s,
+        unnest(['image_count', 'audio_count', 'video_count']) as kind,
+        chance(dice, part || kind) as level
+    from windowed
+    where (select count(*) from cumulated where ends_with(kind, '_count')) > 0
 ),
 
 ladder as (
-    select client, window_s, kind, below as level, tokens, null::bigint as row, null::integer as part
+    select client, window_s, kind, below as level, tokens, null::bigint as row, null::integer as part, null as dice
     from cumulated
     union all by name
     select * from asked
@@ -180,23 +199,66 @@ ladder as (
 
 climbed as (
     select
-        row,
-        part,
-        kind,
+        * exclude (level, tokens),
         last_value(tokens ignore nulls) over (
             partition by client, window_s, kind order by level rows unbounded preceding
-        ) as found
+        ) as tokens
     from ladder
+),
+
+found as (
+    select * from climbed
+    where row is not null
+),
+
+-- Each image, audio and video asks for its own tokens.
+items as (
+    select
+        row,
+        part,
+        client,
+        window_s,
+        replace(kind, '_count', '_tokens') as kind,
+        unnest(range(1, tokens + 1)) as nth_of_kind,
+        chance(dice, part || kind || '/' || nth_of_kind) as level
+    from found
+    where ends_with(kind, '_count') and tokens between 1 and 10000
+),
+
+item_ladder as (
+    select client, window_s, kind, below as level, tokens, null::bigint as row, null::integer as part
+    from cumulated
+    where kind in ('image_tokens', 'audio_tokens', 'video_tokens')
+    union all by name
+    select * exclude (nth_of_kind) from items
+),
+
+items_climbed as (
+    select
+        row,
+        part,
+        last_value(tokens ignore nulls) over (
+            partition by client, window_s, kind order by level rows unbounded preceding
+        ) as tokens
+    from item_ladder
+),
+
+weighed as (
+    select row, part, sum(tokens)::bigint as tokens
+    from items_climbed
+    where row is not null
+    group by row, part
 ),
 
 answered as (
     select
         row,
         part,
-        max(found) filter (where kind = 'input_tokens') as input_tokens,
-        max(found) filter (where kind = 'output_tokens') as output_tokens
-    from climbed
-    where row is not null
+        max(tokens) filter (where kind = 'input_tokens') as input_tokens,
+        max(tokens) filter (where kind = 'output_tokens') as output_tokens,
+        max(tokens) filter (where kind = 'image_count') as images,
+        max(tokens) filter (where ends_with(kind, '_count')) as most_items
+    from found
     group by row, part
 ),
 
@@ -204,15 +266,20 @@ told as (
     select
         row,
         part,
-        complaint,
+        case
+            when complaint is not null then complaint
+            when most_items > 10000 then 'more than 10,000 images, audios or videos in one request'
+        end as complaint,
         nth(dice, part) as request_id,
         at_start(arrival_s) as arrived_at,
         source_llm,
         'client-' || client || if(tokens_of = '', '-pooled-tokens', '') as app,
-        input_tokens,
-        output_tokens
+        input_tokens + coalesce(weighed.tokens, 0) as input_tokens,
+        output_tokens,
+        images
     from windowed
-    inner join answered using (row, part)
+    left join answered using (row, part)
+    left join weighed using (row, part)
 )
 
 select * from told

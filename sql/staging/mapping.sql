@@ -9,6 +9,8 @@
 -- hashes(value) = a JSON list of whole numbers from 0 as block hashes; null where one of them is not
 -- otel_value(attributes, key) = the value of an attribute in a list of OTLP's key and value pairs
 -- nth(dice, n) = dice of the n-th request of a row that holds several
+-- fair(id) = dice of a request: its id where the format draws that from the row's dice, else a hash of the id,
+-- for given ids count up, are instants, or have their figures in the upper bits
 -- mapped(key, dice) = a name for region, llm, tier or app, drawn by its share with a slice of the row's dice
 -- called(name, dice) = the llm of the catalogue for a name of the source: its own, else as [llm_names] of the
 -- mapping says, else dealt out by the name, so that one name is one llm
@@ -48,6 +50,9 @@ create or replace temp macro hashes(value) as
 
 create or replace temp macro nth(dice, n) as
     md5_number_lower(dice || ':' || n);
+
+create or replace temp macro fair(id) as
+    if(getvariable('has_given_ids'), md5_number_lower(id::varchar), id);
 
 -- Each key reads 16 bits of its own, so that region, llm, tier and app of a row are independent.
 create or replace temp macro mapped(key, dice) as

@@ -1,51 +1,120 @@
--- Apps whose tier would be dealt out, judged by how they arrive: bursts with silence between, or office hours.
--- An app is judged from 1,000 requests over 3 days on. Bursts: four fifths of its requests come in a tenth of
--- all its minutes, which batch jobs do (BurstGPT's API log) and people do not. Office hours: a weekday brings at
--- least twice what a day of the weekend does, which people do (SageServe 3).
--- reads: staged
+-- Apps whose tier would be dealt out, judged once per trace by how they begin to arrive: bursts with silence between,
+-- or office hours. The first 71 hours after an app's first request can show bursts, the first 167 both: an hour less
+-- than three days and a week, so that files of whole days suffice. They are judged as soon as the trace has a later
+-- request, from 1,000 requests on, and the verdict stays in the lake (tier_verdicts): it is the same however the
+-- trace was cut into files. Bursts: four fifths of the requests come in a tenth of all five minutes, which batch jobs
+-- do (BurstGPT's API log) and people do not. Office hours: an hour of a weekday brings at least twice what one of
+-- the weekend does, which people do (SageServe 3); an hour without requests counts. A row that this file landed
+-- before without a verdict stays as it was.
+-- reads: staged, requests, ingests, tier_verdicts
+create temp table new_verdicts as (
+with unjudged as (
+    select distinct app
+    from staged
+    where
+        tier_source = 'dealt' and reason is null
+        and app not in (select app from tier_verdicts where trace = getvariable('trace'))
+),
+
+dealt as (
+    select app, arrived_at
+    from staged
+    where tier_source = 'dealt' and reason is null and app in (from unjudged)
+    union all
+    select app, arrived_at
+    from requests
+    where
+        trace = getvariable('trace') and source <> getvariable('file')
+        and tier_source = 'dealt' and app in (from unjudged)
+),
+
+ends as (
+    select max(arrived_at) as last_at
+    from staged
+    where reason is null
+    union all
+    select max(last_at) as last_at
+    from ingests
+    where trace = getvariable('trace')
+),
+
+begun as (
+    select app, min(arrived_at) as first_at, unnest([71, 167]) as hours
+    from dealt
+    group by app
+),
+
+looks as (
+    select
+        *,
+        len(list_filter(range(0, hours), lambda h: isodow(first_at + to_hours(h::integer)) <= 5)) as weekday_hours
+    from begun
+    where first_at + to_hours(hours) <= (select max(last_at) from ends)
+),
+
+slots as (
+    select
+        looks.*,
+        date_diff('second', first_at, arrived_at) // 300 as slot,
+        count(*) as requests,
+        count_if(isodow(arrived_at) <= 5) as on_weekdays
+    from looks
+    inner join dealt on looks.app = dealt.app and arrived_at < first_at + to_hours(hours)
+    group by all
+),
+
+ranked as (
+    select *, row_number() over (partition by app, hours order by requests desc) as rank
+    from slots
+),
+
+measured as (
+    select
+        app, first_at, hours,
+        sum(requests)::bigint as requests,
+        sum(requests) filter (where rank <= 12 * hours / 10) / sum(requests) as busiest_share,
+        sum(on_weekdays) / weekday_hours as per_weekday_hour,
+        sum(requests - on_weekdays) / (hours - weekday_hours) as per_weekend_hour
+    from ranked
+    group by app, first_at, hours, weekday_hours
+),
+
+judged as (
+    select
+        *,
+        case
+            when requests < 1000 then null
+            when busiest_share >= 0.8
+                then {'tier': 'niw', 'rule': 'bursts', 'confidence': 0.5::double}
+            when hours = 167 and per_weekday_hour >= 2 * per_weekend_hour
+                then {'tier': 'iw_fast', 'rule': 'office_hours', 'confidence': 0.4::double}
+        end as verdict
+    from measured
+)
+
+select app, verdict.tier as tier, verdict.rule as rule, verdict.confidence as confidence, first_at, hours, requests
+from judged
+where verdict is not null or hours = 167
+qualify row_number() over (partition by app order by hours) = 1
+);
+
+create temp table verdicts as (
+select * from new_verdicts
+union all by name
+select * exclude (trace) from tier_verdicts
+where trace = getvariable('trace')
+);
+
 update staged
 set
-    tier = judged.tier,
-    tier_source = judged.rule,
-    tier_confidence = judged.confidence,
-    deadline_s = getvariable('deadlines_s')[list_position(getvariable('tiers'), judged.tier)]
-from (
-    with dealt as (
-        select app, date_trunc('minute', arrived_at) as minute, count(*) as requests
-        from staged
-        where tier_source = 'dealt' and reason is null
-        group by app, date_trunc('minute', arrived_at)
-    ),
-
-    ranked as (
-        select
-            *,
-            row_number() over (partition by app order by requests desc) as rank,
-            date_diff('minute', min(minute) over (partition by app), max(minute) over (partition by app)) + 1
-                as minutes
-        from dealt
-    ),
-
-    measured as (
-        select
-            app,
-            sum(requests) filter (where rank <= minutes / 10) / sum(requests) as busiest_share,
-            sum(requests) filter (where isodow(minute) <= 5)
-                / nullif(count(distinct minute::date) filter (where isodow(minute) <= 5), 0) as per_weekday,
-            sum(requests) filter (where isodow(minute) > 5)
-                / nullif(count(distinct minute::date) filter (where isodow(minute) > 5), 0) as per_weekend_day
-        from ranked
-        group by app
-        having sum(requests) >= 1000 and max(minutes) >= 3 * 1440
-    )
-
-    select app, 'niw' as tier, 'bursts' as rule, 0.5 as confidence
-    from measured
-    where busiest_share >= 0.8
-    union all
-    select app, 'iw_fast' as tier, 'office_hours' as rule, 0.4 as confidence
-    from measured
-    where busiest_share < 0.8 and per_weekday >= 2 * per_weekend_day
-) as judged
-where staged.app = judged.app and staged.tier_source = 'dealt'
-    and list_contains(getvariable('tiers'), judged.tier);
+    tier = verdicts.tier,
+    tier_source = verdicts.rule,
+    tier_confidence = verdicts.confidence,
+    deadline_s = getvariable('deadlines_s')[list_position(getvariable('tiers'), verdicts.tier)]
+from verdicts
+where
+    staged.app = verdicts.app and staged.tier_source = 'dealt' and list_contains(getvariable('tiers'), verdicts.tier)
+    and staged.request_id not in (
+        select request_id from requests
+        where trace = getvariable('trace') and source = getvariable('file') and tier_source = 'dealt'
+    );

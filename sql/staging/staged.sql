@@ -39,9 +39,9 @@ filled as (
     select
         * replace (
             coalesce(part, 1) as part,
-            coalesce(region, mapped('region', coalesce(md5_number_lower(session_id), request_id))) as region,
-            coalesce(llm, called(source_llm, coalesce(md5_number_lower(session_id), request_id))) as llm,
-            coalesce(app, mapped('app', request_id), 'unknown') as app
+            coalesce(region, mapped('region', coalesce(md5_number_lower(session_id), fair(request_id)))) as region,
+            coalesce(llm, called(source_llm, coalesce(md5_number_lower(session_id), fair(request_id)))) as llm,
+            coalesce(app, mapped('app', fair(request_id)), 'unknown') as app
         )
     from said
 ),
@@ -62,7 +62,7 @@ ruled as (
 tiered as (
     select
         * replace (
-            coalesce(tier, judgement['tier'], mapped('tier', request_id)) as tier,
+            coalesce(tier, judgement['tier'], mapped('tier', fair(request_id))) as tier,
             case
                 when tier is not null then coalesce(tier_source, 'given')
                 when getvariable('is_tier_mapped') then 'mapping'

@@ -4,6 +4,8 @@ import tempfile
 from datetime import timedelta
 from pathlib import Path
 
+import landed_shares
+import numpy as np
 import pyarrow.parquet as pq
 from measure import Figures, Target, cpu_seconds, peak_gb, wall_seconds
 from workloads import office_week, setting
@@ -13,13 +15,18 @@ from assets.lake.warehouse import Lake
 from assets.traces.ingest import ingest
 from assets.traces.traces import to_requests
 
-REQUESTS = 10_000_000
+REQUESTS, IDS = 10_000_000, 200_000
 TARGETS = {
     "generate_requests_per_s": Target("requests/s", "10 million office requests; CPU", at_least=1e6),
     "ingest_10m_seconds": Target(
         "s", "a Parquet file of 10 million requests into the lake, 2 threads; wall", at_most=60.0
     ),
     "ingest_10m_peak_gb": Target("GB", "the same, with writing the file", at_most=4.0),
+    "landing_shares_max_error": Target(
+        "",
+        "share less wanted share of llm, tier, region, app; 200,000 ids of each pattern, worst",
+        at_most=0.01,
+    ),
 }
 
 
@@ -57,4 +64,15 @@ def write_week(path: Path) -> None:
             writer.write_table(to_requests(columns, day, "bench", catalogue, apps))
 
 
-FUNCTIONS = (generate, ingest_10m)
+def shares() -> Figures:
+    """Land ids of several patterns; deal out what their files do not say."""
+    catalogue, _ = setting()
+    found = []
+    for first, step in landed_shares.PATTERNS.values():
+        ids = np.uint64(first) + np.uint64(step) * np.arange(IDS, dtype=np.uint64)
+        with tempfile.TemporaryDirectory() as folder:
+            found += landed_shares.errors(landed_shares.land_ids(Path(folder), ids, catalogue)).values()
+    return {"landing_shares_max_error": max(map(abs, found))}
+
+
+FUNCTIONS = (generate, ingest_10m, shares)

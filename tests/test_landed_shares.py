@@ -1,0 +1,50 @@
+"""What a file does not say is dealt in its shares, whatever its ids look like, each key for itself."""
+
+import re
+import tempfile
+from math import sqrt
+from pathlib import Path
+
+import landed_shares
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assets.lake.sql_files import SQL, read_sql
+from models.world.catalogue import load_catalogue
+
+CATALOGUE = load_catalogue()
+REQUESTS, SIGMAS = 20_000, 5
+
+
+def check(first: int, step: int) -> None:
+    """Every share, and every share of an llm's requests by region, lies within binomial error."""
+    ids = np.uint64(first) + np.uint64(step) * np.arange(REQUESTS, dtype=np.uint64)
+    with tempfile.TemporaryDirectory() as folder:
+        lake = landed_shares.land_ids(Path(folder), ids, CATALOGUE)
+        for (key, name), error in landed_shares.errors(lake).items():
+            share = landed_shares.WANTED[key][name]
+            assert abs(error) < SIGMAS * sqrt(share * (1 - share) / REQUESTS), (key, name, error)
+        pairs = lake.sql("select llm, region, count(*) / $n as share from requests group by all", n=REQUESTS)
+    for row in pairs.to_pylist():
+        share = landed_shares.WANTED["llm"][row["llm"]] * landed_shares.WANTED["region"][row["region"]]
+        assert abs(row["share"] - share) < SIGMAS * sqrt(share * (1 - share) / REQUESTS), row
+
+
+@pytest.mark.parametrize(("first", "step"), landed_shares.PATTERNS.values(), ids=landed_shares.PATTERNS)
+def test_shares_are_right_for_ids_of_every_pattern(first: int, step: int) -> None:
+    check(first, step)
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.integers(0, (1 << 63) - 1), st.integers(1, (1 << 63) // REQUESTS))
+def test_shares_are_right_for_any_ids(first: int, step: int) -> None:
+    check(first, step)
+
+
+@pytest.mark.parametrize("path", sorted((SQL / "sources").glob("*.sql")), ids=lambda path: path.stem)
+def test_a_source_draws_its_ids_from_the_dice_or_says_that_they_are_given(path: Path) -> None:
+    source = read_sql(path)
+    drawn = re.findall(r"^ *(?:dice|nth\(dice, part\))\s+as request_id", source.text, re.MULTILINE)
+    assert len(drawn) == (0 if "ids" in source.fields else 1)

@@ -1,0 +1,130 @@
+"""Block hashes of a made trace: prompts repeat as those of the original do, each in its stream."""
+
+import itertools
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from assets.demand.generate import Order, generate
+from assets.lake.settings import Progress
+from assets.lake.warehouse import Lake
+from assets.traces.ingest import ingest
+from models.traffic.changes import Changes
+from models.traffic.prefixes import draw, fit
+from models.world.catalogue import load_catalogue
+
+CATALOGUE = load_catalogue()
+MOONCAKE = (
+    Path(__file__).resolve().parents[2] / "shared" / "data" / "traces" / "mooncake_synthetic_trace.jsonl.gz"
+)
+BLOCK_TOKENS = 100
+
+
+def sessions(count: int, rng: np.random.Generator) -> list[list[int]]:
+    """Sessions of one to four turns, each two blocks longer; half of them begin with a system prompt."""
+    prompts, fresh = [], iter(range(100, 10_000_000))
+    waiting = []
+    while len(prompts) < count:
+        if len(waiting) < 60:
+            begin = [7] if rng.random() < 0.5 else []
+            waiting.append((begin + [next(fresh) for _ in range(rng.integers(2, 9))], rng.integers(0, 4)))
+        chain, turns = waiting.pop(rng.integers(len(waiting)))
+        prompts.append(chain)
+        if turns:
+            waiting.append(([*chain, next(fresh), next(fresh)], turns - 1))
+    return prompts
+
+
+def flat(prompts: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    first = np.concatenate([[0], np.cumsum([len(prompt) for prompt in prompts])])
+    return first, np.array([block for prompt in prompts for block in prompt], np.uint64)
+
+
+def chains(first: np.ndarray, hashes: np.ndarray) -> list[list[int]]:
+    return [hashes[a:b].tolist() for a, b in itertools.pairwise(first)]
+
+
+def reuse(prompts: list[list[int]]) -> float:
+    blocks = [block for prompt in prompts for block in prompt]
+    return 1 - len(set(blocks)) / len(blocks)
+
+
+@pytest.fixture
+def original() -> list[list[int]]:
+    return sessions(4000, np.random.default_rng(1))
+
+
+def made_like(original: list[list[int]], requests: int = 12_000) -> tuple[np.ndarray, list[list[int]]]:
+    """Requests of two streams, the second of which is that of all odd requests of the original."""
+    stream = np.arange(len(original)) % 2
+    own = [[block + 10**9 * int(of) for block in prompt] for of, prompt in zip(stream, original, strict=True)]
+    tokens = BLOCK_TOKENS * np.array([len(prompt) for prompt in own])
+    rng = np.random.default_rng(2)
+    asked = rng.integers(len(own), size=requests)
+    ids = np.uint64(5 << 40) + np.arange(requests, dtype=np.uint64)
+    templates = fit(stream, tokens, *flat(own))
+    return stream[asked], chains(*draw(templates, stream[asked], tokens[asked], ids, rng))
+
+
+def test_blocks_repeat_as_often_in_chains_that_are_trees(original):
+    stream, made = made_like(original)
+    for of in (0, 1):
+        before = [prompt for n, prompt in enumerate(original) if n % 2 == of]
+        now = [prompt for prompt, one in zip(made, stream, strict=True) if one == of]
+        assert reuse(now) == pytest.approx(reuse(before), rel=0.15)
+        with_system = np.mean([p[0] == 7 for p in before]), np.mean([p[0] == 7 + 10**9 * of for p in now])
+        assert with_system[1] == pytest.approx(with_system[0], abs=0.05)
+    above: dict[int, int] = {}
+    for prompt in made:
+        for before, block in zip([0, *prompt], prompt, strict=False):
+            assert above.setdefault(block, before) == before  # a hash stands for all before it
+    assert not {b for p, of in zip(made, stream, strict=True) if of for b in p} & {
+        b for p, of in zip(made, stream, strict=True) if not of for b in p
+    }
+
+
+def test_a_session_grows_by_what_it_grew_and_as_long_after(original):
+    def steps(prompts: list[list[int]]) -> tuple[float, float]:
+        latest, grown, lags = {}, [], []
+        for n, prompt in enumerate(prompts):
+            had = next((d for d in range(len(prompt), 0, -1) if prompt[d - 1] in latest), 0)
+            if had > 1:
+                lags.append(n - latest[prompt[had - 1]])
+                grown.append(len(prompt) - had)
+            latest |= dict.fromkeys(prompt, n)
+        return float(np.mean(grown)), float(np.median(lags))
+
+    stream, made = made_like(original, 4000)
+    for of in (0, 1):
+        before = steps([prompt for n, prompt in enumerate(original) if n % 2 == of])
+        now = steps([prompt for prompt, one in zip(made, stream, strict=True) if one == of])
+        assert now == pytest.approx(before, rel=0.25)
+
+
+def test_a_request_without_a_stream_has_no_hash(original):
+    tokens = np.full(3, 500)
+    templates = fit(np.zeros(len(original), np.int64), np.full(len(original), 500), *flat(original))
+    first, _ = draw(
+        templates, np.array([0, -1, 0]), tokens, np.arange(3, dtype=np.uint64), np.random.default_rng(0)
+    )
+    assert (np.diff(first) > 0).tolist() == [True, False, True]
+
+
+@pytest.mark.skipif(not MOONCAKE.exists(), reason="the Mooncake trace is not beside this checkout")
+def test_the_share_of_repeated_blocks_of_a_real_trace_is_kept(tmp_path):
+    lake = Lake(tmp_path / "lake")
+    ingest(MOONCAKE, lake, CATALOGUE)
+    order = Order("mooncake", "twin", None, 2, 0.2, 7, Changes())
+    generate(lake, CATALOGUE, order, Progress())
+    rows = lake.sql(
+        "select trace, sum(blocks)::double as blocks, sum(distinct_blocks)::double as different "
+        "from prefix_reuse group by trace"
+    )
+    shares = {row["trace"]: 1 - row["different"] / row["blocks"] for row in rows.to_pylist()}
+    assert shares["twin"] == pytest.approx(shares["mooncake"], rel=0.15)
+    first = lake.read("requests", trace="twin", day=date(2024, 1, 2))
+    lake.drop_day("twin", date(2024, 1, 2))
+    generate(lake, CATALOGUE, order, Progress())
+    assert lake.read("requests", trace="twin", day=date(2024, 1, 2)).equals(first)

@@ -1,0 +1,127 @@
+"""Tiers by how an app arrives: judged once per trace, the same in one file and in many, never taken back."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from assets.lake.settings import Settings
+from assets.lake.warehouse import Lake
+from assets.traces.landing import forget, land_all
+from models.world.catalogue import load_catalogue
+from models.world.loading import load_config
+
+CATALOGUE = load_catalogue()
+FIRST, DAYS = datetime(2025, 7, 3, tzinfo=UTC), 9  # a Thursday
+
+
+def trace() -> pa.Table:
+    """Alpha is a batch of an hour each night, beta works 9 to 18 on weekdays, gamma never rests."""
+    rng, apps, at_s = np.random.default_rng(4), [], []
+    for day in range(DAYS):
+        working = (FIRST + timedelta(days=day)).weekday() < 5
+        for app, begin, hours, count in (
+            ("alpha", 2, 1, 500),
+            ("beta", 9, 9, 400 * working),
+            ("gamma", 0, 24, 300),
+        ):
+            at_s.append(3600 * (24 * day + begin + hours * rng.random(count)))
+            apps += [app] * count
+    seconds = np.concatenate(at_s)
+    rows = seconds.size
+    instants = pa.array((FIRST.timestamp() * 1e6 + seconds * 1e6).astype(np.int64)).cast(
+        pa.timestamp("us", "UTC")
+    )
+    columns = {"request_id": np.arange(rows), "arrived_at": instants, "app": apps}
+    return pa.table({**columns, "input_tokens": np.full(rows, 9), "output_tokens": np.full(rows, 5)}).sort_by(
+        "arrived_at"
+    )
+
+
+WHOLE = trace()
+DAY_OF = (WHOLE["arrived_at"].to_pandas() - pd.Timestamp(FIRST)).dt.days.to_numpy()
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    (tmp_path / "landing").mkdir()
+    monkeypatch.setattr(
+        "assets.traces.landing.landed_files", lambda: sorted((tmp_path / "landing").glob("*.parquet"))
+    )
+    monkeypatch.setattr("assets.traces.landing.lone_mappings", list)
+    return Settings(Lake(tmp_path / "lake"), CATALOGUE, load_config("office", CATALOGUE))
+
+
+def drop(settings: Settings, name: str, days: range) -> None:
+    """Put the requests of some days into the landing folder."""
+    file = settings.lake.root.parent / "landing" / f"{name}.parquet"
+    pq.write_table(WHOLE.filter(pa.array((days.start <= DAY_OF) & (days.stop > DAY_OF))), file)
+
+
+def tiers(settings: Settings) -> pd.DataFrame:
+    """What each request is, by its id."""
+    query = (
+        "select request_id, app, arrived_at, tier, tier_source, deadline_s from requests order by request_id"
+    )
+    return settings.lake.sql(query).to_pandas().set_index("request_id")
+
+
+def verdicts(settings: Settings) -> dict[str, tuple[str | None, str | None]]:
+    rows = settings.lake.sql("select * from tier_verdicts order by app").to_pylist()
+    return {row["app"]: (row["tier"], row["rule"]) for row in rows}
+
+
+JUDGED = {"alpha": ("niw", "bursts"), "beta": ("iw_fast", "office_hours"), "gamma": (None, None)}
+
+
+def test_one_file_and_one_a_day_give_the_same_tiers(settings: Settings) -> None:
+    drop(settings, "whole", range(DAYS))
+    assert not land_all(settings).refused
+    one = tiers(settings)
+    assert verdicts(settings) == JUDGED
+    by_app = one.groupby("app")["tier"].agg(set)
+    assert (by_app["alpha"], by_app["beta"]) == ({"niw"}, {"iw_fast"})
+    assert by_app["gamma"] == set(CATALOGUE.tiers)
+    assert (one["deadline_s"] == one["tier"].map({n: t.deadline_s for n, t in CATALOGUE.tiers.items()})).all()
+
+    forget(settings, "whole.parquet")
+    assert verdicts(settings) == {}
+    (settings.lake.root.parent / "landing" / "whole.parquet").unlink()
+    for day in range(DAYS):
+        drop(settings, f"day{day:02}", range(day, day + 1))
+    landing = land_all(settings)
+    assert [report.rows_quarantined for report in landing.reports] == [0] * DAYS
+    pd.testing.assert_frame_equal(tiers(settings), one)
+    assert settings.lake.sql("checks/rows_are_conserved.sql").num_rows == 0
+
+
+@pytest.mark.parametrize("is_growing", [False, True], ids=["a file a night", "one file that grows"])
+def test_what_has_landed_keeps_its_tier_whatever_lands_later(settings: Settings, is_growing: bool) -> None:
+    before = None
+    for day in range(DAYS):
+        drop(settings, "all" if is_growing else f"day{day:02}", range(0 if is_growing else day, day + 1))
+        land_all(settings)
+        now = tiers(settings)
+        if before is not None:
+            pd.testing.assert_frame_equal(now.loc[before.index], before)
+        before = now
+    assert verdicts(settings) == JUDGED
+    late = now[now["arrived_at"] >= pd.Timestamp(FIRST) + pd.Timedelta(days=8)]
+    assert late.groupby("app")["tier_source"].agg(set).to_dict() == {
+        "alpha": {"bursts"}, "beta": {"office_hours"}, "gamma": {"dealt"},
+    }  # fmt: skip
+
+
+def test_a_night_that_is_forgotten_and_lands_again_is_judged(settings: Settings) -> None:
+    for day in range(4):
+        drop(settings, f"day{day:02}", range(day, day + 1))
+        land_all(settings)
+    first = tiers(settings).query("app == 'alpha'").head(500)
+    assert set(first["tier_source"]) == {"dealt"}
+    forget(settings, "day00.parquet")
+    land_all(settings)
+    assert set(tiers(settings).loc[first.index, "tier_source"]) == {"bursts"}
