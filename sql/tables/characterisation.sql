@@ -17,6 +17,8 @@
 -- poisson_share = tested windows in which Poisson arrivals are not rejected at 5 % <- arrival_windows.exponential_p
 -- gamma_share = the same of gamma gaps <- arrival_windows.gamma_p
 -- weibull_share = the same of Weibull gaps <- arrival_windows.weibull_p
+-- lognormal_share = the same of lognormal gaps <- arrival_windows.lognormal_p
+-- hyperexponential_share = the same of gaps of two exponential phases <- arrival_windows.hyperexponential_p
 -- daily_strength = 1 - Var(remainder) / Var(season + remainder) of hours, by STL (Wang, Smith and Hyndman 2006)
 -- weekly_strength = the same of the week, on what the day leaves; needs two weeks
 -- acf_10min = correlation of ten minutes with the ten before
