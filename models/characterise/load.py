@@ -93,8 +93,8 @@ def season_strengths(hourly: Floats) -> tuple[float, float]:
     """Strength of the daily and of the weekly season, 0 to 1: 1 - Var(remainder) / Var(season + remainder).
 
     The definition of Wang, Smith and Hyndman (2006) on a decomposition by STL with a periodic season, that
-    of the week on what the day leaves. A mean over k periods explains 1 / k of noise: of the strength F only the
-    part (F - 1 / k) / (1 - 1 / k) beyond that is told, so that noise has about 0. nan where there are not two.
+    of the week on what the day leaves. A mean over k periods explains 1 / k of noise: of the strength F only
+    (F - 1 / k) / (1 - 1 / k) is told, so that noise has about 0. nan where there are not two periods.
     """
     known = ~np.isnan(hourly)
     hours = int(known.sum())
