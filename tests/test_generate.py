@@ -18,7 +18,7 @@ from assets.demand.generate import Order, generate
 from assets.lake.settings import Progress
 from assets.lake.warehouse import Lake, LakeError
 from assets.traces.ingest import ingest
-from assets.traces.traces import make_day
+from assets.traces.traces import make_day, to_requests
 from models.characterise.families import FAMILIES
 from models.traffic.changes import Changes, NewApp, Outage, load_changes
 from models.traffic.client_fit import fit_noise, weekly_rates
@@ -275,6 +275,14 @@ def test_an_hour_of_a_real_trace_is_as_bursty_when_generated(tmp_path):
     assert after.var() / after.mean() == pytest.approx(before.var() / before.mean(), rel=1 / 3)
     assert made.input_tokens.mean() == pytest.approx(whole["input_tokens"].mean(), rel=0.05)
     assert made.output_tokens.mean() == pytest.approx(whole["output_tokens"].mean(), rel=0.05)
+
+
+@pytest.mark.parametrize("instants_us", [[5_000_000], [7_000_000] * 200])
+def test_a_trace_of_one_instant_is_made_into_days(tmp_path, instants_us):
+    lake, one = Lake(tmp_path / "lake"), np.zeros(len(instants_us), np.int16)
+    columns = Columns(np.array(instants_us), one, one, one, one, one + np.int32(100), one + np.int32(10))
+    lake.write("requests", to_requests(columns, FIRST, "x", CATALOGUE, ["chat"]), trace="small", day=FIRST)
+    assert generate(lake, CATALOGUE, order("twin", days=2), Progress()) > 0
 
 
 def test_an_order_goes_on_where_it_stopped_and_another_is_refused(lake, monkeypatch):

@@ -86,9 +86,7 @@ def _senders(windows: pd.DataFrame, clients: pd.DataFrame) -> np.ndarray:
     cv = (summed["cv"] / summed["gaps"]).unstack("level").reindex(columns=["pooled", "client"])
     pooled, own = cv["pooled"], cv["client"]
     together = clients["app"].map(pooled > TOGETHER * own.fillna(1.0))
-    names = clients["app"].where(
-        together.fillna(False).astype(bool), clients.index.astype(str) + "/" + clients["app"]
-    )
+    names = clients["app"].where(together.eq(True), clients.index.astype(str) + "/" + clients["app"])
     return pd.factorize(names)[0].astype(np.int64)
 
 
