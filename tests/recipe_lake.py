@@ -15,7 +15,7 @@ from wired import DAY, LLMS, REGIONS
 
 from assets.lake.schemas import SCHEMAS
 from assets.lake.warehouse import Lake
-from models.characterise.gaps import FAMILIES
+from models.characterise.families import FAMILIES
 
 Frame = pd.DataFrame
 START = datetime(2025, 7, 3, tzinfo=UTC)

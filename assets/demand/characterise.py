@@ -21,7 +21,10 @@ from models.characterise.portrait import Portrait, portray
 
 KEYS = ["tier", "region", "llm", "app"]
 APPS = 10  # the largest ones, which are described one by one
-GAP_COLUMNS = ["gap_cv", "client_gap_cv", "poisson_share", "gamma_share", "weibull_share"]
+GAP_COLUMNS = [
+    *("gap_cv", "client_gap_cv", "poisson_share", "gamma_share", "weibull_share"),
+    *("lognormal_share", "hyperexponential_share"),
+]
 MINUTE = np.timedelta64(1, "m")
 
 

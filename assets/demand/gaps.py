@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from assets.lake.schemas import SCHEMAS
 from assets.lake.warehouse import Lake
-from models.characterise.gaps import FAMILIES, LEAST_GAPS, WINDOW_US, Windows, first_gaps, fit, window_cvs
+from models.characterise.families import FAMILIES
+from models.characterise.gaps import LEAST_GAPS, WINDOW_US, Windows, first_gaps, fit, window_cvs
 
 KEYS = ("tier", "region", "llm", "app")
 # What is pooled: everything, and every value of these keys; the streams of sql/marts/streams.sql.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from assets.lake.result_schemas import RESULTS, TIMESTAMP
-from models.characterise.gaps import FAMILIES
+from models.characterise.families import FAMILIES
 from models.characterise.load import HORIZONS_MINUTES
 
 LAKE_VERSION = 1  # raise it when a table changes in a way that older code cannot read
@@ -140,6 +140,7 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             **dict.fromkeys(("requests_per_s", "tokens_per_s", "peak_requests_per_s", "dispersion"), _FIGURE),
             **dict.fromkeys(("gap_cv", "client_gap_cv"), _FIGURE),
             **dict.fromkeys(("poisson_share", "gamma_share", "weibull_share"), _FIGURE),
+            **dict.fromkeys(("lognormal_share", "hyperexponential_share"), _FIGURE),
             **dict.fromkeys(("daily_strength", "weekly_strength"), _FIGURE),
             **dict.fromkeys(("acf_10min", "acf_1h", "acf_1d", "acf_1w"), _FIGURE),
             **{"bursts": _COUNT, "burst_share": _FIGURE, "changes": _COUNT},

@@ -11,14 +11,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from models.characterise.families import FAMILIES, Floats
+
 Integers = NDArray[np.int64]
 
 WINDOW_US = 600_000_000  # ten minutes, the slot of ServeGen
 LEAST_GAPS = 30  # in a window whose variation is judged
 MOST_GAPS = 128  # of a window that a fit reads, the first ones: more only reject what no model is exactly
 BOOTSTRAPS = 99  # p-values in steps of a hundredth
-NEWTON_STEPS = 8
 
 
 class Windows(NamedTuple):
@@ -83,7 +83,7 @@ def fit(gaps: Floats, family: str, rng: np.random.Generator) -> Fit:
         raise ValueError(f"Unknown family {family!r} of gaps. Known: {', '.join(FAMILIES)}.")
     if gaps.size < LEAST_GAPS or not gaps.min() > 0:
         raise ValueError(f"A fit needs {LEAST_GAPS} gaps above 0, got {gaps.size}. Take a longer window.")
-    shape_of, draw, share_below = FAMILIES[family]
+    shape_of, draw, share_below = FAMILIES[family][:3]
     shape = shape_of(gaps[None])
     distance = _distance(gaps[None], shape, share_below)[0]
     drawn = np.maximum(draw(rng, float(shape[0]), (BOOTSTRAPS, gaps.size)), np.finfo(float).tiny)
@@ -91,92 +91,10 @@ def fit(gaps: Floats, family: str, rng: np.random.Generator) -> Fit:
     return Fit(float(distance), (1 + int(as_far.sum())) / (BOOTSTRAPS + 1))
 
 
-# --- the families: each has mean 1, its shape is fitted to samples of shape (samples, gaps) ---------------
-
-
-def gamma_shape(gaps: Floats) -> Floats:
-    """Shape of the gamma distribution, shape (samples,): the closed form of Ye and Chen (2017)."""
-    log_gaps, gaps_sum = np.log(gaps), gaps.sum(axis=1)
-    size = gaps.shape[1]
-    return size * gaps_sum / (size * (gaps * log_gaps).sum(axis=1) - log_gaps.sum(axis=1) * gaps_sum)
-
-
-def weibull_shape(gaps: Floats) -> Floats:
-    """Shape of the likeliest Weibull distribution, shape (samples,): Newton, begun from the log-moments."""
-    logs = np.log(gaps)
-    logs = logs - logs.mean(axis=1, keepdims=True)
-    shape = np.pi / np.sqrt(6) / logs.std(axis=1)
-    for _ in range(NEWTON_STEPS):
-        powers = np.exp(shape[:, None] * logs)
-        total = powers.sum(axis=1)
-        first, second = ((powers * logs**n).sum(axis=1) / total for n in (1, 2))
-        step = (first - 1 / shape) / (second - first**2 + 1 / shape**2)
-        shape = np.maximum(shape - step, shape / 2)
-    return shape
-
-
-def weibull_scale(shape: float) -> float:
-    """Scale at which a Weibull distribution of that shape has mean 1."""
-    from scipy.special import gamma
-
-    return 1 / float(gamma(1 + 1 / shape))
-
-
-def draw_gaps(rng: np.random.Generator, family: str, shape: float, size: tuple[int, ...]) -> Floats:
-    """Gaps of mean 1 of a family of FAMILIES."""
-    return FAMILIES[family][1](rng, shape, size)
-
-
-def shape_of_cv(family: str, cv: float) -> float:
-    """The shape at which gaps of that family have this coefficient of variation; 1 for exponential gaps."""
-    if family == "gamma":
-        return 1 / cv**2
-    if family == "weibull":
-        from scipy.optimize import brentq
-        from scipy.special import gammaln
-
-        def excess(log_shape: float) -> float:
-            inverse = np.exp(-log_shape)
-            return float(gammaln(1 + 2 * inverse) - 2 * gammaln(1 + inverse) - np.log1p(cv**2))
-
-        return float(np.exp(brentq(excess, np.log(0.05), np.log(50.0))))
-    return 1.0
-
-
-def _share_exponential(gaps: Floats, shape: Floats) -> Floats:
-    return -np.expm1(-gaps)
-
-
-def _share_gamma(gaps: Floats, shape: Floats) -> Floats:
-    from scipy.special import gammainc
-
-    return gammainc(shape[:, None], shape[:, None] * gaps)
-
-
-def _share_weibull(gaps: Floats, shape: Floats) -> Floats:
-    """Its scale is the one of highest likelihood, not that of the mean."""
-    power = gaps ** shape[:, None]
-    return -np.expm1(-power / power.mean(axis=1, keepdims=True))
-
-
-Family = tuple[
-    Callable[[Floats], Floats],  # gaps (samples, gaps) -> shape (samples,)
-    Callable[[np.random.Generator, float, tuple[int, ...]], Floats],  # gaps of mean 1
-    Callable[[Floats, Floats], Floats],  # share of gaps of mean 1 below each, (samples, gaps)
-]
-FAMILIES: dict[str, Family] = {
-    "exponential": (
-        lambda gaps: np.ones(len(gaps)),
-        lambda rng, shape, size: rng.standard_exponential(size),
-        _share_exponential,
-    ),
-    "gamma": (gamma_shape, lambda rng, shape, size: rng.standard_gamma(shape, size) / shape, _share_gamma),
-    "weibull": (
-        weibull_shape,
-        lambda rng, shape, size: weibull_scale(shape) * rng.weibull(shape, size),
-        _share_weibull,
-    ),
-}
+def distance(gaps: Floats, family: str) -> float:
+    """Kolmogorov-Smirnov distance of positive gaps, shape (gaps,), from the family fitted to them."""
+    of = FAMILIES[family]
+    return float(_distance(gaps[None], of.shape_of(gaps[None]), of.share_below)[0])
 
 
 def _distance(gaps: Floats, shape: Floats, share_below: Callable[[Floats, Floats], Floats]) -> Floats:

@@ -4,6 +4,7 @@ A load is requests per minute (or per hour, where it says so), shape (buckets,);
 recorded, which is not an empty one.
 """
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ AROUND_MINUTES = 121  # the load around a minute is the median of an hour on eit
 CHANGE_PENALTY = 3.0  # on the logarithm of the number of hours, in long-run variances
 LEAST_CHANGE = 1.1  # levels nearer to each other than this ratio are not told apart
 LEAST_SEGMENT_HOURS = 24
+MOST_EDGES = 700  # at which a stretch may begin or end
 FORECAST_MINUTES = 10
 HORIZONS_MINUTES = (10, 60, 120)
 SIMPLE = ("last_value", "seasonal_naive", "seasonal_level")
@@ -90,8 +92,9 @@ def bursts(per_minute: Floats) -> list[Burst]:
 def season_strengths(hourly: Floats) -> tuple[float, float]:
     """Strength of the daily and of the weekly season, 0 to 1: 1 - Var(remainder) / Var(season + remainder).
 
-    The definition of Wang, Smith and Hyndman (2006) on a decomposition by STL with a periodic season, that of
-    the week on what the day leaves. Noise has about 1 / k over k periods; nan where there are not two.
+    The definition of Wang, Smith and Hyndman (2006) on a decomposition by STL with a periodic season, that
+    of the week on what the day leaves. A mean over k periods explains 1 / k of noise: of the strength F only
+    (F - 1 / k) / (1 - 1 / k) is told, so that noise has about 0. nan where there are not two periods.
     """
     known = ~np.isnan(hourly)
     hours = int(known.sum())
@@ -107,7 +110,9 @@ def season_strengths(hourly: Floats) -> tuple[float, float]:
             continue
         parts = STL(rest, period=period, seasonal=2 * rest.size + 1, seasonal_deg=0).fit()
         remainder, season = np.asarray(parts.resid), np.asarray(parts.seasonal)
-        strengths.append(max(0.0, 1 - float(remainder.var() / (season + remainder).var())))
+        of_noise = period / rest.size
+        strength = 1 - float(remainder.var() / (season + remainder).var())
+        strengths.append(max(0.0, (strength - of_noise) / (1 - of_noise)))
         rest = rest - season
     return strengths[0], strengths[1]
 
@@ -123,12 +128,13 @@ def autocorrelation(load: Floats, lag: int) -> float:
 
 
 def changes(hourly: Floats, first_weekday_hour: int) -> list[Change]:
-    """Hours at which the level changes for good, in order of time: binary segmentation.
+    """Hours at which the level changes for a day or more, in order of time: circular binary segmentation.
 
     1. Logarithms, less the mean of the same hour of the day on working days or on weekends.
-    2. A cut is kept where it lowers the sum of squares by CHANGE_PENALTY x ln(hours) x long-run variance (the
-       variance of the remainder times (1 + r) / (1 - r), r its autocorrelation), both sides last a day, and
-       their levels differ by LEAST_CHANGE.
+    2. A cut, or a stretch between two cuts (Olshen et al. 2004: what comes and goes shows little at one), is
+       kept where it lowers the sum of squares by CHANGE_PENALTY x ln(hours) x long-run variance per cut (the
+       variance of the remainder times (1 + r) / (1 - r), r its autocorrelation), each part lasts a day, and
+       the levels differ by LEAST_CHANGE.
     3. Once more, with the means of the first step taken after the levels that were found.
 
     Parameters
@@ -180,22 +186,57 @@ def skills(per_minute: Floats) -> dict[int, Skill]:
 
 
 def _cuts(rest: Floats, first: int, last: int) -> list[int]:
-    """Cuts between `first` and `last`, the best one first, then those of its sides."""
-    size = last - first
-    if size < 2 * LEAST_SEGMENT_HOURS:
+    """Cuts between `first` and `last`: the best one or the best two, then those of the parts."""
+    if last - first < 2 * LEAST_SEGMENT_HOURS:
         return []
     part = rest[first:last] - rest[first:last].mean()
-    at = np.arange(LEAST_SEGMENT_HOURS, size - LEAST_SEGMENT_HOURS + 1)
-    gain = np.cumsum(part)[at - 1] ** 2 * size / (at * (size - at))
-    best = int(gain.argmax())
-    cut = int(at[best])
-    sides = np.concatenate([part[:cut] - part[:cut].mean(), part[cut:] - part[cut:].mean()])
-    step = abs(part[cut:].mean() - part[:cut].mean())
-    memory = np.clip(np.nan_to_num(autocorrelation(sides, 1)), 0.0, 0.95)
-    noise = sides.var() * (1 + memory) / (1 - memory)
-    if gain[best] <= CHANGE_PENALTY * np.log(rest.size) * noise or step < np.log(LEAST_CHANGE):
+    candidates = [
+        found for found in (_best_cut(part), _best_stretch(part)) if _is_kept(part, found, rest.size)
+    ]
+    if not candidates:
         return []
-    return [first + cut, *_cuts(rest, first, first + cut), *_cuts(rest, first + cut, last)]
+    cuts = max(candidates, key=lambda found: _gain(part, found) / len(found))
+    edges = [first, *(first + cut for cut in cuts), last]
+    within = [cut for start, end in itertools.pairwise(edges) for cut in _cuts(rest, start, end)]
+    return [*edges[1:-1], *within]
+
+
+def _best_cut(part: Floats) -> list[int]:
+    at = np.arange(LEAST_SEGMENT_HOURS, part.size - LEAST_SEGMENT_HOURS + 1)
+    gain = np.cumsum(part)[at - 1] ** 2 / (at * (part.size - at))
+    return [int(at[gain.argmax()])]
+
+
+def _best_stretch(part: Floats) -> list[int]:
+    """Start and end of the stretch whose level differs most from that around it; [] without room."""
+    step = max(part.size // MOST_EDGES, 1)
+    edges = np.arange(0, part.size + 1, step)
+    sums = np.concatenate([[0.0], np.cumsum(part)])[edges]
+    inside = edges[None, :] - edges[:, None]
+    allowed = (inside >= LEAST_SEGMENT_HOURS) & (edges[:, None] >= LEAST_SEGMENT_HOURS)
+    allowed &= edges[None, :] <= part.size - LEAST_SEGMENT_HOURS
+    if not allowed.any():
+        return []
+    spread = np.where(allowed, inside * (part.size - inside), 1)
+    gain = np.where(allowed, (sums[None, :] - sums[:, None]) ** 2 / spread, -1.0)
+    return [int(edges[place]) for place in np.unravel_index(gain.argmax(), gain.shape)]
+
+
+def _gain(part: Floats, cuts: list[int]) -> float:
+    """By how much the means of the pieces lower the sum of squares."""
+    return float(sum(piece.size * piece.mean() ** 2 for piece in np.split(part, cuts)))
+
+
+def _is_kept(part: Floats, cuts: list[int], hours: int) -> bool:
+    if not cuts:
+        return False
+    pieces = np.split(part, cuts)
+    means = np.array([piece.mean() for piece in pieces])
+    rest = np.concatenate([piece - mean for piece, mean in zip(pieces, means, strict=True)])
+    memory = np.clip(np.nan_to_num(autocorrelation(rest, 1)), 0.0, 0.95)
+    noise = rest.var() * (1 + memory) / (1 - memory)
+    is_enough = _gain(part, cuts) > len(cuts) * CHANGE_PENALTY * np.log(hours) * noise
+    return bool(is_enough and np.abs(np.diff(means)).min() >= np.log(LEAST_CHANGE))
 
 
 def _median_around(per_minute: Floats) -> Floats:

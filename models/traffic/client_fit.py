@@ -1,4 +1,4 @@
-"""Fitting the clients of a trace: their rate by hour of the week, and the noise that they share.
+"""Fitting the clients of a trace: their rate by hour of the week, who lives a life of its own, shared noise.
 
 A week of a small client is mostly chance. Its rhythm is therefore that of its endpoint and tier, moved
 towards its own counts as far as there are many of them; theirs in turn begins from a flat rate.
@@ -7,7 +7,7 @@ towards its own counts as far as there are many of them; theirs in turn begins f
 import numpy as np
 from numpy.typing import NDArray
 
-from models.traffic.clients import HOURS_PER_WEEK, Noise, minute_rates
+from models.traffic.clients import HOURS_PER_WEEK, Noise
 from models.traffic.drawing import Floats, Integers
 
 PRIOR_REQUESTS = (
@@ -16,6 +16,9 @@ PRIOR_REQUESTS = (
 MOST_LAG_MINUTES = 120
 LEAST_AUTOCORRELATION = 0.1  # of the noise; it is forgotten from there on
 LEAST_MEMORY_MINUTES = 0.1
+LEAST_OWN_CV = 0.25  # of the hours of an app about its week, chance apart: below, shared noise tells it all
+SIGMAS = 4.0
+LEAST_HOURS = 48  # recorded, of which levels are fitted
 
 
 def weekly_rates(counts: Floats, recorded: Floats, hour_of_week: Integers, prior: Floats) -> Floats:
@@ -48,7 +51,23 @@ def weekly_rates(counts: Floats, recorded: Floats, hour_of_week: Integers, prior
     return rates * np.divide(total, expected, out=np.zeros_like(total), where=expected > 0)[:, None]
 
 
-def fit_noise(per_minute: Floats, requests_per_hour: Floats, first_hour: float, chance: Floats) -> Noise:
+def own_life(counts: Floats, expected: Floats) -> NDArray[np.bool_]:
+    """Whether an app moves so much about its week that its hours need levels of their own, shape (apps,).
+
+    Parameters
+    ----------
+    counts, expected : Floats
+        Requests of each hour and those that its week foretells, shape (apps, hours); nan where the hour was
+        not recorded as a whole.
+    """
+    if (~np.isnan(counts).any(axis=0)).sum() < LEAST_HOURS:
+        return np.zeros(len(counts), bool)
+    beyond = np.nansum((counts - expected) ** 2, axis=1) - np.nansum(expected, axis=1)
+    error = np.sqrt(np.nansum(expected + 2 * expected**2, axis=1))  # of that, were it chance
+    return beyond > np.maximum(LEAST_OWN_CV**2 * np.nansum(expected**2, axis=1), SIGMAS * error)
+
+
+def fit_noise(per_minute: Floats, expected: Floats, chance: Floats) -> Noise:
     """What the minutes of each series do beyond its expected rate.
 
     The variance of the minutes beyond chance gives the size of the noise, their autocovariances how long it
@@ -60,10 +79,8 @@ def fit_noise(per_minute: Floats, requests_per_hour: Floats, first_hour: float, 
     ----------
     per_minute : Floats
         Requests, shape (series, minutes); nan where nobody recorded.
-    requests_per_hour : Floats
-        Expected, by hour of the week, shape (series, 168).
-    first_hour : float
-        Hour of the week at which the first minute begins.
+    expected : Floats
+        Requests of each minute without noise, shape (series, minutes).
     chance : Floats
         Variance in mean of a minute without noise, shape (series,): the squared CV of the gaps, 1 if Poisson.
 
@@ -74,8 +91,7 @@ def fit_noise(per_minute: Floats, requests_per_hour: Floats, first_hour: float, 
     """
     shares = np.nansum(per_minute, axis=1) / max(np.nansum(per_minute), 1.0)
     per_minute = np.vstack([per_minute, per_minute.sum(axis=0)])
-    requests_per_hour = np.vstack([requests_per_hour, requests_per_hour.sum(axis=0)])
-    expected = minute_rates(requests_per_hour, first_hour, per_minute.shape[1])
+    expected = np.vstack([expected, expected.sum(axis=0)])
     series = zip(per_minute, expected, [*chance, shares @ chance], strict=True)
     daily, minute, memory = np.array([_fit_series(*one) for one in series]).T
     return Noise(_apart(daily, shares), _apart(minute, shares), memory)

@@ -1,8 +1,9 @@
 """Requests of a trace as the sum of its clients: an app in a region, with one llm and tier.
 
-Each client is a renewal process in operational time: its gaps have a coefficient of variation of their own,
-and time runs with its expected rate. The rate is that of the hour of the week, times noise that the clients
-of an endpoint and tier share, and noise that all share. A CV of 1 is that of a Poisson process.
+The rate of a client is that of the hour of the week, times the level of its app (levels.py), times noise of
+its endpoint and tier and noise that all share. Who sends, an app or each client of it, spaces its requests by
+gaps of its own (renewals.py). Their variation and the tokens are those of a day that was seen: every day
+lives through one of the original, so that they drift by client and hour as they did there.
 """
 
 import dataclasses
@@ -14,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.characterise.gaps import draw_gaps, shape_of_cv
 from models.traffic.changes import Changes, NewApp, Outage, require_possible
 from models.traffic.drawing import (
     MINUTE_US,
@@ -22,16 +22,19 @@ from models.traffic.drawing import (
     Integers,
     burst_factor,
     by_arrival,
+    dealt,
     draw_by_row,
     minute_noise,
     minutes_of,
     stream,
 )
+from models.traffic.levels import Levels, draw_levels
 from models.traffic.parameters import MINUTES, Columns, Names
+from models.traffic.renewals import SECOND_US, Spacing, arrivals, on_grid
 
 HOURS_PER_WEEK = 168
-SUNDAY = 6
-WARM_UP_GAPS = 20.0  # before midnight, so that a day does not begin with an arrival
+SATURDAY, SUNDAY = 5, 6
+PAIRS_NEAR = 50  # requests of a client, nearest to the hour that is lived through, whose tokens are drawn
 
 
 class Noise(NamedTuple):
@@ -42,21 +45,35 @@ class Noise(NamedTuple):
     memory_minutes: Floats
 
 
+class History(NamedTuple):
+    """What was seen on each recorded day, in order of time."""
+
+    weekday: Integers  # (days,) Monday is 0
+    gap_cv: NDArray[np.float32]  # (senders, days, 144) of the gaps in ten minutes
+    pair_hour: Integers  # (pairs,) 24 x day + hour at which the request of each pair of tokens came
+
+
 @dataclass(frozen=True)
 class ClientTraffic:
-    """A fitted trace; all arrays but the last two of shape (clients, ...)."""
+    """A fitted trace; the first arrays of shape (clients, ...)."""
 
     region: NDArray[np.int16]
     llm: NDArray[np.int16]
     tier: NDArray[np.int16]
     app: NDArray[np.int16]
     requests_per_hour: Floats  # (clients, 168) from Monday 00:00 UTC
-    gap_cv: Floats
     group: Integers  # of the noise that it shares
+    sender: Integers  # whose gaps its requests have
+    level: Integers  # its row in `levels`; -1: always 1
+    pool: Integers  # whose pairs of tokens its requests have
     noise: Noise
-    family: str  # of the gaps: gamma or weibull
-    first_pair: Integers  # (clients + 1,) where the pairs of a client begin
-    pairs: NDArray[np.int32]  # (pairs, 2) input and output tokens of its requests, as they were seen together
+    levels: Levels
+    spacing: Spacing
+    history: History
+    first_pair: Integers  # (pools + 1,) where the pairs of a pool begin, in order of time
+    pairs: NDArray[np.int32]  # (pairs, 2) input and output tokens of requests, as they were seen together
+    grid_us: int = 1  # all instants lie on this grid
+    grid_first_us: int = 0  # through this instant, since 1970
 
 
 def altered(
@@ -104,35 +121,45 @@ def client_day(
     names : Names
         Of the catalogue; the codes of the result are positions in them, `app` one in the trace's apps.
     """
+    weekday = _weekday(changes, day)
     rate = expected_rate(traffic, changes, day, first_day)
     noise = minute_noise(stream(seed, day, "noise"), *traffic.noise, traffic.noise[0].shape)
     rate *= noise[traffic.group] * noise[-1]
-    rng = stream(seed, day, "gaps")
-    drawn = [_arrivals(rng, traffic.family, cv, row) for cv, row in zip(traffic.gap_cv, rate, strict=True)]
-    client = np.repeat(np.arange(len(drawn)), [minutes.size for minutes in drawn])
-    arrived_us = (np.concatenate([*drawn, np.empty(0)]) * MINUTE_US).astype(np.int64)
-    arrived_us, client = by_arrival(arrived_us, client, len(drawn))
-    sizes = np.diff(traffic.first_pair)[client]
-    uniform = stream(seed, day, "tokens").random(client.size)
-    pair = traffic.pairs[traffic.first_pair[client] + (uniform * sizes).astype(np.int64)]
+    led = np.flatnonzero(traffic.level >= 0)
+    if led.size:
+        levels = draw_levels(traffic.levels, seed, day, weekday)
+        rate[led] *= np.repeat(levels[traffic.level[led]], MINUTES // 24, axis=1)
+    lived = _day_lived(traffic.history, weekday, day, seed)
+    together = np.zeros((traffic.spacing.family.size, MINUTES))
+    np.add.at(together, traffic.sender, rate)
+    cv = traffic.history.gap_cv[:, lived].astype(float)
+    minute, sender = arrivals(
+        stream(seed, day, "gaps"), together, cv, traffic.spacing, max(traffic.grid_us, SECOND_US)
+    )
+    client = _clients(stream(seed, day, "cells"), traffic.sender, rate, minute, sender)
+    arrived_us, client = by_arrival((minute * MINUTE_US).astype(np.int64), client, len(rate))
+    pair = _pairs(stream(seed, day, "tokens"), traffic, lived, arrived_us, client)
+    if traffic.grid_us > 1:
+        midnight_us = int(np.datetime64(day, "us").astype(np.int64))
+        arrived_us = on_grid(arrived_us, traffic.grid_us, traffic.grid_first_us - midnight_us)
     region = traffic.region[client]
     for number, outage in enumerate(changes.outages):
         region = _moved(region, arrived_us, outage, day, names, stream(seed + number, day, "moved"))
+    tokens = traffic.pairs[pair]
     return Columns(
         arrived_us=arrived_us,
         region=region,
         llm=traffic.llm[client],
         tier=traffic.tier[client],
         app=traffic.app[client],
-        input_tokens=pair[:, 0],
-        output_tokens=pair[:, 1],
+        input_tokens=tokens[:, 0],
+        output_tokens=tokens[:, 1],
     )
 
 
 def expected_rate(traffic: ClientTraffic, changes: Changes, day: date, first_day: date) -> Floats:
     """Requests per minute without noise, shape (clients, 1440): straight between the middles of the hours."""
-    weekday = SUNDAY if day in changes.holidays else day.weekday()
-    rate = minute_rates(traffic.requests_per_hour, 24 * weekday, MINUTES)
+    rate = minute_rates(traffic.requests_per_hour, 24 * _weekday(changes, day), MINUTES)
     weeks = (day - first_day).days // 7
     return rate * (1 + changes.growth_per_week) ** weeks * burst_factor(changes.bursts, day)
 
@@ -152,37 +179,86 @@ def minute_rates(requests_per_hour: Floats, first_hour: float, minutes: int) -> 
     return ((1 - share) * before + share * after) / 60
 
 
-def _arrivals(rng: np.random.Generator, family: str, cv: float, rate: Floats) -> Floats:
-    """Minutes of the day at which a client sends, in order; `rate` per minute, shape (1440,)."""
-    expected = np.concatenate([[0.0], np.cumsum(rate)])
-    warm_up = WARM_UP_GAPS * (1 + cv**2)
-    shape, wanted = shape_of_cv(family, cv), expected[-1] + warm_up
-    at = np.empty(0)
-    while at.size == 0 or at[-1] < wanted:
-        more = max(wanted - at[-1] if at.size else wanted, 1.0)
-        gaps = draw_gaps(rng, family, shape, (int(more + 4 * cv * np.sqrt(more)) + 10,))
-        at = np.concatenate([at, np.cumsum(gaps) + (at[-1] if at.size else 0.0)])
-    at = at[(at >= warm_up) & (at < wanted)] - warm_up
-    return np.minimum(np.interp(at, expected, np.arange(MINUTES + 1.0)), np.nextafter(MINUTES, 0))
+def _weekday(changes: Changes, day: date) -> int:
+    return SUNDAY if day in changes.holidays else day.weekday()
+
+
+def _day_lived(history: History, weekday: int, day: date, seed: int) -> int:
+    """The day of the original that a day lives through: of its kind, each once before any comes again."""
+    first, last = (SATURDAY, 7) if weekday >= SATURDAY else (0, SATURDAY)
+    alike = np.flatnonzero((history.weekday >= first) & (history.weekday < last))
+    if not alike.size:
+        alike, first, last = np.arange(history.weekday.size), 0, 7
+    place = (day.toordinal() - 1) // 7 * (last - first) + weekday - first
+    return int(alike[dealt(seed, place, alike.size, "history")])
+
+
+def _clients(
+    rng: np.random.Generator, sender_of: Integers, rate: Floats, minute: Floats, sender: Integers
+) -> Integers:
+    """The client of each request of a sender, by their rates in that minute; `sender` ascends."""
+    order = np.argsort(sender_of, kind="stable")
+    first = np.searchsorted(sender_of[order], np.arange(sender_of.max(initial=-1) + 2))
+    client = order[first[sender]]
+    edges = np.searchsorted(sender, np.arange(first.size))
+    for several in np.flatnonzero(np.diff(first) > 1):
+        members, mine = order[first[several] : first[several + 1]], slice(edges[several], edges[several + 1])
+        shares = rate[members].T
+        total = shares.sum(axis=1, keepdims=True)
+        shares = np.divide(shares, total, out=np.full(shares.shape, 1 / members.size), where=total > 0)
+        client[mine] = members[draw_by_row(rng, shares, minute[mine].astype(np.int64))]
+    return client
+
+
+def _pairs(
+    rng: np.random.Generator, traffic: ClientTraffic, lived: int, arrived_us: Integers, client: Integers
+) -> Integers:
+    """A pair of tokens for each request: of the hour that is lived, or the PAIRS_NEAR nearest to it in time.
+
+    An hour in which nobody at all was seen says nothing: all pairs of the pool are drawn from.
+    """
+    first, last = traffic.first_pair[:-1, None], traffic.first_pair[1:, None]
+    hours = 24 * traffic.history.weekday.size
+    key = np.repeat(np.arange(first.size), np.diff(traffic.first_pair)) * hours + traffic.history.pair_hour
+    wanted = np.arange(first.size)[:, None] * hours + 24 * lived + np.arange(24)
+    low, high = (np.searchsorted(key, wanted, side=side) for side in ("left", "right"))
+    middle = (low + high) // 2
+    low = np.minimum(low, np.clip(middle - PAIRS_NEAR // 2, first, np.maximum(last - PAIRS_NEAR, first)))
+    high = np.maximum(high, np.minimum(low + PAIRS_NEAR, last))
+    lived_hours = slice(24 * lived, 24 * lived + 24)
+    unseen = np.bincount(traffic.history.pair_hour, minlength=hours)[lived_hours] == 0
+    low, high = np.where(unseen, first, low), np.where(unseen, last, high)
+    cell = 24 * traffic.pool[client] + arrived_us // (60 * MINUTE_US)
+    low, size = low.ravel()[cell], (high - low).ravel()[cell]
+    return low + (rng.random(client.size) * size).astype(np.int64)
 
 
 def _with_app(traffic: ClientTraffic, new: NewApp, like: int, code: int, total: float) -> ClientTraffic:
-    """The traffic and a copy of the clients of one app, under another name and with its share of `total`."""
+    """The traffic and a copy of the clients of one app, under another name and with its share of `total`.
+
+    The copies live as those do, but not at the same time: their senders and levels are copies too.
+    """
     copied = np.flatnonzero(traffic.app == like)
     rate = traffic.requests_per_hour[copied]
     per_client: dict[str, Any] = {
         name: np.concatenate([getattr(traffic, name), getattr(traffic, name)[copied]])
-        for name in ("region", "llm", "tier", "gap_cv", "group")
+        for name in ("region", "llm", "tier", "group", "pool")
     }
-    sizes = np.diff(traffic.first_pair)
-    pairs = [traffic.pairs[traffic.first_pair[client] :][: sizes[client]] for client in copied]
+    senders, sender = np.unique(traffic.sender[copied], return_inverse=True)
+    levels, level = np.unique(traffic.level[copied], return_inverse=True)
+    asleep = levels >= 0
+    level = np.where(asleep, np.cumsum(asleep) - 1 + traffic.levels.level.deviation.size, -1)[level]
+    history = traffic.history
     return dataclasses.replace(
         traffic,
         **per_client,
         app=np.concatenate([traffic.app, np.full(copied.size, code, np.int16)]),
         requests_per_hour=np.concatenate([traffic.requests_per_hour, rate * new.share * total / rate.sum()]),
-        first_pair=np.concatenate([[0], np.cumsum([*sizes, *sizes[copied]])]),
-        pairs=np.concatenate([traffic.pairs, *pairs]),
+        sender=np.concatenate([traffic.sender, sender + traffic.spacing.family.size]),
+        level=np.concatenate([traffic.level, level]),
+        levels=traffic.levels.and_copies(levels[asleep]),
+        spacing=Spacing(*(np.concatenate([values, values[senders]]) for values in traffic.spacing)),
+        history=history._replace(gap_cv=np.concatenate([history.gap_cv, history.gap_cv[senders]])),
     )
 
 

@@ -15,7 +15,7 @@ Integers = NDArray[np.int64]
 MINUTE_US, HOUR_US = 60_000_000, 3_600_000_000
 SUBJECTS = (
     *("noise", "jobs", "counts", "times", "apps", "input", "output", "tile"),
-    *("gaps", "tokens", "moved", "copies"),
+    *("gaps", "tokens", "moved", "copies", "levels", "history", "cells"),
     *("prefixes",),
 )
 
@@ -23,6 +23,12 @@ SUBJECTS = (
 def stream(seed: int, day: date, subject: str) -> np.random.Generator:
     """The random stream of a subject on a day: independent of all others, and of the order of drawing."""
     return np.random.default_rng([seed, day.toordinal(), SUBJECTS.index(subject)])
+
+
+def dealt(seed: int, place: int, size: int, subject: str) -> int:
+    """Which of `size` cards lies at a place of an endless row; the pack is shuffled anew when it is out."""
+    shuffle = np.random.default_rng([seed, place // size, size, SUBJECTS.index(subject)])
+    return int(shuffle.permutation(size)[place % size])
 
 
 def minute_noise(

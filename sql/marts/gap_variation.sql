@@ -13,6 +13,8 @@
 -- poisson_share = windows in which Poisson arrivals are not rejected at 5 % <- arrival_windows.exponential_p
 -- gamma_share = the same of gamma gaps <- arrival_windows.gamma_p
 -- weibull_share = the same of Weibull gaps <- arrival_windows.weibull_p
+-- lognormal_share = the same of lognormal gaps <- arrival_windows.lognormal_p
+-- hyperexponential_share = the same of gaps of two exponential phases <- arrival_windows.hyperexponential_p
 with client as (
     select
         trace,
@@ -34,7 +36,9 @@ pooled as (
         sum((cv * gaps)::decimal(28, 9)) / sum(gaps) as gap_cv,
         avg((exponential_p >= 0.05)::integer) as poisson_share,
         avg((gamma_p >= 0.05)::integer) as gamma_share,
-        avg((weibull_p >= 0.05)::integer) as weibull_share
+        avg((weibull_p >= 0.05)::integer) as weibull_share,
+        avg((lognormal_p >= 0.05)::integer) as lognormal_share,
+        avg((hyperexponential_p >= 0.05)::integer) as hyperexponential_share
     from arrival_windows
     where level = 'pooled'
     group by trace, tier, region, llm, app
@@ -43,7 +47,7 @@ pooled as (
 joined as (
     select
         trace, tier, region, llm, app,
-        gap_cv, client_gap_cv, poisson_share, gamma_share, weibull_share
+        gap_cv, client_gap_cv, poisson_share, gamma_share, weibull_share, lognormal_share, hyperexponential_share
     from pooled
     left join client using (trace, tier, region, llm, app)
 )

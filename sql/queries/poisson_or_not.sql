@@ -9,9 +9,13 @@ with tested as (
         avg((exponential_p >= 0.05)::integer) as poisson_share,
         avg((gamma_p >= 0.05)::integer) as gamma_share,
         avg((weibull_p >= 0.05)::integer) as weibull_share,
+        avg((lognormal_p >= 0.05)::integer) as lognormal_share,
+        avg((hyperexponential_p >= 0.05)::integer) as hyperexponential_share,
         median(exponential_distance) as poisson_distance,
         median(gamma_distance) as gamma_distance,
-        median(weibull_distance) as weibull_distance
+        median(weibull_distance) as weibull_distance,
+        median(lognormal_distance) as lognormal_distance,
+        median(hyperexponential_distance) as hyperexponential_distance
     from arrival_windows
     where exponential_p is not null
     group by all

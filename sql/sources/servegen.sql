@@ -1,12 +1,13 @@
 -- ServeGen client rates and token distributions (alibaba/ServeGen, data/CATEGORY/NAME packed as tar) as requests.
 -- A client has a rate and a pattern of gaps for each slot of 600 s and token distributions for each window of 6 h.
 -- A slot gets rate x 600 x rate_scale requests, rounded by chance; the gaps between them are drawn from its Gamma or
--- Weibull shape and stretched to fill the slot, so that the counts are the measured ones and the bursts inside the
--- slot are kept (as in ServeGen section 3, where pooled arrivals hide the bursts of clients). Input and output
--- tokens are drawn independently from the client's last window with data. A client without token file takes the
--- distributions of all others together, and its app says so: client-5-pooled-tokens. A multimodal client has
--- text_tokens instead of input_tokens, and how many images, audios and videos a request has, each with tokens of its
--- own: all of them together are the input. A window in which a client sent nothing has {} or an output of 0 alone.
+-- Weibull shape, stretched to fill the slot and turned by chance, so that the counts are the measured ones and the
+-- bursts inside the slot are kept (as in ServeGen section 3, where pooled arrivals hide the bursts of clients), but
+-- none comes always at its edge. Input and output tokens are drawn independently from the client's last window with
+-- data. A client without token file takes the distributions of all others together, and its app says so:
+-- client-5-pooled-tokens. A multimodal client has text_tokens instead of
+-- input_tokens, and how many images, audios and videos a request has, each with tokens of its own: all of them together
+-- are the input. A window in which a client sent nothing has {} or an output of 0 alone.
 -- grain: row, part
 -- reads: source
 -- units: tokens, seconds; a row is a member of the archive
@@ -79,8 +80,10 @@ timed as (
             when pattern = 'Weibull' then weibull_gap(shape, dice, slot_s, nth_of_slot)
             else weibull_gap(1, dice, slot_s, nth_of_slot)
         end as gap,
-        sum(gap) over (partition by row, slot_s order by nth_of_slot)
-            / sum(gap) over (partition by row, slot_s) as share_of_slot
+        (
+            chance(dice, 'turn' || slot_s)
+            + sum(gap) over (partition by row, slot_s order by nth_of_slot) / sum(gap) over (partition by row, slot_s)
+        ) % 1 as share_of_slot
     from gaps
 ),
 

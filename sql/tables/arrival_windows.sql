@@ -18,8 +18,13 @@
 -- gamma_p = its p-value
 -- weibull_distance = the same for Weibull gaps fitted by likelihood
 -- weibull_p = its p-value
+-- lognormal_distance = the same for lognormal gaps fitted by likelihood
+-- lognormal_p = its p-value
+-- hyperexponential_distance = the same for two exponential phases of balanced means, fitted to the cv
+-- hyperexponential_p = its p-value
 select
     trace, day, level, tier, region, llm, app, window_start, gaps, cv,
-    exponential_distance, exponential_p, gamma_distance, gamma_p, weibull_distance, weibull_p
+    exponential_distance, exponential_p, gamma_distance, gamma_p, weibull_distance, weibull_p,
+    lognormal_distance, lognormal_p, hyperexponential_distance, hyperexponential_p
 from arrival_windows
 where trace = coalesce($trace, trace)

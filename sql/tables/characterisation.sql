@@ -17,8 +17,10 @@
 -- poisson_share = tested windows in which Poisson arrivals are not rejected at 5 % <- arrival_windows.exponential_p
 -- gamma_share = the same of gamma gaps <- arrival_windows.gamma_p
 -- weibull_share = the same of Weibull gaps <- arrival_windows.weibull_p
+-- lognormal_share = the same of lognormal gaps <- arrival_windows.lognormal_p
+-- hyperexponential_share = the same of gaps of two exponential phases <- arrival_windows.hyperexponential_p
 -- daily_strength = 1 - Var(remainder) / Var(season + remainder) of hours, by STL (Wang, Smith and Hyndman 2006)
--- weekly_strength = the same of the week, on what the day leaves; needs two weeks
+-- weekly_strength = the same of the week, on what the day leaves; needs two weeks; both less what noise would have
 -- acf_10min = correlation of ten minutes with the ten before
 -- acf_1h = correlation of an hour with the hour before
 -- acf_1d = correlation of an hour with the same hour of the day before

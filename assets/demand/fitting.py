@@ -1,0 +1,146 @@
+"""The clients of a trace, fitted: what the lake says of their rates, levels, gaps and tokens."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from assets.demand.characterise import MINUTE, read_day, recorded_minutes
+from assets.demand.spacings import KEYS as CLIENT
+from assets.demand.spacings import spacings
+from assets.demand.token_pairs import pairs_of
+from assets.lake.lookups import positions
+from assets.lake.settings import Progress
+from assets.lake.warehouse import Lake, LakeError
+from models.traffic.client_fit import fit_noise, own_life, weekly_rates
+from models.traffic.clients import ClientTraffic, History, minute_rates
+from models.traffic.levels import Levels, fit_levels
+from models.traffic.parameters import Names
+
+GROUP = ["region", "llm", "tier"]  # whose clients share their noise
+MOST_CLIENTS = 20_000  # their rates by minute fill memory
+
+
+def fit_clients(lake: Lake, trace: str, names: Names, progress: Progress) -> tuple[ClientTraffic, list[str]]:
+    """Fit every client of a trace; with the names of the apps."""
+    days = lake.days("requests", trace)
+    with progress.bar(f"days of {trace}", len(days)) as done:
+        for count, day in enumerate(days, start=1):
+            read_day(lake, trace, day)
+            done(count)
+    record = _read(lake, trace)
+    apps = sorted(record.clients["app"].unique())
+    table = pa.Table.from_pandas(record.clients, preserve_index=False)
+    app = positions(table, "app", apps)
+    spaced = spacings(lake, trace, record.clients, days)
+    rates = _rates(record)
+    level, expected, rates, levels = _levels(record, rates, app.astype(np.int64))
+    sent = record.per_hour.sum(axis=1)
+    chance = np.bincount(record.group, sent * spaced.cv[spaced.sender] ** 2) / np.bincount(record.group, sent)
+    pool, first_pair, pairs, pair_hour = pairs_of(lake, trace, record.clients, days)
+    traffic = ClientTraffic(
+        region=positions(table, "region", names.regions),
+        llm=positions(table, "llm", names.llms),
+        tier=positions(table, "tier", names.tiers),
+        app=app,
+        requests_per_hour=rates,
+        group=record.group,
+        sender=spaced.sender,
+        level=level,
+        pool=pool,
+        noise=fit_noise(record.per_minute, expected, chance),
+        levels=levels,
+        spacing=spaced.spacing,
+        history=History(np.array([day.weekday() for day in days]), spaced.cv_by_window, pair_hour),
+        first_pair=first_pair,
+        pairs=pairs,
+        grid_us=spaced.grid_us,
+        grid_first_us=spaced.grid_first_us,
+    )
+    return traffic, apps
+
+
+class Record(NamedTuple):
+    """What a trace says of its clients' rates; it begins with the hour of its first request."""
+
+    clients: pd.DataFrame  # app, region, llm, tier
+    group: np.ndarray  # (clients,) whose noise each shares
+    per_hour: np.ndarray  # (clients, hours) requests
+    per_minute: np.ndarray  # (groups, minutes) requests; nan where nobody recorded
+    first_hour: int  # of the week, Monday 00:00 UTC is 0
+
+    def hour_of_week(self) -> np.ndarray:
+        """Of each hour of the record."""
+        return (self.first_hour + np.arange(self.per_hour.shape[1])) % 168
+
+    def recorded(self) -> np.ndarray:
+        """How much of each hour was recorded, 0 to 1."""
+        known = ~np.isnan(self.per_minute[0])
+        hours = self.per_hour.shape[1]
+        return np.pad(known.astype(float), (0, 60 * hours - known.size)).reshape(-1, 60).mean(axis=1)
+
+
+def _read(lake: Lake, trace: str) -> Record:
+    rows = lake.sql(
+        "select app, region, llm, tier, bucket_start::timestamp as minute, requests::double as requests "
+        "from demand where trace = $trace",
+        trace=trace,
+    ).to_pandas()
+    first, recorded = recorded_minutes(lake, trace)
+    start = first.astype("datetime64[h]")
+    recorded = np.concatenate([np.full((first - start) // MINUTE, np.nan), recorded])
+    clients = rows[CLIENT].drop_duplicates().sort_values(CLIENT).reset_index(drop=True)
+    if len(clients) > MOST_CLIENTS:
+        raise LakeError(
+            f"The trace {trace!r} has {len(clients):,} clients (app, region, llm, tier), more "
+            f"than {MOST_CLIENTS:,}. Give it fewer apps in its mapping file and ingest it again."
+        )
+    group = clients.groupby(GROUP, sort=True).ngroup().to_numpy()
+    rows = rows.merge(clients.assign(client=clients.index, group=group), on=CLIENT)
+    minute = (rows["minute"].to_numpy() - start) // MINUTE
+    per_hour = np.zeros((len(clients), -(-recorded.size // 60)))
+    np.add.at(per_hour, (rows["client"], minute // 60), rows["requests"])
+    per_minute = np.tile(recorded, (group.max() + 1, 1))
+    np.add.at(per_minute, (rows["group"], minute), rows["requests"])
+    first_hour = int((start - np.datetime64("1970-01-05", "h")) // np.timedelta64(1, "h")) % 168  # a Monday
+    return Record(clients, group, per_hour, per_minute, first_hour)
+
+
+def _rates(record: Record) -> np.ndarray:
+    """Requests per hour of the week of the clients: their prior is a part of their group's."""
+    counts, group, share = record.per_hour, record.group, record.recorded()
+    of_group = summed(counts, group)
+    flat = np.repeat(of_group.sum(axis=1, keepdims=True) / share.sum(), 168, axis=1)
+    group_rates = weekly_rates(of_group, share, record.hour_of_week(), flat)
+    part = counts.sum(axis=1) / of_group.sum(axis=1)[group]
+    return weekly_rates(counts, share, record.hour_of_week(), part[:, None] * group_rates[group])
+
+
+def _levels(
+    record: Record, rates: np.ndarray, app: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, Levels]:
+    """Row of each client in the levels (-1: none), requests expected by minute and group, rates, levels.
+
+    A client whose app has a level gets its share in it, by hour of the week: the level moves the whole.
+    """
+    hour_of_week, is_whole = record.hour_of_week(), record.recorded() == 1
+    counts, weekly = (summed(values, app) for values in (record.per_hour, rates))
+    whole = np.where(is_whole, counts, np.nan)
+    alive = own_life(whole, np.where(is_whole, weekly[:, hour_of_week], np.nan))
+    level = np.where(alive, np.cumsum(alive) - 1, -1)[app]
+    share = np.divide(rates, weekly[app], out=np.zeros_like(rates), where=weekly[app] > 0)
+    expected = minute_rates(rates, record.first_hour, record.per_minute.shape[1])
+    led = level >= 0
+    lived = share[led][:, hour_of_week] * counts[app[led]] / 60
+    expected[led] = np.repeat(lived, 60, axis=1)[:, : expected.shape[1]]
+    mean = np.nanmean(whole, axis=1, where=~np.isnan(whole)) if is_whole.any() else weekly.mean(axis=1)
+    rates = np.where(led[:, None], share * mean[app][:, None], rates)
+    return level, summed(expected, record.group), rates, fit_levels(whole[alive], hour_of_week)
+
+
+def summed(values: np.ndarray, code: np.ndarray) -> np.ndarray:
+    """Sums of the rows of each code, shape (codes, ...)."""
+    sums = np.zeros((code.max() + 1, *values.shape[1:]))
+    np.add.at(sums, code, values)
+    return sums

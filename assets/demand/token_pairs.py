@@ -1,0 +1,73 @@
+"""The tokens of a trace as its clients sent them: pairs of input and output, hour by hour."""
+
+from collections.abc import Sequence
+from datetime import date
+
+import numpy as np
+import pandas as pd
+
+from assets.demand.spacings import KEYS
+from assets.lake.warehouse import Lake
+
+MOST_PAIRS = 20_000  # that are kept of a client
+ALIKE = 2.0  # the clients of an app share their pairs where their means scatter less beyond chance (F ratio)
+
+
+def pairs_of(
+    lake: Lake, trace: str, clients: pd.DataFrame, days: Sequence[date]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Pairs of tokens of up to MOST_PAIRS requests of each client, chosen by the hash of their id.
+
+    Returns
+    -------
+    tuple of arrays
+        Whose pairs each client has, shape (clients,); where those of each pool begin, shape (pools + 1,); the
+        pairs in order of time, shape (pairs, 2); their hours, 24 x number of the day + hour, shape (pairs,).
+    """
+    pool = _pools(lake, trace, clients)
+    rows = lake.sql(
+        "with numbered as (select app, region, llm, tier, day, hour(arrived_at at time zone 'UTC') as hour, "
+        "input_tokens, output_tokens, request_id, row_number() over ("
+        "partition by app, region, llm, tier order by hash(request_id), request_id) as nth "
+        "from requests where trace = $trace), "
+        "chosen as (select * exclude (nth, request_id) from numbered where nth <= $most) "
+        "select * from chosen order by day, hour, input_tokens, output_tokens, app, region, llm, tier",
+        trace=trace,
+        most=MOST_PAIRS,
+    ).to_pandas()
+    of = rows.merge(clients.assign(pool=pool), on=KEYS, how="left")["pool"].to_numpy()
+    order = np.argsort(of, kind="stable")
+    hour = 24 * rows["day"].map({day: n for n, day in enumerate(days)}).to_numpy(np.int64) + rows["hour"]
+    first_pair = np.searchsorted(of[order], np.arange(pool.max() + 2))
+    pairs = rows[["input_tokens", "output_tokens"]].to_numpy(np.int32)[order]
+    return pool, first_pair, pairs, hour.to_numpy(np.int64)[order]
+
+
+def _pools(lake: Lake, trace: str, clients: pd.DataFrame) -> np.ndarray:
+    """Whose pairs each client has: its app's where the clients of it are alike, else its own."""
+    rows = lake.sql(
+        "select app, region, llm, tier, count(*)::double as n, "
+        "avg(ln(1 + input_tokens)::decimal(28, 9))::double as input_mean, "
+        "avg((ln(1 + input_tokens) ^ 2)::decimal(28, 9))::double as input_square, "
+        "avg(ln(1 + output_tokens)::decimal(28, 9))::double as output_mean, "
+        "avg((ln(1 + output_tokens) ^ 2)::decimal(28, 9))::double as output_square "
+        "from requests where trace = $trace group by all",
+        trace=trace,
+    ).to_pandas()
+    alike = {app for app, part in rows.groupby("app") if len(part) > 1 and _are_alike(part)}
+    own = clients.index.astype(str) + "/" + clients["app"]
+    return pd.factorize(clients["app"].where(clients["app"].isin(alike), own))[0].astype(np.int64)
+
+
+def _are_alike(part: pd.DataFrame) -> bool:
+    """Whether the clients of an app differ by no more than chance: one-way analysis of variance."""
+    n = part["n"]
+    if n.sum() <= len(part):
+        return True
+    for kind in ("input", "output"):
+        mean, square = part[f"{kind}_mean"], part[f"{kind}_square"]
+        within = (n * (square - mean**2)).sum() / (n.sum() - len(part))
+        between = (n * (mean - (n * mean).sum() / n.sum()) ** 2).sum() / (len(part) - 1)
+        if between > ALIKE * within:
+            return False
+    return True

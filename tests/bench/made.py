@@ -1,0 +1,168 @@
+"""Made traffic: how far the statistics of a trace and of another one made like it lie apart."""
+
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from datetime import date, timedelta
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from measure import SHARED, Figures, Skipped, Target
+
+from assets.demand.fitting import fit_clients
+from assets.lake.settings import Progress
+from assets.lake.warehouse import Lake
+from assets.traces.ingest import ingest
+from models.traffic.changes import Changes
+from models.traffic.clients import client_day
+from models.traffic.parameters import Names
+from models.world.catalogue import load_catalogue
+
+SEEDS = 8
+WITHIN = 0.15
+LARGE_SHARE = 0.01  # of the requests, from which on a client is a large one
+SERVEGEN = ("servegen_m-small.traces.tar.gz", "servegen_m-small.datasets.tar.xz")
+RATE_SCALE = 3e-4  # 426,000 requests of ServeGen's 1.4 billion
+OTHERS = {
+    "azure_llm": ("AzureLLMInferenceTrace_code.csv.gz", "AzureLLMInferenceTrace_conv.csv.gz"),
+    "mooncake": ("mooncake_synthetic_trace.jsonl.gz",),
+}
+HOUR_US, SECOND_US = 3_600_000_000, 1_000_000
+TARGETS = {
+    "generate_statistics_within_15": Target(
+        "", "share of the statistics of all shared traces, mean of 8 seeds, within 15 %", at_least=0.9
+    ),
+    "generate_statistics_within_15_held_out": Target(
+        "", "the same of ServeGen's second week, made like the first"
+    ),
+    "generate_statistics_within_15_halves": Target(
+        "", "the same of that week itself, the first one in the place of the made trace"
+    ),
+}
+
+Statistics = dict[str, float]
+
+
+def statistics() -> Figures:
+    """Fit the shared traces, draw them again, and hold the statistics of both side by side."""
+    if not SHARED.exists():
+        raise Skipped("the shared traces are not beside this checkout (../shared/data)")
+    made, original = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        lake = Lake(Path(folder) / "lake")
+        land(lake, Path(folder))
+        for trace in ("servegen", *OTHERS):
+            before, after = side_by_side(lake, trace, trace, lake.days("requests", trace))
+            made.append(after)
+            original.append(before)
+        days = lake.days("requests", "servegen")
+        for day in days[:7]:
+            rows = lake.read("requests", trace="servegen", day=day).drop_columns(["trace", "day"])
+            lake.write("requests", rows, trace="first_week", day=day)
+        second, held_out = side_by_side(lake, "servegen", "first_week", days[7:])
+        large = large_apps(read(lake, "servegen", days[7:]))
+        first = told(read(lake, "first_week", days[:7]), large)
+    return {
+        "generate_statistics_within_15": within(original, made),
+        "generate_statistics_within_15_held_out": within([second], [held_out]),
+        "generate_statistics_within_15_halves": within([second], [first]),
+    }
+
+
+def land(lake: Lake, folder: Path) -> None:
+    """Bring the shared traces into the lake."""
+    archive = folder / "servegen.tar.gz"
+    with tarfile.open(archive, "w:gz", compresslevel=1) as packed:
+        for name in SERVEGEN:
+            with tarfile.open(SHARED / "demand" / name) as members:
+                for member in members:
+                    packed.addfile(member, members.extractfile(member))
+    archive.with_name("servegen.toml").write_text(
+        f'trace = "servegen"\nstart = 2024-01-01T00:00:00Z\nrate_scale = {RATE_SCALE}\n'
+    )
+    catalogue = load_catalogue()
+    ingest(archive, lake, catalogue)
+    for name in (name for names in OTHERS.values() for name in names):
+        ingest(SHARED / "traces" / name, lake, catalogue)
+
+
+def side_by_side(lake: Lake, trace: str, like: str, days: Sequence[date]) -> tuple[Statistics, Statistics]:
+    """Statistics of some days of a trace, and their mean over traces of these days made like another one."""
+    names = Names.of(load_catalogue())
+    original = read(lake, trace, days)
+    large = large_apps(original)
+    traffic, apps = fit_clients(lake, like, names, Progress())
+    made = []
+    for seed in range(SEEDS):
+        drawn = []
+        for number in range((days[-1] - days[0]).days + 1):
+            day = days[0] + timedelta(days=number)
+            columns = client_day(traffic, Changes(), day, days[0], seed, names)
+            midnight_us = np.datetime64(day, "us").astype(np.int64)
+            one = {"at": columns.arrived_us + midnight_us, "app": np.array(apps)[columns.app]}
+            drawn.append(
+                pd.DataFrame({**one, "input": columns.input_tokens, "output": columns.output_tokens})
+            )
+        whole = pd.concat(drawn)
+        made.append(told(whole[whole["at"].between(original["at"].min(), original["at"].max())], large))
+    before, after = told(original, large), pd.DataFrame(made).mean().to_dict()
+    for name, value in before.items():
+        print(f"  {trace} like {like}: {name} {value:.3g} -> {after[name]:.3g}")
+    return before, after
+
+
+def read(lake: Lake, trace: str, days: Sequence[date]) -> pd.DataFrame:
+    """Instant, app and tokens of the requests of some days."""
+    return lake.sql(
+        "select epoch_us(arrived_at) as at, app, input_tokens as input, output_tokens as output "
+        "from requests where trace = $trace and day between $first and $last",
+        trace=trace,
+        first=days[0],
+        last=days[-1],
+    ).to_pandas()
+
+
+def large_apps(requests: pd.DataFrame) -> list[str]:
+    """The apps that send a hundredth of the requests or more."""
+    share = requests["app"].value_counts(normalize=True)
+    return sorted(share.index[share >= LARGE_SHARE])
+
+
+def told(requests: pd.DataFrame, large: list[str]) -> Statistics:
+    """The statistics of a trace; those by the hour only of a day or more."""
+    at = requests["at"].to_numpy()
+    hour = at // HOUR_US - at.min() // HOUR_US
+    found: Statistics = {}
+    if hour.max() >= 24:
+        load = np.bincount(hour).astype(float)
+        by_app = requests.assign(hour=hour).pivot_table(
+            index="app", columns="hour", values="at", aggfunc="size", fill_value=0
+        )
+        clients = by_app.reindex(index=large, columns=range(load.size), fill_value=0).to_numpy(float)
+        found["hours_asleep"] = float((clients == 0).mean())
+        found["hourly_rate_cv"] = float(np.mean(clients.std(axis=1) / np.maximum(clients.mean(axis=1), 1e-9)))
+        for kind in ("input", "output"):
+            mean = requests.groupby(hour)[kind].mean()
+            found[f"mean_{kind}_cv"] = float(mean.std(ddof=0) / mean.mean())
+        for name, lag in (("day", 24), ("week", 168)):
+            if load.size >= 2 * lag - 2:
+                found[f"acf_{name}"] = float(np.corrcoef(load[:-lag], load[lag:])[0, 1])
+        found["peak_hour"] = float(load.max() / load.mean())
+    seconds = np.bincount(at // SECOND_US - at.min() // SECOND_US)
+    found["peak_second"] = float(seconds.max() / seconds.mean())
+    found["dispersion_1s"] = float(seconds.var() / seconds.mean())
+    return found
+
+
+def within(original: Sequence[Statistics], made: Sequence[Statistics]) -> float:
+    """Share of the statistics that lie within WITHIN of those of the original."""
+    near = [
+        abs(after[name] / value - 1) <= WITHIN
+        for before, after in zip(original, made, strict=True)
+        for name, value in before.items()
+    ]
+    return float(np.mean(near))
+
+
+FUNCTIONS = (statistics,)

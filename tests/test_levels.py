@@ -1,0 +1,194 @@
+"""Apps sleep, wake and remember; requests come in clumps, batches and on grids; tokens drift by the hour."""
+
+import dataclasses
+from datetime import date, timedelta
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_generate import APPS, FIRST, NAMES, draw, traffic
+
+from models.characterise.families import FAMILIES
+from models.traffic.changes import Changes, NewApp
+from models.traffic.client_fit import own_life
+from models.traffic.clients import altered
+from models.traffic.levels import draw_levels, fit_levels
+from models.traffic.renewals import Spacing, arrivals, batch_law, cumulants, grid_of, on_grid
+
+DAYS = 56
+HOUR_OF_WEEK = np.arange(24 * DAYS) % 168
+
+
+def drawn(levels, days=DAYS, seed=3):
+    return np.concatenate(
+        [draw_levels(levels, seed, FIRST + timedelta(days=n), n % 7) for n in range(days)], axis=1
+    )
+
+
+def correlation(load, lag):
+    return np.mean([np.corrcoef(row[:-lag], row[lag:])[0, 1] for row in load])
+
+
+def stays(load):
+    """Share of the hours asleep, and hours of a sleep in the mean."""
+    off = load == 0
+    return off.mean(), off.sum() / (off[:, 1:] & ~off[:, :-1]).sum()
+
+
+@pytest.mark.parametrize(("falls_asleep", "wakes"), [(0.05, 0.2), (0.3, 0.1)])
+def test_a_two_state_process_keeps_its_share_and_its_stays(falls_asleep, wakes):
+    """Asleep for a share p / (p + q) of the hours, 1 / q hours at a time."""
+    rng = np.random.default_rng(0)
+    on = np.ones((20, 24 * DAYS), bool)
+    for hour in range(1, 24 * DAYS):
+        change = rng.random(20)
+        on[:, hour] = np.where(on[:, hour - 1], change >= falls_asleep, change < wakes)
+    made = drawn(fit_levels(on * rng.poisson(1000, on.shape).astype(float), HOUR_OF_WEEK))
+    share, hours = stays(made)
+    assert share == pytest.approx(falls_asleep / (falls_asleep + wakes), abs=0.05)
+    assert hours == pytest.approx(1 / wakes, rel=0.25)
+    assert made.mean() == pytest.approx(1, abs=0.05)
+
+
+def test_a_load_keeps_its_variation_its_memory_and_its_season():
+    rng = np.random.default_rng(1)
+    walk = rng.standard_normal((2, 20, 24 * DAYS))
+    for part, memory in enumerate((np.exp(-1 / 96), np.exp(-1 / 2))):
+        for hour in range(1, 24 * DAYS):
+            fresh = np.sqrt(1 - memory**2) * walk[part, :, hour]
+            walk[part, :, hour] = memory * walk[part, :, hour - 1] + fresh
+    season = np.sin(2 * np.pi * HOUR_OF_WEEK / 24)
+    load = 2000 * np.exp(0.5 * season + 0.4 * walk[0] + 0.4 * walk[1])
+    made = drawn(fit_levels(load, HOUR_OF_WEEK))
+    assert made.std() / made.mean() == pytest.approx(load.std() / load.mean(), rel=0.1)
+    for lag in (1, 6, 24, 72, 168):
+        assert correlation(made, lag) == pytest.approx(correlation(load, lag), abs=0.1), lag
+    midnights = np.corrcoef(made[:, 23:-1:24].ravel(), made[:, 24::24].ravel())[0, 1]
+    noons = np.corrcoef(made[:, 11:-1:24].ravel(), made[:, 12::24].ravel())[0, 1]
+    assert midnights == pytest.approx(noons, abs=0.08)
+
+
+def test_only_who_moves_beyond_week_and_chance_has_a_life_of_its_own():
+    rng = np.random.default_rng(2)
+    week = np.tile(200.0 + 100 * np.sin(np.arange(336) / 4), (3, 1))
+    load = rng.poisson(week).astype(float)
+    load[1] *= rng.choice([0.0, 1.5], 336)
+    few = rng.poisson(0.5, 336).astype(float)
+    assert own_life(load, week).tolist() == [False, True, False]
+    assert not own_life(few[None], np.full((1, 336), 0.5))[0]
+    assert not own_life(load[:, :40], week[:, :40]).any()
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.floats(0.05, 1.0), st.floats(1.2, 8.0))
+def test_batches_have_the_cumulants_that_they_are_fitted_to(share, size):
+    mean = 1 + share * (size - 1)
+    second = (1 - share + share * size * (2 * size - 1)) / mean
+    third = (1 - share + share * size * (6 * size**2 - 6 * size + 1)) / mean
+    found = batch_law(np.array([second]), np.array([third]))
+    assert np.ravel(found) == pytest.approx([share, size], rel=1e-6)
+
+
+def test_seconds_are_as_dispersed_as_their_batches_say():
+    spacing = Spacing(np.zeros(1, np.int64), np.array([0.2]), np.array([6.0]))
+    minute, _ = arrivals(np.random.default_rng(0), np.full((1, 1440), 120.0), np.ones((1, 144)), spacing)
+    assert minute.size == pytest.approx(1440 * 120, rel=0.03)
+    counts = np.bincount((minute * 60).astype(int), minlength=86_400).reshape(-1, 60).astype(float)
+    found = cumulants(counts)
+    assert np.ravel(batch_law(*np.array(found)[:, None])) == pytest.approx([0.2, 6.0], rel=0.1)
+    assert found[0] == pytest.approx((0.8 + 0.2 * 6 * 11) / 2, rel=0.06)
+
+
+def test_no_clump_has_a_favourite_place_in_its_window():
+    spacing = Spacing(np.full(30, list(FAMILIES).index("gamma")), np.zeros(30), np.ones(30))
+    minute, sender = arrivals(
+        np.random.default_rng(0), np.full((30, 1440), 6.0), np.full((30, 144), 6.0), spacing
+    )
+    place = minute % 10
+    assert np.mean((place < 0.1) | (place > 9.9)) == pytest.approx(0.02, abs=0.006)
+    gaps = np.diff(np.sort(minute[sender == 0]))
+    assert gaps.std() / gaps.mean() > 3
+
+
+def test_a_grid_is_found_and_kept():
+    made = dataclasses.replace(traffic(), grid_us=3_000_000, grid_first_us=1_000_000)
+    instants = draw(made).arrived_us
+    assert set(instants % 3_000_000) == {1_000_000}
+    assert grid_of(instants) == 3_000_000
+    assert grid_of(np.arange(0, 10**9, 7_000_001)) == 7_000_001
+    assert grid_of(np.array([5, 90_000_005])) == 1
+    assert on_grid(np.array([0, 2, 7]), 5, 2).tolist() == [2, 2, 7]
+
+
+def test_an_app_that_sends_as_one_clumps_over_its_clients():
+    """Dealt out over four clients the clumps of one sender stay together, in the shares of their rates."""
+    rate = np.array([4.0, 2.0, 1.0, 1.0])[:, None] * np.full((4, 168), 500.0)
+    alone = dataclasses.replace(traffic(cv=4.0), requests_per_hour=rate)
+    spacing = Spacing(*(values[:1] for values in alone.spacing))
+    history = alone.history._replace(gap_cv=alone.history.gap_cv[:1])
+    made = dataclasses.replace(alone, sender=np.zeros(4, np.int64), spacing=spacing, history=history)
+
+    def correlation_of_two(day):
+        seconds = (
+            np.bincount(day.arrived_us[day.llm == llm] // 1_000_000, minlength=86_400) for llm in (0, 1)
+        )
+        return np.corrcoef(*seconds)[0, 1]
+
+    day = draw(made)
+    assert correlation_of_two(day) > 0.5 > 0.1 > correlation_of_two(draw(alone))
+    assert np.bincount(day.llm) / day.llm.size == pytest.approx([0.5, 0.25, 0.125, 0.125], abs=0.02)
+
+
+def test_tokens_drift_as_they_did_on_the_day_that_is_lived_through():
+    """Every pair says its day and hour: a made hour has those of one day; each day comes once in three."""
+    day, hour = np.divmod(np.arange(3 * 24).repeat(60), 24)
+    pairs = np.stack([1 + 24 * day + hour, 1 + day], axis=1).astype(np.int32)
+    history = traffic().history._replace(
+        weekday=np.array([1, 2, 3]), pair_hour=24 * day + hour, gap_cv=np.ones((4, 3, 144), np.float32)
+    )
+    made = dataclasses.replace(
+        traffic(),
+        pool=np.zeros(4, np.int64),
+        first_pair=np.array([0, len(pairs)]),
+        pairs=pairs,
+        history=history,
+    )
+    lived = []
+    for number in range(15):
+        when = FIRST + timedelta(days=number)
+        if when.weekday() < 5:
+            columns = draw(made, day=when)
+            assert np.array_equal((columns.input_tokens - 1) % 24, columns.arrived_us // 3_600_000_000)
+            lived.append(set(columns.output_tokens.tolist()))
+    assert all(len(one) == 1 for one in lived)
+    assert min(sum(one == {day} for one in lived) for day in (1, 2, 3)) >= 2
+
+
+def test_a_new_app_sleeps_like_the_other_but_not_with_it():
+    on = np.random.default_rng(0).random((1, 24 * DAYS)) < 0.5
+    led = dataclasses.replace(
+        traffic(),
+        level=np.array([-1, 0, -1, 0]),
+        levels=fit_levels(np.where(on, 1000.0, 0.0), HOUR_OF_WEEK),
+    )
+    made, apps = altered(led, Changes(new_apps=(NewApp("agents", "rag", 0.5),)), 1.0, NAMES, APPS)
+    assert made.levels.level.deviation.size == 2
+    days = [draw(made, day=FIRST + timedelta(days=n)) for n in range(10)]
+    asleep = np.array(
+        [
+            [np.bincount(d.arrived_us[d.app == code] // 3_600_000_000, minlength=24) == 0 for d in days]
+            for code in (0, 1, apps.index("agents"))
+        ]
+    ).reshape(3, -1)
+    assert asleep.mean(axis=1) == pytest.approx([0.0, 0.5, 0.5], abs=0.15)
+    assert np.mean(asleep[1] == asleep[2]) == pytest.approx(0.5, abs=0.15)
+
+
+def test_a_day_with_levels_is_the_same_whichever_days_are_drawn():
+    levels = fit_levels(np.random.default_rng(0).poisson(20.0, (3, 336)).astype(float), np.arange(336) % 168)
+    day = date(2025, 7, 4)
+    alone = draw_levels(levels, 5, day, 4)
+    draw_levels(levels, 5, day + timedelta(days=1), 5)
+    assert np.array_equal(alone, draw_levels(levels, 5, day, 4))
+    assert not np.array_equal(alone, draw_levels(levels, 6, day, 4))
