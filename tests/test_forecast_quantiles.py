@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.forecast import ENSEMBLES, MEMBERS
-from models.forecast.backtest import Clock, actuals, walk
+from models.forecast.backtest import CEILING, Clock, actuals, walk
 from models.forecast.conformal import (
     BASE_SHARE,
     FIRST_STEP,
@@ -90,7 +90,7 @@ def naive_quantiles(mean: Floats, actual: Floats, level: Floats, highest: Floats
             ranks = [min(max(math.ceil((len(window) + 1) * share), 1), len(window)) for share in levels]
             spread = [sorted(window)[rank - 1] for rank in ranks]
         spreads.append(spread)
-        most = max(highest[now], mean[now])
+        most = CEILING * max(highest[now], mean[now])
         row = [min(max(mean[now] + units[now] * s, 0.0), most) for s in spread]
         found.append([max(row[: i + 1]) for i in range(len(row))])
     return np.array(found)
@@ -100,7 +100,7 @@ def naive_quantiles(mean: Floats, actual: Floats, level: Floats, highest: Floats
 def test_quantiles_equal_a_twin_of_lists(lag: int) -> None:
     rng = np.random.default_rng(lag)
     mean, actual = rng.uniform(1, 9, (2, 2, 230, 5))  # two hours of two buckets, and half of a third
-    level, highest = rng.uniform(1, 5, (2, 230)), rng.uniform(8, 12, (2, 230))
+    level, highest = rng.uniform(1, 5, (2, 230)), rng.uniform(3, 4, (2, 230))
     actual[0, :3] = actual[0, 5:9] = np.nan
     actual[1, :, 2] *= 0.0
     mean[1, 100] = 50.0  # a known event
@@ -162,6 +162,24 @@ def test_a_day_ahead_every_hour_s_peak_is_covered() -> None:
     assert covered_share(peak, p90) == pytest.approx(0.90, abs=0.03)
     assert p90.sum() < 1.25 * peak.sum()  # and not because it lies far above everything
     assert np.mean(off) < 0.15
+
+
+def test_a_known_event_lifts_the_mean_and_the_tail_the_first_time_it_comes() -> None:
+    """Five times the usual on one afternoon: P90 lies above the mean as far as on other days."""
+    factor = np.ones((24, 16 * SEASON))
+    factor[:, 14 * SEASON + 12 : 14 * SEASON + 18] = 5.0
+    usual = np.stack([office(16, seed) for seed in range(24)])
+    clock, phase = Clock(14 * SEASON, 1, 1, SEASON), np.tile(np.arange(16 * SEASON) % 168, (24, 1))
+    found = {}
+    for demand, known in ((usual, np.ones(factor.shape)), (usual * factor, factor)):
+        demand = demand[:, :-1]
+        walks = {name: walk(demand, name, warm(clock, name), phase, known) for name in walked(["weighted"])}
+        found[known.max()] = predictions(demand, walks, clock, ["weighted"])["weighted"]
+    event = slice(12, 18)
+    mean, p90 = (found[5.0].mean[:, event, 0], found[5.0].quantiles[:, event, 0, 1])
+    assert mean.sum() == pytest.approx(5 * found[1.0].mean[:, event, 0].sum(), rel=0.02)
+    usual_tail = found[1.0].quantiles[:, event, 0, 1] / found[1.0].mean[:, event, 0]
+    assert np.mean(p90 / mean) == pytest.approx(np.mean(usual_tail), abs=0.02)
 
 
 # --- ensembles -----------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from models.forecast.backtest import CEILING
 from models.forecast.method import Floats
 
 LEVELS = (0.50, 0.90, 0.95)
@@ -43,7 +44,8 @@ def quantiles(
     level
         The mean of each series, as far as it is known at each cutoff, shape (series, cutoffs).
     highest
-        What no quantile may exceed unless the forecast does (a known event), shape (series, cutoffs).
+        Of what each cutoff knows, shape (series, cutoffs): no quantile exceeds CEILING times that, or times
+        the forecast where that is higher (a known event).
     lags
         For each hour ahead, how many cutoffs later it can be judged.
     hour
@@ -59,7 +61,7 @@ def quantiles(
     spread = np.empty((*residuals.shape, len(LEVELS)))
     for ahead, lag in enumerate(lags):
         spread[:, :, of_hour == ahead] = _rolling(residuals[:, :, of_hour == ahead], lag)
-    most = np.maximum(highest[:, :, None], values)[..., None]
+    most = CEILING * np.maximum(highest[:, :, None], values)[..., None]
     found = np.clip(values[..., None] + unit[..., None] * spread, 0.0, most)
     found = np.maximum.accumulate(found, axis=-1)  # levels that adapt by themselves must not cross
     return Quantiles(found[:, :, :steps], found[:, :, steps:])

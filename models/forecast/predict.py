@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.forecast import ENSEMBLES, MEMBERS, METHODS, OF_INTERMITTENT, OF_YOUNG, SLOW, YOUNG_DAYS
-from models.forecast.backtest import CEILING, SERIES_AT_ONCE, Clock, Walk, actuals
+from models.forecast.backtest import SERIES_AT_ONCE, Clock, Walk, actuals
 from models.forecast.conformal import BASE_SHARE, WINDOW, quantiles
 from models.forecast.ensemble import Kinds, choice, hourly_errors, told, weighted, weights_of
 from models.forecast.intermittent import is_intermittent
@@ -75,7 +75,7 @@ def predictions(
             reasons, fallbacks = told(weights[:, :, late], members), np.full(fallbacks.shape, "")
             for ahead, lag in enumerate(clock.lags):  # no member had been judged by then: not its errors
                 actual[:, :lag, ahead * clock.hour : (ahead + 1) * clock.hour] = np.nan
-        of_buckets, of_peaks = quantiles(mean, actual, level, CEILING * highest, clock.lags, clock.hour)
+        of_buckets, of_peaks = quantiles(mean, actual, level, highest, clock.lags, clock.hour)
         found[name] = Prediction(
             mean[:, late], of_buckets[:, late], of_peaks[:, late], fallbacks[:, late], reasons
         )
