@@ -47,20 +47,24 @@ def predicted(demand: Floats, clock: Clock) -> dict[str, Prediction]:
 
 @settings(max_examples=12, deadline=None)
 @given(
+    st.sampled_from([0, 4]),
     st.integers(94, 116),
     st.sampled_from(["shifted", "wiped out", "scaled"]),
     st.integers(1, 30),
 )
-def test_no_future_changes_a_prediction(cut: int, how: str, amount: int) -> None:
-    demand, clock = np.stack([office(5), office(5, 1)]), Clock(90, 4, 6, SEASON)
+def test_no_future_changes_a_prediction(older_days: int, cut: int, how: str, amount: int) -> None:
+    """Neither of a young series nor of one whose level may break."""
+    days, older = 5 + older_days, older_days * SEASON
+    demand, clock = np.stack([office(days), office(days, 1)]), Clock(90 + older, 4, 6, SEASON)
+    demand[1] *= np.where(np.arange(demand.shape[1]) < 80 + older, 1.0, 4.0)
     changed = demand.copy()
-    after = changed[:, cut:]
-    changed[:, cut:] = {
+    after = changed[:, cut + older :]
+    changed[:, cut + older :] = {
         "shifted": np.roll(after, amount, axis=1),
         "wiped out": np.where(np.arange(after.shape[1]) < amount, np.nan, after),
         "scaled": amount * after,
     }[how]
-    same = [end <= cut for end in clock.cutoffs(demand.shape[1])]
+    same = [end <= cut + older for end in clock.cutoffs(demand.shape[1])]
     before, now = predicted(demand, clock), predicted(changed, clock)
     for name in FAST:
         for one, other in zip(before[name], now[name], strict=True):
