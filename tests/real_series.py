@@ -15,6 +15,7 @@ from models.forecast.predict import Prediction, predictions, walked, warm
 
 DEMAND = Path(__file__).parents[2] / "shared" / "data" / "demand"
 LEAST_SHARE = 0.005  # of all requests, for a client to be looked at by itself: 17 clients with 98 % of them
+FRIDAY = 4
 NAIVE = ("last_value", "seasonal_naive")
 
 
@@ -51,10 +52,12 @@ def servegen_clients() -> Floats:
         return np.array([[float(row[1] or 0) for row in csv.reader(text)] for text in texts])
 
 
-def predicted(held: Held, names: tuple[str, ...]) -> dict[str, Prediction]:
-    """Walk what the names need, then calibrate and combine."""
+def predicted(held: Held, names: tuple[str, ...], weekday: int = 0) -> dict[str, Prediction]:
+    """Walk what the names need, then calibrate and combine; the series begin on that day of the week."""
     demand, clock = held
-    walks = {name: walk(demand, name, warm(clock, name)) for name in walked(names)}
+    buckets = demand.shape[1] + clock.horizon
+    phase = np.tile((weekday * clock.season + np.arange(buckets)) % (7 * clock.season), (len(demand), 1))
+    walks = {name: walk(demand, name, warm(clock, name), phase) for name in walked(names)}
     return predictions(demand, walks, clock, names)
 
 
@@ -63,6 +66,12 @@ def ratio_to_naive(held: Held, found: Mapping[str, Prediction], method: str) -> 
     came = actuals(*held)
     error = {name: np.nansum(np.abs(came - one.mean), axis=(1, 2)) for name, one in found.items()}
     return float(error[method].sum() / np.minimum(*(error[name] for name in NAIVE)).sum())
+
+
+def azure_code_columns() -> Floats:
+    """Requests, input and output tokens per second of the Azure code week, from a Friday, shape (3, 168)."""
+    names = ("request_count", "processed_context_tokens", "processed_generated_tokens")
+    return np.concatenate([_hourly("azure2024_code_hourly.csv", name) for name in names])
 
 
 def _hourly(file: str, column: str) -> Floats:

@@ -87,6 +87,10 @@ def test_the_shipped_calendar_reads_and_a_config_can_name_it(tmp_path) -> None:
             '[[event]]\nname = "x"\nstart = 2025-01-01T00:00:00Z\nminutes = 5\nfactor = 0.0',
             "factor 0 for 5 min",
         ),
+        (
+            '[[event]]\nname = "x"\nstart = 2025-01-01T00:00:00Z\nminutes = -5\nfactor = 2.0',
+            r"^odd.toml \[\[event\]\] x: it ends before it begins: got -5 minutes, needed 1 or more\.$",
+        ),
         ('[[holiday]]\nname = "x"', "the key 'day' is missing"),
         ("tz = 1", "unknown key 'tz'"),
     ],

@@ -11,11 +11,21 @@ from real_series import DEMAND, NAIVE, predicted, ratio_to_naive, real_series
 
 from models.forecast import ENSEMBLES, MEMBERS, METHODS, SLOW, statespace
 from models.forecast.backtest import Clock, actuals, walk
+from models.forecast.intermittent import on_off
 from models.forecast.losses import covered_share, wape
 from models.forecast.method import Floats, Forecast, Past, floor_of
 from models.forecast.predict import predictions, walked, warm
 from models.forecast.regression import HOURS_BACK, RIDGE, regression
-from models.forecast.seasonal import PULL_WEEKS, profile, seasonal_level, seasonal_mean, seasonal_naive
+from models.forecast.seasonal import (
+    DAY_KEEP,
+    LEVEL_KEEP,
+    PULL_WEEKS,
+    profile,
+    recent_days,
+    seasonal_level,
+    seasonal_mean,
+    seasonal_naive,
+)
 from models.forecast.statespace import ERROR_ORDERS, PLAIN_ORDERS, adjusted_arima, arima
 
 needs_real_series = pytest.mark.skipif(not DEMAND.exists(), reason="../shared/data/demand is not here")
@@ -52,8 +62,9 @@ def test_a_method_is_handed_the_past_and_its_own_last_state(monkeypatch: pytest.
     def spy(past: Past, state: int | None) -> Forecast:
         buckets = past.demand.shape[1]
         seen.append((buckets, past.demand[:, -1].tolist(), past.phase.shape[1], state))
-        past.demand[:] = -1.0  # a method that scribbles on its past harms nobody
-        past.phase[:] = -1
+        for handed in (past.demand, past.phase):
+            with pytest.raises(ValueError, match="read-only"):
+                handed[:] = -1  # a method that scribbles on its past harms nobody
         return Forecast(np.full((2, 2), -5.0), buckets)
 
     monkeypatch.setitem(METHODS, "spy", spy)
@@ -219,6 +230,38 @@ def test_a_method_that_does_not_converge_says_so_and_is_not_tried_again_that_day
     _, fallbacks = walk(office()[None], "arima", Clock(200, 6, 1, SEASON))
     assert set(fallbacks.ravel()) == {"last_value: arima did not converge"}
     assert tried == [*PLAIN_ORDERS, *PLAIN_ORDERS]  # at the cutoffs 200 and 224 of seven
+
+
+def test_recent_days_equals_a_look_at_each_day_before() -> None:
+    """From a Tuesday after four days: working days listen to working days, the last hour sets the level."""
+    series, floor = office(5)[:98], 0.01 * office(5)[:98].mean()
+    weekday = [(4 + bucket // SEASON) % 7 for bucket in range(122)]  # it began on a Friday
+
+    def of_days(bucket: int) -> float:
+        before = [b for b in range(bucket - SEASON, -1, -SEASON) if b < 98]
+        alike = [b for b in before if (weekday[b] > 4) == (weekday[bucket] > 4)] or before
+        shares = [DAY_KEEP ** ((bucket - b) // SEASON) for b in alike]
+        return float(np.average([np.log(series[b] + floor) for b in alike], weights=shares))
+
+    phase = (4 * SEASON + np.arange(122)) % 168
+    mean = recent_days(Past(series[None], phase[None], 24, SEASON)).mean[0]
+    level = np.log((series[97] + floor) / np.exp(of_days(97)))
+    for step in range(24):
+        expected = np.exp(of_days(98 + step) + level * LEVEL_KEEP ** (step + 1)) - floor
+        assert mean[step] == pytest.approx(expected)
+
+
+def test_on_off_is_the_likelier_of_nothing_and_the_latest_size() -> None:
+    pulses = np.tile([0.0] * 5 + [3.0, 4.0, 5.0], 20)  # five buckets off, three on
+    for end in range(152, 161):
+        mean = on_off(past_of(pulses[:end], 2)).mean[0]
+        known, on = pulses[:end], pulses[:end] > 0
+        now, size = on[-1], known[on][-1]
+        for step in range(2):
+            went = [on[t + step + 1] for t in range(end - step - 1) if on[t] == now]
+            assert mean[step] == (size if (sum(went) + 0.5) / (len(went) + 1.0) > 0.5 else 0.0)
+    busy = np.where(np.arange(161) % 3 == 0, 0.0, 7.0)
+    assert on_off(past_of(busy, 2)).mean[0].tolist() == [7.0, 7.0]  # a third is empty: the last value
 
 
 # --- laws of all methods -------------------------------------------------------------------------------

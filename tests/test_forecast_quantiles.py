@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.forecast import ENSEMBLES, MEMBERS
-from models.forecast.backtest import Clock, actuals, walk
+from models.forecast.backtest import CEILING, Clock, actuals, walk
 from models.forecast.conformal import (
     BASE_SHARE,
     FIRST_STEP,
@@ -19,7 +19,17 @@ from models.forecast.conformal import (
     WINDOW,
     quantiles,
 )
-from models.forecast.ensemble import HALF_LIFE, HYSTERESIS, SHARPNESS, choice, recent_loss, told, weighted
+from models.forecast.ensemble import (
+    HALF_LIFE,
+    HYSTERESIS,
+    SHARPNESS,
+    Kinds,
+    choice,
+    hourly_errors,
+    told,
+    weighted,
+    weights_of,
+)
 from models.forecast.losses import covered_share, paired_bootstrap, pinball, under_forecast_share, wape
 from models.forecast.method import Floats
 from models.forecast.predict import Prediction, predictions, walked, warm
@@ -37,20 +47,24 @@ def predicted(demand: Floats, clock: Clock) -> dict[str, Prediction]:
 
 @settings(max_examples=12, deadline=None)
 @given(
+    st.sampled_from([0, 4]),
     st.integers(94, 116),
     st.sampled_from(["shifted", "wiped out", "scaled"]),
     st.integers(1, 30),
 )
-def test_no_future_changes_a_prediction(cut: int, how: str, amount: int) -> None:
-    demand, clock = np.stack([office(5), office(5, 1)]), Clock(90, 4, 6, SEASON)
+def test_no_future_changes_a_prediction(older_days: int, cut: int, how: str, amount: int) -> None:
+    """Neither of a young series nor of one whose level may break."""
+    days, older = 5 + older_days, older_days * SEASON
+    demand, clock = np.stack([office(days), office(days, 1)]), Clock(90 + older, 4, 6, SEASON)
+    demand[1] *= np.where(np.arange(demand.shape[1]) < 80 + older, 1.0, 4.0)
     changed = demand.copy()
-    after = changed[:, cut:]
-    changed[:, cut:] = {
+    after = changed[:, cut + older :]
+    changed[:, cut + older :] = {
         "shifted": np.roll(after, amount, axis=1),
         "wiped out": np.where(np.arange(after.shape[1]) < amount, np.nan, after),
         "scaled": amount * after,
     }[how]
-    same = [end <= cut for end in clock.cutoffs(demand.shape[1])]
+    same = [end <= cut + older for end in clock.cutoffs(demand.shape[1])]
     before, now = predicted(demand, clock), predicted(changed, clock)
     for name in FAST:
         for one, other in zip(before[name], now[name], strict=True):
@@ -71,7 +85,7 @@ def naive_quantiles(mean: Floats, actual: Floats, level: Floats, highest: Floats
         spread = [0.0] * len(LEVELS)
         had_any = any(r == r for r in residuals[: max(judged - lag + 1, 0)])
         if judged > lag and had_any and residuals[judged] == residuals[judged]:
-            step = max(FIRST_STEP / math.sqrt(judged - lag), LEAST_STEP) / lag
+            step = max(FIRST_STEP / math.sqrt(judged - lag), LEAST_STEP) * 2 / (1 + lag)
             for i, wanted in enumerate(LEVELS):
                 moved = levels[i] + step * (wanted - (residuals[judged] <= spreads[judged][i]))
                 levels[i] = min(max(moved, 1 - HIGHEST_LEVEL), HIGHEST_LEVEL)
@@ -80,7 +94,7 @@ def naive_quantiles(mean: Floats, actual: Floats, level: Floats, highest: Floats
             ranks = [min(max(math.ceil((len(window) + 1) * share), 1), len(window)) for share in levels]
             spread = [sorted(window)[rank - 1] for rank in ranks]
         spreads.append(spread)
-        most = max(highest[now], mean[now])
+        most = CEILING * max(highest[now], mean[now])
         row = [min(max(mean[now] + units[now] * s, 0.0), most) for s in spread]
         found.append([max(row[: i + 1]) for i in range(len(row))])
     return np.array(found)
@@ -90,20 +104,21 @@ def naive_quantiles(mean: Floats, actual: Floats, level: Floats, highest: Floats
 def test_quantiles_equal_a_twin_of_lists(lag: int) -> None:
     rng = np.random.default_rng(lag)
     mean, actual = rng.uniform(1, 9, (2, 2, 230, 5))  # two hours of two buckets, and half of a third
-    level, highest = rng.uniform(1, 5, (2, 230)), rng.uniform(8, 12, (2, 230))
+    level, highest = rng.uniform(1, 5, (2, 230)), rng.uniform(3, 4, (2, 230))
     actual[0, :3] = actual[0, 5:9] = np.nan
     actual[1, :, 2] *= 0.0
     mean[1, 100] = 50.0  # a known event
-    of_buckets, of_peaks = quantiles(mean, actual, level, highest, lag, 2)
+    lags = (1, lag, lag)  # of each hour ahead
+    of_buckets, of_peaks = quantiles(mean, actual, level, highest, lags, 2)
     assert of_peaks.shape == (2, 230, 2, len(LEVELS))
     for series in range(2):
         so_far = level[series], highest[series]
         for step in range(5):
-            twin = naive_quantiles(mean[series, :, step], actual[series, :, step], *so_far, lag)
+            twin = naive_quantiles(mean[series, :, step], actual[series, :, step], *so_far, lags[step // 2])
             assert of_buckets[series, :, step] == pytest.approx(twin)
         for hour in range(2):
             both = (part[series, :, 2 * hour : 2 * hour + 2].max(axis=-1) for part in (mean, actual))
-            assert of_peaks[series, :, hour] == pytest.approx(naive_quantiles(*both, *so_far, lag))
+            assert of_peaks[series, :, hour] == pytest.approx(naive_quantiles(*both, *so_far, lags[hour]))
 
 
 def test_quantiles_hold_on_held_out_days_with_a_weekend() -> None:
@@ -153,32 +168,71 @@ def test_a_day_ahead_every_hour_s_peak_is_covered() -> None:
     assert np.mean(off) < 0.15
 
 
+def test_a_known_event_lifts_the_mean_and_the_tail_the_first_time_it_comes() -> None:
+    """Five times the usual on one afternoon: P90 lies above the mean as far as on other days."""
+    factor = np.ones((24, 16 * SEASON))
+    factor[:, 14 * SEASON + 12 : 14 * SEASON + 18] = 5.0
+    usual = np.stack([office(16, seed) for seed in range(24)])
+    clock, phase = Clock(14 * SEASON, 1, 1, SEASON), np.tile(np.arange(16 * SEASON) % 168, (24, 1))
+    found = {}
+    for demand, known in ((usual, np.ones(factor.shape)), (usual * factor, factor)):
+        demand = demand[:, :-1]
+        walks = {name: walk(demand, name, warm(clock, name), phase, known) for name in walked(["weighted"])}
+        found[known.max()] = predictions(demand, walks, clock, ["weighted"])["weighted"]
+    event = slice(12, 18)
+    mean, p90 = (found[5.0].mean[:, event, 0], found[5.0].quantiles[:, event, 0, 1])
+    assert mean.sum() == pytest.approx(5 * found[1.0].mean[:, event, 0].sum(), rel=0.02)
+    usual_tail = found[1.0].quantiles[:, event, 0, 1] / found[1.0].mean[:, event, 0]
+    assert np.mean(p90 / mean) == pytest.approx(np.mean(usual_tail), abs=0.02)
+
+
 # --- ensembles -----------------------------------------------------------------------------------------
 
 
-def test_recent_loss_is_the_discounted_mean_of_what_is_known_by_then() -> None:
+def all_alike(cutoffs: int, members: int = 2) -> Kinds:
+    nobody, always = np.zeros(members, np.bool_), np.ones((1, cutoffs), np.bool_)
+    return Kinds(nobody, always, 0, nobody, ~always)
+
+
+def test_weights_follow_the_discounted_errors_of_each_hour_ahead_that_are_known_by_then() -> None:
     rng = np.random.default_rng(1)
-    mean, actual = rng.uniform(1, 9, (2, 1, 40, 2))
+    mean, actual = rng.uniform(1, 9, (2, 1, 40, 5)), rng.uniform(1, 9, (1, 40, 5))
     actual[0, 10], actual[0, 11, 0] = np.nan, np.nan
-    error = np.abs(mean - actual)[0]
-    recent = recent_loss(mean, actual, 2)[0]
-    assert np.isnan(recent[:2]).all()
-    for now in range(2, 40):
-        known = [float(np.nanmean(error[k])) for k in range(now - 1) if not np.isnan(error[k]).all()]
-        shares = [0.5 ** (age / HALF_LIFE) for age in range(len(known))][::-1]
-        assert recent[now] == pytest.approx(np.average(known, weights=shares))
+    lags, hour = (1, 2, 3), 2  # the last hour has one bucket
+    error = np.array([hourly_errors(each, actual, hour) for each in mean])
+    found = weights_of(error, np.ones((1, 40)), lags, weighted, all_alike(40))
+    for now in range(40):
+        before: list[float] = []
+        for ahead, lag in enumerate(lags):
+            losses = []
+            for member in range(2):
+                off = np.abs(mean[member, 0] - actual[0])[:, hour * ahead : hour * (ahead + 1)]
+                known = [float(np.nanmean(off[k])) for k in range(now - lag + 1) if (off[k] == off[k]).any()]
+                shares = [0.5 ** (age / HALF_LIFE) for age in range(len(known))][::-1]
+                losses.append(float(np.average(known, weights=shares)) if known else float("nan"))
+            losses = before if any(loss != loss for loss in losses) else losses  # as the hour before it
+            before = losses
+            if not losses:
+                assert found[:, 0, now, ahead].tolist() == [1.0, 0.0]  # nothing known: the first member
+                continue
+            ratio = (losses[1] / losses[0]) ** SHARPNESS
+            assert found[0, 0, now, ahead] == pytest.approx(ratio / (1 + ratio))
 
 
 def test_weights_follow_the_losses_and_the_choice_stays_until_it_is_clear() -> None:
     close, clear = 1.0 - HYSTERESIS / 2, 1.0 - 2 * HYSTERESIS
-    losses = np.array([[np.nan, 1.0, 1.0, 1.0, 0.0], [np.nan, close, clear, 1.0 / clear, 0.0]])[:, None]
-    weights = weighted(losses)[:, 0]
-    assert weights[:, 0].tolist() == [1.0, 0.0]  # nothing known: the last value
-    assert weights.sum(axis=0) == pytest.approx(1.0)
-    assert weights[1, 2] / weights[0, 2] == pytest.approx(clear**-SHARPNESS)
-    assert weights[:, 4].tolist() == [0.5, 0.5]
-    assert choice(losses)[1, 0].tolist() == [0.0, 0.0, 1.0, 0.0, 0.0]
-    words = told(weighted(losses), ("one", "other"))[0].tolist()
+    losses = np.array([[np.nan, 1.0, 1.0, 1.0, 0.0], [np.nan, close, clear, 1.0 / clear, 0.0]])
+    before, chosen, weights = np.array([1.0, 0.0]), [], []
+    for now in losses.T:
+        before = choice(now[:, None, None], before[:, None, None])[:, 0, 0]
+        chosen.append(before[1])
+        weights.append(weighted(now[:, None, None], before)[:, 0, 0])
+    assert chosen == [0.0, 0.0, 1.0, 0.0, 0.0]
+    assert weights[0].tolist() == [1.0, 0.0]  # nothing known: the first member
+    assert np.sum(weights, axis=1) == pytest.approx(1.0)
+    assert weights[2][1] / weights[2][0] == pytest.approx(clear**-SHARPNESS)
+    assert weights[4].tolist() == [0.5, 0.5]
+    words = told(np.transpose(weights)[:, None, :, None], ("one", "other"))[0].tolist()
     assert words[0] == "one 100%"
     assert words[2].startswith("other 7")
 
@@ -195,6 +249,42 @@ def test_an_aperiodic_series_ends_up_with_methods_that_know_no_season() -> None:
         "last_value",
         "autoregression",
     }
+
+
+def test_a_break_of_level_makes_the_past_of_the_members_forgotten() -> None:
+    """One member was three times as good as the other for a week, and is three times as bad now."""
+    error = np.ones((2, 1, 200, 2))
+    error[0, :, :168], error[1, :, :168] = 0.1, 0.3
+    error[0, :, 168:], error[1, :, 168:] = 0.9, 0.3
+    kinds, unit = all_alike(200), np.ones((1, 200))
+    grown = kinds._replace(is_young=~kinds.is_young)
+    weights = weights_of(error, unit, (1, 24), weighted, grown)[:, 0]
+    assert weights[0, 169].min() > 0.99  # one hour is an outlier
+    assert weights[1, 170, 0] > 0.99  # two are not
+    assert weights[1, 170, 1] > 0.99  # nor a day ahead, where nothing has been judged since
+    young = weights_of(error, unit, (1, 24), weighted, kinds)[:, 0]
+    assert young[0, 170].min() > 0.99  # in its first week a series breaks every weekend
+    noisy = error.copy()
+    noisy[1, :, 168:] = 0.8  # nobody was near: noise
+    assert weights_of(noisy, unit, (1, 24), weighted, grown)[0, 0, 170, 0] > 0.99
+
+
+def test_a_young_series_listens_to_its_latest_days_and_an_old_one_does_not() -> None:
+    demand, clock = office(12)[None], Clock(4 * SEASON, 6, SEASON, SEASON)
+    reasons = predicted(demand, clock)["weighted"].reasons[0]
+    has_member = ["recent_days" in text for text in reasons]
+    assert any(has_member[: 3 * 4])
+    assert not any(has_member[3 * 4 :])  # from the eighth day on
+
+
+def test_a_series_that_is_mostly_empty_has_a_method_of_its_own() -> None:
+    rng = np.random.default_rng(5)
+    demand = np.where(rng.random((1, 480)) < 0.25, rng.uniform(1, 2, (1, 480)), 0.0)
+    found = predicted(np.concatenate([demand, demand + 1.0]), Clock(14 * SEASON, 1, 1, SEASON))["weighted"]
+    assert set(found.reasons[0]) == {"on_off 100%"}
+    assert not any("on_off" in text for text in found.reasons[1])
+    assert found.mean[0].max() == 0.0  # it comes in one hour of four
+    assert covered_share(demand[:, 336:, None], found.quantiles[:1, :, :, 1]) == pytest.approx(0.9, abs=0.04)
 
 
 def test_an_unknown_method_is_refused_with_the_nearest_name() -> None:

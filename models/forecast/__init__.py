@@ -3,10 +3,17 @@
 METHODS names every way of forecasting a series by itself, ENSEMBLES (in ensemble.py) what combines them.
 """
 
+from models.forecast.intermittent import on_off
 from models.forecast.method import Method, last_value, per_series
 from models.forecast.prophet_ import prophet
 from models.forecast.regression import autoregression, regression
-from models.forecast.seasonal import seasonal_level, seasonal_mean, seasonal_naive, seasonal_naive_day
+from models.forecast.seasonal import (
+    recent_days,
+    seasonal_level,
+    seasonal_mean,
+    seasonal_naive,
+    seasonal_naive_day,
+)
 from models.forecast.statespace import adjusted_arima, arima, harmonic, stl_ets
 from models.world.reading import require_known
 
@@ -16,6 +23,8 @@ METHODS: dict[str, Method] = {
     "seasonal_naive_day": seasonal_naive_day,
     "seasonal_level": seasonal_level,
     "seasonal_mean": seasonal_mean,
+    "recent_days": recent_days,
+    "on_off": on_off,
     "regression": regression,
     "autoregression": autoregression,
     "arima": per_series(arima),
@@ -26,7 +35,13 @@ METHODS: dict[str, Method] = {
 }
 # Each series of these costs a fit of up to a second a day; the others do all series at once in milliseconds.
 SLOW = frozenset(("arima", "adjusted_arima", "harmonic", "stl_ets", "prophet"))
-MEMBERS = ("last_value", "seasonal_naive", "seasonal_level", "seasonal_mean", "regression", "autoregression")
+MEMBERS = (
+    *("last_value", "seasonal_naive", "seasonal_level", "seasonal_mean", "regression", "autoregression"),
+    *("recent_days", "on_off"),
+)
+# In the first week of a series, and after its level broke, no week has come back: these count then only.
+OF_YOUNG, YOUNG_DAYS = ("recent_days",), 7
+OF_INTERMITTENT = ("on_off",)  # all that counts where a series is mostly empty
 ENSEMBLES = ("weighted", "choice")
 
 

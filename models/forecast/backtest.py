@@ -1,7 +1,7 @@
 """Walk-forward: at every cutoff a method sees what was known then, and nothing else.
 
-This is the only place that cuts a series, so that no method can see past its cutoff: it is handed a copy that
-ends there, and a state that its own earlier cutoffs made.
+This is the only place that cuts a series, so that no method can see past its cutoff: it is handed what ends
+there, which it cannot write to, and a state that its own earlier cutoffs made.
 """
 
 from collections.abc import Sequence
@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.forecast import method_named
-from models.forecast.method import DAYS, Floats, Forecast, Ints, Method, Past, highest_of, last_value
+from models.forecast.method import DAYS, Floats, Forecast, Ints, Method, Past, last_value
 
 CEILING = 3.0  # a forecast above this multiple of all that was ever seen has diverged
+SERIES_AT_ONCE = 250  # what a method holds of them fits into memory, whatever the panel
 
 
 class Clock(NamedTuple):
@@ -32,6 +33,12 @@ class Clock(NamedTuple):
     def lag(self) -> int:
         """How many cutoffs later all that a cutoff forecasts is known."""
         return -(-self.horizon // self.every)
+
+    @property
+    def lags(self) -> tuple[int, ...]:
+        """The same of each hour ahead; the last one may be shorter."""
+        ends = range(self.hour, self.horizon + self.hour, self.hour)
+        return tuple(-(-min(end, self.horizon) // self.every) for end in ends)
 
     @property
     def hour(self) -> int:
@@ -77,12 +84,20 @@ def walk(
         phase = np.tile(np.arange(buckets + clock.horizon) % (DAYS * clock.season), (series, 1))
     if factor is None:
         factor = np.ones(phase.shape)
+    starts = range(0, max(series, 1), SERIES_AT_ONCE)
+    parts = (slice(start, start + SERIES_AT_ONCE) for start in starts)
+    return joined([_walk(demand[part], forecast, clock, phase[part], factor[part]) for part in parts])
+
+
+def _walk(demand: Floats, forecast: Method, clock: Clock, phase: Ints, factor: Floats) -> Walk:
+    series, buckets = demand.shape
+    plain, phase = demand / factor[:, :buckets], phase.view()  # as if there had been no events
+    highest = np.fmax.accumulate(np.pad(plain, ((0, 0), (1, 0))), axis=1)  # of what each bucket knows
+    plain.flags.writeable = phase.flags.writeable = False
     state, means, fallbacks = None, [], []
     for end in clock.cutoffs(buckets):
-        until = slice(0, end + clock.horizon)
-        history = demand[:, :end] / factor[:, :end]
-        past = Past(history, phase[:, until].copy(), clock.horizon, clock.season)
-        said = _bounded(forecast, past, state)
+        past = Past(plain[:, :end], phase[:, : end + clock.horizon], clock.horizon, clock.season)
+        said = _bounded(forecast, past, state, highest[:, end])
         state = said.state
         means.append(said.mean * factor[:, end : end + clock.horizon])
         fallbacks.append(said.fallbacks)
@@ -106,11 +121,11 @@ def actuals(demand: Floats, clock: Clock) -> Floats:
     return longer[:, ends[:, None] + np.arange(clock.horizon)]
 
 
-def _bounded(forecast: Method, past: Past, state: object) -> Forecast:
+def _bounded(forecast: Method, past: Past, state: object, highest: Floats) -> Forecast:
     """The forecast, never negative; the last value for the series of which it diverged."""
     naive = last_value(past).mean
     mean, state, told = forecast(past, state)
-    is_sound = np.all(mean <= CEILING * highest_of(past.demand)[:, None], axis=1)  # nan is not
+    is_sound = np.all(mean <= CEILING * highest[:, None], axis=1)  # nan is not
     fallbacks = [
         why if sound else "last_value: the forecast diverged"
         for why, sound in zip(told or [""] * len(mean), is_sound, strict=True)

@@ -85,12 +85,13 @@ def last_value(past: Past, state: Any = None) -> Forecast:
 
 def latest(demand: Floats) -> Floats:
     """The last known value of each series, 0 where none is, shape (series,)."""
-    buckets = demand.shape[1]
-    if buckets == 0:
+    if demand.shape[1] == 0:
         return np.zeros(len(demand))
-    known = ~np.isnan(demand)
-    back = np.argmax(known[:, ::-1], axis=1)
-    return np.where(known.any(axis=1), demand[np.arange(len(demand)), buckets - 1 - back], 0.0)
+    last = demand[:, -1].copy()
+    for series in np.flatnonzero(np.isnan(last)):
+        known = demand[series][~np.isnan(demand[series])]
+        last[series] = known[-1] if known.size else 0.0
+    return last
 
 
 def level_of(demand: Floats) -> Floats:
@@ -99,12 +100,6 @@ def level_of(demand: Floats) -> Floats:
     total = np.where(known, demand, 0.0).sum(axis=-1, keepdims=True)
     mean = total / np.maximum(known.sum(axis=-1, keepdims=True), 1)
     return np.where(mean > 0, mean, 1.0)
-
-
-def highest_of(demand: Floats) -> Floats:
-    """The highest of what is known, 0 where that is nothing; shape (...,)."""
-    highest: Floats = np.max(demand, axis=-1, initial=0.0, where=~np.isnan(demand))
-    return highest
 
 
 def floor_of(demand: Floats) -> Floats:

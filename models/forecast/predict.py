@@ -12,15 +12,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.forecast import ENSEMBLES, MEMBERS, METHODS, SLOW
-from models.forecast.backtest import CEILING, Clock, Walk, actuals
-from models.forecast.conformal import WINDOW, quantiles
-from models.forecast.ensemble import choice, recent_loss, told, weighted
-from models.forecast.method import Floats, highest_of, level_of
+from models.forecast import ENSEMBLES, MEMBERS, METHODS, OF_INTERMITTENT, OF_YOUNG, SLOW, YOUNG_DAYS
+from models.forecast.backtest import SERIES_AT_ONCE, Clock, Walk, actuals
+from models.forecast.conformal import BASE_SHARE, WINDOW, quantiles
+from models.forecast.ensemble import Kinds, choice, hourly_errors, told, weighted, weights_of
+from models.forecast.intermittent import is_intermittent
+from models.forecast.method import Floats
 from models.world.reading import require_known
 
 SLOW_CUTOFFS = 24  # of which the errors of a slow method are known: another day of fits
-WEIGHTS = dict(zip(ENSEMBLES, (weighted, choice), strict=True))
+RULES = dict(zip(ENSEMBLES, (weighted, choice), strict=True))
 
 
 class Prediction(NamedTuple):
@@ -54,32 +55,70 @@ def predictions(
 
     `demand` and `clock` are those of the walks, `names` may have ensembles whose members are among them.
     """
-    found = {}
+    names, found = list(names), {}
+    if len(demand) > SERIES_AT_ONCE:
+        return _in_parts(demand, walks, clock, names)
+    asked = len(clock.cutoffs(demand.shape[1]))
     for name in names:
         members = MEMBERS if name in ENSEMBLES else (name,)
         begun = warm(clock, members[0])
         actual = actuals(demand, begun)
+        level, highest = _seen(demand, begun)
         mean, fallbacks = walks[members[0]]
-        reasons = np.full(fallbacks.shape, "")
+        late = slice(mean.shape[1] - asked, None)
+        reasons = np.full((len(mean), asked), "")
         if name in ENSEMBLES:
             means = np.array([walks[member].mean for member in members])
-            recent = np.array([recent_loss(each, actual, clock.lag) for each in means])
-            weights = WEIGHTS[name](recent)
-            mean = np.einsum("msc,msch->sch", weights, means)
-            reasons, fallbacks = told(weights, members), reasons
-            actual[:, : clock.lag] = np.nan  # no member had been judged by then: not errors of the ensemble
-        level, highest = _seen(demand, begun)
-        of_buckets, of_peaks = quantiles(mean, actual, level, CEILING * highest, clock.lag, clock.hour)
-        late = slice(mean.shape[1] - len(clock.cutoffs(demand.shape[1])), None)
+            weights = _weights(name, demand, begun, means, actual, level)
+            each_bucket = np.repeat(weights, clock.hour, axis=-1)[..., : clock.horizon]
+            mean = np.einsum("msch,msch->sch", each_bucket, means)
+            reasons, fallbacks = told(weights[:, :, late], members), np.full(fallbacks.shape, "")
+            for ahead, lag in enumerate(clock.lags):  # no member had been judged by then: not its errors
+                actual[:, :lag, ahead * clock.hour : (ahead + 1) * clock.hour] = np.nan
+        of_buckets, of_peaks = quantiles(mean, actual, level, highest, clock.lags, clock.hour)
         found[name] = Prediction(
-            mean[:, late], of_buckets[:, late], of_peaks[:, late], fallbacks[:, late], reasons[:, late]
+            mean[:, late], of_buckets[:, late], of_peaks[:, late], fallbacks[:, late], reasons
         )
     return found
 
 
+def _in_parts(
+    demand: Floats, walks: Mapping[str, Walk], clock: Clock, names: list[str]
+) -> dict[str, Prediction]:
+    parts = []
+    for start in range(0, len(demand), SERIES_AT_ONCE):
+        some = slice(start, start + SERIES_AT_ONCE)
+        own = {method: Walk(mean[some], why[some]) for method, (mean, why) in walks.items()}
+        parts.append(predictions(demand[some], own, clock, names))
+    together = {name: zip(*(part[name] for part in parts), strict=True) for name in names}
+    return {name: Prediction(*(np.concatenate(of) for of in fields)) for name, fields in together.items()}
+
+
+def _weights(name: str, demand: Floats, clock: Clock, means: Floats, actual: Floats, level: Floats) -> Floats:
+    """The weights of an ensemble's members, shape (members, series, cutoffs, hours ahead)."""
+    error = np.array([hourly_errors(each, actual, clock.hour) for each in means])
+    unit = actual[:, :, : clock.hour].mean(axis=2) + BASE_SHARE * level
+    return weights_of(error, unit, clock.lags, RULES[name], kinds_of(demand, clock))
+
+
+def kinds_of(demand: Floats, clock: Clock) -> Kinds:
+    """Young is a series in the first YOUNG_DAYS after its first known bucket."""
+    ends = np.array(clock.cutoffs(demand.shape[1]), dtype=np.int64)
+    known = ~np.isnan(demand)
+    first = np.where(known.any(axis=1), known.argmax(axis=1), demand.shape[1])
+    buckets = YOUNG_DAYS * clock.season
+    of_young, of_intermittent = (
+        np.array([member in those for member in MEMBERS]) for those in (OF_YOUNG, OF_INTERMITTENT)
+    )
+    is_young, is_empty = ends - first[:, None] < buckets, is_intermittent(demand)[:, ends]
+    return Kinds(of_young, is_young, buckets // clock.every, of_intermittent, is_empty)
+
+
 def _seen(demand: Floats, clock: Clock) -> tuple[Floats, Floats]:
-    """The mean and the highest of what each cutoff knows, both of shape (series, cutoffs)."""
-    level, highest = np.empty((2, len(demand), len(clock.cutoffs(demand.shape[1]))))
-    for now, end in enumerate(clock.cutoffs(demand.shape[1])):
-        level[:, now], highest[:, now] = level_of(demand[:, :end])[:, 0], highest_of(demand[:, :end])
-    return level, highest
+    """The mean (1 where it is 0) and the highest of what each cutoff knows, both (series, cutoffs)."""
+    ends = np.array(clock.cutoffs(demand.shape[1]), dtype=np.int64)
+    known, edge = ~np.isnan(demand), ((0, 0), (1, 0))
+    rate = np.where(known, demand, 0.0)
+    total, count = (np.pad(np.cumsum(of, axis=1), edge)[:, ends] for of in (rate, known))
+    mean = total / np.maximum(count, 1)
+    return np.where(mean > 0, mean, 1.0), np.pad(np.maximum.accumulate(rate, axis=1), edge)[:, ends]

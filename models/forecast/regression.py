@@ -7,6 +7,7 @@ is for series without a season. Each bucket ahead has its own coefficients: no f
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from models.forecast.method import DAYS, Floats, Forecast, Ints, Past, floor_of, from_logs, last_value
 from models.forecast.seasonal import profile
@@ -45,7 +46,7 @@ def _forecast(past: Past, state: State | None, is_seasonal: bool) -> Forecast:
         state = _fit(past, is_seasonal)
     first = max(buckets - HOURS_BACK[-1] * past.hour, 0)
     recent = _adjusted(past.demand[:, first:], past.behind[:, first:], state.floor, state.week)
-    features = np.nan_to_num(_features(recent, past.hour)[:, -1])
+    features = np.nan_to_num(_latest_features(recent, past.hour))
     deviation = np.einsum("sf,shf->sh", features, state.beta)
     has_recent = ~np.isnan(recent).all(axis=1, keepdims=True)
     latest_seen = np.where(np.isnan(recent), 0.0, recent)
@@ -70,8 +71,10 @@ def _fit(past: Past, is_seasonal: bool) -> State:
         week = np.where(enough[:, None], profile(logs, past.behind, past.season), week)
     adjusted = logs - np.take_along_axis(week, past.behind, axis=1)
     features = _features(adjusted, past.hour)
+    is_missing: NDArray[np.bool_] = np.asarray(np.isnan(features).any(axis=-1))
+    features[is_missing] = 0.0  # such a row does not count
     steps = range(past.horizon)
-    beta = np.stack([_solve(features[:, : demand.shape[1] - h], adjusted[:, h:]) for h in steps], axis=1)
+    beta = np.stack([_solve(features, is_missing, adjusted[:, h:]) for h in steps], axis=1)
     seen = np.where(np.isnan(adjusted), 0.0, adjusted)
     lowest = seen.min(axis=1, keepdims=True, initial=0.0)
     highest = seen.max(axis=1, keepdims=True, initial=0.0)
@@ -93,21 +96,34 @@ def _features(adjusted: Floats, hour: int) -> Floats:
     edge = ((0, 0), (1, 0))
     total = np.pad(np.cumsum(np.where(known, adjusted, 0.0), axis=1), edge)
     count = np.pad(np.cumsum(known, axis=1), edge)
-    end = np.arange(adjusted.shape[1] + 1)
-    means = []
-    for width in (1, *(hours * hour for hours in HOURS_BACK)):
-        begin = np.maximum(end - width, 0)
-        inside = count - count[:, begin]
+    features = np.ones((*total.shape, 2 + len(HOURS_BACK)))
+    for column, width in enumerate((1, *(hours * hour for hours in HOURS_BACK))):
+        inside, sums = count.copy(), total.copy()
+        inside[:, width:] -= count[:, :-width]
+        sums[:, width:] -= total[:, :-width]
         with np.errstate(invalid="ignore"):
-            means.append(np.where(inside > 0, (total - total[:, begin]) / inside, np.nan))
-    return np.stack([*means, np.ones_like(total)], axis=-1)
+            features[:, :, column] = np.where(inside > 0, sums / inside, np.nan)
+    return features
 
 
-def _solve(features: Floats, target: Floats) -> Floats:
-    """Ridge coefficients of each series, shape (series, features); rows with a nan do not count."""
-    features = features[:, : target.shape[1]]
-    use = ~np.isnan(target) & ~np.isnan(features).any(axis=-1)
-    x, y = np.where(use[..., None], features, 0.0), np.where(use, target, 0.0)
+def _latest_features(adjusted: Floats, hour: int) -> Floats:
+    """The last of them alone, shape (series, features)."""
+    columns = [np.ones(len(adjusted))]
+    for width in (1, *(hours * hour for hours in HOURS_BACK)):
+        last = adjusted[:, -width:]
+        known = ~np.isnan(last)
+        count, total = known.sum(axis=1), np.where(known, last, 0.0).sum(axis=1)
+        columns.insert(-1, np.where(count > 0, total / np.maximum(count, 1), np.nan))
+    return np.stack(columns, axis=-1)
+
+
+def _solve(features: Floats, is_missing: NDArray[np.bool_], target: Floats) -> Floats:
+    """Ridge coefficients of each series, shape (series, features); rows without a target do not count."""
+    buckets = target.shape[1]
+    use = ~np.isnan(target) & ~is_missing[:, :buckets]
+    x, y = features[:, :buckets], target
+    if np.isnan(target).any():
+        x, y = np.where(use[..., None], x, 0.0), np.where(use, y, 0.0)
     gram = x.transpose(0, 2, 1) @ x
     moment = (x.transpose(0, 2, 1) @ y[..., None])[..., 0]
     spread = np.sqrt(np.einsum("sii->si", gram) / np.maximum(use.sum(axis=1), 1)[:, None])

@@ -1,35 +1,61 @@
 """Methods that repeat the past, and the seasonal profile that others take out of it."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from models.forecast.method import DAYS, Floats, Forecast, Ints, Past, last_value
+from models.forecast.method import DAYS, Floats, Forecast, Ints, Past, floor_of, from_logs, last_value
 
 PULL_WEEKS = 2.0  # weight of the day's shape against one value of the same bucket of the week
 NO_PULL = 1e-9  # weeks: only where a bucket of the week has no value
 MOST_LEVEL_RATIO = 5.0  # a level is not adjusted by more than this factor
+DAY_KEEP = 0.6  # what a day counts against the day after it
+LEVEL_KEEP = 0.9  # of the level's logarithm after an hour ahead
+SATURDAY = 5
 
 
-def seasonal_naive(past: Past, state: Any = None) -> Forecast:
+class Latest(NamedTuple):
+    """Where the latest known bucket of each phase lies, -1 where there is none."""
+
+    read: int  # buckets that were looked at
+    places: tuple[Ints, ...]  # for each period, shape (series, period)
+
+
+class Sums(NamedTuple):
+    """What is known of each bucket of the week; adding to it is faster than looking at all again."""
+
+    read: int  # buckets that were added
+    known: Floats  # how many, shape (series, days, season)
+    total: Floats
+
+
+def seasonal_naive(past: Past, state: Latest | None = None) -> Forecast:
     """Repeat the latest known bucket of the same time of the week, else of the day, else the last value."""
-    return Forecast(_repeated(past, (DAYS * past.season, past.season))[0])
+    mean, _, state = _repeated(past, (DAYS * past.season, past.season), state)
+    return Forecast(mean, state)
 
 
-def seasonal_naive_day(past: Past, state: Any = None) -> Forecast:
+def seasonal_naive_day(past: Past, state: Latest | None = None) -> Forecast:
     """Repeat the latest known bucket of the same time of the day, else the last value."""
-    return Forecast(_repeated(past, (past.season,))[0])
+    mean, _, state = _repeated(past, (past.season,), state)
+    return Forecast(mean, state)
 
 
-def seasonal_mean(past: Past, state: Any = None) -> Forecast:
+def seasonal_mean(past: Past, state: Sums | None = None) -> Forecast:
     """The mean of all known weeks at the same time, within half an hour; of all days where no week has it."""
-    week = profile(past.demand, past.behind, past.season, NO_PULL)
-    return Forecast(np.take_along_axis(week, past.ahead, axis=1))
+    if state is None:
+        cells = np.zeros((2, len(past.demand), DAYS, past.season))
+        state = Sums(0, *cells)
+    state = _added(state, past.demand[:, state.read :], past.behind[:, state.read :])
+    around = past.ahead[:, :, None] + np.arange(-(past.season // 48), past.season // 48 + 1)
+    cells_ahead = around.reshape(len(around), -1) % (DAYS * past.season)
+    mean = _mean_at(state, cells_ahead, NO_PULL).reshape(around.shape).mean(axis=-1)
+    return Forecast(mean, state)
 
 
-def seasonal_level(past: Past, state: Any = None) -> Forecast:
+def seasonal_level(past: Past, state: Latest | None = None) -> Forecast:
     """The seasonal naive forecast times the level: the last hour over the same hour a season ago."""
-    mean, source = _repeated(past, (DAYS * past.season, past.season))
+    mean, source, state = _repeated(past, (DAYS * past.season, past.season), state)
     buckets = past.demand.shape[1]
     then = np.where(source[:, 0] >= 0, source[:, 0], buckets)  # without a season: no adjustment
     back = then[:, None] - np.arange(1, past.hour + 1)
@@ -39,26 +65,72 @@ def seasonal_level(past: Past, state: Any = None) -> Forecast:
     earlier, later = before.sum(axis=1), now.sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(is_known & (earlier > 0), later / earlier, 1.0)
-    return Forecast(mean * np.clip(ratio, 1 / MOST_LEVEL_RATIO, MOST_LEVEL_RATIO)[:, None])
+    return Forecast(mean * np.clip(ratio, 1 / MOST_LEVEL_RATIO, MOST_LEVEL_RATIO)[:, None], state)
 
 
-def _repeated(past: Past, periods: tuple[int, ...]) -> tuple[Floats, Ints]:
+def recent_days(past: Past, state: Any = None) -> Forecast:
+    """The mean of the latest days at the same time, working days and weekends apart, times a fading level.
+
+    For series in which no week has come back, since they began or since their level broke: a Monday listens
+    to the Friday before it. The mean is of logarithms, a day counting less than the one after it; the level
+    is the last hour over what the days before it make of it.
+    """
+    begin = max(past.demand.shape[1] - (DAYS + 1) * past.season - past.hour, 0)
+    demand = past.demand[:, begin:]
+    floor, buckets = floor_of(demand), demand.shape[1]
+    hour = min(past.hour, buckets)
+    at = np.arange(buckets - hour, buckets + past.horizon)
+    logs = _of_days(demand, floor, past.phase[:, begin:] // past.season, at, past.season)
+    now, expected = demand[:, buckets - hour :], from_logs(logs[:, :hour], floor)
+    known = ~np.isnan(now + expected)
+    came, should = (np.where(known, rate, 0.0).sum(axis=1) + floor[:, 0] for rate in (now, expected))
+    fading = LEVEL_KEEP ** (np.arange(1, past.horizon + 1) / past.hour)
+    ahead = from_logs(logs[:, hour:] + np.log(came / should)[:, None] * fading, floor)
+    return Forecast(np.where(np.isnan(ahead), last_value(past).mean, ahead))
+
+
+def _of_days(demand: Floats, floor: Floats, weekday: Ints, at: Ints, season: int) -> Floats:
+    """The mean logarithm of the days before at the buckets `at`, shape (series, at); nan where there is none.
+
+    Of days of the same kind where any is known, else of all.
+    """
+    shape = (2, len(demand), at.size)  # of the same kind of day, of all
+    total, weight = np.zeros(shape), np.zeros(shape)
+    is_weekend = weekday >= SATURDAY
+    for days in range(1, (int(at[-1]) if at.size else 0) // season + 1):
+        source = at - days * season
+        there = (source >= 0) & (source < demand.shape[1])
+        found = np.log(np.where(there, demand[:, source * there], np.nan) + floor)
+        is_alike = is_weekend[:, source * there] == is_weekend[:, at]
+        known = ~np.isnan(found)
+        for kind, counts in enumerate((known & is_alike, known)):
+            total[kind] += np.where(counts, DAY_KEEP**days * found, 0.0)
+            weight[kind] += DAY_KEEP**days * counts
+    with np.errstate(invalid="ignore"):
+        alike, every = total / weight
+    return np.where(np.isnan(alike), every, alike)
+
+
+def _repeated(past: Past, periods: tuple[int, ...], state: Latest | None) -> tuple[Floats, Ints, Latest]:
     """The latest known buckets of the same phase, by the first period that has one, and where they lie.
 
     Both of shape (series, horizon); the place is -1 where there is none.
     """
     mean = last_value(past).mean
     source = np.full(mean.shape, -1)
-    if past.demand.shape[1] == 0:
-        return mean, source
-    row, bucket = np.nonzero(~np.isnan(past.demand))  # in order of time
-    for period in periods:
-        latest = np.full((len(mean), period), -1)
+    if state is None:
+        state = Latest(0, tuple(np.full((len(mean), period), -1) for period in periods))
+    row, bucket = np.nonzero(~np.isnan(past.demand[:, state.read :]))  # in order of time
+    bucket += state.read
+    for latest, period in zip(state.places, periods, strict=True):
         latest[row, past.behind[row, bucket] % period] = bucket  # of several the last one stays
         found = np.take_along_axis(latest, past.ahead % period, axis=1)
         source = np.where(source < 0, found, source)
+    state = state._replace(read=past.demand.shape[1])
+    if state.read == 0:
+        return mean, source, state
     repeated = np.take_along_axis(past.demand, np.maximum(source, 0), axis=1)
-    return np.where(source < 0, mean, repeated), source
+    return np.where(source < 0, mean, repeated), source, state
 
 
 def profile(values: Floats, phase: Ints, season: int, pull_weeks: float = PULL_WEEKS) -> Floats:
@@ -68,15 +140,30 @@ def profile(values: Floats, phase: Ints, season: int, pull_weeks: float = PULL_W
     same time on all days, so that two noisy weeks do not pass for a season; then a moving mean over an hour.
     """
     series, week = len(values), DAYS * season
-    known = ~np.isnan(values)
-    cell = (np.arange(series)[:, None] * week + phase)[known]
-    count = np.bincount(cell, minlength=series * week).reshape(series, DAYS, season)
-    total = np.bincount(cell, weights=values[known], minlength=series * week).reshape(series, DAYS, season)
-    in_day = count.sum(axis=1)
-    overall = (total.sum(axis=(1, 2)) / np.maximum(count.sum(axis=(1, 2)), 1))[:, None]
-    day = np.where(in_day > 0, total.sum(axis=1) / np.maximum(in_day, 1), overall)
-    mean = (total + pull_weeks * day[:, None]) / (count + pull_weeks)
+    sums = _added(Sums(0, *np.zeros((2, series, DAYS, season))), values, phase)
+    mean = _mean_at(sums, np.tile(np.arange(week), (series, 1)), pull_weeks)
     half_hour = season // 48
-    around = np.pad(mean.reshape(series, week), ((0, 0), (half_hour, half_hour)), mode="wrap")
+    around = np.pad(mean, ((0, 0), (half_hour, half_hour)), mode="wrap")
     width = 2 * half_hour + 1
     return np.lib.stride_tricks.sliding_window_view(around, width, axis=1).mean(axis=-1)
+
+
+def _added(sums: Sums, values: Floats, phase: Ints) -> Sums:
+    """The sums with the buckets that came since; `values` and `phase` (series, buckets)."""
+    row, bucket = np.nonzero(~np.isnan(values))  # in order of time
+    cell = row * sums.known[0].size + phase[row, bucket]
+    np.add.at(sums.known.reshape(-1), cell, 1.0)
+    np.add.at(sums.total.reshape(-1), cell, values[row, bucket])
+    return sums._replace(read=sums.read + values.shape[1])
+
+
+def _mean_at(sums: Sums, cells: Ints, pull_weeks: float) -> Floats:
+    """The pulled means of buckets of the week, before they are smoothed; both (series, cells)."""
+    series, _, season = sums.known.shape
+    overall = (sums.total.sum(axis=(1, 2)) / np.maximum(sums.known.sum(axis=(1, 2)), 1))[:, None]
+    of_day = (cells % season)[:, None, :]
+    in_day, day_total = (np.take_along_axis(of, of_day, axis=2).sum(axis=1) for of in sums[1:])
+    day = np.where(in_day > 0, day_total / np.maximum(in_day, 1), overall)
+    count, total = (np.take_along_axis(of.reshape(series, -1), cells, axis=1) for of in sums[1:])
+    mean: Floats = (total + pull_weeks * day) / (count + pull_weeks)
+    return mean

@@ -72,10 +72,14 @@ class Calendar:
                     f"needed one of {', '.join(WEEKDAYS)}."
                 )
         for event in self.event:
+            at = f"{where} [[event]] {event.name}"
+            if event.minutes < 0:
+                raise ConfigError(
+                    f"{at}: it ends before it begins: got {event.minutes} minutes, needed 1 or more."
+                )
             if not (event.factor > 0 and event.minutes > 0):
                 raise ConfigError(
-                    f"{where} [[event]] {event.name}: factor {event.factor:g} for {event.minutes} minutes, "
-                    "needed both above 0."
+                    f"{at}: factor {event.factor:g} for {event.minutes} minutes, needed both above 0."
                 )
 
 

@@ -1,0 +1,64 @@
+"""Series that are empty much of the time: whether they will be on, and how much they bring then.
+
+The mean of such a series is a rate that hardly ever comes. What is forecast is the middle of the likely: the
+latest demand while it is more likely on than not, else nothing; after how the series went on or stayed empty
+before. Teunter, Syntetos and Babai (2011) smooth the two apart; here the chance is that of each bucket ahead,
+given whether the series is on now.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.forecast.method import Floats, Forecast, Past, latest
+
+EMPTY_SHARE = 0.5  # of the known buckets; above it a series is intermittent
+BUCKETS_BEFORE = 1.0  # weight of the prior in a chance: as likely on as off
+
+
+class State(NamedTuple):
+    """How likely a series is on in each bucket ahead, fitted once a day."""
+
+    fitted_at: int
+    chance: Floats  # given that it is off or on now, shape (series, 2, horizon)
+
+
+def on_off(past: Past, state: State | None = None) -> Forecast:
+    """The last value where the series is more likely on than off in that bucket, else nothing.
+
+    A series that is off and will be on brings what it brought when it was on last. One that is not
+    intermittent keeps its last value.
+    """
+    buckets = past.demand.shape[1]
+    if state is None or buckets - state.fitted_at >= past.season:
+        state = State(buckets, _chances(past))
+    now = latest(past.demand)
+    is_on = now > 0
+    chance = state.chance[np.arange(len(now)), is_on.astype(np.int64)]
+    recent = past.demand[:, -past.season :]
+    size = np.where(is_on, now, latest(np.where(recent > 0, recent, np.nan)))
+    return Forecast(np.where(chance > 0.5, size[:, None], 0.0), state)
+
+
+def is_intermittent(demand: Floats) -> NDArray[np.bool_]:
+    """Whether each series is, as each bucket and the end know it, shape (series, buckets + 1)."""
+    edge = ((0, 0), (1, 0))
+    empty, known = (np.pad(np.cumsum(of, axis=1), edge) for of in (demand == 0, ~np.isnan(demand)))
+    found: NDArray[np.bool_] = empty > EMPTY_SHARE * known
+    return found
+
+
+def _chances(past: Past) -> Floats:
+    """Shares of the past in which the series was on so many buckets after it was off, and on."""
+    chance = np.tile(np.array([0.0, 1.0])[:, None], (len(past.demand), 1, past.horizon))
+    for series in np.flatnonzero(is_intermittent(past.demand)[:, -1]):
+        demand = past.demand[series]
+        known, on = ~np.isnan(demand), demand > 0
+        for step in range(min(past.horizon, demand.size - 1)):
+            then, now = slice(step + 1, None), slice(None, -step - 1)
+            for is_on in (0, 1):
+                use = known[now] & known[then] & (on[now] == is_on)
+                went_on = (use & on[then]).sum()
+                chance[series, is_on, step] = (went_on + BUCKETS_BEFORE / 2) / (use.sum() + BUCKETS_BEFORE)
+    return chance
