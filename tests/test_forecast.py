@@ -11,7 +11,7 @@ from real_series import DEMAND, NAIVE, predicted, ratio_to_naive, real_series
 
 from models.forecast import ENSEMBLES, MEMBERS, METHODS, SLOW, statespace
 from models.forecast.backtest import Clock, actuals, walk
-from models.forecast.intermittent import on_off
+from models.forecast.intermittent import is_intermittent, on_off
 from models.forecast.losses import covered_share, wape
 from models.forecast.method import Floats, Forecast, Past, floor_of
 from models.forecast.predict import predictions, walked, warm
@@ -252,8 +252,8 @@ def test_recent_days_equals_a_look_at_each_day_before() -> None:
 
 
 def test_on_off_is_the_likelier_of_nothing_and_the_latest_size() -> None:
-    pulses = np.tile([0.0] * 5 + [3.0, 4.0, 5.0], 20)  # five buckets off, three on
-    for end in range(152, 161):
+    pulses = np.tile([0.0] * 6 + [3.0, 4.0, 5.0], 20)  # six buckets off, three on, at no time of the day
+    for end in range(171, 181):
         mean = on_off(past_of(pulses[:end], 2)).mean[0]
         known, on = pulses[:end], pulses[:end] > 0
         now, size = on[-1], known[on][-1]
@@ -262,6 +262,22 @@ def test_on_off_is_the_likelier_of_nothing_and_the_latest_size() -> None:
             assert mean[step] == (size if (sum(went) + 0.5) / (len(went) + 1.0) > 0.5 else 0.0)
     busy = np.where(np.arange(161) % 3 == 0, 0.0, 7.0)
     assert on_off(past_of(busy, 2)).mean[0].tolist() == [7.0, 7.0]  # a third is empty: the last value
+
+
+def test_a_service_that_is_shut_at_night_is_not_intermittent() -> None:
+    """Told slot by slot, from what each bucket knows."""
+    rng = np.random.default_rng(4)
+    shut = np.tile([0.0, 0.0, 0.0, 5.0], 30)
+    rare = np.where(rng.random(120) < 0.3, 1.0, 0.0)
+    torn = np.where(rng.random(120) < 0.2, np.nan, rare)
+    found = is_intermittent(np.stack([shut, rare, torn]), 4)
+    for series, told in zip((shut, rare, torn), found, strict=True):
+        for end in range(121):
+            slots = [series[n:end:4] for n in range(4)]
+            on = np.concatenate([slot for slot in slots if (slot > 0).any()] or [np.zeros(0)])
+            assert told[end] == ((on == 0).sum() > 0.5 * (~np.isnan(on)).sum())
+    assert not found[0].any()
+    assert found[1:, 40:].all()
 
 
 # --- laws of all methods -------------------------------------------------------------------------------

@@ -41,18 +41,30 @@ def on_off(past: Past, state: State | None = None) -> Forecast:
     return Forecast(np.where(chance > 0.5, size[:, None], 0.0), state)
 
 
-def is_intermittent(demand: Floats) -> NDArray[np.bool_]:
-    """Whether each series is, as each bucket and the end know it, shape (series, buckets + 1)."""
-    edge = ((0, 0), (1, 0))
-    empty, known = (np.pad(np.cumsum(of, axis=1), edge) for of in (demand == 0, ~np.isnan(demand)))
-    found: NDArray[np.bool_] = empty > EMPTY_SHARE * known
+def is_intermittent(demand: Floats, season: int) -> NDArray[np.bool_]:
+    """Whether each series is, as each bucket and the end know it, shape (series, buckets + 1).
+
+    Only times of the day at which it ever had demand count: a service that is shut at night is none.
+    """
+    series, buckets = demand.shape
+    days = -(-buckets // season)
+    filled = np.pad(demand, ((0, 0), (0, days * season - buckets)), constant_values=np.nan)
+    of_days = filled.reshape(series, days, season)
+    has_been_on = np.cumsum(of_days > 0, axis=1) > 0
+
+    def counted(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+        by_now = np.cumsum(chosen, axis=1) * has_been_on
+        more = np.diff(by_now, axis=1, prepend=0).reshape(series, -1)
+        return np.pad(np.cumsum(more, axis=1), ((0, 0), (1, 0)))[:, : buckets + 1]
+
+    found: NDArray[np.bool_] = counted(of_days == 0) > EMPTY_SHARE * counted(~np.isnan(of_days))
     return found
 
 
 def _chances(past: Past) -> Floats:
     """Shares of the past in which the series was on so many buckets after it was off, and on."""
     chance = np.tile(np.array([0.0, 1.0])[:, None], (len(past.demand), 1, past.horizon))
-    for series in np.flatnonzero(is_intermittent(past.demand)[:, -1]):
+    for series in np.flatnonzero(is_intermittent(past.demand, past.season)[:, -1]):
         demand = past.demand[series]
         known, on = ~np.isnan(demand), demand > 0
         for step in range(min(past.horizon, demand.size - 1)):

@@ -110,7 +110,7 @@ def kinds_of(demand: Floats, clock: Clock) -> Kinds:
     of_young, of_intermittent = (
         np.array([member in those for member in MEMBERS]) for those in (OF_YOUNG, OF_INTERMITTENT)
     )
-    is_young, is_empty = ends - first[:, None] < buckets, is_intermittent(demand)[:, ends]
+    is_young, is_empty = ends - first[:, None] < buckets, is_intermittent(demand, clock.season)[:, ends]
     return Kinds(of_young, is_young, buckets // clock.every, of_intermittent, is_empty)
 
 

@@ -227,7 +227,7 @@ def clients() -> Figures:
     for row in demand:
         held = Held(row[None], clock)
         ratio.append(ratio_to_naive(held, predicted(held, (DEFAULT, *NAIVE)), DEFAULT))
-    is_empty = is_intermittent(demand)[:, clock.first_cutoff]
+    is_empty = is_intermittent(demand, clock.season)[:, clock.first_cutoff]
     return {
         "forecast_clients": float(len(demand)),
         "forecast_clients_behind_naive": float((np.array(ratio) > 1).sum()),
