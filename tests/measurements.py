@@ -9,6 +9,7 @@ import pandas as pd
 from models.latency.measured import Measured
 from models.latency.roofline import Work, decode_s, kv_token_s, prefill_s
 from models.latency.silicon import Closed, works_of
+from models.latency.tables import Floats
 from models.world.catalogue import Catalogue, Efficiency, Gpu, LatencyProfile, Llm
 from models.world.reading import build, read_toml
 
@@ -16,6 +17,15 @@ PROFILES = Path(__file__).parents[2] / "shared" / "data" / "profiles"
 SPLITWISE = PROFILES / "splitwise_perf_model.csv"
 SILICON = PROFILES / "aiconfigurator_silicon_sample.csv.gz"
 STATIC = PROFILES / "argonne_llm_inference_bench_All_results.csv.gz"
+KERNELS = PROFILES.parent / "kernels"
+KERNEL_PEAK_TFLOPS = {  # dense bf16, NVIDIA's data sheets
+    "a100_sxm": 312.0,
+    "h100_sxm": 989.5,
+    "h200_sxm": 989.5,
+    "b200_sxm": 2250.0,
+    "l40s": 362.0,
+    "rtx_pro_6000_server": 503.8,
+}
 SILICON_GPUS = {"h100_sxm": "h100-80gb", "h200_sxm": "h200-141gb", "b200_sxm": "b200-180gb"}
 WEIGHT_BITS = {"bf16": 16, "fp8": 8, "fp4": 4}
 KV_MEMORY_SHARE = 0.9
@@ -68,6 +78,26 @@ def silicon(catalogue: Catalogue) -> tuple[pd.DataFrame, Closed]:
     e2e_s = (rows["silicon_ttft_ms"] + (rows["osl"] - 1) * rows["silicon_tpot_ms"]) / 1e3
     columns = (column.to_numpy(float) for column in (rows["requests"], rows["isl"], rows["osl"], e2e_s))
     return rows, Closed(works, *columns)
+
+
+def attention_flops_shares() -> dict[str, Floats]:
+    """What prefill attention kernels of 4,096 tokens or more reach of a GPU's peak, by GPU."""
+    shares = {}
+    for gpu, peak_tflops in KERNEL_PEAK_TFLOPS.items():
+        rows = pd.read_parquet(KERNELS / f"{gpu}.context_attention_perf.parquet")
+        same = (
+            (rows["attn_dtype"] == "bfloat16") & (rows["kv_cache_dtype"] == "bfloat16") & (rows["step"] == 0)
+        )
+        whole = rows.get("window_size", pd.Series(0, rows.index)) == 0
+        rows = rows[
+            same & whole & (rows["head_dim"] == 128) & (rows["isl"] >= 4096) & (rows["num_heads"] >= 8)
+        ]
+        pairs = (
+            rows["batch_size"] * rows["isl"].astype(float) ** 2 / 2
+        )  # each token attends to those before it
+        flops = 4 * pairs * rows["num_heads"] * rows["head_dim"]
+        shares[gpu] = (flops / (rows["latency"] * 1e-3) / (peak_tflops * 1e12)).to_numpy()
+    return shares
 
 
 def where_they_fit(

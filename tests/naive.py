@@ -38,6 +38,7 @@ class Request:
     copies: int = 0
     leaves: bool = False
     ready_s: float = inf
+    queued_s: float = -inf
     sent_from: int = -1
     sent_s: float = nan
     came_s: float = nan
@@ -77,8 +78,10 @@ class Instance:
 
     role: int = WHOLE
 
+    unknown: list = field(default_factory=list)  # requests that an async engine does not know of yet
+
     def kv(self):
-        return sum(r.cached for r in self.joining + self.batch)
+        return sum(r.cached for r in self.batch)
 
     def load(self, requests):
         """Tokens that are its to process, by its role, of the requests that are here or on their way."""
@@ -283,8 +286,22 @@ class Replay(NaiveFleet, NaiveLegs):
             instance = (after or serving)[0]
         self.turn[pool] = instance.slot
         request.served_by, request.sent_from = instance.slot, -1
-        instance.waiting.append(request)
-        self.look_soon(instance, now)
+        self.come(request, instance, now)
+
+    def come(self, request, instance, now):
+        request.queued_s = now
+        if self.fleet.is_async[self.fleet.kind[instance.pool]] and (instance.joining or instance.batch):
+            instance.unknown.append(request)
+        else:
+            instance.waiting.append(request)
+            self.look_soon(instance, now)
+
+    def notice(self, instance, until_s):
+        """An async engine composes a step when the one before it begins: from those that had come by then."""
+        known = [r for r in instance.unknown if r.queued_s <= until_s]
+        instance.unknown = [r for r in instance.unknown if r.queued_s > until_s]
+        instance.waiting += known
+        instance.look = instance.look or bool(known)
 
     def look_soon(self, instance, now):
         instance.look = True
@@ -303,13 +320,14 @@ class Replay(NaiveFleet, NaiveLegs):
             if request.holder != instance.slot:
                 self.release(request, now)
             request.holder = None
+        instance.waiting += instance.unknown
         hurt = instance.batch + instance.joining + travelling + [r for r in instance.waiting if r.carried]
         orphans = sorted({r.turn: r for r in hurt + instance.waiting}.values(), key=lambda r: r.turn)
         for request in hurt:
             request.preemptions += 1
             request.cached = request.pending = request.carried = 0
         instance.sending, instance.out_free_s, instance.in_free_s = [], 0.0, 0.0
-        instance.batch, instance.joining, instance.waiting = [], [], []
+        instance.batch, instance.joining, instance.waiting, instance.unknown = [], [], [], []
         instance.wakes_s, instance.seen_kv, instance.look = inf, 0, False
         for request in orphans:
             request.served_by = None
@@ -340,7 +358,7 @@ class Replay(NaiveFleet, NaiveLegs):
                 self.route(request, now)
             changed = True
         elif instance.joining:
-            if self.batching != "whole":
+            if self.batching[self.fleet.kind[instance.pool]] != "whole":
                 for request in instance.batch:
                     request.makes_a_token(now)
                     request.cached += 1
@@ -396,7 +414,12 @@ class Replay(NaiveFleet, NaiveLegs):
 
     def begin(self, instance, now):
         kind = self.fleet.kind[instance.pool]
+        batching = self.batching[kind]
+        self.notice(instance, instance.began_s)
         if instance.look:
+            self.admit(instance, now)
+        if not instance.joining and not instance.batch and instance.unknown:
+            self.notice(instance, now)
             self.admit(instance, now)
         held = instance.joining + instance.batch + instance.sending
         assert self.memory(held) <= self.capacity(instance.pool), "invariant 3: what is held fits"
@@ -404,13 +427,19 @@ class Replay(NaiveFleet, NaiveLegs):
         instance.began_s = now
         if instance.joining:
             instance.chunk = sum(r.pending for r in instance.joining)
-            if self.batching == "chunked":
-                instance.chunk = min(instance.chunk, max(1, self.fleet.max_prefill_tokens - b))
-            if self.batching == "whole" or b == 0:
+            if batching == "chunked":
+                instance.chunk = min(instance.chunk, max(1, int(self.fleet.max_prefill_tokens[kind]) - b))
+            if batching == "whole" or b == 0:
                 seconds = self.prefill_s(kind, instance.chunk)
             else:
                 seconds = max(self.prefill_s(kind, instance.chunk + b), float(latency.decode_s[kind][b]))
                 seconds += float(latency.decode_kv_s[kind][b] * instance.kv())
+            left = instance.chunk
+            for request in instance.joining:
+                piece = min(left, request.pending)
+                context = request.cached - request.pending
+                seconds += float(latency.prefill_context_s[kind]) * piece * context
+                left -= piece
             instance.wakes_s = now + seconds
         elif instance.batch:
             instance.wakes_s = now + float(
@@ -421,7 +450,7 @@ class Replay(NaiveFleet, NaiveLegs):
 
     def admit(self, instance, now):
         instance.look = False
-        capacity = self.capacity(instance.pool)
+        capacity, kind = self.capacity(instance.pool), self.fleet.kind[instance.pool]
         while instance.waiting:
             request = min(instance.waiting, key=lambda r: self.precedence(r, now))
             prompt = request.input_tokens + request.made
@@ -429,16 +458,16 @@ class Replay(NaiveFleet, NaiveLegs):
             held, block = [*instance.batch, *instance.joining], self.fleet.kv_block_tokens
             needed = self.memory(held, 1) + self.memory(instance.sending)
             needed += -(-((request.carried or prompt) + 1) // block) * block
-            if self.batching == "orca":
+            if self.batching[kind] == "orca":
                 longest = [r.input_tokens + r.output_tokens for r in [*held, *instance.sending, request]]
                 needed = sum(-(-tokens // block) * block for tokens in longest)
-            if members > self.fleet.max_batch or needed > capacity:
+            if members > self.fleet.max_batch[kind] or needed > capacity:
                 return
             if (
-                self.batching == "whole"
+                self.batching[kind] == "whole"
                 and instance.joining
                 and not request.carried
-                and sum(r.cached for r in instance.joining) + prompt > self.fleet.max_prefill_tokens
+                and sum(r.cached for r in instance.joining) + prompt > self.fleet.max_prefill_tokens[kind]
             ):
                 instance.look = True
                 return

@@ -121,12 +121,13 @@ class NaiveFleet:
             if not self.niw[llm]:
                 return False, True
             peers = [e for e in range(self.pools) if fleet.llm[e] == llm and self.batch_only(e)]
-            step_s = float(fleet.latency.decode_s[kind][fleet.max_batch])
-            step_s += float(fleet.latency.decode_kv_s[kind][fleet.max_batch] * self.capacity(pool))
+            full = int(fleet.max_batch[kind])
+            step_s = float(fleet.latency.decode_s[kind][full])
+            step_s += float(fleet.latency.decode_kv_s[kind][full] * self.capacity(pool))
             head = self.niw[llm][0]
             left_s = head.arrival_s + float(self.rules.allowance_s[head.tier]) - now
             need = sum(r.output_tokens for r in self.niw[llm]) * step_s
-            return need > sum(self.held(e) for e in peers) * fleet.max_batch * left_s, False
+            return need > sum(self.held(e) for e in peers) * full * left_s, False
         share = self.rules.pressure_share
         peers = [e for e in range(self.pools) if self.endpoint(e) == self.endpoint(pool)]
         peers = [e for e in peers if not self.batch_only(e)]

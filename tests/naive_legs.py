@@ -56,8 +56,7 @@ class NaiveLegs:
         request.came_s = now
         self.release(request, now)
         instance = self.instances[request.served_by]
-        instance.waiting.append(request)
-        self.look_soon(instance, now)
+        self.come(request, instance, now)
 
     # --- live moves
 

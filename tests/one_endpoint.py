@@ -26,6 +26,7 @@ def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> Fleet:
         np.full((1, 2), PREFILL_S_PER_TOKEN),
         np.full((1, max_batch + 1), DECODE_S),
         np.full((1, max_batch + 1), KV_S),
+        np.zeros(1),
     )
     fleet = Fleet(
         pools_of=np.zeros((1, 1), np.int64),
@@ -54,9 +55,10 @@ def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> Fleet:
         is_interactive=np.array([True, True, False]),
         holds=np.array([True]),
         weight=np.ones(1),
-        batching=WHOLE,
-        max_batch=max_batch,
-        max_prefill_tokens=8192,
+        batching=np.array([WHOLE]),
+        max_batch=np.array([max_batch]),
+        max_prefill_tokens=np.array([8192]),
+        is_async=np.array([False]),
         preference=np.zeros((1, 1), np.int64),
         network_s=np.zeros((1, 1)),
         boot_cold_s=np.full(1, 512.0),

@@ -34,7 +34,9 @@ def binary_latency(max_batch: int) -> LatencyTables:
     batch = np.arange(max_batch + 1)
     decode = np.vstack([0.25 + batch / 8, 0 * batch + GRID_S, 0.125 + batch / 16, 0 * batch + 2 * GRID_S])
     per_kv = np.array([1 / 1024, 0.0, 1 / 512, 0.0])
-    return LatencyTables(knots, seconds, slope, decode, np.outer(per_kv, batch))
+    return LatencyTables(
+        knots, seconds, slope, decode, np.outer(per_kv, batch), np.array([1, 0, 4, 1]) / 1024
+    )
 
 
 @st.composite
@@ -95,9 +97,10 @@ def fleets(draw: st.DrawFn) -> Fleet:
         min_instances=np.full(pools, least),
         is_interactive=is_interactive,
         holds=np.full(LLMS, any(one and other for _, one, other, _ in pooling)),
-        batching=draw(st.integers(0, len(BATCHINGS) - 1)),
-        max_batch=max_batch,
-        max_prefill_tokens=draw(st.sampled_from([8, 24])),
+        batching=np.array(draw(st.lists(st.integers(0, len(BATCHINGS) - 1), min_size=4, max_size=4))),
+        max_batch=np.array(draw(st.sampled_from([[max_batch] * 4, [max_batch, 2, 3, max_batch]]))),
+        max_prefill_tokens=np.array(draw(st.sampled_from([[8] * 4, [24] * 4, [8, 24, 16, 6]]))),
+        is_async=np.array(draw(st.sampled_from([[False] * 4, [False] * 4, [True] * 4, [True, False] * 2]))),
         preference=np.array(preference),
         network_s=np.array([[0.0, 0.5], [0.5, 0.0]]),
         boot_cold_s=np.array([8.0, 8.0, 6.0, 60.0])[llm * REGIONS + region],

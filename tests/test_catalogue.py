@@ -280,7 +280,7 @@ def test_a_fleet_needs_a_region_with_its_gpus():
         ("scale_in_share", "0.9", r"\[replay\] needs scale_in_share < scale_out_share\. Change it"),
         ("niw_pull_two_share", "0.61", r"niw_pull_two_share <= niw_pull_one_share"),
         ("boot_spot_max_s", "59.0", r"boot_spot_s <= boot_spot_max_s"),
-        ("max_prefill_tokens", "64", r"max_prefill_tokens must exceed max_batch"),
+        ("max_prefill_tokens", "64", r"max_prefill_tokens = 64 must exceed max_batch = 64"),
         ("instances_at_start", "41", r"instances_at_start <= max_instances"),
         ("instances_at_start", "21", r"252 h100-80gb in east, whose cap_gpus is 240"),
         ("policies", "[]", r"policies must have a policy"),

@@ -16,9 +16,10 @@ from models.latency.measured import (
     relative_errors,
 )
 from models.latency.pipeline import hop_token_s, profile_of, staged
+from models.latency.roofline import context_token_s, roofline, work_of
 from models.latency.roofline import prefill_s as roofline_prefill_s
-from models.latency.roofline import roofline, work_of
 from models.latency.silicon import (
+    ATTENTION_FLOPS_SHARE,
     COEFFICIENTS,
     Closed,
     fit_efficiency,
@@ -86,6 +87,15 @@ def test_the_efficiencies_are_what_the_measurements_give() -> None:
 
 
 @needs_profiles
+def test_attention_reaches_one_share_of_the_peak_on_every_gpu() -> None:
+    shares = measurements.attention_flops_shares()
+    assert np.median(np.concatenate(list(shares.values()))) == pytest.approx(ATTENTION_FLOPS_SHARE, abs=0.01)
+    medians = {gpu: float(np.median(of_gpu)) for gpu, of_gpu in shares.items()}
+    assert 0.43 < medians.pop("l40s") < 0.46  # the one below: prompts cost a quarter more there
+    assert all(0.53 < median < 0.60 for median in medians.values())
+
+
+@needs_profiles
 def test_llama_8b_alone_on_a_gpu_is_foretold_on_engines_that_no_coefficient_was_fitted_to() -> None:
     rows, closed = measurements.static_batches(catalogue)
     foretold = measurements.static_e2e_s(closed, catalogue.efficiency)
@@ -98,7 +108,7 @@ def test_llama_8b_alone_on_a_gpu_is_foretold_on_engines_that_no_coefficient_was_
 
 def test_the_kernel_tables_agree_with_the_profiles() -> None:
     profiles = list(catalogue.latency[:3])
-    laid_out = tables(profiles, max_batch=48)
+    laid_out = tables(profiles, [48] * len(profiles))
     for row, profile in enumerate(profiles):
         for tokens in (1, 128, 700, 8192, 50_000):
             knot = np.searchsorted(laid_out.prefill_tokens[row], tokens, side="right") - 1
@@ -116,10 +126,21 @@ def estimate(llm: Llm, gpu: str = "h100-80gb", tensor_parallel: int = 4) -> Fit:
 
 def test_a_roofline_by_hand() -> None:
     """An llm of 1e9 parameters on one GPU of 1e12 FLOP/s and 1e12 B/s, where everything is reached."""
-    llm = Llm(parameters_b=1.0, layers=10, kv_heads=5, head_dim=10, source="made up")
+    llm = Llm(parameters_b=1.0, layers=10, heads=5, kv_heads=5, head_dim=10, source="made up")
     gpu = dataclasses.replace(catalogue.gpus["h100-80gb"], peak_tflops=1.0, bandwidth_tb_per_s=1.0)
-    all_of_it = Efficiency(1.0, 1.0, 1.0, 1.0, layer_s=1e-3, allreduce_s=1e-4, request_s=1e-6, source="")
+    all_of_it = Efficiency(
+        1.0,
+        1.0,
+        1.0,
+        1.0,
+        layer_s=1e-3,
+        allreduce_s=1e-4,
+        request_s=1e-6,
+        attention_flops_share=0.5,
+        source="",
+    )
     alone, two = (roofline(llm, gpu, tensor_parallel, all_of_it) for tensor_parallel in (1, 2))
+    assert context_token_s(llm, gpu, 2, all_of_it) == pytest.approx(4 * 10 * 5 * 10 / (2 * 1e12 * 0.5))
     assert alone.prefill_s[0] == pytest.approx(10e-3 + 128 * 2e9 / 1e12)
     assert alone.decode_s[0] == pytest.approx(10e-3 + 1e-6 + 2e9 / 1e12)
     assert alone.decode_per_kv_token_s == pytest.approx(2 * 10 * 5 * 10 * 2 / 1e12)
@@ -138,7 +159,7 @@ def test_a_roofline_rises_with_work_and_falls_with_gpus_and_bits() -> None:
 
 
 def test_a_mixture_reads_more_experts_with_every_token_up_to_all_of_them() -> None:
-    dense = Llm(235.1, MIXTURE.layers, MIXTURE.kv_heads, MIXTURE.head_dim, "made up")
+    dense = Llm(235.1, MIXTURE.layers, MIXTURE.heads, MIXTURE.kv_heads, MIXTURE.head_dim, "made up")
     sparse = estimate(MIXTURE)
     rise = np.diff(sparse.decode_s) / np.diff(sparse.decode_batch)
     assert (np.diff(rise) < 0).all()  # every further token finds fewer experts unread
@@ -240,14 +261,14 @@ def test_measured_points_that_cannot_be_fitted_are_refused(
 )
 def test_a_torn_profile_is_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        tables([dataclasses.replace(catalogue.latency[0], **change)], max_batch=8)
+        tables([dataclasses.replace(catalogue.latency[0], **change)], [8])
 
 
 def test_a_batch_far_beyond_what_a_profile_knows_is_refused() -> None:
     profile = catalogue.latency[0]
-    tables([profile], max_batch=2 * profile.decode_batch[-1])
+    tables([profile], [2 * profile.decode_batch[-1]])
     with pytest.raises(ValueError, match=r"up to a batch of 64, max_batch is 129.*Lower \[fleet\] max_batch"):
-        tables([profile], max_batch=129)
+        tables([profile], [129])
 
 
 # --- several stages

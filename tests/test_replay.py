@@ -114,7 +114,7 @@ def assert_twin_agrees(
         (
             SCALINGS[rules.scaling],
             ORDERS[rules.order],
-            BATCHINGS[fleet.batching],
+            [BATCHINGS[code] for code in fleet.batching],
             ROUTINGS[rules.routing],
             SPREADS[rules.spread],
         ),
@@ -184,7 +184,7 @@ def test_tokens_and_memory_are_conserved(case: tuple[Trace, Fleet, Rules, Any]) 
     done = ended.status == FINISHED
     # 4. tokens cached are those of the finished requests, those lost, and those that are cached still
     finished = (trace.input_tokens + trace.output_tokens - 1)[done].sum()
-    cached_still = (state.kv - state.pending).sum() + state.carried.sum()
+    cached_still = (state.kv + state.prefilled).sum() + state.carried.sum()
     assert ended.cached_tokens == finished + ended.recomputed_tokens + cached_still
     # 3. memory returns to zero, and so does what was set aside, on both ends of a link too
     if (ended.status != QUEUED).all():

@@ -8,6 +8,7 @@ import pytest
 import theory
 from one_endpoint import DECODE_S, KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_trace, run, some_rules
 
+from models.replay.batch import CHUNKED
 from models.replay.fleet import with_failures
 from models.replay.route import ROUND_ROBIN
 from models.replay.run import FINISHED, QUEUED, REFUSED, Drive, Session, replay
@@ -37,6 +38,31 @@ def test_an_isolated_request_takes_its_prefill_and_its_steps() -> None:
     assert outcome.first_token_s[0] == prefill_s
     assert outcome.finish_s[0] == prefill_s + np.sum(DECODE_S + KV_S * (100 + steps))
     assert outcome.first_token_s[1] == outcome.finish_s[1] == 1000.0 + 7 * PREFILL_S_PER_TOKEN
+
+
+def test_a_prompt_in_chunks_pays_for_the_context_before_each() -> None:
+    """k chunks of c tokens, alone: k prefills of c, and h*c*c for each pair of an earlier and a later."""
+    context_s = 2.0**-24
+    fleet = a_fleet(1, batching=np.array([CHUNKED]), max_prefill_tokens=np.array([128]))
+    fleet = fleet._replace(latency=fleet.latency._replace(prefill_context_s=np.array([context_s])))
+    outcome = run(a_trace([0.0], [1000], [1]), fleet)
+    passes, last = divmod(1000, 128)
+    pairs = 128 * 128 * passes * (passes - 1) // 2 + last * 128 * passes
+    assert outcome.first_token_s[0] == 1000 * PREFILL_S_PER_TOKEN + context_s * pairs
+    assert outcome.first_token_s[0] > 1.02 * 1000 * PREFILL_S_PER_TOKEN
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_async_engine_takes_a_request_one_step_later_unless_it_is_idle(is_async: bool) -> None:
+    """Steps of 1/32 s from 1/8 s on: the second request comes in the middle of one."""
+    arrival_s = 0.125 + 2.5 * DECODE_S
+    fleet = a_fleet(1, max_batch=8, is_async=np.array([is_async]))
+    free = np.zeros_like(fleet.latency.decode_kv_s)
+    fleet = fleet._replace(latency=fleet.latency._replace(decode_kv_s=free))
+    outcome = run(a_trace([0.0, arrival_s], [128, 64], [40, 2]), fleet)
+    assert outcome.first_token_s[0] == 0.125
+    begun_s = 0.125 + (4 if is_async else 3) * DECODE_S
+    assert outcome.first_token_s[1] == begun_s + 64 * PREFILL_S_PER_TOKEN
 
 
 def test_more_instances_never_raise_the_mean_wait() -> None:

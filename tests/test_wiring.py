@@ -98,7 +98,7 @@ def test_nothing_in_this_run_is_a_default_and_no_two_figures_are_equal(wired: Se
         own = dataclasses.asdict(getattr(wired.config, table))
         default = dataclasses.asdict(getattr(usual, table))
         assert not [key for key, value in own.items() if value == default[key] and key not in apart]
-        figures = [value for value in own.values() if isinstance(value, int | float)]
+        figures = [value for value in own.values() if isinstance(value, int | float) and value is not True]
         assert not [figure for figure, count in Counter(figures).items() if count > 1]
 
 
@@ -150,20 +150,37 @@ def test_the_fleet_is_that_of_the_config_and_the_catalogue(wired: Settings) -> N
             "gpu": list(wired.catalogue.gpus).index("h100-80gb" if llm == LLMS[1] else "a100-80gb"),
             "gpus": 4 if llm == LLMS[1] else 8,
         }
-    assert (fleet.max_batch, fleet.max_prefill_tokens, fleet.kv_block_tokens) == (48, 4096, 32)
+    assert ({*fleet.max_batch}, {*fleet.max_prefill_tokens}, fleet.kv_block_tokens) == ({48}, {4096}, 32)
     assert (fleet.then == NOBODY).all()
     assert not fleet.hands_over
     assert fleet.is_interactive.tolist() == [True, True, False]
     layers, token_bytes = [70, 80], [2 * 70 * 112 * 128 * 2, 2 * 80 * 8 * 128 * 2]
     assert fleet.link_layers[fleet.kind].tolist() == np.repeat(layers, len(REGIONS)).tolist()
     np.testing.assert_allclose(fleet.link_token_s, [8 * each / 77e9 for each in token_bytes])
-    assert BATCHINGS[fleet.batching] == "chunked"
+    assert {BATCHINGS[code] for code in fleet.batching} == {"chunked"}
+    assert fleet.is_async.all()
     assert fleet.cap_gpus.tolist() == [[53, 101], [47, 97], [43, 89]]
     assert fleet.network_s.tolist() == [[0.0, 0.11, 0.07], [0.05, 0.0, 0.13], [0.19, 0.17, 0.0]]
     assert fleet.preference.tolist() == [[0, 2, 1], [1, 0, NOBODY], [2, 1, 0]]
     assert fleet.latency.decode_s[:, 1].tolist() == [0.04837, 0.029525]  # 8 x a100, 4 x h100
     assert np.median(fleet.boot_spot_s) == pytest.approx(45.0, rel=0.05)
     assert (fleet.boot_spot_s.min(), fleet.boot_spot_s.max()) == (45.0 / 2, 90.0)
+
+
+def test_an_engine_may_have_limits_of_its_own(wired: Settings) -> None:
+    limits = {"batching": "orca", "max_batch": 40, "max_prefill_tokens": 2048, "async_scheduling": False}
+    own = wired.config.fleet.deployments
+    (pool,) = own[LLMS[1]]
+    config = dataclasses.replace(
+        wired.config.fleet,
+        deployments={**own, LLMS[1]: (dataclasses.replace(pool, **limits, kv_tokens=99_999),)},
+    )
+    fleet = fleet_of(dataclasses.replace(wired, config=dataclasses.replace(wired.config, fleet=config)))
+    assert [BATCHINGS[code] for code in fleet.batching] == ["chunked", "orca"]
+    assert (fleet.max_batch.tolist(), fleet.max_prefill_tokens.tolist()) == ([48, 40], [4096, 2048])
+    assert fleet.is_async.tolist() == [True, False]
+    assert fleet.kv_capacity[1] == 99_999 // 32 * 32
+    assert fleet.latency.decode_s.shape == (2, 49)
 
 
 def test_a_region_without_the_gpus_of_an_llm_has_no_place_for_it(wired: Settings) -> None:

@@ -14,6 +14,7 @@ import dataclasses
 
 import numpy as np
 
+from models.latency.roofline import context_token_s
 from models.world.catalogue import Catalogue, LatencyProfile
 from models.world.reading import ConfigError
 
@@ -23,8 +24,16 @@ ACTIVATION_BYTES = 2
 def profile_of(
     catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int, pipeline_parallel: int
 ) -> LatencyProfile:
-    """The profile of a deployment of so many stages; ConfigError where nobody measured one stage."""
+    """The profile of a deployment of so many stages; ConfigError where nobody measured one stage.
+
+    What context costs is estimated where the profile does not say.
+    """
     whole = catalogue.profile(llm, gpu, tensor_parallel)
+    if whole.prefill_per_context_token_s is None:
+        estimated_s = context_token_s(
+            catalogue.llms[llm], catalogue.gpus[gpu], tensor_parallel, catalogue.efficiency
+        )
+        whole = dataclasses.replace(whole, prefill_per_context_token_s=estimated_s)
     if pipeline_parallel == 1:
         return whole
     return staged(whole, pipeline_parallel, hop_token_s(catalogue, llm, gpu, tensor_parallel))
@@ -53,5 +62,6 @@ def staged(whole: LatencyProfile, stages: int, hop_s: float) -> LatencyProfile:
         decode_batch=(1, *(stages * batch).tolist()),  # up to a request a stage no step is quicker
         decode_s=(float(decode_s[0]), *decode_s.tolist()),
         decode_per_kv_token_s=whole.decode_per_kv_token_s / stages,
+        prefill_per_context_token_s=(whole.prefill_per_context_token_s or 0.0) * (2 * stages - 1) / stages**2,
         source=f"estimated: {stages} stages of {whole.source}",
     )

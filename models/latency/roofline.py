@@ -3,6 +3,7 @@
     prefill(t) = overhead + max(read(t)/bandwidth, t*flops/compute)
     f[B]       = overhead + B*request_s + max(read(B)/bandwidth, B*flops/compute)
     g          = KV bytes per token / bandwidth
+    h          = 4*layers*heads*head_dim / (tp * peak * attention_flops_share)
 
     overhead   = layers*(layer_s + allreduce_s*log2(tp))
     bandwidth  = tp * peak * bandwidth_share
@@ -11,7 +12,10 @@
                  every token uses, and the experts that n tokens choose, experts*(1 - (1 - k/experts)^n) of
                  them in the mean, read at expert_bandwidth_share of the rest's speed
 
-The seven coefficients stand in data/catalogue/roofline.toml with their source (models/latency/silicon.py).
+h is what a prompt token takes for each token of context before its pass: two products per query head. Kernels
+of attention reach much the same share of the peak on every GPU that was measured.
+
+The eight coefficients stand in data/catalogue/roofline.toml with their source (models/latency/silicon.py).
 """
 
 from typing import NamedTuple
@@ -75,6 +79,12 @@ def decode_s(work: Work, batch: npt.ArrayLike, efficiency: Efficiency) -> Floats
 def kv_token_s(work: Work, efficiency: Efficiency) -> Floats:
     """g: seconds that one cached token adds to a decode step."""
     return np.asarray(work.kv_floor_s) / efficiency.bandwidth_share
+
+
+def context_token_s(llm: Llm, gpu: Gpu, tensor_parallel: int, efficiency: Efficiency) -> float:
+    """h: seconds that a prompt token takes for each token of its prompt that was cached before its pass."""
+    flops = 4 * llm.layers * llm.heads * llm.head_dim
+    return flops / (tensor_parallel * gpu.peak_tflops * 1e12 * efficiency.attention_flops_share)
 
 
 def overhead_s(work: Work, efficiency: Efficiency) -> Floats:

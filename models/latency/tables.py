@@ -4,8 +4,10 @@ A profile holds knots, linear between them and continued with the last slope bey
 
     prefill_s(tokens)           tokens = prompt tokens of all requests in the prefill batch
     step_s(B, kv) = f[B] + g*kv  B = requests in the decode batch, kv = tokens in the KV cache
+    h*c*x                       more for c prompt tokens behind a context of x that is cached already
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,21 +30,22 @@ class LatencyTables(NamedTuple):
     prefill_slope: Floats  # (L, K) seconds per token from each knot on
     decode_s: Floats  # (L, max_batch + 1) f[B]; column 0 is unused
     decode_kv_s: Floats  # (L, max_batch + 1) g[B], seconds per cached token
+    prefill_context_s: Floats  # (L,) h, seconds per prompt token and token of the context before its chunk
 
 
-def tables(profiles: list[LatencyProfile], max_batch: int) -> LatencyTables:
-    """Lay `profiles` out as arrays, one row each, for batches of up to `max_batch` requests.
+def tables(profiles: Sequence[LatencyProfile], max_batch: Sequence[int]) -> LatencyTables:
+    """Lay `profiles` out as arrays, one row each, for batches of up to its own `max_batch` requests.
 
-    Raises ValueError where a profile breaks a rule, or knows no batch near `max_batch`.
+    Raises ValueError where a profile breaks a rule, or knows no batch near its `max_batch`.
     """
     knots = 1 + max(len(p.prefill_tokens) for p in profiles)
     rows = len(profiles)
     x, y, slope = (np.zeros((rows, knots)) for _ in range(3))
-    decode_s, decode_kv_s = np.zeros((rows, max_batch + 1)), np.zeros((rows, max_batch + 1))
-    batch = np.arange(max_batch + 1)
+    batch = np.arange(max(max_batch) + 1)
+    decode_s, decode_kv_s = np.zeros((rows, batch.size)), np.zeros((rows, batch.size))
     for row, profile in enumerate(profiles):
         check(profile)
-        check_reach(profile, max_batch)
+        check_reach(profile, max_batch[row])
         n = len(profile.prefill_tokens)
         x[row, 1 : n + 1], y[row, 1 : n + 1] = profile.prefill_tokens, profile.prefill_s
         y[row, 0] = profile.prefill_s[0]  # a tiny prompt costs as much as the smallest one measured
@@ -51,7 +54,8 @@ def tables(profiles: list[LatencyProfile], max_batch: int) -> LatencyTables:
         x[row, n + 1 :] = np.inf  # a shorter profile's unused knots are never reached
         decode_s[row] = interpolate(batch, profile.decode_batch, profile.decode_s)
         decode_kv_s[row] = profile.decode_per_kv_token_s
-    return LatencyTables(x, y, slope, decode_s, decode_kv_s)
+    context_s = np.array([profile.prefill_per_context_token_s or 0.0 for profile in profiles])
+    return LatencyTables(x, y, slope, decode_s, decode_kv_s, context_s)
 
 
 def check(profile: LatencyProfile) -> None:
@@ -82,6 +86,7 @@ def check(profile: LatencyProfile) -> None:
     for what, seconds, limit in (
         ("a decode step of one request", profile.decode_s[0], SLOWEST_STEP_S),
         ("decode_per_kv_token_s", g, SLOWEST_KV_TOKEN_S),
+        ("prefill_per_context_token_s", profile.prefill_per_context_token_s or 0.0, SLOWEST_KV_TOKEN_S),
     ):
         if seconds > limit:
             raise ValueError(

@@ -9,6 +9,9 @@ CHUNKED  each step carries a token for every decoding request and prompt tokens 
          (Sarathi, vLLM 1); one forward pass over c prompt tokens and B others takes
          max(prefill_s(c + B), f[B]) + g[B]*kv
 ORCA     the same without a budget, and memory is reserved for the whole output at admission
+
+A chunk attends to what is cached of its prompt: c tokens behind a context of x take h*c*x more. So a prompt
+of p tokens in k chunks of c costs k*prefill_s(c) + h*c*c*k*(k-1)/2.
 """
 
 from models.replay.chain import go_on
@@ -29,7 +32,7 @@ from models.replay.memory import (
 from models.replay.move import give_up, let_go, stop_soon
 from models.replay.pools import assign
 from models.replay.preempt import preempt_while_full
-from models.replay.queue import DPA, next_lane, pop_front, push_back
+from models.replay.queue import DPA, is_unknown, next_lane, notice, pop_front, push_back
 from models.replay.state import (
     ADMITTED,
     CACHED,
@@ -50,14 +53,20 @@ WHOLE, CHUNKED, ORCA = range(3)  # positions in models.world.config.BATCHINGS
 
 
 @compiled
+def has_place(fleet: Fleet, state: State, slot: int) -> bool:
+    """Whether the batch is not full."""
+    return state.batch[slot] + state.joining[slot] < fleet.max_batch[fleet.slot_kind[slot]]
+
+
+@compiled
 def fits(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> bool:
     """Whether there is a place in the batch, and memory for the prompt and one decode step of everyone.
 
     Orca asks for memory for everyone's whole output instead.
     """
-    if state.batch[slot] + state.joining[slot] >= fleet.max_batch:
+    if not has_place(fleet, state, slot):
         return False
-    if fleet.batching == ORCA:
+    if fleet.batching[fleet.slot_kind[slot]] == ORCA:
         blocks = state.reserved[slot] + longest_blocks(trace, fleet, request)
     else:
         blocks = state.blocks[slot] + blocks_taken(fleet, state, slot, 1) + state.brimful[slot]
@@ -69,10 +78,15 @@ def fits(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> b
 @compiled
 def begin(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """Start what follows a step boundary: prompts if some are pending, else decode, else rest."""
+    if is_unknown(state, slot):
+        notice(trace, state, slot, state.step_s[slot])
     if state.look[slot]:
         admit(trace, fleet, rules, state, slot, now)
+    if state.joining[slot] + state.batch[slot] == 0 and is_unknown(state, slot):
+        notice(trace, state, slot, now)
+        admit(trace, fleet, rules, state, slot, now)
     if state.joining[slot] > 0:
-        prefill(fleet, state, slot, now)
+        prefill(trace, fleet, state, slot, now)
     elif state.batch[slot] > 0:
         decode(fleet, rules, state, slot, now)
     else:
@@ -84,7 +98,7 @@ def begin(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
 def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """Give as many waiting requests as fit their memory, in queue order; their prompts are pending then."""
     state.look[slot] = False
-    before = state.counts[ADMITTED]
+    before, kind = state.counts[ADMITTED], fleet.slot_kind[slot]
     while True:
         waiting = next_lane(trace, fleet, rules, state, slot, now)
         if waiting == NOBODY:
@@ -93,9 +107,9 @@ def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
         if not fits(trace, fleet, state, slot, request):
             break
         prompt = prompt_tokens(trace, state, request)
-        is_full = state.joining[slot] > 0 and state.pending[slot] + prompt > fleet.max_prefill_tokens
+        is_full = state.joining[slot] > 0 and state.pending[slot] + prompt > fleet.max_prefill_tokens[kind]
         comes_along = brings_cache(fleet, state, request)
-        if fleet.batching == WHOLE and is_full and not comes_along:
+        if fleet.batching[kind] == WHOLE and is_full and not comes_along:
             state.look[slot] = True  # the next boundary can take it
             break
         pop_front(state, state.head[slot], waiting)
@@ -109,7 +123,6 @@ def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
         push_back(state, state.joining_head, state.joining_tail, slot, request)
         state.joining[slot] += 1
         state.pending[slot] += prompt
-        state.kv[slot] += prompt
         state.blocks[slot] += blocks_of(fleet, prompt)
         state.brimful[slot] += prompt % fleet.kv_block_tokens == 0
         if state.generated[request] == 0:
@@ -123,7 +136,6 @@ def take_in(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -
     """A request that brings its cache joins the decode batch; nothing is computed."""
     cached = state.carried[request]
     state.carried[request] = 0
-    state.kv[slot] += cached
     state.blocks[slot] += blocks_of(fleet, cached)
     start_decoding(trace, fleet, state, slot, request)
 
@@ -132,22 +144,27 @@ def take_in(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -
 def start_decoding(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> None:
     """Let a request whose cache is here into the decode batch; its latest token is not cached yet."""
     left = trace.output_tokens[request] - state.generated[request]
-    cross(fleet, state, slot, trace.input_tokens[request] + state.generated[request] - 1, 1)
+    cached = prompt_tokens(trace, state, request) - 1
+    state.kv[slot] += cached
+    cross(fleet, state, slot, cached, 1)
     push_key(state.finish_key[slot], state.batch[slot], (state.steps[slot] + left) << 32 | request)
     state.batch[slot] += 1
 
 
 @compiled
-def prefill(fleet: Fleet, state: State, slot: int, now: float) -> None:
+def prefill(trace: Trace, fleet: Fleet, state: State, slot: int, now: float) -> None:
     """Start a step over pending prompt tokens: all of them, or what the budget leaves beside decode."""
     kind, batch = fleet.slot_kind[slot], state.batch[slot]
     chunk = state.pending[slot]
-    if fleet.batching == CHUNKED:
-        chunk = min(chunk, max(1, fleet.max_prefill_tokens - batch))
+    if fleet.batching[kind] == CHUNKED:
+        chunk = min(chunk, max(1, fleet.max_prefill_tokens[kind] - batch))
     seconds = prefill_s(fleet, kind, chunk)
-    if fleet.batching != WHOLE and batch > 0:
+    if fleet.batching[kind] != WHOLE and batch > 0:
         pass_s = max(prefill_s(fleet, kind, chunk + batch), fleet.latency.decode_s[kind, batch])
         seconds = pass_s + fleet.latency.decode_kv_s[kind, batch] * state.kv[slot]
+    if state.prefilled[slot] > 0:
+        own = prompt_tokens(trace, state, state.joining_head[slot]) - state.prefilled[slot]
+        seconds += fleet.latency.prefill_context_s[kind] * (min(chunk, own) * state.prefilled[slot])
     state.chunk[slot] = chunk
     state.phase[slot] = PREFILL
     state.base_s[slot] = now
@@ -157,8 +174,10 @@ def prefill(fleet: Fleet, state: State, slot: int, now: float) -> None:
 @compiled
 def decode(fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """Start a decode stretch up to the earliest finish, or to the step at which memory would overflow."""
-    to_finish = (state.finish_key[slot, 0] >> 32) - state.steps[slot]
-    state.stretch[slot] = steps_in_memory(fleet, state, slot, min(to_finish, rules.steps_per_event))
+    steps = min((state.finish_key[slot, 0] >> 32) - state.steps[slot], rules.steps_per_event)
+    if is_unknown(state, slot) and has_place(fleet, state, slot):
+        steps = 1  # then it knows of those that came during the last one
+    state.stretch[slot] = steps_in_memory(fleet, state, slot, steps)
     state.phase[slot] = DECODE
     state.base_s[slot] = now
     reschedule(state, slot, now + stretch_s(fleet, state, slot, state.stretch[slot]))
@@ -170,7 +189,7 @@ def cut_stretch(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: in
 
     Where no head fits now none will, as memory only fills; under DPA others may have come to the head.
     """
-    hopeful = rules.order == DPA and state.batch[slot] < fleet.max_batch
+    hopeful = rules.order == DPA and has_place(fleet, state, slot)
     for at in range(state.head.shape[1]):
         head = state.head[slot, at]
         hopeful = hopeful or (head != NOBODY and fits(trace, fleet, state, slot, head))
@@ -183,7 +202,7 @@ def cut_stretch(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: in
 def end_prefill(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> bool:
     """A step over prompt tokens is done, and in mixed steps one of decode; whether the batch changed."""
     before = state.batch[slot]
-    if fleet.batching != WHOLE and before > 0:
+    if fleet.batching[fleet.slot_kind[slot]] != WHOLE and before > 0:
         end_steps(trace, fleet, rules, state, slot, 1, now)
     changed = state.batch[slot] != before
     state.counts[CACHED] += state.chunk[slot]
@@ -251,6 +270,7 @@ def end_steps(
         state.batch[slot] -= 1
         if fleet.hands_over and state.copying_to[request] != NOBODY:
             give_up(state, request)
+        state.kv[slot] -= trace.input_tokens[request] + trace.output_tokens[request] - 1
         finish(trace, fleet, rules, state, slot, request, now)
 
 
@@ -261,7 +281,6 @@ def finish(
     """The request has all its tokens; the last one was never cached."""
     state.finish_s[request] = now
     cached = trace.input_tokens[request] + trace.output_tokens[request] - 1
-    state.kv[slot] -= cached
     state.blocks[slot] -= blocks_of(fleet, cached)
     state.reserved[slot] -= longest_blocks(trace, fleet, request)
     assign(trace, fleet, state, slot, request, -1)

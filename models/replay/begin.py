@@ -69,7 +69,7 @@ def leg_rules(trace: Trace, fleet: Fleet) -> list[tuple[str, np.ndarray]]:
 def initial_state(fleet: Fleet, start: Ints, lanes: int) -> State:
     """The fleet at time 0: `start` instances of each pool serve, the others it has are donated.
 
-    Requests wait in so many `lanes` at an instance.
+    Requests wait in so many `lanes` at an instance, and in one more until it knows of them.
     """
     slots, pools = fleet.pool.size, fleet.kind.size
     endpoints, llms = fleet.pools_of.shape[0], fleet.holds.size
@@ -95,7 +95,7 @@ def initial_state(fleet: Fleet, start: Ints, lanes: int) -> State:
     return State(
         clock=np.zeros(5),
         counts=np.where(np.arange(11) == RUNNING, NOBODY, 0),
-        **untouched(0, fleet.hands_over),
+        **untouched(0, fleet),
         status=status,
         since_s=np.zeros(slots),
         event_s=np.full(slots + 1, NEVER),
@@ -103,6 +103,7 @@ def initial_state(fleet: Fleet, start: Ints, lanes: int) -> State:
         place=np.arange(slots + 1),
         phase=np.zeros(slots, np.int64),
         base_s=np.zeros(slots),
+        step_s=np.zeros(slots),
         steps=np.zeros(slots, np.int64),
         stretch=np.zeros(slots, np.int64),
         batch=np.zeros(slots, np.int64),
@@ -111,7 +112,7 @@ def initial_state(fleet: Fleet, start: Ints, lanes: int) -> State:
         crossing=np.zeros((slots, fleet.kv_block_tokens), np.int64),
         brimful=np.zeros(slots, np.int64),
         kv_seen=np.zeros(slots, np.int64),
-        finish_key=np.zeros((slots, fleet.max_batch), np.int64),
+        finish_key=np.zeros((slots, fleet.max_batch.max()), np.int64),
         joining_head=nobody(slots),
         joining_tail=nobody(slots),
         joining=np.zeros(slots, np.int64),
@@ -125,8 +126,8 @@ def initial_state(fleet: Fleet, start: Ints, lanes: int) -> State:
         out_free_s=np.zeros(slots),
         in_free_s=np.zeros(slots),
         look=np.zeros(slots, np.bool_),
-        head=nobody(slots, lanes),
-        tail=nobody(slots, lanes),
+        head=nobody(slots, lanes + 1),
+        tail=nobody(slots, lanes + 1),
         interactive=np.zeros(slots, np.int64),
         load=np.zeros(slots, np.int64),
         queue=np.where(status == SERVING, 0, LAST),
@@ -157,9 +158,9 @@ def initial_state(fleet: Fleet, start: Ints, lanes: int) -> State:
     )
 
 
-def untouched(requests: int, hands_over: bool) -> dict[str, Any]:
+def untouched(requests: int, fleet: Fleet) -> dict[str, Any]:
     """The fields of State that have one entry per request, for requests that nothing has happened to."""
-    travelling = requests if hands_over else 0
+    travelling = requests if fleet.hands_over else 0
     return {
         "next": np.full(requests, NOBODY, np.int32),
         "generated": np.zeros(requests, np.int32),
@@ -169,6 +170,7 @@ def untouched(requests: int, hands_over: bool) -> dict[str, Any]:
         "refused": np.zeros(requests, np.bool_),
         "spared": np.zeros(requests, np.bool_),
         "dispatched_s": np.full(requests, np.nan),
+        "queued_s": np.zeros(requests if fleet.is_async.any() else 0),
         "admitted_s": np.full(requests, np.nan),
         "first_token_s": np.full(requests, np.nan),
         "finish_s": np.full(requests, np.nan),
@@ -193,12 +195,12 @@ def is_open(state: State) -> np.ndarray:
     return np.isnan(state.finish_s) & ~state.refused & ~state.spared
 
 
-def carry_over(trace: Trace, state: State, more: Trace, hands_over: bool) -> tuple[Trace, State]:
+def carry_over(trace: Trace, state: State, more: Trace, fleet: Fleet) -> tuple[Trace, State]:
     """Forget the requests that have ended and append `more`; whatever names a request follows its move."""
     kept = is_open(state)
     place = np.full(kept.size + 1, NOBODY)  # the last entry is where NOBODY goes: to NOBODY
     place[:-1][kept] = np.arange(kept.sum())
-    fresh = untouched(more.arrival_s.size, hands_over)
+    fresh = untouched(more.arrival_s.size, fleet)
     old = {name: getattr(state, name) for name in fresh}
     stay = {name: column[kept] if column.size else column for name, column in old.items()}
     requests = {name: np.concatenate([stay[name], fresh[name]]) for name in fresh}

@@ -1,14 +1,28 @@
 """The end of a hand-over: the cache has come, or is lost because one of the two instances died."""
 
-from models.replay.batch import cut_stretch
+from models.replay.batch import cut_stretch, has_place
 from models.replay.compiled import called, compiled
 from models.replay.events import reschedule
 from models.replay.handover import take_off_the_way
+from models.replay.leap import steps_until
 from models.replay.memory import blocks_of, longest_blocks, see_less
-from models.replay.move import give_up, stay_with
+from models.replay.move import give_up, stay_with, stop_after
 from models.replay.pools import assign
-from models.replay.queue import insert_in_order
+from models.replay.queue import enqueue, insert_in_order
 from models.replay.state import DECODE, DRAINING, IDLE, LOST, MOVING, NOBODY, Fleet, Rules, State, Trace
+
+
+@compiled
+def come(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, request: int, now: float) -> None:
+    """The request has come to the instance, which looks at its queue at the first boundary that may see it.
+
+    For an async engine that is the end of the step after the one under way.
+    """
+    if enqueue(trace, fleet, state, slot, request, now):
+        look_soon(trace, fleet, rules, state, slot, now)
+    elif state.phase[slot] == DECODE and has_place(fleet, state, slot):
+        has_begun = int(now > state.base_s[slot])  # else its first step has yet to be composed
+        stop_after(fleet, state, slot, has_begun * steps_until(fleet, state, slot, now) + 1)
 
 
 @compiled
@@ -28,8 +42,7 @@ def deliver(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int
     slot = state.served_by[request]
     state.coming[slot] -= 1
     state.came_s[request] = now
-    insert_in_order(state, state.head[slot], state.tail[slot], trace.tier[request], request)
-    look_soon(trace, fleet, rules, state, slot, now)
+    come(trace, fleet, rules, state, slot, request, now)
 
 
 @compiled

@@ -12,7 +12,7 @@ from models.replay.pools import POOLINGS
 from models.replay.scale import SCALINGS
 from models.replay.state import ALL_STEPS, DECODE_ONLY, NOBODY, ROLES, Bools, Fleet, Floats, Ints, Rules
 from models.world.catalogue import Catalogue
-from models.world.config import BATCHINGS, ORDERS, ROUTINGS, SPREADS, FleetConfig, ReplayConfig
+from models.world.config import BATCHINGS, ORDERS, ROUTINGS, SPREADS, Engine, FleetConfig, ReplayConfig
 from models.world.pools import taker
 from models.world.reading import ConfigError
 
@@ -49,9 +49,7 @@ def make_fleet(
     is_interactive = np.array([not tier.is_held for tier in catalogue.tiers.values()])
     takes = np.array([np.where(is_interactive, row.takes_interactive, row.takes_others) for row in rows])
     is_mixed = np.array([row.takes_interactive and row.takes_others for row in rows])
-    kv_capacity = np.array(
-        [kv_capacity_tokens(catalogue, config, each.llm, each.gpu, each.gpus) for each in kinds]
-    )
+    kv_capacity = np.array([kv_tokens_of(catalogue, config, each) for each in kinds])
     then = np.array([NOBODY if row.then is None else row.then for row in rows])
     longest = np.minimum(
         kv_capacity[kind], kv_capacity[kind[np.where(then == NOBODY, range(len(rows)), then)]]
@@ -93,9 +91,10 @@ def make_fleet(
         is_interactive=is_interactive,
         weight=np.array([row.weight for row in rows]),
         holds=np.array([is_mixed[llm == code].any() for code in range(len(llms))]),
-        batching=BATCHINGS.index(config.batching),
-        max_batch=config.max_batch,
-        max_prefill_tokens=config.max_prefill_tokens,
+        batching=np.array([BATCHINGS.index(each.engine.batching) for each in kinds]),
+        max_batch=np.array([each.engine.max_batch for each in kinds]),
+        max_prefill_tokens=np.array([each.engine.max_prefill_tokens for each in kinds]),
+        is_async=np.array([each.engine.async_scheduling for each in kinds]),
         preference=preference,
         network_s=np.array(
             [[r.network_s.get(other, 0.0) for other in regions] for r in catalogue.regions.values()]
@@ -109,17 +108,20 @@ def make_fleet(
             ]
         ),
         boot_spot_s=spot_delays_s(replay, seed),
-        latency=tables([profile_of(catalogue, *each) for each in kinds], config.max_batch),
+        latency=tables(
+            [profile_of(catalogue, *each[:-1]) for each in kinds], [each.engine.max_batch for each in kinds]
+        ),
     )
 
 
 class Kind(NamedTuple):
-    """What an instance is: an llm on so many GPUs of a type, with so many stages."""
+    """What an instance is: an llm on so many GPUs of a type, with so many stages, and an engine's limits."""
 
     llm: str
     gpu: str
     tensor_parallel: int
     pipeline_parallel: int
+    engine: Engine
 
     @property
     def gpus(self) -> int:
@@ -162,7 +164,13 @@ def pool_rows(
         there = int(catalogue.regions[region].cap_gpus.get(deployment.gpu, 0) > 0)
         to = taker(config, llm, deployment) if there else None
         row = PoolRow(
-            kind=Kind(llm, deployment.gpu, deployment.tensor_parallel, deployment.pipeline_parallel),
+            kind=Kind(
+                llm,
+                deployment.gpu,
+                deployment.tensor_parallel,
+                deployment.pipeline_parallel,
+                config.engine(deployment),
+            ),
             region=region,
             role=deployment.role,
             then=None if to is None else places.index((rank, llm, region, to)),
@@ -202,6 +210,13 @@ def pool_sizes(instances: int, shares: Floats, least: int) -> Ints:
     sizes = np.maximum(np.round(instances * shares).astype(np.int64), least)
     sizes[0] = max(instances - sizes[1:].sum(), least)
     return sizes
+
+
+def kv_tokens_of(catalogue: Catalogue, config: FleetConfig, kind: Kind) -> int:
+    """KV tokens that fit on an instance, in whole blocks: as its engine says, else by formula."""
+    if kind.engine.kv_tokens is None:
+        return kv_capacity_tokens(catalogue, config, kind.llm, kind.gpu, kind.gpus)
+    return kind.engine.kv_tokens // config.kv_block_tokens * config.kv_block_tokens
 
 
 def kv_capacity_tokens(catalogue: Catalogue, config: FleetConfig, llm: str, gpu: str, gpus: int) -> int:

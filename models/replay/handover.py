@@ -38,7 +38,6 @@ def send(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, now:
     begin_s = max(computed_s, state.out_free_s[slot], state.in_free_s[to])
     ready_s = max(now + seconds / layers, begin_s + seconds)
     state.out_free_s[slot] = state.in_free_s[to] = ready_s
-    state.kv[slot] -= cached
     state.sending[slot] += 1
     state.coming[to] += 1
     state.carried[request], state.held[request], state.holder[request] = cached, cached, slot

@@ -22,6 +22,7 @@ from models.replay.chain import is_first_leg, spare
 from models.replay.compiled import called, compiled, entry
 from models.replay.deliver import deliver
 from models.replay.handover import take_off_the_way
+from models.replay.leap import stretch_s
 from models.replay.life import account_instance, change_status, donate_when_empty
 from models.replay.memory import integrate_kv
 from models.replay.move import ask_for_move, copy_next
@@ -199,8 +200,10 @@ def work(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now:
         take_stranded(trace, fleet, rules, state, fleet.llm[fleet.pool[slot]], now)
         changed = True
     elif phase == PREFILL:
+        state.step_s[slot] = state.base_s[slot]
         changed = end_prefill(trace, fleet, rules, state, slot, now)
     elif phase == DECODE:
+        state.step_s[slot] = state.base_s[slot] + stretch_s(fleet, state, slot, state.stretch[slot] - 1)
         changed = end_stretch(trace, fleet, rules, state, slot, now)
     if changed and state.status[slot] == SERVING:
         pull_niw(trace, fleet, rules, state, fleet.pool[slot], now)

@@ -169,7 +169,12 @@ def is_over_now(fleet: Fleet, state: State, slot: int, steps: int, now: float) -
 def stop_soon(fleet: Fleet, state: State, slot: int, now: float) -> None:
     """End a stretch at the first step boundary that is not over."""
     if state.phase[slot] == DECODE:
-        steps = steps_passed(fleet, state, slot, now) + 1
-        if steps < state.stretch[slot]:
-            state.stretch[slot] = steps
-            reschedule(state, slot, state.base_s[slot] + stretch_s(fleet, state, slot, steps))
+        stop_after(fleet, state, slot, steps_passed(fleet, state, slot, now) + 1)
+
+
+@compiled
+def stop_after(fleet: Fleet, state: State, slot: int, steps: int) -> None:
+    """End a stretch after so many of its steps, if it is longer."""
+    if steps < state.stretch[slot]:
+        state.stretch[slot] = steps
+        reschedule(state, slot, state.base_s[slot] + stretch_s(fleet, state, slot, steps))

@@ -37,7 +37,7 @@ def preempt_while_full(trace: Trace, fleet: Fleet, state: State, slot: int) -> b
         else:
             request = drop_last_decoding(trace, fleet, state, slot)
             cached = prompt_tokens(trace, state, request) - 1
-        state.kv[slot] -= cached
+            state.kv[slot] -= cached
         state.blocks[slot] -= blocks_of(fleet, cached)
         state.reserved[slot] -= longest_blocks(trace, fleet, request)
         state.preemptions[request] += 1

@@ -3,6 +3,9 @@
 Within a tier the allowance to the first token is constant, so arrival order is deadline order, and the
 next request under any policy is the best of a handful of heads: one lane per tier, and under DPA a
 second one for those whose deadline has passed. Time matters only when an instance looks at its queue.
+
+An engine with async scheduling (vLLM) composes a step while the one before it runs: a request that comes
+during a step cannot be in the next one, only in the one after it. Until then it stands in the last lane.
 """
 
 import numpy as np
@@ -47,6 +50,35 @@ def insert_in_order(state: State, heads: np.ndarray, tails: np.ndarray, at: int,
             before = state.next[before]
         state.next[request] = state.next[before]
         state.next[before] = request
+
+
+@compiled
+def enqueue(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, now: float) -> bool:
+    """Let the request wait at the instance; False where that is async and busy: it is not known yet."""
+    if fleet.is_async[fleet.slot_kind[slot]]:
+        state.queued_s[request] = now
+        if state.batch[slot] + state.joining[slot] > 0:
+            push_back(state, state.head[slot], state.tail[slot], state.head.shape[1] - 1, request)
+            return False
+    insert_in_order(state, state.head[slot], state.tail[slot], trace.tier[request], request)
+    return True
+
+
+@compiled
+def notice(trace: Trace, state: State, slot: int, until_s: float) -> None:
+    """The instance knows of the requests that came up to then, and looks at its queue."""
+    heads, tails = state.head[slot], state.tail[slot]
+    unknown = heads.size - 1
+    while heads[unknown] != NOBODY and state.queued_s[heads[unknown]] <= until_s:
+        request = pop_front(state, heads, unknown)
+        insert_in_order(state, heads, tails, trace.tier[request], request)
+        state.look[slot] = True
+
+
+@compiled
+def is_unknown(state: State, slot: int) -> bool:
+    """Whether a request waits that the instance does not know of."""
+    return state.head[slot, state.head.shape[1] - 1] != NOBODY
 
 
 @compiled
@@ -104,7 +136,7 @@ def next_lane(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int,
     if rules.order == DPA:
         set_expired_apart(trace, rules, state, slot, now)
     best, best_rank, best_due = NOBODY, 0, 0.0
-    for at in range(state.head.shape[1]):
+    for at in range(state.head.shape[1] - 1):
         head = state.head[slot, at]
         if head == NOBODY:
             continue

@@ -1,7 +1,7 @@
 """Where a request goes: region, then instance (SageServe 6.1, 6.2), and where to when its instance dies."""
 
 from models.replay.compiled import called, compiled
-from models.replay.deliver import look_soon, lose, recall
+from models.replay.deliver import come, lose, recall
 from models.replay.events import reschedule
 from models.replay.handover import brings_cache
 from models.replay.leap import steps_until
@@ -92,8 +92,7 @@ def dispatch(
     if fleet.hands_over:
         state.sent_from[request] = NOBODY
     assign(trace, fleet, state, slot, request, 1)
-    insert_in_order(state, state.head[slot], state.tail[slot], trace.tier[request], request)
-    look_soon(trace, fleet, rules, state, slot, now)
+    come(trace, fleet, rules, state, slot, request, now)
 
 
 @compiled

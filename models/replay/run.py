@@ -110,7 +110,7 @@ class Session:
             )
         new = np.arange(self.fed, self.fed + trace.arrival_s.size)
         self.row = np.concatenate([self.row[is_open(self.state)], new])
-        self.trace, self.state = carry_over(self.trace, self.state, trace, self.fleet.hands_over)
+        self.trace, self.state = carry_over(self.trace, self.state, trace, self.fleet)
         self.fed += new.size
 
     def play(
@@ -209,7 +209,7 @@ class Session:
             session.trace = Trace(*(saved[f"trace.{name}"] for name in Trace._fields))
             session.state = State(*(saved[f"state.{name}"] for name in State._fields))
             session.row, session.fed = saved["row"], int(saved["fed"])
-        if session.state.finish_key.shape != (fleet.pool.size, fleet.max_batch):
+        if session.state.finish_key.shape != (fleet.pool.size, fleet.max_batch.max()):
             raise ValueError(
                 f"{path.name} was saved with {session.state.finish_key.shape[0]} instance slots, this fleet "
                 f"has {fleet.pool.size}. Load it with the fleet that it was saved with."

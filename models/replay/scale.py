@@ -101,7 +101,8 @@ def by_pressure(
         for other in range(fleet.kind.size):
             if fleet.llm[other] == llm and is_batch(fleet, other):
                 instances += held(state, other)
-        latency, full, kind = fleet.latency, fleet.max_batch, fleet.kind[pool]
+        latency, kind = fleet.latency, fleet.kind[pool]
+        full = fleet.max_batch[kind]
         step_s = latency.decode_s[kind, full] + latency.decode_kv_s[kind, full] * fleet.kv_capacity[kind]
         left_s = trace.arrival_s[head] + rules.allowance_s[trace.tier[head]] - now
         return state.manager_output_tokens[llm] * step_s > instances * full * left_s, False

@@ -88,9 +88,10 @@ class Fleet(NamedTuple):
     min_instances: Ints  # (E,)
     is_interactive: Bools  # (T,) the other tiers' requests are what the queue manager may hold
     holds: Bools  # (L,) it does, since some instances of the llm serve both sorts
-    batching: int  # position in models.world.config.BATCHINGS
-    max_batch: int
-    max_prefill_tokens: int
+    batching: Ints  # (J,) position in models.world.config.BATCHINGS
+    max_batch: Ints  # (J,) requests in a batch
+    max_prefill_tokens: Ints  # (J,) prompt tokens in a step
+    is_async: Bools  # (J,) the engine composes a step while the one before it runs (queue.py)
     preference: Ints  # (G, G) regions that may serve a region's requests, best first; NOBODY ends a row
     network_s: Floats  # (G, G) added when a request of the first is served in the second
     boot_cold_s: Floats  # (E,)
@@ -155,6 +156,7 @@ class State(NamedTuple):
     refused: Bools  # (R,) larger than the memory of any instance
     spared: Bools  # (R,) a leg that is not needed, since the answer before it was good enough
     dispatched_s: Floats  # (R,) when the instance that made its first token got it; NaN until then
+    queued_s: Floats  # (R,) when it came into the queue of an async engine; of length 0 where there is none
     admitted_s: Floats  # (R,) when its first prefill began or was queued; NaN until then
     first_token_s: Floats  # (R,) NaN until then; without network
     finish_s: Floats  # (R,) NaN until then; without network
@@ -180,10 +182,11 @@ class State(NamedTuple):
     place: Ints  # (N+1,) where a clock stands in the heap
     phase: Ints  # (N,) IDLE, PREFILL, DECODE
     base_s: Floats  # (N,) when its decode stretch, or its step over prompts, began
+    step_s: Floats  # (N,) when the step began that ended last
     steps: Ints  # (N,) decode steps made before base_s
     stretch: Ints  # (N,) decode steps that it will have made at event_s
     batch: Ints  # (N,) requests in the decode batch
-    kv: Ints  # (N,) KV tokens cached at base_s: what a decode step reads
+    kv: Ints  # (N,) KV tokens of the decode batch at base_s: what a decode step reads
     blocks: Ints  # (N,) KV blocks held at base_s
     crossing: Ints  # (N, block tokens) the decode batch by (cached tokens - steps) mod block tokens
     brimful: Ints  # (N,) admitted requests with pending prompts that fill their blocks exactly
@@ -202,8 +205,8 @@ class State(NamedTuple):
     out_free_s: Floats  # (N,) when its link has sent all that it was given
     in_free_s: Floats  # (N,) when its link has received all
     look: Bools  # (N,) whether its queue is worth a look at the next step boundary
-    head: Ints  # (N, lanes) waiting requests, a linked list per lane (see queue.py)
-    tail: Ints  # (N, lanes)
+    head: Ints  # (N, lanes + 1) waiting requests, a linked list per lane (see queue.py)
+    tail: Ints  # (N, lanes + 1)
     interactive: Ints  # (N,) interactive requests assigned and not finished
     load: Ints  # (N,) input + output tokens of the requests assigned and not finished
     queue: Ints  # (N,) the load of a serving instance; behind all of these the others

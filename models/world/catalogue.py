@@ -43,7 +43,8 @@ class Llm:
 
     parameters_b: Positive
     layers: Count
-    kv_heads: Count
+    heads: Count  # of queries
+    kv_heads: Count  # of keys and values
     head_dim: Count
     source: str
     weight_bits: Annotated[int, Range(1, 64)] = 16  # of a parameter, as served
@@ -113,6 +114,8 @@ class LatencyProfile:
     decode_per_kv_token_s: NotNegative
     median_error_share: NotNegative | None  # end to end, held out; None for an estimate
     source: str
+    # of a prompt token, for each one of its prompt that was cached before its pass; None: by the roofline
+    prefill_per_context_token_s: NotNegative | None = None
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,7 @@ class Efficiency:
     layer_s: NotNegative
     allreduce_s: NotNegative  # per layer and doubling of the GPUs
     request_s: NotNegative  # of a decode step, per request
+    attention_flops_share: PositiveShare  # of the peak, in attending to the tokens before
     source: str
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from models.forecast import ENSEMBLES, METHODS
 from models.plan.solver import SOLVERS
@@ -53,6 +53,21 @@ class TraceConfig:
         return self.first_day + timedelta(days=self.days - 1)
 
 
+MaxBatch = Annotated[int, Range(1, 4096)]
+PrefillTokens = Annotated[int, Range(2, 1_000_000)]
+Batching = Annotated[str, Known("batching", BATCHINGS)]
+
+
+class Engine(NamedTuple):
+    """The limits that the engine of an instance keeps."""
+
+    batching: str
+    max_batch: int
+    max_prefill_tokens: int
+    async_scheduling: bool
+    kv_tokens: int | None  # that fit beside the weights, as the engine says at its start; None: by formula
+
+
 @dataclass(frozen=True)
 class Deployment:
     """A pool of an llm: instances of so many GPUs of one type, in every region that has them.
@@ -71,9 +86,14 @@ class Deployment:
     regions: tuple[str, ...] | None = None  # else all that have the GPUs
     pipeline_parallel: Annotated[int, Range(1, 64)] = 1
     weight: Annotated[float, Range(0, 1_000_000)] = 1.0  # where requests are spread by it
-    instances_at_start: Instances | None = None  # else those of [fleet]; likewise the two below
+    instances_at_start: Instances | None = None  # else those of [fleet]; likewise all below
     min_instances: Instances | None = None
     max_instances: Instances | None = None
+    batching: Batching | None = None
+    max_batch: MaxBatch | None = None
+    max_prefill_tokens: PrefillTokens | None = None
+    async_scheduling: bool | None = None
+    kv_tokens: Annotated[int, Range(1, 1_000_000_000)] | None = None  # else by formula
 
     @property
     def gpus(self) -> int:
@@ -91,10 +111,10 @@ class FleetConfig:
     max_instances: Instances
     kv_memory_share: PositiveShare  # of a GPU's memory that weights and KV cache may fill
     kv_block_tokens: Annotated[int, Range(1, 4096)]
-    max_batch: Annotated[int, Range(1, 4096)]  # requests in a batch
-    batching: Annotated[str, Known("batching", BATCHINGS)]  # whole prompts first, chunked, or orca
-    # prompt tokens in one step: of a whole batch, or the budget when chunked
-    max_prefill_tokens: Annotated[int, Range(2, 1_000_000)]
+    max_batch: MaxBatch  # requests in a batch
+    batching: Batching  # whole prompts first, chunked, or orca
+    max_prefill_tokens: PrefillTokens  # in one step: of a whole batch, or the budget when chunked
+    async_scheduling: bool = False  # a step is composed while the one before it runs
     hand_over: Annotated[str, Known("hand-over", HAND_OVERS)] = "bulk"  # of a prompt's cache, or by layer
     link_gbit_per_s: Annotated[float, Range(0, 1_000_000, is_above=True)] | None = None  # of an instance
 
@@ -106,6 +126,16 @@ class FleetConfig:
             said if said is not None else rest for said, rest in zip(own, common, strict=True)
         )
         return start, least, most
+
+    def engine(self, pool: Deployment) -> Engine:
+        """The limits of a pool's engine: its own, else those of the fleet."""
+        return Engine(
+            self.batching if pool.batching is None else pool.batching,
+            self.max_batch if pool.max_batch is None else pool.max_batch,
+            self.max_prefill_tokens if pool.max_prefill_tokens is None else pool.max_prefill_tokens,
+            self.async_scheduling if pool.async_scheduling is None else pool.async_scheduling,
+            pool.kv_tokens,
+        )
 
 
 @dataclass(frozen=True)

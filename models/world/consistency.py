@@ -65,7 +65,6 @@ def check_figures(config: Config, catalogue: Catalogue) -> None:
             fleet.instances_at_start <= fleet.max_instances,
             "[fleet] needs instances_at_start <= max_instances",
         ),
-        (fleet.max_prefill_tokens > fleet.max_batch, "[fleet] max_prefill_tokens must exceed max_batch"),
         (replay.scale_in_share < replay.scale_out_share, "[replay] needs scale_in_share < scale_out_share"),
         (
             replay.niw_pull_two_share <= replay.niw_pull_one_share,

@@ -49,11 +49,14 @@ def check_pools(file: str, fleet: FleetConfig, catalogue: Catalogue) -> None:
         where = f"{file} {PLACE} {llm}"
         if len(set(names)) < len(names):
             raise ConfigError(f"{where}: two pools have one name among {', '.join(names)}. Rename one.")
-        splits = {(pool.role, pool.gpu, pool.gpus): pool.tensor_parallel for pool in pools}
+        alike = {(pool.role, pool.gpu, pool.gpus): pool for pool in pools}
         for pool in pools:
-            if splits[pool.role, pool.gpu, pool.gpus] != pool.tensor_parallel:
+            other = alike[pool.role, pool.gpu, pool.gpus]
+            is_split_alike = other.tensor_parallel == pool.tensor_parallel
+            if not is_split_alike or fleet.engine(other) != fleet.engine(pool):
+                differ = "under different engine limits" if is_split_alike else "in different splits"
                 raise ConfigError(
-                    f"{where}: two pools are {pool.gpus} x {pool.gpu} in different splits, which plans and "
+                    f"{where}: two pools are {pool.gpus} x {pool.gpu} {differ}, which plans and "
                     "tables would not tell apart. Give them different numbers of GPUs."
                 )
         roles = {pool.role for pool in pools}
@@ -71,6 +74,17 @@ def check_pools(file: str, fleet: FleetConfig, catalogue: Catalogue) -> None:
                 raise ConfigError(
                     f"{here}: min_instances = {least}, instances_at_start = {start}, max_instances = {most}; "
                     "neither of the first may exceed the last. Change one."
+                )
+            engine = fleet.engine(pool)
+            if engine.max_prefill_tokens <= engine.max_batch:
+                raise ConfigError(
+                    f"{here}: max_prefill_tokens = {engine.max_prefill_tokens} must exceed max_batch = "
+                    f"{engine.max_batch}. Change one, here or in [fleet]."
+                )
+            if engine.kv_tokens is not None and engine.kv_tokens < fleet.kv_block_tokens:
+                raise ConfigError(
+                    f"{here}: kv_tokens = {engine.kv_tokens} is less than a block of "
+                    f"{fleet.kv_block_tokens}. Give the tokens that the engine says fit."
                 )
             if pool.role == "decode" and pool not in takers:
                 raise ConfigError(f"{here}: no pool hands on to it. Let one prefill, or drop its role.")
