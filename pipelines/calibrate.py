@@ -1,12 +1,23 @@
-"""`fleetcast calibrate`: a latency profile for the user's own engine."""
+"""`fleetcast calibrate`: a latency profile for the user's own engine, and a verdict on it."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.options import config_of, file_of
-from pipelines.terminal import ERR, OUT, near, spoken
+from pipelines.options import Quiet, config_of, file_of, progress_of
+from pipelines.terminal import ERR, OUT, near, refuse, spoken
+
+if TYPE_CHECKING:
+    from models.replay.calibration import Calibration, Judged
+    from models.replay.engine_fit import Requests
+    from models.world.config import Deployment, FleetConfig
+
+ASKED = {  # limits of an engine that a fit hangs on, and how to say them
+    "max_batch": "--max-batch (vLLM's max_num_seqs)",
+    "max_prefill_tokens": "--max-prefill-tokens (vLLM's max_num_batched_tokens)",
+    "kv_tokens": "--kv-tokens (its start-up log's GPU KV cache size)",
+}
 
 
 def calibrate(
@@ -14,18 +25,36 @@ def calibrate(
     gpu: Annotated[str, typer.Option(help="A name of data/catalogue/gpus.toml.")],
     tensor_parallel: Annotated[int, typer.Option(help="GPUs of one instance.", min=1, max=64)],
     file: Annotated[
-        Path | None, typer.Argument(help="CSV of measured requests of one instance.", metavar="[FILE]")
+        Path | None, typer.Argument(help="The requests of one instance: CSV or JSON lines.", metavar="[FILE]")
     ] = None,
+    engine: Annotated[
+        Path | None, typer.Option(help="What the engine says of itself: metadata (JSON) or start-up log.")
+    ] = None,
+    max_batch: Annotated[int | None, typer.Option(help="Requests in a batch.", min=1, max=4096)] = None,
+    max_prefill_tokens: Annotated[
+        int | None, typer.Option(help="Prompt tokens in a step.", min=2, max=1_000_000)
+    ] = None,
+    kv_tokens: Annotated[
+        int | None, typer.Option(help="Tokens of KV cache that fit.", min=1, max=1_000_000_000)
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Judge the profile that there is; fit none.")
+    ] = False,
+    ttft_limit: Annotated[float, typer.Option(help="Error that passes, a share.", min=0.0)] = 0.15,
+    e2e_limit: Annotated[float, typer.Option(help="The same of TPOT and E2E.", min=0.0)] = 0.07,
     write: Annotated[bool, typer.Option("--write", help="Put it into data/catalogue/latency.toml.")] = False,
-    config: Annotated[str, typer.Option(help="Whose [fleet] says how the engine batches.")] = "office",
+    force: Annotated[bool, typer.Option("--force", help="Write it whatever the verdict is.")] = False,
+    config: Annotated[str, typer.Option(help="Whose [fleet] says what nobody else does.")] = "office",
+    quiet: Quiet = False,
 ) -> None:
-    """Fit a latency profile to measured requests; without a file, estimate one from the hardware.
+    """Find the profile with which the replay meets a log of requests; without a log, estimate one.
 
-    The CSV has the columns arrival_s, input_tokens, output_tokens, ttft_s, e2e_s (seconds; the last two from
-    the arrival on), of all requests that ONE instance served in a stretch of time. The last 30 % are left out
-    of the fit and replayed: their error is told. The block printed is one for data/catalogue/latency.toml.
+    The log has all requests that ONE instance served in a stretch of time: a CSV with arrival_s,
+    input_tokens, output_tokens, ttft_s, e2e_s (seconds; the last two from the arrival on), or JSON lines of
+    vLLM. It is replayed some thousand times; three of ten requests are left out of the fit and judge it. The
+    block printed is one for data/catalogue/latency.toml; one that does not pass is not written.
 
-        fleetcast calibrate requests.csv --llm llama3.1-8b --gpu h100-80gb --tensor-parallel 1
+        fleetcast calibrate log.jsonl --engine meta.json --llm llama3.1-8b --gpu h100-80gb --tensor-parallel 1
 
         fleetcast calibrate --llm llama2-70b --gpu h200-141gb --tensor-parallel 2 --write
     """
@@ -33,39 +62,131 @@ def calibrate(
         from assets.studies.calibration import LATENCY, to_toml, write_profile
         from models.world.catalogue import load_catalogue
         from models.world.config import Deployment
+        from models.world.loading import load_config
         from models.world.reading import require_known
 
         catalogue = load_catalogue()
         require_known(llm, catalogue.llms, "llm", "--llm")
         require_known(gpu, catalogue.gpus, "gpu", "--gpu")
         deployment = Deployment(gpu, tensor_parallel)
+        passes = True
         if file is None:
             from models.replay.calibration import estimate
 
             profile = estimate(llm, deployment, catalogue)
         else:
-            from assets.studies.calibration import read_requests
+            from assets.studies.calibration import deployment_line
+            from assets.studies.engine_logs import read_log
             from models.replay.calibration import calibrate as fit
-            from models.world.loading import load_config
+            from models.replay.calibration import hypotheses_of, judge
+            from models.replay.compiled import is_cached
 
-            found = fit(
-                read_requests(file_of(file)),
-                llm,
-                deployment,
-                catalogue,
-                load_config(config_of(config), catalogue),
-                file.name,
+            chosen = load_config(config_of(config), catalogue)
+            log = read_log(file_of(file))
+            said = {"max_batch": max_batch, "max_prefill_tokens": max_prefill_tokens, "kv_tokens": kv_tokens}
+            deployment = known(deployment, engine, said)
+            for note in [*log.notes, *asked(deployment, chosen.fleet, log.requests, file.name)]:
+                ERR.print(note, markup=False, soft_wrap=True)
+            limits = {"TTFT": ttft_limit, "TPOT": e2e_limit, "E2E": e2e_limit}
+            if check:
+                profile = catalogue.profile(llm, gpu, tensor_parallel)
+                verdict = judge(log.requests, profile, deployment, catalogue, chosen, limits)
+            else:
+                first = "" if is_cached() else "compile the replay, "  # a minute, once
+                with progress_of(quiet).bar(f"{first}replay the log", len(hypotheses_of(deployment))) as done:
+                    found = fit(log.requests, llm, deployment, catalogue, chosen, file.name, limits, done)
+                profile, verdict = found.profile, found.verdict
+                show_hypotheses(found)
+                ERR.print(
+                    f"As a deployment: {deployment_line(llm, found.deployment)}", markup=False, soft_wrap=True
+                )
+            passes = show_verdict(verdict)
+        if not check:
+            OUT.print(to_toml(profile), end="", markup=False, soft_wrap=True)
+        if check and not passes:
+            raise typer.Exit(1)
+        if write and not (passes or force):
+            refuse(
+                "the profile does not pass and was not written. Look at the engine's limits and the log, "
+                "raise --ttft-limit or --e2e-limit, or write it with --force."
             )
-            profile = found.profile
-            ERR.print(
-                f"{found.fitted} requests fitted, {found.held_out} left out and replayed: mean error of TTFT "
-                f"{found.ttft_error_share:.1%}, of E2E {found.e2e_error_share:.1%}; their means are off by "
-                f"{found.mean_ttft_error_share:+.1%} and {found.mean_e2e_error_share:+.1%}.",
-                soft_wrap=True,
-            )
-        OUT.print(to_toml(profile), end="", markup=False, soft_wrap=True)
         if write:
             replaced = write_profile(profile, LATENCY)
             ERR.print(
                 f"{near(LATENCY)}: the profile was {'replaced' if replaced else 'added'}.", soft_wrap=True
             )
+
+
+def known(deployment: "Deployment", engine: Path | None, said: dict[str, int | None]) -> "Deployment":
+    """The deployment with the limits that the engine says, or the user, who is right where they differ."""
+    import dataclasses
+
+    from assets.studies.engine_logs import CalibrationError, read_engine
+
+    limits: dict[str, Any] = {} if engine is None else read_engine(file_of(engine))
+    degree = limits.pop("tensor_parallel", deployment.tensor_parallel)
+    if degree != deployment.tensor_parallel:
+        raise CalibrationError(
+            f"{engine}: tensor_parallel is {degree}, --tensor-parallel {deployment.tensor_parallel}. "
+            "Name the deployment that was measured."
+        )
+    if limits.pop("has_prefix_cache", False):
+        ERR.print(
+            "The engine caches prefixes: prompts that share a beginning look cheaper than they are.",
+            soft_wrap=True,
+        )
+    told = {name: value for name, value in said.items() if value is not None}
+    return dataclasses.replace(deployment, **{**limits, **told})
+
+
+def asked(deployment: "Deployment", fleet: "FleetConfig", requests: "Requests", name: str) -> list[str]:
+    """What nobody says of the engine, by name; CalibrationError where what is said contradicts the log."""
+    from assets.studies.engine_logs import CalibrationError, most_running
+
+    limits, running = fleet.engine(deployment), most_running(requests)
+    if running > limits.max_batch:
+        raise CalibrationError(
+            f"{name}: {running} requests run at once, max_batch is {limits.max_batch}. Is it the log of one "
+            "instance? Say the engine's own limit with --max-batch or --engine."
+        )
+    notes = []
+    for field, option in ASKED.items():
+        if getattr(deployment, field) is None:
+            value = getattr(limits, field)
+            taken = "by formula" if value is None else f"{value:,}"
+            notes.append(f"Nobody says {field}: taken {taken}. Say it with {option}, or --engine.")
+    return notes
+
+
+def show_hypotheses(found: "Calibration") -> None:
+    """Which engine fits best, and what the others miss by."""
+    (best, error), *others = found.hypotheses.items()
+    ERR.print(
+        f"{found.fitted} requests fitted, {found.held_out} left out, the first ones neither.",
+        soft_wrap=True,
+    )
+    ERR.print(f"Best: {best} (mean error {error:.1%}).", soft_wrap=True)
+    for other, its in others:
+        ERR.print(f"  {other}: {its:.1%}", soft_wrap=True)
+    if best.instances > 1:
+        refuse("more than one instance served this log. Part it by instance and give one of them.")
+
+
+def show_verdict(verdict: "list[Judged]") -> bool:
+    """A line a metric; whether all of them pass."""
+    for metric in dict.fromkeys(line.metric for line in verdict):
+        own = [line for line in verdict if line.metric == metric]
+        told = ", ".join(
+            f"{line.of} {line.off_share:.1%}"
+            if line.of == "a request"
+            else f"{line.of} {line.measured_s:.3g} s {line.off_share:+.1%}"
+            for line in own
+        )
+        passes = all(line.passes for line in own)
+        ERR.print(
+            f"{metric}: {told}; limit {own[0].limit_share:.0%}: {'pass' if passes else 'FAIL'}",
+            style=None if passes else "red",
+            markup=False,
+            soft_wrap=True,
+        )
+    return all(line.passes for line in verdict)

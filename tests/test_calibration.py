@@ -1,6 +1,7 @@
-"""Calibration: known coefficients come back from replayed logs; a bad log is refused by line and rule."""
+"""Calibration: an engine comes back from a log of its requests; a profile that is off does not pass."""
 
 import dataclasses
+import json
 import tomllib
 from pathlib import Path
 
@@ -9,114 +10,102 @@ import pytest
 from typer.testing import CliRunner
 
 import assets.studies.calibration
-from assets.studies.calibration import CalibrationError, deployment_of, read_requests, write_profile
-from models.latency.measured import kv_floor_s
-from models.latency.requests import Requests, hats
-from models.latency.tables import interpolate, prefill_s, step_s
-from models.replay.calibration import Calibration, calibrate, estimate, replayed_s
+from assets.studies.calibration import deployment_of, write_profile
+from assets.studies.engine_logs import CalibrationError, most_running, read_engine, read_log
+from models.latency.measured import Fit, kv_floor_s
+from models.replay.calibration import Hypothesis, calibrate, estimate, judge, player
+from models.replay.engine_fit import Requests
 from models.world.catalogue import CATALOGUE_DIR, LatencyProfile, load_catalogue
-from models.world.config import Config, Deployment
+from models.world.config import Deployment
 from models.world.loading import load_config
 from pipelines.cli import app
 
 CATALOGUE = load_catalogue()
 OFFICE = load_config("office", CATALOGUE)
 LLM, GPU, GPUS = "llama2-70b", "h100-80gb", 2
-HERE = Deployment(GPU, GPUS)
-TRUTH = LatencyProfile(
-    LLM,
-    GPU,
-    GPUS,
+WHOLE = Deployment(GPU, GPUS, batching="whole", max_batch=64, max_prefill_tokens=8192, async_scheduling=False)
+CHUNKED = dataclasses.replace(WHOLE, batching="chunked", max_prefill_tokens=2048, async_scheduling=True)
+TRUTH = Fit(
     (16, 8016),
     (0.0216, 0.8216),  # 20 ms and 0.1 ms per token
     (1, 65),
     (0.0254, 0.0510),  # 25 ms and 0.4 ms per request
     1.5 * kv_floor_s(CATALOGUE.llms[LLM], CATALOGUE.gpus[GPU], GPUS),
-    None,
-    "made up",
 )
+TRUE = LatencyProfile(LLM, GPU, GPUS, *TRUTH, None, "made up")
+ENGINES = Path(__file__).parents[2] / "shared" / "data" / "engines"
 
 
-def office(batching: str = "whole") -> Config:
-    return dataclasses.replace(OFFICE, fleet=dataclasses.replace(OFFICE.fleet, batching=batching))
-
-
-def a_log(requests_per_s: float, noise: float, batching: str = "whole", count: int = 1000) -> Requests:
-    """What one instance of the made-up engine does to Poisson arrivals, with every time off by some noise."""
+def a_log(
+    requests_per_s: float, deployment: Deployment, count: int = 400, instances: int = 1, noise: float = 0.0
+) -> Requests:
+    """What the made-up engine does to Poisson arrivals, with every time off by some noise."""
     rng = np.random.default_rng(17)
     arrival_s = 1.7e9 + np.cumsum(rng.exponential(1 / requests_per_s, count))
     inputs = np.clip(rng.lognormal(6.8, 0.8, count), 16, 8000).astype(np.int32)
     outputs = np.clip(rng.lognormal(5.0, 0.8, count), 1, 1500).astype(np.int32)
-    log = Requests(arrival_s, inputs, outputs, np.ones(count), np.ones(count))
-    ttft_s, e2e_s = replayed_s(log, TRUTH, CATALOGUE, office(batching))
+    log = Requests(arrival_s, inputs, outputs, np.ones(count), np.full(count, 36_000.0))
+    ttft_s, e2e_s = player(log, LLM, deployment, CATALOGUE, OFFICE, instances, "made up")(TRUTH)
     factors = np.exp(noise * rng.normal(size=(2, count)))
     return log._replace(ttft_s=ttft_s * factors[0], e2e_s=ttft_s * factors[0] + (e2e_s - ttft_s) * factors[1])
 
 
-def calibrated(log: Requests, batching: str = "whole") -> Calibration:
-    return calibrate(log, LLM, HERE, CATALOGUE, office(batching), "log.csv")
+def test_an_engine_comes_back_from_the_log_of_its_requests_and_is_told_from_others() -> None:
+    unknown = dataclasses.replace(CHUNKED, batching=None, async_scheduling=None)
+    found = calibrate(a_log(2.0, CHUNKED), LLM, unknown, CATALOGUE, OFFICE, "log.csv")
+    assert next(iter(found.hypotheses)) == Hypothesis("chunked", True, 1)
+    assert found.deployment == CHUNKED
+    off = {(line.metric, line.of): abs(line.off_share) for line in found.verdict}
+    assert off["E2E", "a request"] < 0.02
+    assert off["TTFT", "a request"] < 0.10  # whether a step has just begun at an arrival is chance
+    assert all(line.passes for line in found.verdict if line.metric != "TTFT")
+    assert found.profile.median_error_share == round(off["E2E", "a request"], 4)
+    assert 100 < found.held_out < 140
+    assert found.fitted + found.held_out == 390
 
 
-def assert_close(found: LatencyProfile, share: float, batches: list[int]) -> None:
-    tokens = np.array([300, 1000, 4000])
-    np.testing.assert_allclose(prefill_s(found, tokens), prefill_s(TRUTH, tokens), rtol=share)
-    batch = np.array(batches)
-    for context in (500, 3000):
-        np.testing.assert_allclose(
-            step_s(found, batch, batch * context), step_s(TRUTH, batch, batch * context), rtol=share
-        )
+def test_the_log_of_two_instances_is_told_from_that_of_one() -> None:
+    found = calibrate(a_log(6.0, CHUNKED, 300, instances=2), LLM, CHUNKED, CATALOGUE, OFFICE, "log.csv")
+    best, other = found.hypotheses.items()
+    assert (best[0].instances, other[0].instances) == (2, 1)
+    assert best[1] < 0.5 * other[1]
 
 
-@pytest.mark.parametrize("batching", ["whole", "chunked", "orca"])
-def test_known_coefficients_come_back_from_a_busy_noisy_instance(batching: str) -> None:
-    log = a_log(1.0, 0.03, batching)
-    found = calibrated(log, batching)
-    assert_close(found.profile, 0.08, [2, 4, 8, 12])
-    assert (found.fitted, found.held_out) == (700, 300)
-    assert found.e2e_error_share < 0.04  # most of it is the noise
-    assert found.ttft_error_share < 0.2  # whether a step has just begun at an arrival is chance
-    assert abs(found.mean_ttft_error_share) < 0.06
-    assert abs(found.mean_e2e_error_share) < 0.03
+OFF = [(1.3, 1, 1), (0.7, 1, 1), (1, 1.3, 1), (1, 0.8, 1), (1, 1, 8)]
 
 
-def test_requests_that_never_meet_give_the_coefficients_exactly() -> None:
-    found = calibrated(a_log(0.005, 0.0))
-    assert_close(found.profile, 0.01, [1])
-    assert max(found.ttft_error_share, found.e2e_error_share) < 0.01
-
-
-def test_the_error_told_is_that_of_the_part_left_out() -> None:
-    """An engine that is twice as slow from its 701st request on fits the first 700, not the last 300."""
-    log = a_log(0.05, 0.0)
-    slower = np.where(np.arange(1000) < 700, 1.0, 2.0)
-    found = calibrated(log._replace(ttft_s=log.ttft_s * slower, e2e_s=log.e2e_s * slower))
-    assert_close(found.profile, 0.05, [1])
-    assert found.ttft_error_share == pytest.approx(0.5, abs=0.03)
-    assert found.e2e_error_share == pytest.approx(0.5, abs=0.03)
-
-
-def test_the_weights_of_the_knots_are_those_of_the_interpolation() -> None:
-    rng = np.random.default_rng(1)
-    knots, y = np.array([3, 7, 20, 90]), rng.normal(size=4)
-    at = rng.uniform(0, 200, 50)
-    np.testing.assert_allclose(hats(at, knots) @ y, interpolate(at, knots, y))
-
-
-def test_a_log_that_no_single_instance_can_have_served_is_refused() -> None:
-    log = a_log(0.05, 0.0, count=200)
-    late = np.arange(200) >= 140
-    tokens = np.where(late, 20_000, 50 + np.arange(200) % 50).astype(np.int32)
-    ttft_s = np.where(late, 1.0, 0.1 * tokens)  # a tenth of a second per token, but the last ones took one
-    crowd = Requests(20.0 * np.arange(200), tokens, np.full(200, 2, np.int32), ttft_s, ttft_s + 0.05)
-    with pytest.raises(ValueError, match=r"never end.*Are they the requests of one instance"):
-        calibrated(crowd)
-    huge = log._replace(
-        input_tokens=np.where(np.arange(200) == 9, 2_000_000, log.input_tokens).astype(np.int32)
+@pytest.mark.parametrize("times", [(1, 1, 1), *OFF])
+def test_a_profile_that_is_off_does_not_pass(times: tuple[float, ...]) -> None:
+    """Prefill, decode and the cache's reading, so many times as slow as the engine."""
+    log = a_log(2.0, WHOLE)
+    off = dataclasses.replace(
+        TRUE,
+        prefill_s=tuple(times[0] * s for s in TRUE.prefill_s),
+        decode_s=tuple(times[1] * s for s in TRUE.decode_s),
+        decode_per_kv_token_s=times[2] * TRUE.decode_per_kv_token_s,
     )
+    verdict = judge(log, off, WHOLE, CATALOGUE, OFFICE)
+    assert all(line.passes for line in verdict) == (times not in OFF)
+    assert {line.metric for line in verdict} == {"TTFT", "TPOT", "E2E"}
+
+
+def test_right_percentiles_of_the_wrong_requests_do_not_pass() -> None:
+    log = a_log(2.0, WHOLE)
+    order = np.random.default_rng(0).permutation(log.e2e_s.size)
+    verdict = judge(
+        log._replace(ttft_s=log.ttft_s[order], e2e_s=log.e2e_s[order]), TRUE, WHOLE, CATALOGUE, OFFICE
+    )
+    assert not next(line for line in verdict if (line.metric, line.of) == ("E2E", "a request")).passes
+
+
+def test_a_log_that_the_deployment_cannot_have_served_is_refused() -> None:
+    log = a_log(1.0, WHOLE, 120)
+    huge = np.where(np.arange(120) == 9, 2_000_000, log.input_tokens).astype(np.int32)
     with pytest.raises(ValueError, match=r"one has 2000000 input .*Name the deployment that was measured"):
-        calibrated(huge)
-    with pytest.raises(ValueError, match=r"log\.csv has 99 requests, needs at least 100.*Measure for longer"):
-        calibrated(Requests._make(column[:99] for column in log))
+        calibrate(log._replace(input_tokens=huge), LLM, WHOLE, CATALOGUE, OFFICE, "log.csv")
+    short = Requests._make(column[:50] for column in log)
+    with pytest.raises(ValueError, match=r"log\.csv has 50 requests, needs at least 100.*Measure for longer"):
+        calibrate(short, LLM, WHOLE, CATALOGUE, OFFICE, "log.csv")
 
 
 HEADER = "arrival_s,input_tokens,output_tokens,ttft_s,e2e_s"
@@ -131,9 +120,65 @@ def as_csv(log: Requests, path: Path) -> Path:
 def test_a_log_is_read_in_order_of_arrival_whatever_the_order_of_its_rows(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("e2e_s,host,ttft_s,output_tokens,input_tokens,arrival_s\n9,a,1,5,70,20\n8,b,2,6,80,10\n")
-    log = read_requests(path)
+    log = read_log(path).requests
     assert [column.tolist() for column in log] == [[10, 20], [80, 70], [6, 5], [2, 1], [8, 9]]
     assert log.input_tokens.dtype == np.int32
+
+
+LINE = {"input_toks": 7, "output_toks": 3, "arrival_time": 100.5, "queued_ts": 5.0, "first_token_ts": 6.0,
+        "last_token_ts": 8.0}  # fmt: skip
+
+
+def test_two_clocks_are_brought_together_by_the_least_difference(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    late = {**LINE, "arrival_time": 101.0, "queued_ts": 6.5, "first_token_ts": 7.0}
+    path.write_text("\n".join(json.dumps(row) for row in (LINE, late, LINE)))
+    log = read_log(path)
+    assert log.requests.ttft_s.tolist() == [1.0, 1.0, 1.5]
+    assert log.requests.e2e_s.tolist() == [3.0, 3.0, 2.5]
+    assert "-95.500 s apart" in log.notes[0]
+    path.write_text("\n".join(json.dumps(row) for row in (LINE, {**LINE, "last_token_ts": None})))
+    with pytest.raises(CalibrationError, match=r"log\.jsonl line 2 .*never ended.*Measure until all end"):
+        read_log(path)
+
+
+def test_tokens_that_were_cut_are_named(tmp_path: Path) -> None:
+    log = a_log(1.0, WHOLE, 120)
+    cut = log._replace(output_tokens=np.minimum(log.output_tokens, 200).astype(np.int32))
+    (note,) = read_log(as_csv(cut, tmp_path / "cut.csv")).notes
+    assert "exactly 200 output tokens: they were cut there" in note
+
+
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        (
+            "INFO 11-02 GPU KV cache size: 41,408 tokens\nnon-default args: {'max_num_seqs': 128, "
+            "'max_num_batched_tokens': 4096}\nChunked prefill is enabled with max_num_batched_tokens=4096.\n"
+            "Asynchronous scheduling is enabled.",
+            {"kv_tokens": 41_408, "max_batch": 128, "max_prefill_tokens": 4096, "batching": "chunked",
+             "async_scheduling": True, "has_prefix_cache": False},
+        ),
+        (
+            "max_total_num_tokens=441520, chunked_prefill_size=8192, max_prefill_tokens=16384, "
+            "max_running_requests=2048, context_len=131072 disable_overlap_schedule=False tp_size=2",
+            {"kv_tokens": 441_520, "max_batch": 2048, "max_prefill_tokens": 8192, "async_scheduling": True,
+             "tensor_parallel": 2, "has_prefix_cache": False},
+        ),
+        (
+            '{"max_num_seqs": 64, "cache": {"num_gpu_blocks": 10, "block_size": 16, "num_cpu_blocks": null, '
+            '"enable_prefix_caching": true}, "enable_chunked_prefill": false}',
+            {"max_batch": 64, "kv_tokens": 160, "batching": "whole", "has_prefix_cache": True},
+        ),
+    ],
+)  # fmt: skip
+def test_engines_say_their_limits(tmp_path: Path, text: str, limits: dict[str, object]) -> None:
+    path = tmp_path / "start.log"
+    path.write_text(text)
+    assert read_engine(path) == limits
+    path.write_text("nothing of the kind")
+    with pytest.raises(CalibrationError, match=r"start\.log names none of max_num_seqs, .*SGLang"):
+        read_engine(path)
 
 
 @pytest.mark.parametrize(
@@ -160,20 +205,33 @@ def test_a_bad_log_is_refused_with_line_rule_and_remedy(tmp_path: Path, text: st
     path = tmp_path / "log.csv"
     path.write_text(text)
     with pytest.raises(CalibrationError, match=message):
-        read_requests(path)
+        read_log(path)
 
 
-def test_the_command_prints_a_profile_and_writes_it_where_asked(
+def options(*more: str) -> list[str]:
+    return ["--llm", LLM, "--gpu", GPU, "--tensor-parallel", str(GPUS), *more]
+
+
+def test_the_command_prints_a_profile_and_writes_it_where_it_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalogue = tmp_path / "latency.toml"
     catalogue.write_text((CATALOGUE_DIR / "latency.toml").read_text())
     monkeypatch.setattr(assets.studies.calibration, "LATENCY", catalogue)
-    log = as_csv(a_log(0.5, 0.02, count=300), tmp_path / "my log.csv")
-    options = ["--llm", LLM, "--gpu", GPU, "--tensor-parallel", str(GPUS), "--write"]
-    told = CliRunner().invoke(app, ["calibrate", str(log), *options])
+    log, engine = as_csv(a_log(4.0, WHOLE, 300), tmp_path / "my log.csv"), tmp_path / "meta.json"
+    engine.write_text('{"max_num_seqs": 64, "enable_chunked_prefill": false, "async_scheduling": false}')
+    limits = ["--engine", str(engine), "--max-prefill-tokens", "8192", "--write"]
+    strict = CliRunner().invoke(app, ["calibrate", str(log), *options(*limits, "--e2e-limit", "0")])
+    assert strict.exit_code == 2
+    assert "E2E: P50 " in strict.stderr
+    assert "limit 0%: FAIL" in strict.stderr
+    assert "the profile does not pass and was not written" in strict.stderr
+    assert catalogue.read_text() == (CATALOGUE_DIR / "latency.toml").read_text()
+    told = CliRunner().invoke(app, ["calibrate", str(log), *options(*limits, "--e2e-limit", "0", "--force")])
     assert told.exit_code == 0, told.stderr
-    assert "210 requests fitted, 90 left out and replayed: mean error of TTFT " in told.stderr
+    assert "Nobody says kv_tokens: taken by formula. Say it with --kv-tokens" in told.stderr
+    assert "max_batch: taken" not in told.stderr
+    assert 'batching = "whole", max_batch = 64, max_prefill_tokens = 8192' in told.stderr
     assert "the profile was replaced" in told.stderr
     (printed,) = tomllib.loads(told.stdout)["profile"]
     before = tomllib.loads((CATALOGUE_DIR / "latency.toml").read_text())["profile"]
@@ -182,6 +240,46 @@ def test_the_command_prints_a_profile_and_writes_it_where_asked(
     assert printed["source"] == "calibrated: 300 requests of my log.csv"
     assert after[:-1] == [p for p in before if deployment_of(p) != (LLM, GPU, GPUS)]
     assert catalogue.read_text().startswith("# Latency profiles")
+
+
+def test_the_profile_that_there_is_can_be_judged(tmp_path: Path) -> None:
+    log = as_csv(a_log(2.0, WHOLE, 300), tmp_path / "log.csv")  # of an engine slower than the catalogue's
+    told = CliRunner().invoke(app, ["calibrate", str(log), *options("--check")])
+    assert told.exit_code == 1
+    assert "E2E: P50 " in told.stderr
+    assert "FAIL" in told.stderr
+    assert told.stdout == ""
+
+
+def test_a_log_and_limits_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    made = a_log(4.0, WHOLE, 200)
+    log, engine = as_csv(made, tmp_path / "log.csv"), tmp_path / "meta.json"
+    running = most_running(made)
+    told = CliRunner().invoke(app, ["calibrate", str(log), *options("--max-batch", str(running - 1))])
+    assert told.exit_code == 2
+    assert f"{running} requests run at once, max_batch is {running - 1}. Is it the log of one" in told.stderr
+    engine.write_text('{"tensor_parallel_size": 4}')
+    told = CliRunner().invoke(app, ["calibrate", str(log), *options("--engine", str(engine))])
+    assert "tensor_parallel is 4, --tensor-parallel 2. Name the deployment that was measured" in told.stderr
+
+
+@pytest.mark.skipif(not ENGINES.exists(), reason="no engine logs beside the project")
+def test_a_real_engine_is_foretold_within_a_few_percent() -> None:
+    folder = ENGINES / "rtxpro6000_qwen3-32b_tp2"
+    log, limits = read_log(folder / "requests.jsonl"), read_engine(folder / "meta.json")
+    assert limits == {
+        "max_batch": 128,
+        "max_prefill_tokens": 2048,
+        "tensor_parallel": 2,
+        "has_prefix_cache": False,
+    }
+    engine = Deployment("rtxpro6000-96gb", 2, max_batch=128, max_prefill_tokens=2048, batching="chunked",
+                        async_scheduling=False)  # fmt: skip
+    found = calibrate(log.requests, "qwen3-32b", engine, CATALOGUE, OFFICE, "requests.jsonl")
+    off = {line.metric: line.off_share for line in found.verdict if line.of == "a request"}
+    assert off["E2E"] < 0.02
+    assert off["TTFT"] < 0.04
+    assert all(line.passes for line in found.verdict)
 
 
 def test_without_a_log_the_command_estimates(tmp_path: Path) -> None:

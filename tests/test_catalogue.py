@@ -18,6 +18,7 @@ from models.world.reading import ConfigError
 
 CATALOGUE = load_catalogue()
 OFFICE = load_config("office", CATALOGUE)
+SERVING = CATALOGUE.serving(OFFICE.fleet.deployments)
 Edit = Callable[[str, str, str], None]
 
 
@@ -49,7 +50,7 @@ def load(data: Path) -> None:
 @pytest.mark.parametrize("name", sorted(path.stem for path in CONFIG_DIR.glob("*.toml")))
 def test_every_shipped_run_loads_and_fits_its_gpus(name: str) -> None:
     config = load_config(name, CATALOGUE)
-    fleet = make_fleet(CATALOGUE, config.fleet, config.replay, seed=0)
+    fleet = make_fleet(CATALOGUE.serving(config.fleet.deployments), config.fleet, config.replay, seed=0)
     assert (fleet.kv_capacity > 0).all()
     for policy_scaling in SCALINGS:
         make_rules(CATALOGUE, config.replay, policy_scaling)
@@ -58,8 +59,8 @@ def test_every_shipped_run_loads_and_fits_its_gpus(name: str) -> None:
 def test_codes_in_arrays_are_positions_in_the_files() -> None:
     assert tuple(CATALOGUE.tiers) == ("iw_fast", "iw_normal", "niw")
     assert CATALOGUE.interactive_tiers == ("iw_fast", "iw_normal")
-    fleet = make_fleet(CATALOGUE, OFFICE.fleet, OFFICE.replay, seed=0)
-    for code, llm in enumerate(CATALOGUE.llms):
+    fleet = make_fleet(SERVING, OFFICE.fleet, OFFICE.replay, seed=0)
+    for code, llm in enumerate(SERVING.llms):
         (deployed,) = OFFICE.fleet.deployments[llm]
         capacity = kv_capacity_tokens(CATALOGUE, OFFICE.fleet, llm, deployed.gpu, deployed.tensor_parallel)
         assert (fleet.kv_capacity[code], fleet.gpus[code]) == (capacity, deployed.tensor_parallel)
@@ -239,18 +240,18 @@ def test_an_llm_that_does_not_fit_its_gpus_is_refused() -> None:
     tight = dataclasses.replace(OFFICE.fleet, kv_memory_share=0.5)
     message = r"bloom-176b: weights take 328 GiB, 8 x h100-80gb offer 320 GiB\. Raise tensor_parallel"
     with pytest.raises(ConfigError, match=message):
-        make_fleet(CATALOGUE, tight, OFFICE.replay, seed=0)
+        make_fleet(SERVING, tight, OFFICE.replay, seed=0)
 
 
 def test_an_llm_without_a_deployment_is_refused() -> None:
     deployments = {"llama2-70b": (Deployment("h100-80gb", 2),)}
     with pytest.raises(ConfigError, match=r"no entry for bloom-176b, llama3\.1-8b, llama3\.2-3b.*Add a gpu"):
-        make_fleet(CATALOGUE, dataclasses.replace(OFFICE.fleet, deployments=deployments), OFFICE.replay, 0)
+        make_fleet(SERVING, dataclasses.replace(OFFICE.fleet, deployments=deployments), OFFICE.replay, 0)
 
 
 def test_a_fleet_needs_a_region_with_its_gpus():
     regions = {name: dataclasses.replace(site, cap_gpus={}) for name, site in CATALOGUE.regions.items()}
-    nowhere = dataclasses.replace(CATALOGUE, regions=regions)
+    nowhere = dataclasses.replace(SERVING, regions=regions)
     with pytest.raises(ConfigError, match="No region has the GPUs of any"):
         make_fleet(nowhere, OFFICE.fleet, OFFICE.replay, seed=0)
 
@@ -301,9 +302,9 @@ def test_a_cold_start_takes_longer_where_the_weights_are_not_in_the_region() -> 
     """SageServe 7.1: 10 minutes with the weights in the region, 2 hours without."""
     names = list(CATALOGUE.regions)
     west = dataclasses.replace(CATALOGUE.regions["west"], weights=("llama2-70b",))
-    catalogue = dataclasses.replace(CATALOGUE, regions={**CATALOGUE.regions, "west": west})
+    catalogue = dataclasses.replace(SERVING, regions={**CATALOGUE.regions, "west": west})
     boot_s = make_fleet(catalogue, OFFICE.fleet, OFFICE.replay, 0).boot_cold_s.reshape(-1, len(names))
-    remote = [list(CATALOGUE.llms).index(llm) for llm in CATALOGUE.llms if llm != "llama2-70b"]
+    remote = [list(SERVING.llms).index(llm) for llm in SERVING.llms if llm != "llama2-70b"]
     assert set(boot_s[remote, names.index("west")]) == {7200.0}
     boot_s[remote, names.index("west")] = 600.0
     assert (boot_s == 600.0).all()
@@ -311,10 +312,10 @@ def test_a_cold_start_takes_longer_where_the_weights_are_not_in_the_region() -> 
 
 def test_reclaiming_a_spot_instance_takes_minutes_about_the_median() -> None:
     """SageServe 7.1: a minute in the median, five at most; one seed, one draw."""
-    spot_s = make_fleet(CATALOGUE, OFFICE.fleet, OFFICE.replay, seed=1).boot_spot_s
+    spot_s = make_fleet(SERVING, OFFICE.fleet, OFFICE.replay, seed=1).boot_spot_s
     assert sorted(spot_s)[spot_s.size // 2] == pytest.approx(60.0, rel=0.05)
     assert 30.0 <= spot_s.min() < 40.0
     assert 250.0 < spot_s.max() <= 300.0
-    again, other = (make_fleet(CATALOGUE, OFFICE.fleet, OFFICE.replay, n).boot_spot_s for n in (1, 2))
+    again, other = (make_fleet(SERVING, OFFICE.fleet, OFFICE.replay, n).boot_spot_s for n in (1, 2))
     assert (again == spot_s).all()
     assert (other != spot_s).any()

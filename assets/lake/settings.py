@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from threading import Lock
@@ -48,8 +48,7 @@ def load_settings(config: str, lake: str | Path = LAKE) -> Settings:
     """Settings of a config by name or path; ConfigError names what is wrong with it."""
     catalogue = load_catalogue()
     chosen = load_config(config, catalogue)
-    deployed = {name: llm for name, llm in catalogue.llms.items() if name in chosen.fleet.deployments}
-    return Settings(Lake(Path(lake)), replace(catalogue, llms=deployed), chosen)
+    return Settings(Lake(Path(lake)), catalogue.serving(chosen.fleet.deployments), chosen)
 
 
 def midnight(day: date) -> datetime:

@@ -65,6 +65,7 @@ def compile_kernel() -> None:
     """Play nothing for a second, on a fleet like any other: the cache on disk is full afterwards."""
     catalogue = load_catalogue()
     config = load_config("office", catalogue)
+    catalogue = catalogue.serving(config.fleet.deployments)
     fleet = make_fleet(catalogue, config.fleet, config.replay, seed=0)
     nobody = np.zeros((1, fleet.gpus.size, fleet.network_s.shape[0]))
     replay(EMPTY, fleet, Drive(nobody), make_rules(catalogue, config.replay, "follow"), horizon_s=1.0)

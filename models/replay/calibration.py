@@ -1,64 +1,259 @@
-"""Calibrate a deployment to the measured requests of one instance, and replay those left out of the fit."""
+"""Calibrate a deployment to a log of its requests: which engine it was, its seconds, and whether they hold.
+
+Three of ten requests, and the first ones of the log, are left out of the fit. The whole timeline is replayed
+all the same, since every request has its part in what the others meet. What the log's engine does not say of
+itself is a hypothesis: each is fitted, and the best is named with its margin over the next.
+"""
 
 import dataclasses
+import itertools
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from models.latency.requests import Requests, fit_requests
+from models.latency.measured import Fit
 from models.latency.roofline import roofline, work_of
-from models.latency.tables import REACH, Floats
+from models.latency.tables import LatencyTables, tables
+from models.metrics import tpot_s
 from models.replay.capacity import trial_fleet
+from models.replay.engine_fit import (
+    Found,
+    Requests,
+    Search,
+    bend,
+    explore,
+    fit_of,
+    roofline_five,
+    settle_down,
+    shape_of,
+)
 from models.replay.fleet import make_rules
-from models.replay.run import FINISHED, REFUSED, Drive, replay
-from models.replay.state import Trace
+from models.replay.run import Drive, replay
+from models.replay.state import Floats, Trace
 from models.world.catalogue import Catalogue, LatencyProfile
 from models.world.config import Config, Deployment
 
-HELD_OUT_SHARE = 0.3  # the last of the requests
+HELD_OUT_SHARE = 0.3
+WARM_UP = 10  # requests, the first of the log
 LEAST_REQUESTS = 100
+LONGEST = 2_000  # requests that are replayed over and over; all are for the verdict
+SEVERAL = 2  # instances of the hypothesis that it was not one
+PERCENTILES = (50, 90, 99)
+PATIENCE = 2  # times as long as the log: what has not ended then never does
+LIMITS = {"TTFT": 0.15, "TPOT": 0.07, "E2E": 0.07}  # of the verdict
+
+
+class Hypothesis(NamedTuple):
+    """What an engine may have been, where its log does not say."""
+
+    batching: str
+    async_scheduling: bool
+    instances: int
+
+    def __str__(self) -> str:
+        step = "one step behind" if self.async_scheduling else "synchronous"
+        return f"{self.batching}, {step}" + (f", {self.instances} instances" if self.instances > 1 else "")
+
+
+class Judged(NamedTuple):
+    """A line of the verdict: one figure of the requests left out of the fit, measured and replayed."""
+
+    metric: str  # TTFT, TPOT or E2E
+    of: str  # "P50" ..., or "a request": the median of the error of each
+    measured_s: float
+    replayed_s: float  # NaN for "a request"
+    off_share: float
+    limit_share: float
+
+    @property
+    def passes(self) -> bool:
+        """Whether it is within its limit; what never ended is not."""
+        return abs(self.off_share) <= self.limit_share
 
 
 class Calibration(NamedTuple):
-    """The fitted profile, and how its replay differs from the requests left out of the fit."""
+    """The profile, the engine that fits best, what the others miss by, and the verdict."""
 
     profile: LatencyProfile
+    deployment: Deployment
+    hypotheses: Mapping[Hypothesis, float]  # error of each, the best first
+    verdict: list[Judged]
     fitted: int
     held_out: int
-    ttft_error_share: float  # mean of |replayed - measured| / measured
-    e2e_error_share: float
-    mean_ttft_error_share: float  # of the mean: when a step ends beside an arrival is chance, its mean is not
-    mean_e2e_error_share: float
 
 
 def calibrate(
-    requests: Requests, llm: str, deployment: Deployment, catalogue: Catalogue, config: Config, source: str
+    requests: Requests,
+    llm: str,
+    deployment: Deployment,
+    catalogue: Catalogue,
+    config: Config,
+    source: str,
+    limits: Mapping[str, float] = LIMITS,
+    done: Callable[[int], None] = lambda count: None,
 ) -> Calibration:
-    """Fit a profile to the earlier requests and tell its error on the later ones.
+    """Find the profile with which the replay meets what was measured, and judge it by what was left out.
 
-    `config` says how the instance batches ([fleet]) and orders its queue ([replay]).
+    `deployment` says what is known of the engine; its batching and its scheduling are hypotheses where they
+    are None. `config` has the other limits ([fleet]).
 
     Raises ValueError for fewer than LEAST_REQUESTS requests, or one that the deployment has no room for.
     """
+    require_enough(requests, source)
+    scored, held_out = parted(requests.arrival_s.size)
+    short = Requests._make(column[:LONGEST] for column in requests)
+    engine = config.fleet.engine(deployment)
+    shape = shape_of(requests, engine.max_batch, engine.max_prefill_tokens)
+    work = work_of(catalogue.llms[llm], catalogue.gpus[deployment.gpu], deployment.tensor_parallel)
+    found: dict[Hypothesis, tuple[Search, Found]] = {}
+    start: Found | None = None
+    for tried in hypotheses_of(deployment):
+        own = dataclasses.replace(
+            deployment, batching=tried.batching, async_scheduling=tried.async_scheduling
+        )
+        play = player(short, llm, own, catalogue, config, tried.instances, source)
+        search = Search(play, short, scored[:LONGEST], shape)
+        if start is None:
+            start = explore(search, roofline_five(work, catalogue.efficiency, shape))
+            found[tried] = search, start
+        else:
+            found[tried] = search, settle_down(search, start.logs[np.cumsum([0, *shape.parts[:-1]])])
+        done(len(found))
+    ranked = sorted(found, key=lambda one: found[one][1].error)
+    best = bend(*found[ranked[0]])
+    profile = LatencyProfile(
+        llm,
+        deployment.gpu,
+        deployment.tensor_parallel,
+        *fit_of(best.logs, shape),
+        None,
+        f"calibrated: {requests.arrival_s.size} requests of {source}",
+    )
+    chosen = dataclasses.replace(
+        deployment, batching=ranked[0].batching, async_scheduling=ranked[0].async_scheduling
+    )
+    verdict = judge(requests, profile, chosen, catalogue, config, limits, ranked[0].instances)
+    per_request = next(line for line in verdict if (line.metric, line.of) == ("E2E", "a request"))
+    told = dataclasses.replace(profile, median_error_share=round(per_request.off_share, 4))
+    misses = {one: found[one][1].error for one in ranked}
+    return Calibration(told, chosen, misses, verdict, int(scored.sum()), int(held_out.sum()))
+
+
+def require_enough(requests: Requests, source: str) -> None:
+    """Refuse a log that is too short to judge a fit by."""
     count = requests.arrival_s.size
     if count < LEAST_REQUESTS:
         raise ValueError(
-            f"{source} has {count} requests, needs at least {LEAST_REQUESTS}: the last "
-            f"{100 * HELD_OUT_SHARE:.0f} % are left out of the fit. Measure for longer."
+            f"{source} has {count} requests, needs at least {LEAST_REQUESTS}: {100 * HELD_OUT_SHARE:.0f} % "
+            "are left out of the fit. Measure for longer."
         )
-    early = round((1 - HELD_OUT_SHARE) * count)
-    work = work_of(catalogue.llms[llm], catalogue.gpus[deployment.gpu], deployment.tensor_parallel)
-    is_mixed = config.fleet.batching != "whole"
-    earlier = Requests._make(column[:early] for column in requests)
-    fitted = fit_requests(earlier, work, catalogue.efficiency, is_mixed)
-    told_by = f"calibrated: {count} requests of {source}"
-    profile = LatencyProfile(llm, deployment.gpu, deployment.tensor_parallel, *fitted, None, told_by)
-    replayed = np.stack(replayed_s(requests, profile, catalogue, config))[:, early:]
-    measured = np.stack([requests.ttft_s, requests.e2e_s])[:, early:]
-    errors = np.abs(replayed / measured - 1)
-    told = dataclasses.replace(profile, median_error_share=round(float(np.median(errors[1])), 4))
-    of_means = replayed.mean(axis=1) / measured.mean(axis=1) - 1
-    return Calibration(told, early, count - early, *errors.mean(axis=1).tolist(), *of_means.tolist())
+
+
+def parted(count: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Which requests are fitted, and which are judged, both of shape (count,); the first ones neither."""
+    is_warm = np.arange(count) >= WARM_UP
+    is_fitted = np.random.default_rng(0xCA1).random(count) >= HELD_OUT_SHARE
+    return is_warm & is_fitted, is_warm & ~is_fitted
+
+
+def hypotheses_of(deployment: Deployment) -> list[Hypothesis]:
+    """What the engine may have been, as far as nobody says; the last one is that there were several."""
+    batchings = (deployment.batching,) if deployment.batching else ("chunked", "whole")
+    is_async = deployment.async_scheduling
+    schedulings = (False, True) if is_async is None else (is_async,)
+    alone = [Hypothesis(*both, 1) for both in itertools.product(batchings, schedulings)]
+    return [*alone, alone[0]._replace(instances=SEVERAL)]
+
+
+def player(
+    requests: Requests,
+    llm: str,
+    deployment: Deployment,
+    catalogue: Catalogue,
+    config: Config,
+    instances: int,
+    source: str,
+) -> Callable[[Fit], tuple[Floats, Floats]]:
+    """What the requests meet on so many instances by their curves: TTFT and E2E; NaN if they never end."""
+    engine = config.fleet.engine(deployment)
+
+    def profile_of(fit: Fit) -> LatencyProfile:
+        return LatencyProfile(llm, deployment.gpu, deployment.tensor_parallel, *fit, None, source)
+
+    flat = Fit((1, 2), (1e-3, 1e-3), (1, engine.max_batch + 1), (1e-3, 1e-3), 0.0)
+    only = dataclasses.replace(catalogue, latency=(profile_of(flat),))
+    fleet = trial_fleet(llm, deployment, only, config, instances=instances)
+    tokens = requests.input_tokens + requests.output_tokens
+    if tokens.max() > fleet.roomiest[0]:
+        at = int(np.argmax(tokens))
+        raise ValueError(
+            f"{source}: one has {requests.input_tokens[at]} input and {requests.output_tokens[at]} "
+            f"output tokens; {deployment.tensor_parallel} x {deployment.gpu} have no room for them "
+            f"beside {llm}. Name the deployment that was measured."
+        )
+    context_s = fleet.latency.prefill_context_s
+    rules = make_rules(catalogue, config.replay, "follow")
+    arrival_s = requests.arrival_s - requests.arrival_s[0]
+    nobody = np.zeros(arrival_s.size, np.int16)
+    trace = Trace(arrival_s, nobody, nobody, nobody, requests.input_tokens, requests.output_tokens)
+    until_s = PATIENCE * float(np.max(arrival_s + requests.e2e_s)) + 1.0
+    drive = Drive([[instances]], hour_s=until_s)
+
+    def play(fit: Fit) -> tuple[Floats, Floats]:
+        laid_out: LatencyTables = tables([profile_of(fit)], [engine.max_batch])
+        outcome = replay(
+            trace,
+            fleet._replace(latency=laid_out._replace(prefill_context_s=context_s)),
+            drive,
+            rules,
+            until_s,
+        )
+        return outcome.first_token_s - arrival_s, outcome.finish_s - arrival_s
+
+    return play
+
+
+def judge(
+    requests: Requests,
+    profile: LatencyProfile,
+    deployment: Deployment,
+    catalogue: Catalogue,
+    config: Config,
+    limits: Mapping[str, float] = LIMITS,
+    instances: int = 1,
+) -> list[Judged]:
+    """How far the replay of a profile is off on the requests that no fit has seen, and within which limits.
+
+    Percentiles of TTFT, of the time per output token and of E2E; and the median of the error of each request,
+    which a profile that is right by chance does not meet.
+    """
+    _, held_out = parted(requests.arrival_s.size)
+    fit = Fit(*(getattr(profile, name) for name in Fit._fields))
+    play = player(requests, profile.llm, deployment, catalogue, config, instances, profile.source)
+    ttft_s, e2e_s = play(fit)
+    columns = {
+        "TTFT": (requests.ttft_s, ttft_s, held_out),
+        "TPOT": (
+            tpot_s(requests.ttft_s, requests.e2e_s, requests.output_tokens),
+            tpot_s(ttft_s, e2e_s, requests.output_tokens),
+            held_out & (requests.output_tokens > 1),
+        ),
+        "E2E": (requests.e2e_s, e2e_s, held_out),
+    }
+    lines = []
+    for metric, (measured, replayed, rows) in columns.items():
+        if not rows.any():
+            continue
+        own, found = measured[rows], np.where(np.isnan(replayed), np.inf, replayed)[rows]
+        for percent in PERCENTILES:
+            # the inverted distribution is one of the values: what never ended stays infinite
+            was, now = (float(np.percentile(of, percent, method="inverted_cdf")) for of in (own, found))
+            lines.append(Judged(metric, f"P{percent}", was, now, now / was - 1, limits[metric]))
+        each = float(np.median(np.abs(found / own - 1)))
+        lines.append(Judged(metric, "a request", float(np.median(own)), float("nan"), each, limits[metric]))
+    return lines
 
 
 def estimate(llm: str, deployment: Deployment, catalogue: Catalogue) -> LatencyProfile:
@@ -66,33 +261,3 @@ def estimate(llm: str, deployment: Deployment, catalogue: Catalogue) -> LatencyP
     gpu, gpus = deployment.gpu, deployment.tensor_parallel
     knots = roofline(catalogue.llms[llm], catalogue.gpus[gpu], gpus, catalogue.efficiency)
     return LatencyProfile(llm, gpu, gpus, *knots, None, "estimated: roofline.toml")
-
-
-def replayed_s(
-    requests: Requests, profile: LatencyProfile, catalogue: Catalogue, config: Config
-) -> tuple[Floats, Floats]:
-    """TTFT and E2E of the requests on one instance with that profile; NaN for what never ends."""
-    max_batch = min(config.fleet.max_batch, REACH * profile.decode_batch[-1])
-    sized = dataclasses.replace(config, fleet=dataclasses.replace(config.fleet, max_batch=max_batch))
-    only = dataclasses.replace(catalogue, latency=(profile,))
-    deployment = Deployment(profile.gpu, profile.tensor_parallel)
-    fleet = trial_fleet(profile.llm, deployment, only, sized, instances=1)
-    rules = make_rules(catalogue, config.replay, "follow")
-    arrival_s = requests.arrival_s - requests.arrival_s[0]
-    nobody = np.zeros(arrival_s.size, np.int16)
-    trace = Trace(arrival_s, nobody, nobody, nobody, requests.input_tokens, requests.output_tokens)
-    until_s = float(np.max(arrival_s + requests.e2e_s)) + 1.0
-    outcome = replay(trace, fleet, Drive([[1]], hour_s=until_s), rules, until_s)
-    if (outcome.status == REFUSED).any():
-        at = int(np.argmax(outcome.status == REFUSED))
-        raise ValueError(
-            f"{profile.source}: one has {requests.input_tokens[at]} input and {requests.output_tokens[at]} "
-            f"output tokens; {profile.tensor_parallel} x {profile.gpu} have no room for them beside "
-            f"{profile.llm}. Name the deployment that was measured."
-        )
-    if (outcome.status != FINISHED).any():
-        raise ValueError(
-            f"{profile.source}: replayed, {np.sum(outcome.status != FINISHED)} of them never end, as more "
-            "come than the instance can serve. Are they the requests of one instance, and all of them?"
-        )
-    return outcome.first_token_s - arrival_s, outcome.finish_s - arrival_s

@@ -6,7 +6,7 @@ An unknown key, a missing key or a value of the wrong type is refused with the f
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -143,6 +143,11 @@ class Catalogue:
     tiers: Mapping[str, Tier]
     latency: tuple[LatencyProfile, ...]
     efficiency: Efficiency
+
+    def serving(self, llms: Iterable[str]) -> "Catalogue":
+        """The same with these llms only, in file order."""
+        chosen = set(llms)
+        return replace(self, llms={name: llm for name, llm in self.llms.items() if name in chosen})
 
     @property
     def interactive_tiers(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 SUBJECTS = (
     *("first_run", "traces", "character", "made", "forecast", "plan", "policies"),
-    *("replay", "legs", "growth", "fidelity", "dynamo", "mutants"),
+    *("replay", "legs", "growth", "fidelity", "engines", "dynamo", "mutants"),
 )
 RECORD = ROOT / "data" / "bench.json"
 OUT = Console(highlight=False, width=None if sys.stdout.isatty() else 150)
