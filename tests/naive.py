@@ -23,6 +23,11 @@ class Request:
     then: int  # row of the next leg, or -1
     leg: int
     score: float
+    given: int  # tokens of the prompt that a cache had, as the trace says
+    hashes: list  # of the prompt's whole blocks
+    refs: list = field(default_factory=list)  # those of them that it holds where it is
+    reused: int = 0
+    saved: int = 0
     spared: bool = False
     made: int = 0  # output tokens so far
     cached: int = 0  # KV tokens it holds
@@ -73,6 +78,7 @@ class Instance:
     in_free_s: float = 0.0
     began_s: float = 0.0
     seen_kv: int = 0
+    cache: list = field(default_factory=list)  # hashes that nobody holds, the least recently used first
     look: bool = False
     chunk: int = 0
 
@@ -86,7 +92,7 @@ class Instance:
     def load(self, requests):
         """Tokens that are its to process, by its role, of the requests that are here or on their way."""
         mine = [r for r in requests if self.slot in r.stands_at() and not r.finish_s]
-        prompts = 0 if self.role == DECODE_ONLY else sum(r.input_tokens for r in mine)
+        prompts = 0 if self.role == DECODE_ONLY else sum(r.input_tokens - r.saved for r in mine)
         return prompts + (0 if self.role == PREFILL_ONLY else sum(r.output_tokens for r in mine))
 
 
@@ -94,7 +100,7 @@ class Replay(NaiveFleet, NaiveLegs):
     def __init__(self, rows, fleet, rules, policies, start):
         self.requests = [Request(turn, *row) for turn, row in enumerate(rows)]
         self.fleet, self.rules = fleet, rules
-        self.scaling, self.order, self.batching, self.routing, self.spread = policies
+        self.scaling, self.order, self.batching, self.routing, self.spread, self.prefix = policies
         self.credit = [0.0] * len(fleet.kind)
         self.failures = list(zip(rules.failure_s.tolist(), rules.failure_slot.tolist(), strict=True))
         self.turn = [int(end) - 1 for end in fleet.slots[1:]]
@@ -202,10 +208,17 @@ class Replay(NaiveFleet, NaiveLegs):
         serving = self.serving(pool)
         return sum(i.seen_kv for i in serving), len(serving) * self.capacity(pool)
 
-    def memory(self, requests, more=0):
-        """Tokens of the blocks that hold the requests' caches, each with `more` tokens."""
+    def memory(self, requests, more=0, beside=()):
+        """Tokens of the blocks that hold the caches of an instance's requests, each with `more` tokens, and
+        of those `beside` them; a hashed block that several hold is there once."""
         block = self.fleet.kv_block_tokens
-        return sum(-(-(r.cached + more) // block) * block for r in requests)
+        tokens = sum(-(-(r.cached + more) // block) * block for r in requests)
+        tokens += sum(-(-r.cached // block) * block for r in beside)
+        refs = [one for r in [*requests, *beside] for one in r.refs]
+        return tokens - (len(refs) - len(set(refs))) * self.fleet.prefix_block_tokens
+
+    def holding(self, instance):
+        return self.memory(instance.batch + instance.joining + instance.sending)
 
     def under(self, pool, share):
         used, room = self.used_and_room(pool)
@@ -279,12 +292,16 @@ class Replay(NaiveFleet, NaiveLegs):
         serving = self.serving(pool)
         if self.routing == "shortest_queue":
             instance = min(serving, key=lambda i: (i.load(self.requests), i.slot))
+        elif self.routing == "least_work":
+            work = {i.slot: i.load(self.requests) - self.reusable(request, i) for i in serving}
+            instance = min(serving, key=lambda i: (work[i.slot], i.slot))
         elif self.routing == "least_kv":
             instance = min(serving, key=lambda i: (i.seen_kv, i.slot))
         else:
             after = [i for i in serving if i.slot > self.turn[pool]]
             instance = (after or serving)[0]
         self.turn[pool] = instance.slot
+        request.saved = self.reusable(request, instance)
         request.served_by, request.sent_from = instance.slot, -1
         self.come(request, instance, now)
 
@@ -326,6 +343,7 @@ class Replay(NaiveFleet, NaiveLegs):
         for request in hurt:
             request.preemptions += 1
             request.cached = request.pending = request.carried = 0
+            request.refs = []
         instance.sending, instance.out_free_s, instance.in_free_s = [], 0.0, 0.0
         instance.batch, instance.joining, instance.waiting, instance.unknown = [], [], [], []
         instance.wakes_s, instance.seen_kv, instance.look = inf, 0, False
@@ -341,6 +359,39 @@ class Replay(NaiveFleet, NaiveLegs):
         for _ in range(pulls):
             if waiting and self.takes(pool, waiting[0]):
                 self.dispatch(waiting.pop(0), pool, now)
+
+    # --- what prompts share
+
+    def hashes(self, request):
+        """Hashes of the whole blocks of the prompt, where instances keep them."""
+        whole = request.input_tokens // self.fleet.prefix_block_tokens
+        return request.hashes[:whole] if self.prefix == "blocks" else []
+
+    def reusable(self, request, instance):
+        """Tokens of the prompt that the instance would not compute."""
+        tokens = request.given if self.prefix == "given" else 0
+        there = {one for r in instance.batch + instance.joining + instance.sending for one in r.refs}
+        for one in self.hashes(request):
+            if one not in there and one not in instance.cache:
+                break
+            tokens += self.fleet.prefix_block_tokens
+        return min(tokens, request.input_tokens - 1)
+
+    def forget(self, instance):
+        """The least recently used blocks that nobody holds go, as far as the others need their memory."""
+        while instance.cache:
+            cached = len(instance.cache) * self.fleet.prefix_block_tokens
+            if self.holding(instance) + cached <= self.capacity(instance.pool):
+                return
+            instance.cache.pop(0)
+
+    def leave(self, request, instance, computed):
+        """The request has left the instance: what it alone held is kept, as far as it was computed."""
+        there = {one for r in instance.batch + instance.joining + instance.sending for one in r.refs}
+        for at, one in reversed(list(enumerate(request.refs))):
+            if one not in there and at * self.fleet.prefix_block_tokens < computed:
+                instance.cache.append(one)
+        request.refs = []
 
     # --- batching
 
@@ -375,38 +426,47 @@ class Replay(NaiveFleet, NaiveLegs):
                     request.first_token_s = now
                 if request.made == request.output_tokens or not self.sent(request, instance, now):
                     instance.batch.append(request)
-            changed = self.settle(instance, now) or bool(prefilled)
+            changed = self.settle(instance, now, prefilled) or bool(prefilled)
         elif instance.batch:
             for request in instance.batch:
                 request.makes_a_token(now)
                 request.cached += 1
             changed = self.settle(instance, now)
         if changed:
-            instance.seen_kv = self.memory(instance.joining + instance.batch + instance.sending)
+            instance.seen_kv = self.holding(instance)
             if instance.status == SERVING:
                 self.pull(instance.pool, now)
         self.begin(instance, now)
         self.donate_when_empty(instance, now)
 
-    def settle(self, instance, now):
+    def settle(self, instance, now, fresh=()):
         """Let the finished go and preempt while the next step does not fit; whether the batch changed."""
         changed = False
-        for request in [r for r in instance.batch if r.made == r.output_tokens]:
+        done = [r for r in instance.batch if r.made == r.output_tokens]
+        if done:
+            self.forget(instance)
+        for request in sorted(done, key=lambda r: (r in fresh, r.admitted if r in fresh else r.turn)):
             request.finish_s = now
             self.give_up(request)
             self.go_on(request, now)
             instance.batch.remove(request)
+            self.leave(request, instance, request.cached)
             instance.look = changed = True
         changed = self.let_go(instance, now) or changed
         capacity = self.capacity(instance.pool)
-        while self.memory(instance.batch, 1) + self.memory(instance.joining + instance.sending) > capacity:
+        beside = instance.joining + instance.sending
+        if self.memory(instance.batch, 1, beside) > capacity:
+            self.forget(instance)
+        while self.memory(instance.batch, 1, instance.joining + instance.sending) > capacity:
             held = instance.batch + instance.joining
             if not held or (len(held) == 1 and not instance.sending):
                 break
             victim = max(held, key=lambda r: (r in instance.joining, r.admitted))
             (instance.batch if victim in instance.batch else instance.joining).remove(victim)
             self.give_up(victim)
-            victim.cached = 0
+            computed = victim.cached if victim.pending == 0 else victim.reused
+            self.leave(victim, instance, computed)
+            victim.cached = victim.pending = 0
             victim.preemptions += 1
             instance.waiting.append(victim)
             instance.look = changed = True
@@ -421,8 +481,7 @@ class Replay(NaiveFleet, NaiveLegs):
         if not instance.joining and not instance.batch and instance.unknown:
             self.notice(instance, now)
             self.admit(instance, now)
-        held = instance.joining + instance.batch + instance.sending
-        assert self.memory(held) <= self.capacity(instance.pool), "invariant 3: what is held fits"
+        assert self.holding(instance) <= self.capacity(instance.pool), "invariant 3: what is held fits"
         b, latency = len(instance.batch), self.fleet.latency
         instance.began_s = now
         if instance.joining:
@@ -456,8 +515,12 @@ class Replay(NaiveFleet, NaiveLegs):
             prompt = request.input_tokens + request.made
             members = len(instance.batch) + len(instance.joining) + 1
             held, block = [*instance.batch, *instance.joining], self.fleet.kv_block_tokens
-            needed = self.memory(held, 1) + self.memory(instance.sending)
+            needed = self.memory(held, 1, instance.sending)
             needed += -(-((request.carried or prompt) + 1) // block) * block
+            reused = 0 if request.carried else self.reusable(request, instance)
+            if not request.carried:
+                others = {one for r in [*held, *instance.sending] for one in r.refs}
+                needed -= len(others & set(self.hashes(request))) * self.fleet.prefix_block_tokens
             if self.batching[kind] == "orca":
                 longest = [r.input_tokens + r.output_tokens for r in [*held, *instance.sending, request]]
                 needed = sum(-(-tokens // block) * block for tokens in longest)
@@ -467,7 +530,8 @@ class Replay(NaiveFleet, NaiveLegs):
                 self.batching[kind] == "whole"
                 and instance.joining
                 and not request.carried
-                and sum(r.cached for r in instance.joining) + prompt > self.fleet.max_prefill_tokens[kind]
+                and sum(r.pending for r in instance.joining) + prompt - reused
+                > self.fleet.max_prefill_tokens[kind]
             ):
                 instance.look = True
                 return
@@ -477,10 +541,13 @@ class Replay(NaiveFleet, NaiveLegs):
                 request.cached, request.carried, request.joined_s = request.carried, 0, now
             else:
                 instance.joining.append(request)
-                request.cached = request.pending = prompt
+                request.cached, request.pending, request.reused = prompt, prompt - reused, reused
+                request.refs = self.hashes(request)
+                instance.cache = [one for one in instance.cache if one not in request.refs]
+            self.forget(instance)
             self.admissions += 1
             request.admitted = self.admissions
-            instance.seen_kv = self.memory(instance.joining + instance.batch + instance.sending)
+            instance.seen_kv = self.holding(instance)
 
     def precedence(self, request, now):
         """Who goes first, as a tuple: priority 0 before 1, then the policy's order, then arrival."""
@@ -514,9 +581,10 @@ class Replay(NaiveFleet, NaiveLegs):
 
 
 def replay(rows, fleet, rules, policies, plan, horizon_s, tail_s, hour_s, moves=()):
-    """Play `rows` of (arrival_s, region, llm, tier, input, output, next leg, leg, score).
+    """Play `rows` of (arrival_s, region, llm, tier, input, output, next leg, leg, score, cached, hashes).
 
-    policies = names of (scaling, order, batching, routing, spread); plan = (targets, forecasts, start);
+    policies = names of (scaling, order, batching by kind, routing, spread, prefix); plan = (targets,
+    forecasts, start);
     moves = for each hour the (request, slot) of the live moves that are asked for when it begins.
     """
     targets, forecasts, start = plan

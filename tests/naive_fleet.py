@@ -14,6 +14,8 @@ class NaiveFleet:
         elif status == GONE:
             self.rented_s += now - self.rented_from_s.pop(instance.slot)
         instance.status = status
+        if status in (GONE, DONATED):
+            instance.cache = []
 
     def account(self, instance, now):
         if instance.status != GONE:

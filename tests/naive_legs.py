@@ -46,8 +46,10 @@ class NaiveLegs:
         holder, held = self.instances[request.holder], request.held
         request.holder, request.held = None, 0
         if held:
+            before = self.holding(holder)
             holder.sending.remove(request)
-            holder.seen_kv -= self.memory([request])
+            holder.seen_kv -= before - self.holding(holder)
+            self.leave(request, holder, held)
             request.cached = 0
             self.look_soon(holder, now)
 
@@ -98,7 +100,9 @@ class NaiveLegs:
             request.copying_to, request.leaves = None, False
             if there.status != SERVING:
                 continue
+            self.forget(instance)
             instance.batch.remove(request)
+            self.leave(request, instance, request.cached)
             instance.look = gone = True
             end_s = self.sent_over(instance, there, request.cached - request.copied, now)
             request.ready_s = end_s + self.rules.move_s

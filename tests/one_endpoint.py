@@ -6,6 +6,7 @@ import numpy as np
 
 from models.latency import LatencyTables
 from models.replay.batch import WHOLE
+from models.replay.prefix import NONE
 from models.replay.queue import FCFS
 from models.replay.route import SHORTEST_QUEUE
 from models.replay.run import Drive, Outcome, replay
@@ -59,6 +60,8 @@ def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> Fleet:
         max_batch=np.array([max_batch]),
         max_prefill_tokens=np.array([8192]),
         is_async=np.array([False]),
+        prefix=NONE,
+        prefix_block_tokens=1,
         preference=np.zeros((1, 1), np.int64),
         network_s=np.zeros((1, 1)),
         boot_cold_s=np.full(1, 512.0),

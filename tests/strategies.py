@@ -8,7 +8,7 @@ from models.replay.fleet import pools_by_endpoint, urgencies
 from models.replay.pools import POOLINGS
 from models.replay.scale import SCALINGS
 from models.replay.state import ALL_STEPS, DECODE_ONLY, NOBODY, PREFILL_ONLY, WHOLE, Fleet, Rules, Trace
-from models.world.config import BATCHINGS, ORDERS, ROUTINGS, SPREADS
+from models.world.config import BATCHINGS, ORDERS, PREFIXES, ROUTINGS, SPREADS
 
 GRID_S = 0.25
 LLMS, REGIONS, HOURS, HOUR_S = 2, 2, 2, 64.0
@@ -101,6 +101,8 @@ def fleets(draw: st.DrawFn) -> Fleet:
         max_batch=np.array(draw(st.sampled_from([[max_batch] * 4, [max_batch, 2, 3, max_batch]]))),
         max_prefill_tokens=np.array(draw(st.sampled_from([[8] * 4, [24] * 4, [8, 24, 16, 6]]))),
         is_async=np.array(draw(st.sampled_from([[False] * 4, [False] * 4, [True] * 4, [True, False] * 2]))),
+        prefix=draw(st.integers(0, len(PREFIXES) - 1)),
+        prefix_block_tokens=8,
         preference=np.array(preference),
         network_s=np.array([[0.0, 0.5], [0.5, 0.0]]),
         boot_cold_s=np.array([8.0, 8.0, 6.0, 60.0])[llm * REGIONS + region],
@@ -166,7 +168,24 @@ def traces(draw: st.DrawFn, tiers: int = 3) -> Trace:
         rng.integers(1, 24, size).astype(np.int32),
         rng.integers(1, 16, size).astype(np.int32),
     )
-    return with_more_legs(trace, rng) if draw(st.sampled_from([False, False, True])) else trace
+    legged = with_more_legs(trace, rng) if draw(st.sampled_from([False, False, True])) else trace
+    return with_prefixes(legged, rng)
+
+
+def with_prefixes(trace: Trace, rng: np.random.Generator) -> Trace:
+    """The same requests, whose prompts begin like one of a few texts, for some blocks of 8 tokens."""
+    size = trace.arrival_s.size
+    whole = trace.input_tokens // 8
+    texts, alike = rng.integers(0, 3, size), rng.integers(0, 4, size)
+    prompts = [
+        [100 * text + at if at < same else 1000 + 10 * row + at for at in range(blocks)]
+        for row, (text, same, blocks) in enumerate(zip(texts, alike, whole, strict=True))
+    ]
+    return trace._replace(
+        cached_tokens=rng.integers(0, trace.input_tokens + 1).astype(np.int32),
+        first_hash=np.concatenate([[0], np.cumsum(whole)]),
+        hashes=np.array([one for prompt in prompts for one in prompt], np.int64),
+    )
 
 
 def with_more_legs(trace: Trace, rng: np.random.Generator) -> Trace:

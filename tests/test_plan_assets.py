@@ -293,7 +293,9 @@ def test_each_case_changes_what_it_says(planned: Settings) -> None:
     base, gpus = hours["as_is"], list(planned.catalogue.gpus)
     h100, a100 = gpus.index("h100-80gb"), gpus.index("a100-80gb")
     assert hours["h100_cheap"].usd_per_hour == pytest.approx(base.usd_per_hour * 4 / 12.29)
-    assert base.uses[base.runs].sum(axis=0).tolist() == [8 + 2 + 1 + 1 if g == h100 else 0 for g in range(4)]
+    assert base.uses[base.runs].sum(axis=0).tolist() == [
+        8 + 2 + 1 + 1 if g == h100 else 0 for g in range(len(gpus))
+    ]
     assert hours["a100"].uses[..., a100].sum() == base.uses[..., h100].sum() == hours["a100"].uses.sum()
     assert hours["a100"].cap_gpus[:, a100].tolist() == base.cap_gpus[:, h100].tolist()
     four = hours["llama_on_4"]

@@ -4,6 +4,7 @@
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import naive
@@ -15,11 +16,12 @@ from hypothesis import strategies as st
 from one_endpoint import a_fleet, a_trace, some_rules
 from one_endpoint import run as run_one
 
-from models.replay.begin import is_open, with_legs
+from models.replay.begin import is_open, rows_of, with_legs
+from models.replay.prefix import NONE
 from models.replay.run import FINISHED, QUEUED, REFUSED, SPARED, TAIL_PERIODS, Drive, Outcome, Session, replay
 from models.replay.scale import SCALINGS
-from models.replay.state import ARRIVED, MOVING, NOBODY, REQUEST_BITS, Fleet, Rules, Trace
-from models.world.config import BATCHINGS, ORDERS, ROUTINGS, SPREADS
+from models.replay.state import ARRIVED, MOVING, NOBODY, REQUEST_BITS, Fleet, Rules, State, Trace
+from models.world.config import BATCHINGS, ORDERS, PREFIXES, ROUTINGS, SPREADS
 
 HOUR_S = strategies.HOUR_S
 HORIZON_S = strategies.HOURS * HOUR_S
@@ -44,8 +46,23 @@ def run(trace: Trace, fleet: Fleet, rules: Rules, plan: Any) -> Outcome:
 def part_of(trace: Trace, chosen: np.ndarray) -> Trace:
     """Some of the requests, each with all its legs."""
     place = np.append(np.cumsum(chosen) - 1, NOBODY)
-    part = Trace(*(column[chosen] if column.size else column for column in trace))
+    part = rows_of(trace, np.flatnonzero(chosen))
     return part._replace(then=place[part.then].astype(np.int32))
+
+
+def prompts_of(trace: Trace) -> list[list[int]]:
+    """The hashes of each prompt's blocks."""
+    return [trace.hashes[a:b].tolist() for a, b in pairwise(trace.first_hash)]
+
+
+def joining(state: State) -> list[int]:
+    """The requests with pending prompts."""
+    found = []
+    for head, count in zip(state.joining_head, state.joining, strict=True):
+        for _ in range(count):
+            found.append(int(head))
+            head = state.next[head]
+    return found
 
 
 def assert_same(a: Outcome, b: Outcome) -> None:
@@ -98,7 +115,7 @@ def test_live_moves_are_the_same_leapt_stepped_and_in_the_naive_twin(
     done = leapt.status == FINISHED
     if (leapt.status != QUEUED).all():  # 11. a move computes nothing
         tokens = (trace.input_tokens + trace.output_tokens - 1)[done].sum()
-        assert leapt.cached_tokens == tokens + leapt.recomputed_tokens
+        assert leapt.cached_tokens + leapt.reused_tokens == tokens + leapt.recomputed_tokens
 
 
 def assert_twin_agrees(
@@ -106,7 +123,8 @@ def assert_twin_agrees(
 ) -> Any:
     """Every request meets the same in the naive twin; its instance time by pool and state."""
     trace, fleet, rules, _ = case
-    rows = zip(*(column.tolist() for column in with_legs(trace)), strict=True)
+    legged = with_legs(trace)
+    rows = zip(*(column.tolist() for column in legged[:10]), prompts_of(trace), strict=True)
     requests, spent = naive.replay(
         rows,
         fleet,
@@ -117,6 +135,7 @@ def assert_twin_agrees(
             [BATCHINGS[code] for code in fleet.batching],
             ROUTINGS[rules.routing],
             SPREADS[rules.spread],
+            PREFIXES[fleet.prefix],
         ),
         plan,
         HORIZON_S,
@@ -184,8 +203,9 @@ def test_tokens_and_memory_are_conserved(case: tuple[Trace, Fleet, Rules, Any]) 
     done = ended.status == FINISHED
     # 4. tokens cached are those of the finished requests, those lost, and those that are cached still
     finished = (trace.input_tokens + trace.output_tokens - 1)[done].sum()
-    cached_still = (state.kv + state.prefilled).sum() + state.carried.sum()
-    assert ended.cached_tokens == finished + ended.recomputed_tokens + cached_still
+    joining_still = sum(state.reused[joining(state)].tolist()) if fleet.prefix != NONE else 0
+    cached_still = (state.kv + state.prefilled).sum() + state.carried.sum() + joining_still
+    assert ended.cached_tokens + ended.reused_tokens == finished + ended.recomputed_tokens + cached_still
     # 3. memory returns to zero, and so does what was set aside, on both ends of a link too
     if (ended.status != QUEUED).all():
         held = (state.kv, state.blocks, state.crossing, state.kv_used, state.reserved)

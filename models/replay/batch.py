@@ -32,6 +32,15 @@ from models.replay.memory import (
 from models.replay.move import give_up, let_go, stop_soon
 from models.replay.pools import assign
 from models.replay.preempt import preempt_while_full
+from models.replay.prefix import (
+    NONE,
+    blocks_back,
+    forget_the_oldest,
+    held_by_others,
+    hold_prefix,
+    reusable_tokens,
+    work_of,
+)
 from models.replay.queue import DPA, is_unknown, next_lane, notice, pop_front, push_back
 from models.replay.state import (
     ADMITTED,
@@ -72,6 +81,8 @@ def fits(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> b
         blocks = state.blocks[slot] + blocks_taken(fleet, state, slot, 1) + state.brimful[slot]
         is_computed = not brings_cache(fleet, state, request)  # else its latest token is not cached yet
         blocks += blocks_of(fleet, prompt_tokens(trace, state, request) + is_computed)
+        if is_computed and blocks > capacity_blocks(fleet, slot):
+            blocks -= held_by_others(trace, fleet, state, slot, request)
     return blocks <= capacity_blocks(fleet, slot)
 
 
@@ -107,8 +118,9 @@ def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
         if not fits(trace, fleet, state, slot, request):
             break
         prompt = prompt_tokens(trace, state, request)
-        is_full = state.joining[slot] > 0 and state.pending[slot] + prompt > fleet.max_prefill_tokens[kind]
         comes_along = brings_cache(fleet, state, request)
+        work = prompt - (0 if comes_along else reusable_tokens(trace, fleet, state, slot, request))
+        is_full = state.joining[slot] > 0 and state.pending[slot] + work > fleet.max_prefill_tokens[kind]
         if fleet.batching[kind] == WHOLE and is_full and not comes_along:
             state.look[slot] = True  # the next boundary can take it
             break
@@ -122,8 +134,11 @@ def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
             continue
         push_back(state, state.joining_head, state.joining_tail, slot, request)
         state.joining[slot] += 1
-        state.pending[slot] += prompt
+        state.pending[slot] += work
         state.blocks[slot] += blocks_of(fleet, prompt)
+        if fleet.prefix != NONE:
+            state.blocks[slot] -= held_by_others(trace, fleet, state, slot, request)
+            hold_prefix(trace, fleet, state, slot, request)
         state.brimful[slot] += prompt % fleet.kv_block_tokens == 0
         if state.generated[request] == 0:
             state.admitted_s[request] = now
@@ -137,6 +152,7 @@ def take_in(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -
     cached = state.carried[request]
     state.carried[request] = 0
     state.blocks[slot] += blocks_of(fleet, cached)
+    forget_the_oldest(fleet, state, slot)
     start_decoding(trace, fleet, state, slot, request)
 
 
@@ -162,13 +178,25 @@ def prefill(trace: Trace, fleet: Fleet, state: State, slot: int, now: float) -> 
     if fleet.batching[kind] != WHOLE and batch > 0:
         pass_s = max(prefill_s(fleet, kind, chunk + batch), fleet.latency.decode_s[kind, batch])
         seconds = pass_s + fleet.latency.decode_kv_s[kind, batch] * state.kv[slot]
-    if state.prefilled[slot] > 0:
-        own = prompt_tokens(trace, state, state.joining_head[slot]) - state.prefilled[slot]
-        seconds += fleet.latency.prefill_context_s[kind] * (min(chunk, own) * state.prefilled[slot])
+    if state.prefilled[slot] > 0 or fleet.prefix != NONE:
+        seconds += fleet.latency.prefill_context_s[kind] * context_pairs(trace, fleet, state, slot, chunk)
     state.chunk[slot] = chunk
     state.phase[slot] = PREFILL
     state.base_s[slot] = now
     reschedule(state, slot, now + seconds)
+
+
+@compiled
+def context_pairs(trace: Trace, fleet: Fleet, state: State, slot: int, chunk: int) -> int:
+    """Of the next `chunk` prompt tokens, the sum over them of the tokens cached of their own prompts."""
+    request, done, pairs = state.joining_head[slot], state.prefilled[slot], 0
+    while chunk > 0:
+        piece = min(chunk, work_of(trace, fleet, state, request) - done)
+        cached = prompt_tokens(trace, state, request) - work_of(trace, fleet, state, request) + done
+        pairs += piece * cached
+        chunk -= piece
+        request, done = state.next[request], 0
+    return pairs
 
 
 @compiled
@@ -210,10 +238,10 @@ def end_prefill(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: in
     state.prefilled[slot] += state.chunk[slot]
     while state.joining[slot] > 0:
         request = state.joining_head[slot]
-        prompt = prompt_tokens(trace, state, request)
-        if state.prefilled[slot] < prompt:
+        work, prompt = work_of(trace, fleet, state, request), prompt_tokens(trace, state, request)
+        if state.prefilled[slot] < work:
             break
-        state.prefilled[slot] -= prompt
+        state.prefilled[slot] -= work
         state.joining[slot] -= 1
         state.brimful[slot] -= prompt % fleet.kv_block_tokens == 0
         pop_front(state, state.joining_head, slot)
@@ -280,8 +308,9 @@ def finish(
 ) -> None:
     """The request has all its tokens; the last one was never cached."""
     state.finish_s[request] = now
+    forget_the_oldest(fleet, state, slot)
     cached = trace.input_tokens[request] + trace.output_tokens[request] - 1
-    state.blocks[slot] -= blocks_of(fleet, cached)
+    state.blocks[slot] -= blocks_back(trace, fleet, state, slot, request, cached, cached)
     state.reserved[slot] -= longest_blocks(trace, fleet, request)
     assign(trace, fleet, state, slot, request, -1)
     state.look[slot] = True

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from models.replay.pools import LAST
+from models.replay.prefix import BLOCKS, GIVEN, NEXT, NONE
 from models.replay.state import (
     ARRIVED,
     DONATED,
@@ -40,10 +41,11 @@ def check_trace(trace: Trace, fleet: Fleet) -> None:
         (f"region must be below {regions}", (trace.region < 0) | (trace.region >= regions)),
         (f"tier must be below {tiers}", (trace.tier < 0) | (trace.tier >= tiers)),
     )
-    for rule, bad in (*rules, *leg_rules(trace, fleet)):
+    for rule, bad in (*rules, *leg_rules(trace, fleet), *prefix_rules(trace, fleet)):
         if bad.any():
             at = int(np.argmax(bad))
-            row = ", ".join(f"{name}={column[at]}" for name, column in trace._asdict().items() if column.size)
+            columns = trace._asdict().items()
+            row = ", ".join(f"{name}={column[at]}" for name, column in columns if column.size == bad.size)
             raise ValueError(f"Request {at} of the trace ({row}): {rule}. Mend or drop it.")
 
 
@@ -64,6 +66,27 @@ def leg_rules(trace: Trace, fleet: Fleet) -> list[tuple[str, np.ndarray]]:
         ("the next leg must be one further", is_inside & (trace.leg[behind] != trace.leg + 1)),
         ("a leg must follow exactly one other, the first none", begun != (trace.leg > 0)),
     ]
+
+
+def prefix_rules(trace: Trace, fleet: Fleet) -> list[tuple[str, np.ndarray]]:
+    """What a trace must say of its prompts for the fleet's prefix: each rule, and the rows that break it."""
+    rows = trace.arrival_s.size
+    if fleet.prefix == GIVEN:
+        if trace.cached_tokens.size != rows:
+            return [('prefix = "given" needs cached_tokens of all requests', np.ones(rows, bool))]
+        bad = (trace.cached_tokens < 0) | (trace.cached_tokens > trace.input_tokens)
+        return [("cached_tokens must be at most input_tokens", bad)]
+    if fleet.prefix == BLOCKS:
+        if trace.first_hash.size != rows + 1:
+            return [('prefix = "blocks" needs the hashes of all prompts', np.ones(rows, bool))]
+        counts = np.diff(trace.first_hash)
+        is_inside = (trace.first_hash[0] >= 0) & (trace.first_hash[-1] <= trace.hashes.size)
+        too_large = trace.hashes.size > 0 and (trace.hashes.min() < 0 or trace.hashes.max() >= 1 << 31)
+        return [
+            ("first_hash must rise within hashes", (counts < 0) | ~is_inside),
+            ("hashes must be numbers from 0 to 2^31", np.full(rows, too_large)),
+        ]
+    return []
 
 
 def initial_state(fleet: Fleet, start: Ints, lanes: int) -> State:
@@ -94,7 +117,7 @@ def initial_state(fleet: Fleet, start: Ints, lanes: int) -> State:
 
     return State(
         clock=np.zeros(5),
-        counts=np.where(np.arange(11) == RUNNING, NOBODY, 0),
+        counts=np.where(np.arange(12) == RUNNING, NOBODY, 0),
         **untouched(0, fleet),
         status=status,
         since_s=np.zeros(slots),
@@ -123,6 +146,7 @@ def initial_state(fleet: Fleet, start: Ints, lanes: int) -> State:
         leavers=np.zeros(slots, np.int64),
         sending=np.zeros(slots, np.int64),
         coming=np.zeros(slots, np.int64),
+        **empty_caches(fleet),
         out_free_s=np.zeros(slots),
         in_free_s=np.zeros(slots),
         look=np.zeros(slots, np.bool_),
@@ -158,9 +182,23 @@ def initial_state(fleet: Fleet, start: Ints, lanes: int) -> State:
     )
 
 
+def empty_caches(fleet: Fleet) -> dict[str, Any]:
+    """The fields of State for the prompts that instances have cached: a place for all that fit."""
+    slots = fleet.pool.size
+    rows = 0
+    if fleet.prefix == BLOCKS:
+        rows = int(fleet.kv_capacity.max()) // fleet.prefix_block_tokens + 1
+    cache = np.zeros((slots, rows, 5), np.int32)
+    cache[:, :, NEXT] = np.where(np.arange(rows) + 1 < rows, np.arange(rows) + 1, NOBODY)
+    chains = 1 << rows.bit_length() if rows else 0
+    idle = np.tile(np.array([NOBODY, NOBODY, 0, 0], np.int32), (slots, 1))
+    return {"cache": cache, "bucket": np.full((slots, chains), NOBODY, np.int32), "idle": idle}
+
+
 def untouched(requests: int, fleet: Fleet) -> dict[str, Any]:
     """The fields of State that have one entry per request, for requests that nothing has happened to."""
     travelling = requests if fleet.hands_over else 0
+    sharing = requests if fleet.prefix != NONE else 0
     return {
         "next": np.full(requests, NOBODY, np.int32),
         "generated": np.zeros(requests, np.int32),
@@ -174,6 +212,9 @@ def untouched(requests: int, fleet: Fleet) -> dict[str, Any]:
         "admitted_s": np.full(requests, np.nan),
         "first_token_s": np.full(requests, np.nan),
         "finish_s": np.full(requests, np.nan),
+        "reused": np.zeros(sharing, np.int32),
+        "saved": np.zeros(sharing, np.int32),
+        "held_hashes": np.zeros(sharing, np.int32),
         "carried": np.zeros(travelling, np.int32),
         "holder": np.full(travelling, NOBODY, np.int32),
         "held": np.zeros(travelling, np.int32),
@@ -223,13 +264,34 @@ def carry_over(trace: Trace, state: State, more: Trace, fleet: Fleet) -> tuple[T
         more = more._replace(
             then=np.where(more.then == NOBODY, NOBODY, more.then + kept.sum()).astype(np.int32)
         )
-    columns = (
-        np.concatenate([getattr(trace, name)[kept], getattr(more, name)])
-        if getattr(trace, name).size == kept.size
-        else getattr(more, name)
-        for name in Trace._fields
-    )
-    return Trace(*columns), state
+    return joined(rows_of(trace, np.flatnonzero(kept)), more), state
+
+
+def rows_of(trace: Trace, rows: Ints) -> Trace:
+    """Some rows of a trace, in this order; `then` names those of the whole trace still."""
+    own = {name: column for name, column in trace._asdict().items() if name not in ("first_hash", "hashes")}
+    columns: dict[str, Any] = {name: column[rows] if column.size else column for name, column in own.items()}
+    if trace.first_hash.size:
+        counts = np.diff(trace.first_hash)[rows]
+        first = np.concatenate([[0], np.cumsum(counts)])
+        at = np.arange(first[-1]) + np.repeat(trace.first_hash[rows] - first[:-1], counts)
+        columns |= {"first_hash": first, "hashes": trace.hashes[at]}
+    return Trace(**columns)
+
+
+def joined(trace: Trace, more: Trace) -> Trace:
+    """The rows of both, one behind the other."""
+    if not trace.arrival_s.size:
+        return more
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(trace, name), getattr(more, name)]) for name in Trace._fields
+    }
+    if more.first_hash.size:
+        columns["first_hash"] = np.concatenate(
+            [trace.first_hash, trace.first_hash[-1] + more.first_hash[1:] - more.first_hash[0]]
+        )
+        columns["hashes"] = np.concatenate([trace.hashes, more.hashes[more.first_hash[0] :]])
+    return Trace(**columns)
 
 
 def with_legs(trace: Trace) -> Trace:

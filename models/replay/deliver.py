@@ -5,9 +5,10 @@ from models.replay.compiled import called, compiled
 from models.replay.events import reschedule
 from models.replay.handover import take_off_the_way
 from models.replay.leap import steps_until
-from models.replay.memory import blocks_of, longest_blocks, see_less
+from models.replay.memory import longest_blocks, see_less
 from models.replay.move import give_up, stay_with, stop_after
 from models.replay.pools import assign
+from models.replay.prefix import NONE, blocks_back
 from models.replay.queue import enqueue, insert_in_order
 from models.replay.state import DECODE, DRAINING, IDLE, LOST, MOVING, NOBODY, Fleet, Rules, State, Trace
 
@@ -54,7 +55,7 @@ def release(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int
         return
     state.sending[slot] -= 1
     state.reserved[slot] -= longest_blocks(trace, fleet, request)
-    see_less(fleet, state, slot, blocks_of(fleet, held), now)
+    see_less(fleet, state, slot, blocks_back(trace, fleet, state, slot, request, held, held), now)
     assign(trace, fleet, state, slot, request, -1)
     state.look[slot] = True
     if state.status[slot] == DRAINING or somebody_waits(state, slot):
@@ -97,7 +98,7 @@ def recall(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, no
         else:
             state.sending[slot] -= int(state.held[request] > 0)
             state.holder[request], state.held[request] = NOBODY, 0
-        lose(state, request)
+        lose(fleet, state, request)
         insert_in_order(state, state.head[slot], state.tail[slot], 0, request)
         at = 0  # the heap has changed
     stay_with(state, slot)
@@ -105,8 +106,10 @@ def recall(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, no
 
 
 @compiled
-def lose(state: State, request: int) -> None:
+def lose(fleet: Fleet, state: State, request: int) -> None:
     """The cache that the request brought is gone and must be computed again."""
+    if fleet.prefix != NONE:
+        state.held_hashes[request] = 0
     state.counts[LOST] += state.carried[request]
     state.carried[request] = 0
     state.preemptions[request] += 1

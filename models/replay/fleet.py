@@ -12,7 +12,16 @@ from models.replay.pools import POOLINGS
 from models.replay.scale import SCALINGS
 from models.replay.state import ALL_STEPS, DECODE_ONLY, NOBODY, ROLES, Bools, Fleet, Floats, Ints, Rules
 from models.world.catalogue import Catalogue
-from models.world.config import BATCHINGS, ORDERS, ROUTINGS, SPREADS, Engine, FleetConfig, ReplayConfig
+from models.world.config import (
+    BATCHINGS,
+    ORDERS,
+    PREFIXES,
+    ROUTINGS,
+    SPREADS,
+    Engine,
+    FleetConfig,
+    ReplayConfig,
+)
 from models.world.pools import taker
 from models.world.reading import ConfigError
 
@@ -95,6 +104,8 @@ def make_fleet(
         max_batch=np.array([each.engine.max_batch for each in kinds]),
         max_prefill_tokens=np.array([each.engine.max_prefill_tokens for each in kinds]),
         is_async=np.array([each.engine.async_scheduling for each in kinds]),
+        prefix=PREFIXES.index(config.prefix),
+        prefix_block_tokens=config.prefix_block_tokens,
         preference=preference,
         network_s=np.array(
             [[r.network_s.get(other, 0.0) for other in regions] for r in catalogue.regions.values()]

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from models.replay.begin import rows_of
 from models.replay.run import FINISHED, QUEUED, REFUSED, Outcome
 from models.replay.state import NOBODY, Floats, Ints, Rules, Trace
 from models.world.catalogue import Catalogue
@@ -28,7 +29,7 @@ def as_legs(
     row = np.repeat(np.arange(legs.size), legs)
     leg = np.arange(row.size) - np.repeat(np.cumsum(legs) - legs, legs)
     has_next = leg + 1 < legs[row]
-    same = Trace(*(column[row] for column in trace[:6]))
+    same = rows_of(trace, row)
     return same._replace(
         llm=chains[same.llm, leg].astype(np.int16),
         then=np.where(has_next, np.arange(1, row.size + 1), NOBODY).astype(np.int32),

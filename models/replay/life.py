@@ -4,6 +4,7 @@ from models.replay.compiled import called, compiled
 from models.replay.events import reschedule
 from models.replay.memory import integrate_kv
 from models.replay.pools import stand_in_line
+from models.replay.prefix import BLOCKS, forget_all
 from models.replay.state import (
     BOOTED,
     BOOTING,
@@ -31,6 +32,8 @@ def change_status(fleet: Fleet, state: State, slot: int, status: int, now: float
         state.used_gpus[fleet.region[pool], fleet.gpu[kind]] += fleet.gpus[kind]
     elif status == GONE:
         state.used_gpus[fleet.region[pool], fleet.gpu[kind]] -= fleet.gpus[kind]
+    if fleet.prefix == BLOCKS and status in (GONE, DONATED):
+        forget_all(fleet, state, slot)
     sign = int(status == SERVING) - int(old == SERVING)
     if sign != 0:
         integrate_kv(state, pool, now)

@@ -11,8 +11,9 @@ from models.replay.compiled import called, compiled
 from models.replay.events import drop_key, reschedule
 from models.replay.handover import put_under_way, take_off_the_way, token_s
 from models.replay.leap import steps_until, stretch_s
-from models.replay.memory import blocks_of, cross, longest_blocks, prompt_tokens
+from models.replay.memory import cross, longest_blocks, prompt_tokens
 from models.replay.pools import assign
+from models.replay.prefix import blocks_back, forget_the_oldest
 from models.replay.state import DECODE, NOBODY, REQUEST_BITS, RUNNING, SERVING, Fleet, Rules, State, Trace
 
 LEAVING = -1  # the stage of a request that goes at the next boundary
@@ -91,7 +92,8 @@ def let_go(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, no
         state.batch[slot] -= 1
         cross(fleet, state, slot, cached, -1)
         state.kv[slot] -= cached
-        state.blocks[slot] -= blocks_of(fleet, cached)
+        forget_the_oldest(fleet, state, slot)
+        state.blocks[slot] -= blocks_back(trace, fleet, state, slot, request, cached, cached)
         state.reserved[slot] -= longest_blocks(trace, fleet, request)
         state.look[slot] = True
         assign(trace, fleet, state, slot, request, -1)

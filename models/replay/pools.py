@@ -40,9 +40,14 @@ def is_batch(fleet: Fleet, pool: int) -> bool:
 
 
 @compiled
-def work_tokens(trace: Trace, fleet: Fleet, slot: int, request: int) -> int:
-    """Tokens of the request that are the slot's to process: the prompt, the answer, or both, by its role."""
+def work_tokens(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> int:
+    """Tokens of the request that are the slot's to process: the prompt, the answer, or both, by its role.
+
+    Not those of the prompt that were cached where it was sent.
+    """
     prompt, answer = trace.input_tokens[request], trace.output_tokens[request]
+    if state.saved.size > 0:
+        prompt -= state.saved[request]
     role = fleet.role[fleet.pool[slot]] if fleet.hands_over else WHOLE
     if role == PREFILL_ONLY:
         return prompt
@@ -52,7 +57,7 @@ def work_tokens(trace: Trace, fleet: Fleet, slot: int, request: int) -> int:
 @compiled
 def assign(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, change: int) -> None:
     """The request is the instance's from now on (change = 1), or no more (-1)."""
-    state.load[slot] += change * work_tokens(trace, fleet, slot, request)
+    state.load[slot] += change * work_tokens(trace, fleet, state, slot, request)
     if fleet.is_interactive[trace.tier[request]]:
         was_busy = int(state.interactive[slot] > 0)
         state.interactive[slot] += change

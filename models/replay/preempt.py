@@ -7,7 +7,6 @@ anew, with what it had generated (recompute, as in vLLM).
 from models.replay.compiled import compiled
 from models.replay.events import drop_key
 from models.replay.memory import (
-    blocks_of,
     blocks_taken,
     capacity_blocks,
     cross,
@@ -15,6 +14,7 @@ from models.replay.memory import (
     prompt_tokens,
 )
 from models.replay.move import give_up
+from models.replay.prefix import blocks_back, forget_the_oldest, work_of
 from models.replay.queue import insert_in_order
 from models.replay.state import LOST, NOBODY, REQUEST_BITS, Fleet, State, Trace
 
@@ -28,17 +28,21 @@ def preempt_while_full(trace: Trace, fleet: Fleet, state: State, slot: int) -> b
     sent fill the memory: then it waits until they have left. Nobody starves.
     """
     changed, safe = False, 1 if state.sending[slot] == 0 else 0
+    if state.blocks[slot] + blocks_taken(fleet, state, slot, 1) > capacity_blocks(fleet, slot):
+        forget_the_oldest(fleet, state, slot)
     while state.batch[slot] + state.joining[slot] > safe:
         if state.blocks[slot] + blocks_taken(fleet, state, slot, 1) <= capacity_blocks(fleet, slot):
             break
         if state.joining[slot] > 0:
             request = drop_last_joining(trace, fleet, state, slot)
             cached = prompt_tokens(trace, state, request)
+            computed = cached - work_of(trace, fleet, state, request)
         else:
             request = drop_last_decoding(trace, fleet, state, slot)
             cached = prompt_tokens(trace, state, request) - 1
+            computed = cached
             state.kv[slot] -= cached
-        state.blocks[slot] -= blocks_of(fleet, cached)
+        state.blocks[slot] -= blocks_back(trace, fleet, state, slot, request, cached, computed)
         state.reserved[slot] -= longest_blocks(trace, fleet, request)
         state.preemptions[request] += 1
         insert_in_order(state, state.head[slot], state.tail[slot], trace.tier[request], request)
@@ -53,8 +57,9 @@ def drop_last_joining(trace: Trace, fleet: Fleet, state: State, slot: int) -> in
     request, before = state.joining_head[slot], NOBODY
     while request != state.joining_tail[slot]:
         before, request = request, state.next[request]
-    prompt = prompt_tokens(trace, state, request)
-    state.pending[slot] -= prompt
+    prompt, work = prompt_tokens(trace, state, request), work_of(trace, fleet, state, request)
+    state.pending[slot] -= work
+    state.counts[LOST] += prompt - work
     state.brimful[slot] -= prompt % fleet.kv_block_tokens == 0
     if before == NOBODY:
         state.joining_head[slot] = NOBODY

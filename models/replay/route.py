@@ -9,6 +9,7 @@ from models.replay.life import change_status
 from models.replay.memory import is_under
 from models.replay.pools import assign, endpoint_of
 from models.replay.preempt import drop_last_decoding, drop_last_joining
+from models.replay.prefix import NONE, reusable_tokens
 from models.replay.queue import insert_in_order, is_aged, pop_front, push_back
 from models.replay.spread import IN_ORDER, choose_by_spread, may_choose, may_have
 from models.replay.state import (
@@ -25,7 +26,7 @@ from models.replay.state import (
     Trace,
 )
 
-SHORTEST_QUEUE, ROUND_ROBIN, LEAST_KV = range(3)  # positions in models.world.config.ROUTINGS
+SHORTEST_QUEUE, ROUND_ROBIN, LEAST_KV, LEAST_WORK = range(4)  # positions in models.world.config.ROUTINGS
 
 
 @compiled
@@ -57,12 +58,14 @@ def choose_pool(trace: Trace, fleet: Fleet, rules: Rules, state: State, request:
 
 
 @compiled
-def choose_instance(fleet: Fleet, rules: Rules, state: State, pool: int) -> int:
+def choose_instance(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, request: int) -> int:
     """The serving instance that the routing rule names; ties to the lowest slot.
 
     SHORTEST_QUEUE  fewest tokens assigned and not finished (SageServe 6.1), from a heap
     ROUND_ROBIN     the next one after the last (SageServe 2.3)
     LEAST_KV        fewest KV tokens in use
+    LEAST_WORK      fewest tokens with the request's own, less those of its prompt that are cached there
+                    (NVIDIA Dynamo's KV-aware router)
     """
     first, end = fleet.slots[pool], fleet.slots[pool + 1]
     if rules.routing == SHORTEST_QUEUE:
@@ -72,7 +75,9 @@ def choose_instance(fleet: Fleet, rules: Rules, state: State, pool: int) -> int:
         if state.status[slot] != SERVING:
             continue
         rank = state.kv_seen[slot]
-        if rules.routing == ROUND_ROBIN:
+        if rules.routing == LEAST_WORK:
+            rank = state.load[slot] - reusable_tokens(trace, fleet, state, slot, request)
+        elif rules.routing == ROUND_ROBIN:
             rank = (slot - state.turn[pool] - 1) % (end - first)
         if best == NOBODY or rank < best_rank:
             best, best_rank = slot, rank
@@ -85,12 +90,14 @@ def dispatch(
     trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, pool: int, now: float
 ) -> None:
     """Hand the request to an instance of the pool, which must have one that serves."""
-    slot = choose_instance(fleet, rules, state, pool)
+    slot = choose_instance(trace, fleet, rules, state, pool, request)
     state.served_by[request] = slot
     if state.generated[request] == 0:
         state.dispatched_s[request] = now
     if fleet.hands_over:
         state.sent_from[request] = NOBODY
+    if fleet.prefix != NONE:
+        state.saved[request] = reusable_tokens(trace, fleet, state, slot, request)
     assign(trace, fleet, state, slot, request, 1)
     come(trace, fleet, rules, state, slot, request, now)
 
@@ -169,7 +176,7 @@ def fail(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now:
     while request != NOBODY:
         behind = state.next[request]
         if brings_cache(fleet, state, request):
-            lose(state, request)
+            lose(fleet, state, request)
         state.served_by[request] = NOBODY
         route(trace, fleet, rules, state, request, now)
         request = behind
@@ -192,6 +199,8 @@ def empty_instance(trace: Trace, fleet: Fleet, state: State, slot: int, now: flo
         else:
             request = drop_last_decoding(trace, fleet, state, slot)
         state.preemptions[request] += 1
+        if fleet.prefix != NONE:
+            state.held_hashes[request] = 0
         insert_in_order(state, heads, tails, 0, request)
     state.kv[slot] = state.blocks[slot] = state.kv_seen[slot] = state.reserved[slot] = 0
     state.load[slot] = state.interactive[slot] = 0

@@ -27,6 +27,7 @@ from models.replay.state import (
     LOST,
     NOBODY,
     NOW,
+    REUSED,
     Fleet,
     Floats,
     Ints,
@@ -77,6 +78,7 @@ class Outcome(NamedTuple):
     kv_room: Floats  # (hours, E) token-seconds of what they had
     cached_tokens: int  # computed so far by prefill and decode; the last token of a request is not cached
     recomputed_tokens: int  # of these, lost by preemption and computed again
+    reused_tokens: int  # of prompts, so far, that were cached when they were admitted
     events: int  # kernel events so far, for benchmarks
 
     @property
@@ -189,6 +191,7 @@ class Session:
             kv_room,
             int(state.counts[CACHED]),
             int(state.counts[LOST]),
+            int(state.counts[REUSED]),
             int(state.counts[EVENTS]),
         )
 

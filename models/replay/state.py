@@ -34,10 +34,11 @@ IDLE, PREFILL, DECODE = range(3)
 
 # Fields of State.clock (float64) and State.counts (int64): scalars that change live in arrays.
 NOW, MONITOR, HOUR, SINCE, BEFORE = range(5)
-ARRIVED, ENDED, ADMITTED, BOOTED, RUNNING, EVENTS, FAILED, IDLING, CACHED, LOST, MOVING = range(11)
+ARRIVED, ENDED, ADMITTED, BOOTED, RUNNING, EVENTS, FAILED, IDLING, CACHED, LOST, MOVING, REUSED = range(12)
 
 
 NO_LEGS: Any = (np.zeros(0, np.int32), np.zeros(0, np.int8), np.zeros(0, np.float32))
+NO_PREFIXES: Any = (np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 class Trace(NamedTuple):
@@ -57,6 +58,10 @@ class Trace(NamedTuple):
     then: npt.NDArray[np.int32] = NO_LEGS[0]  # (R,) row of the next leg; NOBODY: this is the last
     leg: npt.NDArray[np.int8] = NO_LEGS[1]  # (R,) 0 is the first
     score: npt.NDArray[np.float32] = NO_LEGS[2]  # (R,) what the judge says of the answer
+    # what prompts share; empty where the fleet's prefix does not need it
+    cached_tokens: npt.NDArray[np.int32] = NO_PREFIXES[0]  # (R,) of the prompt, found in a cache
+    first_hash: Ints = NO_PREFIXES[1]  # (R+1,) the prompt's blocks are hashes[first_hash[r]:first_hash[r+1]]
+    hashes: Ints = NO_PREFIXES[2]  # (blocks of all prompts,) each of a block and all before it; below 2^31
 
 
 class Fleet(NamedTuple):
@@ -92,6 +97,8 @@ class Fleet(NamedTuple):
     max_batch: Ints  # (J,) requests in a batch
     max_prefill_tokens: Ints  # (J,) prompt tokens in a step
     is_async: Bools  # (J,) the engine composes a step while the one before it runs (queue.py)
+    prefix: int  # position in models.world.config.PREFIXES
+    prefix_block_tokens: int  # of a block that the trace has a hash of; in whole KV blocks
     preference: Ints  # (G, G) regions that may serve a region's requests, best first; NOBODY ends a row
     network_s: Floats  # (G, G) added when a request of the first is served in the second
     boot_cold_s: Floats  # (E,)
@@ -145,8 +152,8 @@ class State(NamedTuple):
     # counts: ARRIVED and ENDED requests, ADMITTED, BOOTED instances, the last clock RUNNING at this instant,
     # EVENTS, FAILED
     # failures passed, IDLING: events since the clock last moved, tokens CACHED by prefill and decode, tokens
-    # LOST by preemption, which are computed again, requests MOVING between two instances
-    counts: Ints  # (11,)
+    # LOST by preemption, which are computed again, requests MOVING between two instances, tokens REUSED
+    counts: Ints  # (12,)
     # requests
     next: npt.NDArray[np.int32]  # (R,) the one behind it in whatever list it stands in
     generated: npt.NDArray[np.int32]  # (R,) output tokens made before the last preemption
@@ -160,6 +167,10 @@ class State(NamedTuple):
     admitted_s: Floats  # (R,) when its first prefill began or was queued; NaN until then
     first_token_s: Floats  # (R,) NaN until then; without network
     finish_s: Floats  # (R,) NaN until then; without network
+    # what prompts share; of length 0 where the fleet reuses nothing
+    reused: npt.NDArray[np.int32]  # (R,) tokens of the prompt that were cached at its latest admission
+    saved: npt.NDArray[np.int32]  # (R,) those that were when it was sent to its instance: less to do there
+    held_hashes: npt.NDArray[np.int32]  # (R,) hashed blocks of its prompt that it holds at its instance
     # requests that are handed over; of length 0 where no pool hands over
     carried: npt.NDArray[np.int32]  # (R,) tokens of the cache that comes along; 0: none
     holder: npt.NDArray[np.int32]  # (R,) slot that it is sent from; NOBODY
@@ -202,6 +213,9 @@ class State(NamedTuple):
     leavers: Ints  # (N,) requests that leave at its next step boundary
     sending: Ints  # (N,) caches that are being sent from here and still fill its memory
     coming: Ints  # (N,) requests on their way here
+    cache: npt.NDArray[np.int32]  # (N, blocks, 5) of prompts, held or not; columns in prefix.py; (N, 0, 5)
+    bucket: npt.NDArray[np.int32]  # (N, power of two) first of each chain of these; (N, 0)
+    idle: npt.NDArray[np.int32]  # (N, 4) those that nobody holds, and the free rows; columns in prefix.py
     out_free_s: Floats  # (N,) when its link has sent all that it was given
     in_free_s: Floats  # (N,) when its link has received all
     look: Bools  # (N,) whether its queue is worth a look at the next step boundary

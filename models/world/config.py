@@ -24,10 +24,11 @@ QUANTILES = (0.5, 0.9, 0.95)  # of the forecasts
 
 # The replay's mechanisms (models/replay, a file each); codes in its kernel are positions here.
 BATCHINGS = ("whole", "chunked", "orca")  # batch.py
-ROUTINGS = ("shortest_queue", "round_robin", "least_kv")  # route.py
+ROUTINGS = ("shortest_queue", "round_robin", "least_kv", "least_work")  # route.py
 ORDERS = ("fcfs", "edf", "pf", "dpa")  # queue.py
 SPREADS = ("in_order", "round_robin", "most_unused", "goodput", "weights")  # spread.py
 ROLES = ("whole", "prefill", "decode")  # pools.py
+PREFIXES = ("none", "given", "blocks")  # prefix.py
 HAND_OVERS = ("bulk", "layers")  # handover.py
 
 Instances = Annotated[int, Range(0, 10_000)]
@@ -115,6 +116,8 @@ class FleetConfig:
     batching: Batching  # whole prompts first, chunked, or orca
     max_prefill_tokens: PrefillTokens  # in one step: of a whole batch, or the budget when chunked
     async_scheduling: bool = False  # a step is composed while the one before it runs
+    prefix: Annotated[str, Known("prefix", PREFIXES)] = "none"  # what of a prompt is not computed again
+    prefix_block_tokens: Annotated[int, Range(1, 65_536)] = 512  # of a block that the trace has a hash of
     hand_over: Annotated[str, Known("hand-over", HAND_OVERS)] = "bulk"  # of a prompt's cache, or by layer
     link_gbit_per_s: Annotated[float, Range(0, 1_000_000, is_above=True)] | None = None  # of an instance
 
