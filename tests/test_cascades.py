@@ -86,15 +86,16 @@ def test_two_cascades_must_judge_an_llm_alike(tmp_path: Path) -> None:
 
 def test_what_comes_to_each_llm() -> None:
     three = Cascade(("llama3.2-3b", SMALL, LARGE), (0.5, 0.25), 0.1)
-    told = reach(load_catalogue(), {LARGE: three, OTHER: Cascade((SMALL, OTHER), (0.25,), 0.1)})
+    catalogue = load_catalogue().serving(LLMS)
+    told = reach(catalogue, {LARGE: three, OTHER: Cascade((SMALL, OTHER), (0.25,), 0.1)})
     expected = {
         "bloom-176b": [0.25, 0, 1.0, 0],
         "llama2-70b": [0, 0.125, 0.5, 1.0],
         "llama3.1-8b": [0, 0, 1, 0],
         "llama3.2-3b": [0, 0, 0, 1],
     }
-    assert list(load_catalogue().llms) == LLMS
-    without = reach(load_catalogue(), {OTHER: Cascade(("llama3.2-3b", SMALL), (0.5,), 0.1)})
+    assert list(catalogue.llms) == LLMS
+    without = reach(catalogue, {OTHER: Cascade(("llama3.2-3b", SMALL), (0.5,), 0.1)})
     assert without[0].tolist() == [0, 0, 0.5, 1.0]
     np.testing.assert_array_equal(told, [expected[llm] for llm in LLMS])
 

@@ -174,9 +174,12 @@ def test_capacity_is_measured_on_the_interactive_requests_of_the_day_before(
 ) -> None:
     asked = {}
 
-    def measured(llm, deployment, catalogue, config, input_tokens, output_tokens, partner) -> float:
+    def measured(llm, deployment, catalogue, config, inputs, outputs, partner, cached) -> float:
         assert partner is None
-        asked[llm] = (deployment, sorted(zip(input_tokens.tolist(), output_tokens.tolist(), strict=True)))
+        asked[llm] = (
+            deployment,
+            sorted(zip(inputs.tolist(), outputs.tolist(), cached.tolist(), strict=True)),
+        )
         assert (catalogue, config) == (wired_day.catalogue, wired_day.config)
         return SUSTAINED[LLMS.index(llm)]
 
@@ -185,7 +188,9 @@ def test_capacity_is_measured_on_the_interactive_requests_of_the_day_before(
     before = requests(DAY - timedelta(days=1))
     for code, llm in enumerate(LLMS):
         own = (before.llm == code) & (before.tier != NIW)
-        tokens = zip(before.input_tokens[own].tolist(), before.output_tokens[own].tolist(), strict=True)
+        cached = np.where(np.arange(own.size) % 5 == 0, 0, before.input_tokens // 3)
+        columns = (before.input_tokens, before.output_tokens, cached)
+        tokens = zip(*(column[own].tolist() for column in columns), strict=True)
         assert (asked[llm][0],) == wired_day.config.fleet.deployments[llm]
         known = sorted(tokens)
         assert asked[llm][1] == known if len(known) <= inputs.MIX_SAMPLE else set(asked[llm][1]) <= set(known)

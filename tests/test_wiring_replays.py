@@ -22,8 +22,8 @@ from assets.replays.outcomes import (
     read_workload,
 )
 from assets.replays.scorecards import scoreboard
+from models.replay.begin import rows_of
 from models.replay.run import FINISHED, QUEUED, REFUSED, Drive, Outcome, replay
-from models.replay.state import Trace
 
 IW_FAST, NIW = TIERS.index("iw_fast"), TIERS.index("niw")
 DYING = {"failures_per_instance_day": 20.0}  # what dies comes back by a cold start
@@ -66,7 +66,8 @@ def test_the_kernel_reads_the_requests_of_the_day(wired_day: Settings, workload:
     named = {"region": REGIONS, "llm": LLMS, "tier": TIERS}
     for column, names in named.items():
         assert np.array(names)[getattr(trace, column)].tolist() == rows[column].tolist()
-    for column in ("input_tokens", "output_tokens"):
+    for column in ("input_tokens", "output_tokens", "cached_tokens"):
+        rows[column] = rows[column].fillna(0).astype(int)
         assert getattr(trace, column).tolist() == rows[column].tolist()
     assert (trace.input_tokens != trace.output_tokens).any()
 
@@ -88,16 +89,17 @@ def an_outcome(requests: int) -> Outcome:
         served_region=np.where(done, (n // 3) % 3, -1).astype(np.int16),
         network_s=np.where(done, 0.25 + n / 1024, 0.0),
         preemptions=n.astype(np.int32),
+        reused=(n + 7).astype(np.int32),
         **dict.fromkeys(("sent_from", "sent_s", "came_s", "joined_s"), np.zeros(0)),
         instance_s=np.arange(4 * np.prod(shape), dtype=float).reshape(*shape, 4),
         kv_used=np.arange(np.prod(shape)).reshape(shape) / 1000.0,
         kv_room=np.full(shape, 2.0),
-        **dict.fromkeys(("cached_tokens", "recomputed_tokens", "events"), 0),
+        **dict.fromkeys(("cached_tokens", "recomputed_tokens", "reused_tokens", "events"), 0),
     )
 
 
 def test_every_figure_of_a_request_lands_in_its_column(wired_day: Settings, workload: Workload) -> None:
-    few = Workload(workload.requests.slice(0, 60), Trace(*(part[:60] for part in workload.trace)))
+    few = Workload(workload.requests.slice(0, 60), rows_of(workload.trace, np.arange(60)))
     outcome = an_outcome(60)
     _, rules = setting(wired_day, "lt_i")
     rows = outcomes_table(wired_day, few, rules, outcome).to_pylist()
@@ -110,7 +112,7 @@ def test_every_figure_of_a_request_lands_in_its_column(wired_day: Settings, work
         assert row.pop("ttft_slo_s") == slo_s[request["tier"]]
         assert (row.pop("tpot_slo_s"), row.pop("is_held")) == (None, request["tier"] == "niw")
         arrival_s = float(few.trace.arrival_s[n])
-        assert row.pop("preemptions") == n
+        assert (row.pop("preemptions"), row.pop("reused_tokens")) == (n, n + 7)
         done = n % 3 == 0
         expected = {
             "status": ("finished", "refused", "queued")[n % 3],

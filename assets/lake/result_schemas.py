@@ -89,7 +89,7 @@ RESULTS: Mapping[str, pa.Schema] = {
             **dict.fromkeys(("deadline_s", "ttft_slo_s", "tpot_slo_s"), _FIGURE),
             **dict.fromkeys(("served_llm", "served_region", "status"), _TEXT),
             **dict.fromkeys(("ttft_s", "tpot_s", "e2e_s", "queued_s"), _FIGURE),
-            **dict.fromkeys(("preemptions", "legs"), pa.int32()),
+            **dict.fromkeys(("preemptions", "reused_tokens", "legs"), pa.int32()),
             "instance": _COUNT,
             **dict.fromkeys(("earlier_s", "held_s", "waited_s", "prefill_s", "network_s"), _FIGURE),
         }

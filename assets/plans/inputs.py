@@ -200,8 +200,30 @@ def hour_problems(template: Problem, load: Load) -> list[Problem]:
     ]
 
 
-def token_mixes(settings: Settings, day: date) -> dict[str, tuple[Tokens, Tokens]]:
-    """Tokens of a sample of interactive requests, per llm that answers: input and output.
+# Tokens of each request's prompt that need not be computed. Of blocks: those that an earlier request of the
+# day has, which is what one cache that forgets nothing would find.
+CACHED = {
+    "none": "select null::bigint as request_id, 0 as tokens, $block limit 0",
+    "given": "select request_id, least(cached_tokens, input_tokens) as tokens, $block from requests "
+    "where trace = $trace and day = $day and cached_tokens is not null",
+    "blocks": "with blocks as (select request_id, llm, arrived_at, input_tokens, "
+    "unnest(prefix_hashes) as hash from requests where trace = $trace and day = $day) "
+    "select request_id, least(count(*) * $block, any_value(input_tokens)) as tokens from "
+    "(select *, min(arrived_at) over (partition by llm, hash) as first_at from blocks) "
+    "where first_at < arrived_at group by request_id",
+}
+
+
+class Mix(NamedTuple):
+    """A sample of requests, each of shape (requests,)."""
+
+    input_tokens: Tokens
+    output_tokens: Tokens
+    cached_tokens: Tokens | None  # of the inputs, what need not be computed; None where nothing is reused
+
+
+def token_mixes(settings: Settings, day: date) -> dict[str, Mix]:
+    """A sample of interactive requests, per llm that answers.
 
     They are those of the last day before `day` that has any; of the held tiers, where no day has.
     """
@@ -221,14 +243,20 @@ def token_mixes(settings: Settings, day: date) -> dict[str, tuple[Tokens, Tokens
         scale = min((len(asked[name]) / requests for name, requests in come.items()), default=0.0)
         own = [asked[name].head(round(requests * scale)) for name, requests in come.items()]
         mix = pd.concat(own) if own else sample  # nobody asked for it yesterday: the common mix stands in
-        mixes[llm] = (mix["input_tokens"].to_numpy(np.int32), mix["output_tokens"].to_numpy(np.int32))
+        names = ("input_tokens", "output_tokens", "cached_tokens")
+        inputs, outputs, cached = (mix[name].to_numpy(np.int32) for name in names)
+        reuses = settings.config.fleet.prefix != "none"
+        mixes[llm] = Mix(inputs, outputs, cached if reuses else None)
     return mixes
 
 
 def _token_sample(settings: Settings, day: date, tiers: Sequence[str]) -> pd.DataFrame:
-    """llm, input_tokens, output_tokens of at most MIX_SAMPLE requests of each llm, and how many it has."""
+    """llm, input, output, cached tokens of at most MIX_SAMPLE requests of each llm, and how many it has."""
     return settings.lake.sql(
-        "select llm, input_tokens, output_tokens, count(*) over (partition by llm) as requests from requests "
+        f"with cached as ({CACHED[settings.config.fleet.prefix]}) "
+        "select llm, input_tokens, output_tokens, coalesce(cached.tokens, 0) as cached_tokens, "
+        "count(*) over (partition by llm) as requests "
+        "from requests left join cached using (request_id) "
         "where trace = $trace and day = $day and list_contains($tiers, tier) "
         "qualify row_number() over (partition by llm order by hash(request_id)) <= $size "
         "order by hash(request_id)",
@@ -236,4 +264,5 @@ def _token_sample(settings: Settings, day: date, tiers: Sequence[str]) -> pd.Dat
         day=day,
         tiers=list(tiers),
         size=MIX_SAMPLE,
+        block=settings.config.fleet.prefix_block_tokens,
     ).to_pandas()

@@ -83,7 +83,16 @@ def sustained_tokens_per_s(settings: Settings, day: date, progress: Progress) ->
             pool = next(pool for pool in own if Kind(kind.llm, pool.role, pool.gpu, pool.gpus) == kind)
             partner = partner_of(config.fleet, kind.llm, pool)
             mix = mixes[kind.llm]
-            found = capacity_tokens_per_s(kind.llm, pool, settings.catalogue, config, *mix, partner=partner)
+            found = capacity_tokens_per_s(
+                kind.llm,
+                pool,
+                settings.catalogue,
+                config,
+                mix.input_tokens,
+                mix.output_tokens,
+                partner,
+                mix.cached_tokens,
+            )
             counted.one_more()
             return found
 

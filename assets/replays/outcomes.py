@@ -1,12 +1,13 @@
 """What goes into a replay of a day and what comes out of it: requests as arrays, outcomes as tables."""
 
 from datetime import date, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from assets.lake.lookups import positions
 from assets.lake.settings import HOURS, Settings, midnight
@@ -15,6 +16,7 @@ from models.metrics import tpot_s
 from models.replay.legs import answers, as_legs, begun_s, first_legs, requests_of, summed
 from models.replay.run import STATUSES, TAIL_PERIODS, Outcome, share_of
 from models.replay.state import NOBODY, ROLES, STATES, Fleet, Ints, Rules, Trace
+from models.world.reading import ConfigError
 
 ENDED_S = DAY_S + TAIL_PERIODS * HOUR_S  # when a replay stops watching, on the day's clock
 KEPT = (
@@ -34,6 +36,7 @@ def read_workload(settings: Settings, day: date) -> Workload:
     table = settings.lake.read("requests", trace=settings.trace, day=day)
     catalogue = settings.catalogue
     since = pc.subtract(table["arrived_at"], pa.scalar(midnight(day), pa.timestamp("us", "UTC")))
+    prompts = prompts_of(table, settings)
     trace = Trace(
         arrival_s=since.cast(pa.int64()).to_numpy() / 1e6,
         region=positions(table, "region", catalogue.regions),
@@ -41,8 +44,32 @@ def read_workload(settings: Settings, day: date) -> Workload:
         tier=positions(table, "tier", catalogue.tiers),
         input_tokens=table["input_tokens"].to_numpy(),
         output_tokens=table["output_tokens"].to_numpy(),
+        **prompts,
     )
     return Workload(table, trace)
+
+
+def prompts_of(table: pa.Table, settings: Settings) -> dict[str, NDArray[Any]]:
+    """What the requests say of their prompts, as far as the fleet's prefix asks: columns of a Trace.
+
+    ConfigError where it asks for what none of them says.
+    """
+    prefix = settings.config.fleet.prefix
+    if prefix == "none":
+        return {}
+    column = {"given": "cached_tokens", "blocks": "prefix_hashes"}[prefix]
+    if len(table) and table[column].null_count == len(table):
+        raise ConfigError(
+            f'{settings.config.file.name}: [fleet] prefix = "{prefix}" needs {column}, which no request of '
+            f"{settings.trace} has. Say none, or land a trace that has them."
+        )
+    if prefix == "given":
+        cached = pc.min_element_wise(pc.fill_null(table[column], 0), table["input_tokens"])
+        return {"cached_tokens": cached.to_numpy().astype(np.int32)}
+    hashes = table[column].combine_chunks()
+    counts = pc.fill_null(pc.list_value_length(hashes), 0).to_numpy()
+    codes = pc.list_flatten(hashes).dictionary_encode().indices.to_numpy()
+    return {"first_hash": np.concatenate([[0], np.cumsum(counts)]), "hashes": codes.astype(np.int64)}
 
 
 def in_legs(settings: Settings, day: date, workload: Workload) -> Workload:
@@ -135,6 +162,7 @@ def outcomes_table(settings: Settings, workload: Workload, rules: Rules, outcome
             "e2e_s": _or_null(e2e_s),
             "queued_s": _or_null(queued_s),
             "preemptions": summed(trace, outcome.preemptions),
+            "reused_tokens": outcome.reused[kept],
             "legs": instances_each(workload, outcome),
             "instance": pa.array(slot, mask=slot < 0),
             "earlier_s": begun - arrival_s,

@@ -28,6 +28,7 @@ def capacity_tokens_per_s(
     input_tokens: npt.NDArray[np.int32],
     output_tokens: npt.NDArray[np.int32],
     partner: Deployment | None = None,
+    cached_tokens: npt.NDArray[np.int32] | None = None,
 ) -> float:
     """Input tokens/s that one instance serves with enough requests within all targets of the strictest tier.
 
@@ -39,6 +40,7 @@ def capacity_tokens_per_s(
     Parameters
     ----------
     input_tokens, output_tokens : shape (n,), the interactive requests of the llm
+    cached_tokens : shape (n,), of these inputs, what need not be computed; None: nothing
     partner : of a deployment that prefills who decodes, of one that decodes who prefills
 
     Raises
@@ -54,12 +56,16 @@ def capacity_tokens_per_s(
     rng = np.random.default_rng(0xCA9)
     picks, gaps = rng.integers(0, input_tokens.size, REQUESTS), rng.exponential(1.0, REQUESTS)
     nobody = np.zeros(REQUESTS, np.int16)
+    given = "none" if cached_tokens is None else "given"
+    config = dataclasses.replace(config, fleet=dataclasses.replace(config.fleet, prefix=given))
     fleet = trial_fleet(llm, deployment, catalogue, config, partner=partner)
     rules = make_rules(catalogue, config.replay, "follow")
 
     def attained_share(requests_per_s: float) -> float:
         arrival_s = np.cumsum(gaps) / requests_per_s
         trace = Trace(arrival_s, nobody, nobody, nobody, input_tokens[picks], output_tokens[picks])
+        if cached_tokens is not None:
+            trace = trace._replace(cached_tokens=cached_tokens[picks])
         until_s = float(arrival_s[-1]) + 1.0
         outcome = replay(trace, fleet, Drive(np.diff(fleet.slots), hour_s=until_s), rules, until_s)
         ttft_s, e2e_s = outcome.first_token_s - arrival_s, outcome.finish_s - arrival_s

@@ -7,7 +7,7 @@ What holds in every replay (tests/test_replay.py, test_replay_laws.py and test_l
 1. Every request ends exactly once: finished, refused, spared, or said to be queued still.
 2. arrival <= first token <= finish, and no gap between two tokens is negative.
 3. The KV blocks in use never exceed those that fit, and none is left when the fleet is empty.
-4. Tokens cached = input + output - 1 of the finished requests + what was lost + what is cached or on its way.
+4. Tokens computed and reused = input + output - 1 of the finished requests + what was lost + what is there.
 5. Instance time by state adds up to the time that VMs are held, exactly.
 6. Ties have one declared order (events.py): the same bits when repeated, and beside other threads.
 7. Leaping = stepping = the naive twin.

@@ -69,6 +69,7 @@ class Outcome(NamedTuple):
     served_region: npt.NDArray[np.int16]  # (R,) NOBODY if never dispatched
     network_s: Floats  # (R,) added because another region served it
     preemptions: npt.NDArray[np.int32]  # (R,)
+    reused: npt.NDArray[np.int32]  # (R,) tokens of its prompt that were cached when it was admitted last
     sent_from: Ints  # (R,) the instance before `slot`, that handed it over; NOBODY; (0,) where none may
     sent_s: Floats  # (R,) when it did; NaN if never; (0,)
     came_s: Floats  # (R,) when its cache had come; NaN if never; (0,)
@@ -182,6 +183,7 @@ class Session:
             served,
             network_s,
             state.preemptions,
+            state.reused if state.reused.size else np.zeros(self.row.size, np.int32),
             state.sent_from.astype(np.int64),
             state.sent_s,
             state.came_s,

@@ -25,6 +25,7 @@
 -- e2e_s = to its last token
 -- queued_s = to the end of the replay, of a request that still waited then
 -- preemptions = how often its memory was taken and it began anew
+-- reused_tokens = of its prompt, those that its instance had cached and did not compute
 -- legs = how many instances had it, one after the other; the table legs tells of each where there are several
 -- instance = number of the last of them
 -- earlier_s = answers of other llms that would not do, and judging them
