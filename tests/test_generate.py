@@ -296,7 +296,22 @@ def test_a_trace_of_one_instant_is_made_into_days(tmp_path, instants_us):
     lake, one = Lake(tmp_path / "lake"), np.zeros(len(instants_us), np.int16)
     columns = Columns(np.array(instants_us), one, one, one, one, one + np.int32(100), one + np.int32(10))
     lake.write("requests", to_requests(columns, FIRST, "x", CATALOGUE, ["chat"]), trace="small", day=FIRST)
-    assert generate(lake, CATALOGUE, order("twin", days=2), Progress()) > 0
+    said = Said()
+    assert generate(lake, CATALOGUE, order("twin", days=2), said) > 0
+    assert said.lines == [
+        "small was recorded for 1 minute(s): nobody knows its day. Every hour of the new trace "
+        "has the rate of these; --scale changes it."
+    ]
+
+
+class Said(Progress):
+    """Keeps the lines that stay."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
 
 
 def test_a_client_that_is_away_on_the_busiest_day_is_made_too(tmp_path):
