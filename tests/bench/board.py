@@ -97,8 +97,13 @@ def boards() -> Figures:
     with tempfile.TemporaryDirectory() as folder:
         (lake, original), fitted = landed(Path(folder))
         found = [made_board(lake, *fitted, seed) for seed in range(SEEDS)]
-    cost = pd.DataFrame([one["gpu_hours"] / original["gpu_hours"] - 1 for one in found])
-    attained = pd.DataFrame([one["attainment"] - original["attainment"] for one in found])
+    cost, attained = (
+        pd.DataFrame(list(rows)).reset_index(drop=True)
+        for rows in (
+            (one["gpu_hours"] / original["gpu_hours"] - 1 for one in found),
+            (one["attainment"] - original["attainment"] for one in found),
+        )
+    )
     order = [in_order(original["gpu_hours"], one["gpu_hours"]) for one in found]
     print(pd.concat({"gpu_hours": cost, "attainment": attained}, axis=1).T.round(3).to_string())
     median = cost.median()
