@@ -12,8 +12,8 @@ from test_generate import APPS, FIRST, NAMES, draw, traffic
 from models.characterise.families import FAMILIES
 from models.traffic.changes import Changes, NewApp
 from models.traffic.client_fit import own_life
-from models.traffic.clients import altered
-from models.traffic.levels import draw_levels, fit_levels
+from models.traffic.clients import _day_lived, altered
+from models.traffic.levels import draw_stretch, fit_levels
 from models.traffic.renewals import Spacing, arrivals, batch_law, cumulants, grid_of, on_grid
 
 DAYS = 56
@@ -22,7 +22,8 @@ HOUR_OF_WEEK = np.arange(24 * DAYS) % 168
 
 def drawn(levels, days=DAYS, seed=3):
     return np.concatenate(
-        [draw_levels(levels, seed, FIRST + timedelta(days=n), n % 7) for n in range(days)], axis=1
+        [draw_stretch(levels, seed, FIRST + timedelta(days=n), FIRST, n % 7).of_day() for n in range(days)],
+        axis=1,
     )
 
 
@@ -171,6 +172,7 @@ def test_a_new_app_sleeps_like_the_other_but_not_with_it():
         traffic(),
         level=np.array([-1, 0, -1, 0]),
         levels=fit_levels(np.where(on, 1000.0, 0.0), HOUR_OF_WEEK),
+        history=traffic().history._replace(levels=np.ones((1, 1)), input_share=np.ones(1)),
     )
     made, apps = altered(led, Changes(new_apps=(NewApp("agents", "rag", 0.5),)), 1.0, NAMES, APPS)
     assert made.levels.level.deviation.size == 2
@@ -188,7 +190,71 @@ def test_a_new_app_sleeps_like_the_other_but_not_with_it():
 def test_a_day_with_levels_is_the_same_whichever_days_are_drawn():
     levels = fit_levels(np.random.default_rng(0).poisson(20.0, (3, 336)).astype(float), np.arange(336) % 168)
     day = date(2025, 7, 4)
-    alone = draw_levels(levels, 5, day, 4)
-    draw_levels(levels, 5, day + timedelta(days=1), 5)
-    assert np.array_equal(alone, draw_levels(levels, 5, day, 4))
-    assert not np.array_equal(alone, draw_levels(levels, 6, day, 4))
+    alone = draw_stretch(levels, 5, day, FIRST, 4).of_day()
+    draw_stretch(levels, 5, day + timedelta(days=1), FIRST, 5)
+    assert np.array_equal(alone, draw_stretch(levels, 5, day, FIRST, 4).of_day())
+    assert not np.array_equal(alone, draw_stretch(levels, 6, day, FIRST, 4).of_day())
+
+
+def test_every_quantile_of_a_level_comes_as_often_in_a_stretch_as_it_did():
+    """A memory of four days and a CV of 2: two weeks have the mean and the variation of the record."""
+    rng = np.random.default_rng(0)
+    walk = rng.standard_normal((2, 336))
+    for hour in range(1, 336):
+        walk[:, hour] = np.exp(-1 / 96) * walk[:, hour - 1] + np.sqrt(1 - np.exp(-2 / 96)) * walk[:, hour]
+    counts = rng.poisson(300 * np.exp(1.3 * walk)).astype(float)
+    levels = fit_levels(counts, np.arange(336) % 168)
+    assert levels.stretch_days == 14
+    for seed in range(3):
+        made = drawn(levels, days=28, seed=seed).reshape(2, 2, 336)
+        assert made.mean(axis=2) == pytest.approx(1.0, abs=0.03)
+        cv = counts.std(axis=1) / counts.mean(axis=1)
+        assert made.std(axis=2) == pytest.approx(np.repeat(cv[:, None], 2, axis=1), rel=0.1)
+
+
+def test_the_days_go_together_whose_levels_are_alike():
+    """Tokens stay with the load that they came with; each day is lived through once in a stretch."""
+    rng = np.random.default_rng(1)
+    of_days = rng.permutation(np.exp(np.linspace(-1, 1, 14)))
+    counts = rng.poisson(500 * np.repeat(of_days, 24)).astype(float)[None]
+    weekday = np.arange(14) % 7
+    led = dataclasses.replace(
+        traffic(),
+        level=np.array([0, -1, -1, -1]),
+        levels=fit_levels(counts, np.arange(336) % 168),
+        pool=np.zeros(4, np.int64),
+        first_pair=np.array([0, 336]),
+        pairs=np.stack([np.arange(336) // 24 + 1] * 2, axis=1).astype(np.int32),
+        history=traffic().history._replace(
+            weekday=weekday,
+            gap_cv=np.ones((4, 14, 144), np.float32),
+            pair_hour=np.arange(336),
+            levels=of_days[None] / of_days.mean(),
+            input_share=np.ones(1),
+        ),
+    )
+    days = [FIRST + timedelta(days=n) for n in range(14)]
+    stretch = draw_stretch(led.levels, 7, FIRST, FIRST, 0)
+    lived = [_day_lived(led.history, draw_stretch(led.levels, 7, d, FIRST, d.weekday()), 7) for d in days]
+    assert sorted(lived) == list(range(14))
+    assert np.array_equal(weekday[lived] >= 5, weekday >= 5)
+    working = weekday < 5
+    made, seen = stretch.levels.mean(axis=2)[0, working], of_days[np.array(lived)[working]]
+    assert np.array_equal(made.argsort(), seen.argsort())
+
+
+def test_an_hour_has_the_mean_tokens_of_the_hour_that_it_lives_through():
+    """Heavy tails: drawn one by one, the mean of an hour would stray by a third."""
+    rng = np.random.default_rng(2)
+    pairs = np.repeat(np.ceil(rng.lognormal(5, 2, (24 * 300, 1))), 2, axis=1).astype(np.int32)
+    made = dataclasses.replace(
+        traffic(requests_per_hour=75.0),
+        pool=np.zeros(4, np.int64),
+        first_pair=np.array([0, len(pairs)]),
+        pairs=pairs,
+        history=traffic().history._replace(pair_hour=np.arange(24).repeat(300)),
+    )
+    columns = draw(made)
+    hour = columns.arrived_us // 3_600_000_000
+    mean = np.bincount(hour, columns.input_tokens) / np.bincount(hour)
+    assert mean == pytest.approx(pairs[:, 0].reshape(24, 300).mean(axis=1), rel=0.2)

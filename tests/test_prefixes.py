@@ -103,6 +103,17 @@ def test_a_session_grows_by_what_it_grew_and_as_long_after(original):
         assert now == pytest.approx(before, rel=0.25)
 
 
+def test_a_long_session_is_no_system_prompt():
+    """Turns that each go on where the one before stood begin with one block, and are not a family for all."""
+    session = [list(range(4 + 2 * turn)) for turn in range(20)]
+    system = [[0, 1, 2, 1000 + n] for n in range(20)]
+    for alike, families in ((session, {0}), (system, {0, 1})):
+        prompts = [[10**6 + 100 * n] for n in range(1000)]
+        prompts[30:1000:50] = alike
+        found = fit(np.zeros(1000, np.int64), np.full(1000, 50), *flat(prompts))
+        assert set(found.family.tolist()) == families
+
+
 def test_a_request_without_a_stream_has_no_hash(original):
     tokens = np.full(3, 500)
     templates = fit(np.zeros(len(original), np.int64), np.full(len(original), 500), *flat(original))
@@ -124,6 +135,13 @@ def test_the_share_of_repeated_blocks_of_a_real_trace_is_kept(tmp_path):
     )
     shares = {row["trace"]: 1 - row["different"] / row["blocks"] for row in rows.to_pylist()}
     assert shares["twin"] == pytest.approx(shares["mooncake"], rel=0.15)
+    uses = lake.sql(
+        "with blocks as (select trace, llm, unnest(prefix_hashes) as block from requests), "
+        "used as (select trace, llm, block, count(*) as uses from blocks group by all) "
+        "select trace, max(uses)::double as most from used group by trace"
+    )
+    most = {row["trace"]: row["most"] for row in uses.to_pylist()}
+    assert most["twin"] <= 2.5 * most["mooncake"]
     first = lake.read("requests", trace="twin", day=date(2024, 1, 2))
     lake.drop_day("twin", date(2024, 1, 2))
     generate(lake, CATALOGUE, order, Progress())

@@ -35,7 +35,7 @@ def fit_clients(lake: Lake, trace: str, names: Names, progress: Progress) -> tup
     app = positions(table, "app", apps)
     spaced = spacings(lake, trace, record.clients, days)
     rates = _rates(record)
-    level, expected, rates, levels = _levels(record, rates, app.astype(np.int64))
+    level, expected, rates, levels, by_day = _levels(record, rates, app.astype(np.int64))
     sent = record.per_hour.sum(axis=1)
     chance = np.bincount(record.group, sent * spaced.cv[spaced.sender] ** 2) / np.bincount(record.group, sent)
     pool, first_pair, pairs, pair_hour = pairs_of(lake, trace, record.clients, days)
@@ -52,7 +52,13 @@ def fit_clients(lake: Lake, trace: str, names: Names, progress: Progress) -> tup
         noise=fit_noise(record.per_minute, expected, chance),
         levels=levels,
         spacing=spaced.spacing,
-        history=History(np.array([day.weekday() for day in days]), spaced.cv_by_window, pair_hour),
+        history=History(
+            np.array([day.weekday() for day in days]),
+            spaced.cv_by_window,
+            pair_hour,
+            by_day[:, [(day - days[0]).days for day in days]],
+            _input_shares(lake, trace, apps)[np.unique(app[level >= 0])],
+        ),
         first_pair=first_pair,
         pairs=pairs,
         grid_us=spaced.grid_us,
@@ -117,10 +123,21 @@ def _rates(record: Record) -> np.ndarray:
     return weekly_rates(counts, share, record.hour_of_week(), part[:, None] * group_rates[group])
 
 
+def _input_shares(lake: Lake, trace: str, apps: list[str]) -> np.ndarray:
+    """Share of each app in the input tokens."""
+    rows = lake.sql(
+        "select app, sum(input_tokens)::double as tokens from demand where trace = $trace group by app",
+        trace=trace,
+    ).to_pandas()
+    tokens = rows.set_index("app")["tokens"].reindex(apps).to_numpy()
+    return tokens / tokens.sum()
+
+
 def _levels(
     record: Record, rates: np.ndarray, app: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, Levels]:
-    """Row of each client in the levels (-1: none), requests expected by minute and group, rates, levels.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, Levels, np.ndarray]:
+    """Row of each client in the levels (-1: none), requests expected by minute and group, rates, levels, and
+    the level of each day, shape (apps with levels, days): 1 where no hour of it was recorded as a whole.
 
     A client whose app has a level gets its share in it, by hour of the week: the level moves the whole.
     """
@@ -136,7 +153,15 @@ def _levels(
     expected[led] = np.repeat(lived, 60, axis=1)[:, : expected.shape[1]]
     mean = np.nanmean(whole, axis=1, where=~np.isnan(whole)) if is_whole.any() else weekly.mean(axis=1)
     rates = np.where(led[:, None], share * mean[app][:, None], rates)
-    return level, summed(expected, record.group), rates, fit_levels(whole[alive], hour_of_week)
+    relative = whole[alive] / np.maximum(mean[alive], 1e-300)[:, None]
+    before = record.first_hour % 24
+    days = -(-(before + relative.shape[1]) // 24)
+    padded = np.full((len(relative), 24 * days), np.nan)
+    padded[:, before : before + relative.shape[1]] = relative
+    of_day = padded.reshape(len(relative), days, 24)
+    by_day = np.nansum(of_day, axis=2) / np.maximum((~np.isnan(of_day)).sum(axis=2), 1)
+    by_day = np.where(np.isnan(of_day).all(axis=2), 1.0, by_day)
+    return level, summed(expected, record.group), rates, fit_levels(whole[alive], hour_of_week), by_day
 
 
 def summed(values: np.ndarray, code: np.ndarray) -> np.ndarray:

@@ -3,7 +3,11 @@
 from datetime import date, timedelta
 from typing import NamedTuple
 
+import numpy as np
+
 from assets.demand import prefix_hashes
+from assets.demand.characterise import recorded_minutes
+from assets.demand.demand import MINUTES_PER_DAY
 from assets.demand.fitting import fit_clients
 from assets.lake.lookups import days_there
 from assets.lake.settings import Progress
@@ -60,6 +64,8 @@ def generate(lake: Lake, catalogue: Catalogue, order: Order, progress: Progress)
         )
     names = Names.of(catalogue)
     traffic, apps = fit_clients(lake, order.like, names, progress)
+    if line := _short(lake, order.like):
+        progress.say(line)
     traffic, apps = altered(traffic, order.changes, order.scale, names, apps)
     prefixes = prefix_hashes.fit_prefixes(lake, order.like)
     _drop_other_days(lake, order.name, first, order.days)
@@ -76,6 +82,17 @@ def generate(lake: Lake, catalogue: Catalogue, order: Order, progress: Progress)
             requests += rows.num_rows
             done(number + 1)
     return requests
+
+
+def _short(lake: Lake, trace: str) -> str:
+    """What is not known of a trace of less than a day, as a sentence; "" of a longer one."""
+    recorded = np.count_nonzero(~np.isnan(recorded_minutes(lake, trace)[1]))
+    if recorded >= MINUTES_PER_DAY:
+        return ""
+    return (
+        f"{trace} was recorded for {recorded:,} minute(s): nobody knows its day. Every hour of the new trace "
+        "has the rate of these; --scale changes it."
+    )
 
 
 def _drop_other_days(lake: Lake, trace: str, first: date, days: int) -> None:

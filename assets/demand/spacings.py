@@ -21,7 +21,7 @@ TOGETHER = 1.02  # an app sends as one where its gaps vary so much more than tho
 UNEXPLAINED = 1.15  # an index of dispersion so far above that of the gaps alone tells of batches
 LEAST_DISPERSION = 1.05
 TESTED_WINDOWS = 24  # of a sender, whose gaps are held against the families
-TESTED_SENDERS = 100  # the ones with the most requests; the others are taken to be like them
+TESTED_SENDERS = 100  # the ones with the most requests on that day; the others are taken to be like them
 TESTED_FAMILIES = ("gamma", "weibull", "lognormal", "hyperexponential")
 
 
@@ -52,7 +52,8 @@ def spacings(lake: Lake, trace: str, clients: pd.DataFrame, days: Sequence[date]
     count = sender.max() + 1
     family = np.full(count, FAMILIES.index("gamma"))
     share, size = np.zeros(count), np.ones(count)
-    largest = np.argsort(-np.bincount(of, minlength=count), kind="stable")[:TESTED_SENDERS]
+    sent = np.bincount(of, minlength=count)
+    largest = np.argsort(-sent, kind="stable")[: min(TESTED_SENDERS, np.count_nonzero(sent))]
     by_sender = {int(one): arrived_us[of == one] for one in largest}
     distances = np.array([_distances(np.unique(mine)) for mine in by_sender.values()])
     known = ~np.isnan(distances[:, 0])

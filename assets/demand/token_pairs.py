@@ -1,5 +1,6 @@
 """The tokens of a trace as its clients sent them: pairs of input and output, hour by hour."""
 
+from bisect import bisect
 from collections.abc import Sequence
 from datetime import date
 
@@ -9,14 +10,17 @@ import pandas as pd
 from assets.demand.spacings import KEYS
 from assets.lake.warehouse import Lake
 
-MOST_PAIRS = 20_000  # that are kept of a client
+MOST_PAIRS = 2_000_000  # that are kept in all
 ALIKE = 2.0  # the clients of an app share their pairs where their means scatter less beyond chance (F ratio)
 
 
 def pairs_of(
     lake: Lake, trace: str, clients: pd.DataFrame, days: Sequence[date]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Pairs of tokens of up to MOST_PAIRS requests of each client, chosen by the hash of their id.
+    """Pairs of tokens of the requests of each client and hour: all, or as many as leave MOST_PAIRS in all.
+
+    Of more they are evenly spread over the hour's requests in the order of their tokens, so that the mean of
+    an hour is its own.
 
     Returns
     -------
@@ -25,15 +29,23 @@ def pairs_of(
         pairs in order of time, shape (pairs, 2); their hours, 24 x number of the day + hour, shape (pairs,).
     """
     pool = _pools(lake, trace, clients)
+    of_hours = lake.sql(
+        "select count(*) as n from requests where trace = $trace "
+        "group by app, region, llm, tier, date_trunc('hour', arrived_at)",
+        trace=trace,
+    )["n"].to_numpy()
     rows = lake.sql(
         "with numbered as (select app, region, llm, tier, day, hour(arrived_at at time zone 'UTC') as hour, "
-        "input_tokens, output_tokens, request_id, row_number() over ("
-        "partition by app, region, llm, tier order by hash(request_id), request_id) as nth "
-        "from requests where trace = $trace), "
-        "chosen as (select * exclude (nth, request_id) from numbered where nth <= $most) "
-        "select * from chosen order by day, hour, input_tokens, output_tokens, app, region, llm, tier",
+        "input_tokens, output_tokens, row_number() over own as nth, $most / count(*) over "
+        "(partition by app, region, llm, tier, day, hour(arrived_at at time zone 'UTC')) as share "
+        "from requests where trace = $trace window own as (partition by app, region, llm, tier, day, "
+        "hour(arrived_at at time zone 'UTC') order by input_tokens, output_tokens)), "
+        "turned as (select *, hash(app, region, llm, tier, day, hour) % 997 / 997 as turn from numbered) "
+        "select * exclude (nth, share, turn) from turned "
+        "where share >= 1 or floor(nth * share + turn) > floor((nth - 1) * share + turn) "
+        "order by day, hour, input_tokens, output_tokens, app, region, llm, tier",
         trace=trace,
-        most=MOST_PAIRS,
+        most=_most_of_an_hour(of_hours),
     ).to_pandas()
     of = rows.merge(clients.assign(pool=pool), on=KEYS, how="left")["pool"].to_numpy()
     order = np.argsort(of, kind="stable")
@@ -41,6 +53,11 @@ def pairs_of(
     first_pair = np.searchsorted(of[order], np.arange(pool.max() + 2))
     pairs = rows[["input_tokens", "output_tokens"]].to_numpy(np.int32)[order]
     return pool, first_pair, pairs, hour.to_numpy(np.int64)[order]
+
+
+def _most_of_an_hour(requests: np.ndarray) -> int:
+    """How many requests of each client and hour leave MOST_PAIRS in all, 1 at least."""
+    return 1 + bisect(range(2, requests.max() + 1), MOST_PAIRS, key=lambda n: np.minimum(requests, n).sum())
 
 
 def _pools(lake: Lake, trace: str, clients: pd.DataFrame) -> np.ndarray:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from models.traffic.clients import HOURS_PER_WEEK, Noise
 from models.traffic.drawing import Floats, Integers
 
-PRIOR_REQUESTS = (
-    30.0  # a ratio counts as much as the requests that it is made from, beside so many of the prior
-)
+# A ratio counts as much as the requests that it is made from, beside so many of the prior; beside fewer where
+# the ratios of a series differ by more than chance.
+PRIOR_REQUESTS = 30.0
 MOST_LAG_MINUTES = 120
 LEAST_AUTOCORRELATION = 0.1  # of the noise; it is forgotten from there on
 LEAST_MEMORY_MINUTES = 0.1
@@ -45,10 +45,27 @@ def weekly_rates(counts: Floats, recorded: Floats, hour_of_week: Integers, prior
         of_hour = slot[hour_of_week]
         seen = _sums(counts, of_hour, slot.max() + 1)
         expected = _sums(recorded * rates[:, hour_of_week], of_hour, slot.max() + 1)
-        rates = rates * ((seen + PRIOR_REQUESTS) / (expected + PRIOR_REQUESTS))[:, slot]
+        prior_requests = _prior_requests(seen, expected)[:, None]
+        rates = rates * ((seen + prior_requests) / (expected + prior_requests))[:, slot]
     expected = (recorded * rates[:, hour_of_week]).sum(axis=1)
     total = counts.sum(axis=1)
     return rates * np.divide(total, expected, out=np.zeros_like(total), where=expected > 0)[:, None]
+
+
+def _prior_requests(seen: Floats, expected: Floats) -> Floats:
+    """One over the variance of each series' ratios beyond chance, shape (series,); PRIOR_REQUESTS at most.
+
+    So the mean of the posterior of a Poisson rate is found whose prior is a Gamma law of this shape.
+    """
+    beyond, error, square = _beyond_chance(seen, expected)
+    return np.minimum(PRIOR_REQUESTS, square / np.maximum(beyond - SIGMAS * error, square / PRIOR_REQUESTS))
+
+
+def _beyond_chance(counts: Floats, expected: Floats) -> tuple[Floats, Floats, Floats]:
+    """Squared deviations beyond chance, the error of that were it chance, the expected squared; (series,)."""
+    beyond = np.nansum((counts - expected) ** 2, axis=1) - np.nansum(expected, axis=1)
+    error = np.sqrt(np.nansum(expected + 2 * expected**2, axis=1))
+    return beyond, error, np.nansum(expected**2, axis=1)
 
 
 def own_life(counts: Floats, expected: Floats) -> NDArray[np.bool_]:
@@ -62,9 +79,8 @@ def own_life(counts: Floats, expected: Floats) -> NDArray[np.bool_]:
     """
     if (~np.isnan(counts).any(axis=0)).sum() < LEAST_HOURS:
         return np.zeros(len(counts), bool)
-    beyond = np.nansum((counts - expected) ** 2, axis=1) - np.nansum(expected, axis=1)
-    error = np.sqrt(np.nansum(expected + 2 * expected**2, axis=1))  # of that, were it chance
-    return beyond > np.maximum(LEAST_OWN_CV**2 * np.nansum(expected**2, axis=1), SIGMAS * error)
+    beyond, error, square = _beyond_chance(counts, expected)
+    return beyond > np.maximum(LEAST_OWN_CV**2 * square, SIGMAS * error)
 
 
 def fit_noise(per_minute: Floats, expected: Floats, chance: Floats) -> Noise:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 
 from models.traffic.changes import Changes, NewApp, Outage, require_possible
 from models.traffic.drawing import (
@@ -22,18 +23,19 @@ from models.traffic.drawing import (
     Integers,
     burst_factor,
     by_arrival,
-    dealt,
     draw_by_row,
     minute_noise,
     minutes_of,
     stream,
 )
-from models.traffic.levels import Levels, draw_levels
+from models.traffic.levels import Levels, Stretch, draw_stretch
 from models.traffic.parameters import MINUTES, Columns, Names
 from models.traffic.renewals import SECOND_US, Spacing, arrivals, on_grid
 
 HOURS_PER_WEEK = 168
 SATURDAY, SUNDAY = 5, 6
+TIES = 1e-9  # between days that are as much alike, chance decides
+EDGE_SHARE = 0.05  # an hour with less of its neighbour's rate is where the client begins or ends
 PAIRS_NEAR = 50  # requests of a client, nearest to the hour that is lived through, whose tokens are drawn
 
 
@@ -51,6 +53,8 @@ class History(NamedTuple):
     weekday: Integers  # (days,) Monday is 0
     gap_cv: NDArray[np.float32]  # (senders, days, 144) of the gaps in ten minutes
     pair_hour: Integers  # (pairs,) 24 x day + hour at which the request of each pair of tokens came
+    levels: Floats  # (apps with levels, days) mean of the day
+    input_share: Floats  # of each of these apps, of all input tokens: what its level weighs
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ def client_day(
     Parameters
     ----------
     first_day : date
-        Where growth begins.
+        Of the trace: where growth begins, and the first stretch in which it lives through what was seen.
     names : Names
         Of the catalogue; the codes of the result are positions in them, `app` one in the trace's apps.
     """
@@ -125,11 +129,10 @@ def client_day(
     rate = expected_rate(traffic, changes, day, first_day)
     noise = minute_noise(stream(seed, day, "noise"), *traffic.noise, traffic.noise[0].shape)
     rate *= noise[traffic.group] * noise[-1]
+    stretch = draw_stretch(traffic.levels, seed, day, first_day, weekday)
     led = np.flatnonzero(traffic.level >= 0)
-    if led.size:
-        levels = draw_levels(traffic.levels, seed, day, weekday)
-        rate[led] *= np.repeat(levels[traffic.level[led]], MINUTES // 24, axis=1)
-    lived = _day_lived(traffic.history, weekday, day, seed)
+    rate[led] *= np.repeat(stretch.of_day()[traffic.level[led]], MINUTES // 24, axis=1)
+    lived = _day_lived(traffic.history, stretch, seed)
     together = np.zeros((traffic.spacing.family.size, MINUTES))
     np.add.at(together, traffic.sender, rate)
     cv = traffic.history.gap_cv[:, lived].astype(float)
@@ -167,6 +170,8 @@ def expected_rate(traffic: ClientTraffic, changes: Changes, day: date, first_day
 def minute_rates(requests_per_hour: Floats, first_hour: float, minutes: int) -> Floats:
     """Requests per minute, shape (series, minutes), from those per hour of the week, shape (series, 168).
 
+    Straight between the middles of the hours, but where a series begins or ends with the hour.
+
     Parameters
     ----------
     first_hour : float
@@ -176,21 +181,31 @@ def minute_rates(requests_per_hour: Floats, first_hour: float, minutes: int) -> 
     below = np.floor(place).astype(np.int64)
     share = place - below
     before, after = (requests_per_hour[:, (below + step) % HOURS_PER_WEEK] for step in (0, 1))
-    return ((1 - share) * before + share * after) / 60
+    is_edge = np.minimum(before, after) < EDGE_SHARE * np.maximum(before, after)
+    return np.where(is_edge, np.where(share < 0.5, before, after), (1 - share) * before + share * after) / 60
 
 
 def _weekday(changes: Changes, day: date) -> int:
     return SUNDAY if day in changes.holidays else day.weekday()
 
 
-def _day_lived(history: History, weekday: int, day: date, seed: int) -> int:
-    """The day of the original that a day lives through: of its kind, each once before any comes again."""
-    first, last = (SATURDAY, 7) if weekday >= SATURDAY else (0, SATURDAY)
-    alike = np.flatnonzero((history.weekday >= first) & (history.weekday < last))
+def _day_lived(history: History, stretch: Stretch, seed: int) -> int:
+    """The day of the original that a day lives through: of its kind, each about as often in a stretch.
+
+    Of these the days go together whose levels are most alike, so that tokens stay with the load that they
+    came with; by chance where no app has a level.
+    """
+    is_weekend = stretch.weekday >= SATURDAY
+    alike = np.flatnonzero((history.weekday >= SATURDAY) == is_weekend[stretch.place])
+    days = np.flatnonzero(is_weekend == is_weekend[stretch.place])
     if not alike.size:
-        alike, first, last = np.arange(history.weekday.size), 0, 7
-    place = (day.toordinal() - 1) // 7 * (last - first) + weekday - first
-    return int(alike[dealt(seed, place, alike.size, "history")])
+        alike, days = np.arange(history.weekday.size), np.arange(is_weekend.size)
+    apart = TIES * stream(seed, stretch.first_day, "history").random((days.size, alike.size))
+    made = stretch.levels.mean(axis=2)
+    for share, one, seen in zip(history.input_share, made, history.levels, strict=True):
+        apart += (share * (one[days, None] - seen[alike])) ** 2
+    _, lived = linear_sum_assignment(np.tile(apart, -(-days.size // alike.size)))
+    return int(alike[lived[np.searchsorted(days, stretch.place)] % alike.size])
 
 
 def _clients(
@@ -215,13 +230,16 @@ def _pairs(
 ) -> Integers:
     """A pair of tokens for each request: of the hour that is lived, or the PAIRS_NEAR nearest to it in time.
 
-    An hour in which nobody at all was seen says nothing: all pairs of the pool are drawn from.
+    An hour's own pairs are gone through evenly, each once before any comes again: their mean wanders from
+    hour to hour by chance already. An hour in which nobody at all was seen says nothing: all pairs of the
+    pool are drawn from.
     """
     first, last = traffic.first_pair[:-1, None], traffic.first_pair[1:, None]
     hours = 24 * traffic.history.weekday.size
     key = np.repeat(np.arange(first.size), np.diff(traffic.first_pair)) * hours + traffic.history.pair_hour
     wanted = np.arange(first.size)[:, None] * hours + 24 * lived + np.arange(24)
     low, high = (np.searchsorted(key, wanted, side=side) for side in ("left", "right"))
+    is_own = (high - low >= PAIRS_NEAR).ravel()
     middle = (low + high) // 2
     low = np.minimum(low, np.clip(middle - PAIRS_NEAR // 2, first, np.maximum(last - PAIRS_NEAR, first)))
     high = np.maximum(high, np.minimum(low + PAIRS_NEAR, last))
@@ -229,8 +247,19 @@ def _pairs(
     unseen = np.bincount(traffic.history.pair_hour, minlength=hours)[lived_hours] == 0
     low, high = np.where(unseen, first, low), np.where(unseen, last, high)
     cell = 24 * traffic.pool[client] + arrived_us // (60 * MINUTE_US)
+    place = rng.random(client.size)
+    place = np.where(is_own[cell], _evenly(rng, cell, place, is_own.size), place)
     low, size = low.ravel()[cell], (high - low).ravel()[cell]
-    return low + (rng.random(client.size) * size).astype(np.int64)
+    return low + (place * size).astype(np.int64)
+
+
+def _evenly(rng: np.random.Generator, cell: Integers, number: Floats, cells: int) -> Floats:
+    """Places 0 to 1 that are spread evenly over those of each cell, in the order of random numbers."""
+    order = np.argsort(cell + number)
+    requests = np.bincount(cell, minlength=cells)
+    rank = np.empty(cell.size)
+    rank[order] = np.arange(cell.size) - np.repeat(np.cumsum(requests) - requests, requests)
+    return (rank + rng.random(cells)[cell]) / requests[cell]
 
 
 def _with_app(traffic: ClientTraffic, new: NewApp, like: int, code: int, total: float) -> ClientTraffic:
@@ -258,7 +287,11 @@ def _with_app(traffic: ClientTraffic, new: NewApp, like: int, code: int, total: 
         level=np.concatenate([traffic.level, level]),
         levels=traffic.levels.and_copies(levels[asleep]),
         spacing=Spacing(*(np.concatenate([values, values[senders]]) for values in traffic.spacing)),
-        history=history._replace(gap_cv=np.concatenate([history.gap_cv, history.gap_cv[senders]])),
+        history=history._replace(
+            gap_cv=np.concatenate([history.gap_cv, history.gap_cv[senders]]),
+            levels=np.concatenate([history.levels, history.levels[levels[asleep]]]),
+            input_share=np.concatenate([history.input_share, np.zeros(asleep.sum())]),
+        ),
     )
 
 

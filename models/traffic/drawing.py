@@ -25,12 +25,6 @@ def stream(seed: int, day: date, subject: str) -> np.random.Generator:
     return np.random.default_rng([seed, day.toordinal(), SUBJECTS.index(subject)])
 
 
-def dealt(seed: int, place: int, size: int, subject: str) -> int:
-    """Which of `size` cards lies at a place of an endless row; the pack is shuffled anew when it is out."""
-    shuffle = np.random.default_rng([seed, place // size, size, SUBJECTS.index(subject)])
-    return int(shuffle.permutation(size)[place % size])
-
-
 def minute_noise(
     rng: np.random.Generator,
     daily_share: Floats | float,

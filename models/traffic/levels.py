@@ -8,10 +8,15 @@ what was seen an hour takes,
 with `season` by hour of the week, and `slow` and `fast` first-order autoregressive. For sleep Q is 0 or 1: a
 stay lasts as long as z remembers on which side of a threshold it is. For the level Q is of the hours awake.
 The memory is fitted to the autocorrelation of x itself, through the Hermite expansion of Q(Phi).
+
+Such a memory makes one fortnight differ from the next by half and more. A trace that is like another one has
+its requests: in every stretch as long as the record, the quantile of an hour is its rank in the stretch
+instead of Phi(z), so that each quantile comes as often as it did.
 """
 
 from dataclasses import dataclass
 from datetime import date, timedelta
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -20,7 +25,8 @@ from models.traffic.drawing import Floats, Integers, stream
 
 HOURS_PER_WEEK = 168
 QUANTILES = 200
-WARM_UP_DAYS = 28  # before a day, so that it depends on the seed and on itself only, and still remembers
+WARM_UP_DAYS = 28  # before a stretch, so that it depends on the seed and on itself only, and still remembers
+MOST_WEEKS = 8  # of a stretch
 LAGS = (1, 2, 3, 6, 12, 24, 48, 72, 96)  # hours at which the memory is fitted
 FAST_HOURS = (0.3, 0.6, 1.0, 1.5, 2.5, 4.0, 6.0, 9.0, 13.0, 18.0)
 SLOW_HOURS = (24.0, 48.0, 96.0, 192.0)
@@ -45,18 +51,28 @@ class Process:
         """That of some apps."""
         return Process(*(values[apps] for values in vars(self).values()))
 
-    def draw(self, steps: Floats, weekday: int) -> Floats:
-        """Its last day, shape (apps, 24), from independent normal steps of shape (apps, 2, hours)."""
+    def draw(self, steps: Floats, hour_of_week: Integers) -> Floats:
+        """The hours of a stretch, shape (apps, hours): each quantile comes as often as any other.
+
+        Parameters
+        ----------
+        steps : Floats
+            Independent and normal, shape (apps, 2, hours before the stretch and its own).
+        hour_of_week : Integers
+            Whose season each hour of the stretch has, shape (hours,).
+        """
         memory = np.exp(-1 / np.stack([self.slow_hours, self.fast_hours]))
         fresh = np.sqrt(1 - memory**2)
         walk = steps[..., 0].T
-        path = np.empty((24, *walk.shape))
+        hours = hour_of_week.size
+        before = steps.shape[2] - hours
+        path = np.empty((hours, *walk.shape))
         for hour in range(1, steps.shape[2]):
             walk = memory * walk + fresh * steps[..., hour].T
-            path[hour % 24] = walk
+            path[max(hour - before, 0)] = walk
         mixed = np.sqrt(self.slow_share) * path[:, 0] + np.sqrt(1 - self.slow_share) * path[:, 1]
-        z = self.season[:, 24 * weekday :][:, :24] + self.deviation[:, None] * mixed.T
-        return quantile_at(self.quantiles, z)
+        z = self.season[:, hour_of_week] + self.deviation[:, None] * mixed.T
+        return quantile_at(self.quantiles, (z.argsort(axis=1).argsort(axis=1) + 0.5) / hours)
 
 
 @dataclass(frozen=True)
@@ -65,30 +81,56 @@ class Levels:
 
     awake: Process
     level: Process
+    stretch_days: int  # in which every quantile comes once
 
     def and_copies(self, apps: Integers) -> "Levels":
         """These and once more those of some apps, which then go their own way."""
         every = np.concatenate([np.arange(self.level.deviation.size), apps])
-        return Levels(self.awake.of(every), self.level.of(every))
+        return Levels(self.awake.of(every), self.level.of(every), self.stretch_days)
 
 
-def draw_levels(levels: Levels, seed: int, day: date, weekday: int) -> Floats:
-    """Levels of the hours of a day, mean about 1, shape (apps, 24); the same whichever days are drawn.
+class Stretch(NamedTuple):
+    """The days among which each quantile of a level comes as often as any other."""
+
+    levels: Floats  # (apps, days, 24)
+    weekday: Integers  # (days,) whose season each has, Monday is 0
+    place: int  # of the day that was asked for
+    first_day: date
+
+    def of_day(self) -> Floats:
+        """The levels of the day, shape (apps, 24)."""
+        return self.levels[:, self.place]
+
+
+def draw_stretch(levels: Levels, seed: int, day: date, first_day: date, weekday: int) -> Stretch:
+    """The stretch of a day; the same whichever days are drawn.
 
     Parameters
     ----------
+    first_day : date
+        Where the first stretch begins.
     weekday : int
         Whose season the day has, Monday is 0.
     """
     shape = (levels.level.deviation.size, 4, 24)
-    days = [day - timedelta(days=back) for back in range(WARM_UP_DAYS, -1, -1)]
+    place = (day - first_day).days % levels.stretch_days
+    days = [day + timedelta(days=n - place) for n in range(-WARM_UP_DAYS, levels.stretch_days)]
     steps = np.concatenate([stream(seed, one, "levels").standard_normal(shape) for one in days], axis=2)
-    return levels.awake.draw(steps[:, :2], weekday) * levels.level.draw(steps[:, 2:], weekday)
+    weekdays = np.array([one.weekday() for one in days[WARM_UP_DAYS:]])
+    weekdays[place] = weekday
+    hour_of_week = (24 * weekdays[:, None] + np.arange(24)).ravel()
+    awake, level = (
+        levels.awake.draw(steps[:, :2], hour_of_week),
+        levels.level.draw(steps[:, 2:], hour_of_week),
+    )
+    return Stretch(
+        (awake * level).reshape(shape[0], levels.stretch_days, 24), weekdays, place, days[WARM_UP_DAYS]
+    )
 
 
-def quantile_at(quantiles: Floats, z: Floats) -> Floats:
-    """Q(Phi(z)) of each app, shape (apps, hours)."""
-    place = np.minimum((ndtr(z) * QUANTILES).astype(np.int64), QUANTILES - 1)
+def quantile_at(quantiles: Floats, share: Floats) -> Floats:
+    """Q at shares from 0 to 1 of each app, shape (apps, hours)."""
+    place = np.minimum((share * QUANTILES).astype(np.int64), QUANTILES - 1)
     return np.take_along_axis(quantiles, place, axis=1)
 
 
@@ -116,7 +158,8 @@ def fit_levels(counts: Floats, hour_of_week: Integers) -> Levels:
     level = _fit(np.where(some | (asleep == 0)[:, None], counts, np.nan), hour_of_week)
     mean = level.quantiles.mean(axis=1) * awake.quantiles.mean(axis=1)
     quantiles = level.quantiles / np.maximum(mean, 1e-300)[:, None]
-    return Levels(awake, Process(**{**vars(level), "quantiles": quantiles}))
+    weeks = min(max(round(hour_of_week.size / HOURS_PER_WEEK), 1), MOST_WEEKS)
+    return Levels(awake, Process(**{**vars(level), "quantiles": quantiles}), 7 * weeks)
 
 
 def _fit(seen: Floats, hour_of_week: Integers) -> Process:
@@ -211,7 +254,7 @@ def _shown(correlation: Floats, quantiles: Floats) -> Floats:
     """
     density = np.exp(-(PLACES**2) / 2)
     density = density / density.sum()
-    values = quantile_at(quantiles[None], PLACES[None])[0]
+    values = quantile_at(quantiles[None], ndtr(PLACES)[None])[0]
     before, now = np.ones_like(PLACES), PLACES
     shown, total = np.zeros_like(correlation), 0.0
     for term in range(1, HERMITE_TERMS + 1):

@@ -8,7 +8,8 @@ goes on with new ones: the share of blocks that repeat is that of the original b
 grow as there.
 
 The like of a request are those of its stream (an llm and an app); where a hundredth of a stream or more
-begins with the same block, as with a system prompt, those that begin with it, and they all do. What lies
+begins anew with the same block, as with a system prompt, those that begin with it, and they all do. The turns
+of one long session begin with the same block too, but each goes on where the one before it stood. What lies
 before the first request of a day is taken from the original itself, so that a day depends on no other.
 """
 
@@ -21,8 +22,14 @@ from numpy.typing import NDArray
 from models.traffic.drawing import Floats, Integers
 
 Hashes = NDArray[np.uint64]
-COMMON_SHARE = 0.01  # of a stream's requests, from which on a first block is a family of its own
-NEAR_SHARE = 0.125  # of the lag: among so many to each side the one most alike in length is taken
+COMMON_SHARE = (
+    0.01  # of a stream's requests that begin anew, from which on a first block is a family of its own
+)
+NEAR_SHARE = 0.125  # of the lag: among so many to each side the one most alike is taken
+LIKE = (
+    0.5  # sum of the logarithms of the ratios of blocks and uses, up to which nobody more alike is looked for
+)
+MOST_NEAR = 1000  # to each side, within which somebody more alike is looked for
 
 
 class Prefixes(NamedTuple):
@@ -40,12 +47,14 @@ class Prefixes(NamedTuple):
     hashes: Hashes  # of the original
 
 
-class Lines(NamedTuple):
-    """The requests of a day so far, each of shape (requests,)."""
+class Blocks(NamedTuple):
+    """The blocks of a day so far. A place is where one stands in the array of all; one that is shared is
+    known by the place at which it stood first."""
 
-    blocks: Integers
-    uses: Integers  # how many share the prompt, itself included
-    is_shared: NDArray[np.bool_]  # with a later one, which holds the blocks from then on
+    first: Integers  # (requests + 1,) places of the blocks of each request
+    known_by: Integers  # (blocks,)
+    uses: Integers  # requests that have it, by the place it is known by
+    latest: Integers  # of these, likewise
 
 
 def fit(stream: Integers, input_tokens: Integers, first_hash: Integers, hashes: Hashes) -> Prefixes:
@@ -114,23 +123,26 @@ def draw(
     first = np.concatenate([[0], np.cumsum(blocks)])
     place = np.arange(first[-1]) - np.repeat(first[:-1], blocks)
     made = _mixed(_mixed(np.repeat(ids, blocks)) + place.astype(np.uint64))
-    lines = Lines(blocks, np.ones(blocks.size, np.int64), np.zeros(blocks.size, bool))
+    places = np.arange(first[-1])
+    there = Blocks(first, places, np.zeros_like(places), np.zeros_like(places))
     went: dict[int, list[int]] = {}  # the requests so far, by family
+    taken: dict[int, int] = {}  # who took a block from the original first
     for request in np.flatnonzero(blocks).tolist():
-        one = template[request]
+        one, begin = template[request], first[request]
         shared = min(int(prefixes.shared[one]), int(blocks[request]))
         like = went.setdefault(int(prefixes.family[one]), [])
         if shared:
             wanted = shared + int(prefixes.rest[one]), max(int(prefixes.uses[one]), 1)
-            sharer = _sharer(lines, like, int(prefixes.lag[one]), shared, wanted)
+            sharer = _sharer(there, like, int(prefixes.lag[one]), shared, wanted)
             if sharer < 0:
-                source, begin = prefixes.hashes, prefixes.first_hash[one]
-            else:
-                source, begin = made, first[sharer]
-                if 2 * shared > blocks[sharer]:  # it goes on where that one stood
-                    lines.uses[request] = lines.uses[sharer] + 1
-                    lines.is_shared[sharer] = True
-            made[first[request] : first[request] + shared] = source[begin : begin + shared]
+                seen = prefixes.first_hash[one]
+                made[begin : begin + shared] = prefixes.hashes[seen : seen + shared]
+                sharer = taken.setdefault(int(made[begin + shared - 1]), request)
+            made[begin : begin + shared] = made[first[sharer] : first[sharer] + shared]
+            places[begin : begin + shared] = places[first[sharer] : first[sharer] + shared]
+        own = places[begin : first[request + 1]]
+        there.uses[own] += 1
+        there.latest[own] = request
         like.append(request)
     return first, made
 
@@ -144,9 +156,21 @@ def _families(stream: Integers, first_hash: Integers, hashes: Hashes) -> Integer
         _, which, counts = np.unique(hashes[first_hash[own]], return_inverse=True, return_counts=True)
         common = np.flatnonzero(counts >= max(COMMON_SHARE * own.size, 10))
         for root in common:
-            family[own[which == root]] = number
-            number += 1
+            alike = own[which == root]
+            if _begun(first_hash, hashes, alike) >= max(COMMON_SHARE * own.size, 10):
+                family[alike] = number
+                number += 1
     return family
+
+
+def _begun(first_hash: Integers, hashes: Hashes, alike: Integers) -> int:
+    """How many of the requests that begin alike begin anew: they share no more than all of them do."""
+    seen, shared = set[int](), []
+    for request in alike.tolist():
+        chain = hashes[first_hash[request] : first_hash[request + 1]].tolist()
+        shared.append(next((had for had, block in enumerate(chain) if block not in seen), len(chain)))
+        seen.update(chain)
+    return 1 + shared[1:].count(min(shared[1:], default=0))
 
 
 def _templates(prefixes: Prefixes, stream: Integers, input_tokens: Integers, level: Floats) -> Integers:
@@ -166,24 +190,30 @@ def _templates(prefixes: Prefixes, stream: Integers, input_tokens: Integers, lev
     return template
 
 
-def _sharer(lines: Lines, like: list[int], lag: int, shared: int, wanted: tuple[int, int]) -> int:
-    """The request about `lag` back with the blocks to share, of those not shared yet; -1 for none.
+def _sharer(there: Blocks, like: list[int], lag: int, shared: int, wanted: tuple[int, int]) -> int:
+    """The request about `lag` back that is the latest to have the blocks to share; -1 for none.
 
-    Of several the one that is most like the wanted in blocks and in requests that share its prompt.
+    Of several the one that is most like the wanted in blocks and in requests that have those blocks; it is
+    looked for further away while none is LIKE them.
     """
-    middle, near = len(like) - max(lag, 1), int(NEAR_SHARE * lag)
+    middle, near, best, chosen = len(like) - max(lag, 1), int(NEAR_SHARE * lag), np.inf, -1
     while middle >= 0:
         low, high = max(middle - near, 0), min(middle + near + 1, len(like))
-        there = np.array(like[low:high])
-        there = there[(lines.blocks[there] >= shared) & ~lines.is_shared[there]]
-        if there.size:
-            longer = np.log(lines.blocks[there] / wanted[0])
-            oftener = np.log(lines.uses[there] / wanted[1])
-            return int(there[np.argmin(np.abs(longer) + np.abs(oftener))])
-        if low == 0 and high == len(like):
+        found = np.array(like[low:high])
+        blocks = there.first[found + 1] - there.first[found]
+        found, blocks = found[blocks >= shared], blocks[blocks >= shared]
+        last = there.known_by[there.first[found] + shared - 1]
+        is_latest = there.latest[last] == found
+        if is_latest.any():
+            longer = np.log(blocks[is_latest] / wanted[0])
+            oftener = np.log(there.uses[last[is_latest]] / wanted[1])
+            unlike = np.abs(longer) + np.abs(oftener)
+            if unlike.min() < best:
+                best, chosen = unlike.min(), int(found[is_latest][unlike.argmin()])
+        if best <= LIKE or (low == 0 and high == len(like)) or (chosen >= 0 and near > MOST_NEAR):
             break
         near = 4 * near + 1
-    return -1
+    return chosen
 
 
 def _mixed(numbers: Hashes) -> Hashes:

@@ -72,24 +72,31 @@ gaps as (
     where drawn > 0 or complaint is not null
 ),
 
+spaced as (
+    select
+        *,
+        sum(
+            case
+                when pattern = 'Gamma' then gamma_gap(shape, dice, slot_s, nth_of_slot)
+                when pattern = 'Weibull' then weibull_gap(shape, dice, slot_s, nth_of_slot)
+                else weibull_gap(1, dice, slot_s, nth_of_slot)
+            end
+        ) over (partition by row, slot_s order by nth_of_slot) as so_far
+    from gaps
+),
+
 timed as (
     select
         *,
-        case
-            when pattern = 'Gamma' then gamma_gap(shape, dice, slot_s, nth_of_slot)
-            when pattern = 'Weibull' then weibull_gap(shape, dice, slot_s, nth_of_slot)
-            else weibull_gap(1, dice, slot_s, nth_of_slot)
-        end as gap,
         (
-            chance(dice, 'turn' || slot_s)
-            + sum(gap) over (partition by row, slot_s order by nth_of_slot) / sum(gap) over (partition by row, slot_s)
+            chance(dice, 'turn' || slot_s) + so_far / max(so_far) over (partition by row, slot_s)
         ) % 1 as share_of_slot
-    from gaps
+    from spaced
 ),
 
 arrivals as (
     select
-        * exclude (gap),
+        * exclude (so_far),
         row_number() over (partition by row order by slot_s, nth_of_slot)::integer as part,
         slot_s + 600 * share_of_slot as arrival_s
     from timed

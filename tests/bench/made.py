@@ -72,6 +72,14 @@ def statistics() -> Figures:
 
 def land(lake: Lake, folder: Path) -> None:
     """Bring the shared traces into the lake."""
+    land_servegen(lake, folder, RATE_SCALE)
+    catalogue = load_catalogue()
+    for name in (name for names in OTHERS.values() for name in names):
+        ingest(SHARED / "traces" / name, lake, catalogue)
+
+
+def land_servegen(lake: Lake, folder: Path, rate_scale: float, mapping: str = "") -> None:
+    """Bring ServeGen m-small into the lake, from 2024-01-01 on."""
     archive = folder / "servegen.tar.gz"
     with tarfile.open(archive, "w:gz", compresslevel=1) as packed:
         for name in SERVEGEN:
@@ -79,12 +87,9 @@ def land(lake: Lake, folder: Path) -> None:
                 for member in members:
                     packed.addfile(member, members.extractfile(member))
     archive.with_name("servegen.toml").write_text(
-        f'trace = "servegen"\nstart = 2024-01-01T00:00:00Z\nrate_scale = {RATE_SCALE}\n'
+        f'trace = "servegen"\nstart = 2024-01-01T00:00:00Z\nrate_scale = {rate_scale}\n{mapping}'
     )
-    catalogue = load_catalogue()
-    ingest(archive, lake, catalogue)
-    for name in (name for names in OTHERS.values() for name in names):
-        ingest(SHARED / "traces" / name, lake, catalogue)
+    ingest(archive, lake, load_catalogue())
 
 
 def side_by_side(lake: Lake, trace: str, like: str, days: Sequence[date]) -> tuple[Statistics, Statistics]:
