@@ -20,8 +20,8 @@ with combined as (
         avg(below_p95_share) filter (is_living) as below_p95_share,
         avg(under_share) filter (is_living) as under_share,
         avg(above_peak_p90_share) filter (is_living) as above_peak_p90_share,
-        count_if(is_living) as endpoints,
-        count_if(is_living and p90_note is not null) as p90_off_endpoints,
+        count(*) filter (is_living) as endpoints,
+        count(*) filter (is_living and p90_note is not null) as p90_off_endpoints,
         avg(fallback_share) filter (is_living) as fallback_share,
         1000 * avg(cpu_s) as cpu_ms
     from forecast_losses
