@@ -50,7 +50,7 @@ def _nothing_read(series: int, season: int) -> State:
 
 def _read(past: Past, state: State) -> State:
     """The state with the buckets that came since; a run longer than a day is a new level, no burst."""
-    lasted, age, threshold, before = (of.copy() for of in state[1:])
+    lasted, age, threshold, before = state.lasted.copy(), state.age, state.threshold, state.before
     for at in range(state.read, past.demand.shape[1]):
         if at and at % past.season == 0:
             threshold = _threshold(past.demand[:, at - past.season : at], threshold)
