@@ -1,9 +1,9 @@
 """What known events multiply demand by: as the calendar says, and from their first occurrence on as they did.
 
 The factor f of an occurrence that covers the share s of a bucket makes its demand usual * (1 + (f - 1) * s).
-It is learnt from all earlier occurrences of the same name together, each of which ended a lead before this one
-begins: whatever forecasts this one has seen those. The usual is the mean of the same time of the week so far,
-else of the day, without any event.
+It is learnt from all earlier occurrences of the same name, each of which ended a lead before this one begins:
+whatever forecasts this one has seen those. The usual is the mean of the same time of the week so far, else of
+the day, without any event.
 """
 
 from collections.abc import Sequence
