@@ -107,8 +107,11 @@ def naive_quantiles(
         window = sorted(residuals[k] for k in (alike if len(alike) >= LEAST_ALIKE else known))
         if window:
             size = len(window)
-            wanted_ranks = (math.ceil((size + min(lag, OVERLAP)) * at) for at in levels[bool(kinds[now])])
-            spread = [window[min(max(rank, 1), size) - 1] for rank in wanted_ranks]
+            as_one = min(lag, OVERLAP)
+            ranks = [
+                math.ceil((size + 1) * at + (as_one - 1) * (2 * at - 1)) for at in levels[bool(kinds[now])]
+            ]
+            spread = [window[min(max(rank, 1), size) - 1] for rank in ranks]
         spreads.append(spread)
         most = CEILING * max(highest[now], mean[now])
         row = [min(max(mean[now] + units[now] * s, 0.0), most) for s in spread]

@@ -28,7 +28,7 @@ EMPTY_SHARE = 0.1  # of the level; below it a forecast is of an empty hour
 LEAST_ALIKE = 20  # residuals of the same kind; where there are fewer, all count
 FIRST_STEP = 0.25  # of the level, after the first judged forecast; falls with the root of their number
 LEAST_STEP = 0.05
-OVERLAP = 6  # cutoffs, one after the other, whose forecasts far ahead err as one
+OVERLAP = 7  # cutoffs, one after the other, whose forecasts far ahead err as one
 FURTHEST_SHARE = 0.8  # of the way to 0 or 1 that a level may go
 UNSETTLED_RATIO = 1.5  # error of the next hour above this multiple of the usual: the units grow
 UNSETTLED_MOST = 3.0  # times
@@ -135,7 +135,8 @@ def _rolling(residuals: Floats, is_busy: NDArray[np.bool_], lag: int) -> Floats:
         window = np.sort(np.where(is_alike, window, np.nan), axis=2)  # nan come last
         known = (~np.isnan(window)).sum(axis=2)[..., None]
         at = np.where(kind[:, :, now, None], level[1], level[0])
-        rank = np.ceil((known + min(lag, OVERLAP)) * at).astype(np.int64)
+        outwards = (min(lag, OVERLAP) - 1) * (2 * at - 1)  # the median stays where it is
+        rank = np.ceil((known + 1) * at + outwards).astype(np.int64)
         picked = np.take_along_axis(window, np.clip(rank, 1, np.maximum(known, 1)) - 1, axis=2)
         spread[:, now] = np.where(known > 0, picked, np.nan)
     return np.nan_to_num(spread)
