@@ -90,6 +90,11 @@ def test_the_factor_of_an_event_is_learnt_from_those_that_ended_a_day_before() -
     shut = np.where(np.isin(np.arange(24 * 14), first + np.arange(2)), 0.0, demand)
     quiet = factors_of(Calendar(event=tuple(drills)), 14, demand=shut)
     assert quiet[first + 49] == pytest.approx(1 / MOST_FACTOR)
+    weekly = [replace(drills[0], start=drills[0].start + timedelta(days=7 * n)) for n in range(3)]
+    thrice = np.tile(10.0 + np.arange(24) % 24, 24)
+    thrice[[first + 1, first + 169]] *= 4.0
+    thrice[[first, first + 168]] *= 2.5
+    assert factors_of(Calendar(event=tuple(weekly)), 24, demand=thrice)[first + 337] == pytest.approx(4.0)
 
 
 def test_the_shipped_calendar_reads_and_a_config_can_name_it(tmp_path) -> None:

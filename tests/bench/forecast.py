@@ -70,7 +70,8 @@ TARGETS = {
     ),
     "forecast_peak_p90_worst": Target(
         "", "hours whose largest bucket came out at or below P90, foreseen from every hour: the least of "
-        "every single series and lead, one and two hours, 3 to 24 and 25 to 48", at_least=0.85,
+        "every single series and lead, one and two hours, 3 to 24 and 25 to 48; Azure after four days",
+        at_least=0.85,
     ),
     "forecast_recovery_hours": Target(
         "h", "after a level halves or doubles, until the error of the next hour is at most twice that "
@@ -187,7 +188,11 @@ def held_out() -> Figures:
 
 def tails() -> Figures:
     """The P90 of each hour's largest bucket up to two days ahead, from every hour, series by series."""
-    of_series = [p90_by_lead(held) for held in all_series().values()]
+    series = {
+        **all_series(),
+        "azure_code": real("azure_code_tuesday"),
+    }  # after a day there is no day ahead yet
+    of_series = [p90_by_lead(held) for held in series.values()]
     every, busy = (np.concatenate([each[kind] for each in of_series], axis=1) for kind in (0, 1))
     figures = Figures()
     for lead, shares, of_busy in zip(LEADS, every, busy, strict=True):
