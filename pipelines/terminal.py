@@ -171,7 +171,7 @@ def show_leaderboard(board: pa.Table) -> None:
     rows = [row for row in board.to_pylist() if row["horizon_minutes"] == 60]
     title = f"{rows[0]['tier']}, an hour ahead, over all days backtested   (shares in %)"
     heads = ("\n\nmethod", "\n\nWAPE", "\npinball\nloss", "at or\nbelow\nP90", "hour's\npeak\nunder",
-             "peak\nabove\nits P90", "saved by the\nplanned one\n(95 % interval)",
+             "peak\nabove\nits P90", "series\nwith P90\noff", "saved by the\nplanned one\n(95 % interval)",
              "CPU ms\nper fore-\ncast")  # fmt: skip
     shares = ("wape_share", "pinball_share", "below_p90_share", "under_share", "above_peak_p90_share")
     told = []
@@ -179,7 +179,8 @@ def show_leaderboard(board: pa.Table) -> None:
         saved, low, high = (percent(row[f"saved{name}_share"], ".1f") for name in ("", "_low", "_high"))
         interval = "" if row["saved_share"] is None else saved if low == "–" else f"{saved} ({low} to {high})"
         figures = (percent(row[name], ".1f") for name in shares)
-        told.append((row["method"], *figures, interval, figure(row["cpu_ms"], ",.1f")))
+        off = f"{row['p90_off_endpoints']} of {row['endpoints']}"
+        told.append((row["method"], *figures, off, interval, figure(row["cpu_ms"], ",.1f")))
     show_board(title, heads, told)
 
 

@@ -131,6 +131,8 @@ def test_only_living_endpoints_are_in_the_mean_of_a_board(ran: Settings) -> None
     own = frame[(where != dead) & frame["actual_per_s"].notna()].assign(endpoint=where)
     for minutes in (10, 60, 120):
         judged = own[own["bucket_start"] - own["cutoff"] < timedelta(minutes=minutes)]
+        living = judged.groupby("endpoint")[["actual_per_s", "forecast_per_s"]].sum().gt(0).any(axis=1)
+        assert (told.xs(minutes, level="horizon_minutes")["endpoints"] == living.sum()).all()
         for method, all_rows in judged.groupby("method"):
             sums = all_rows.groupby("endpoint")[["actual_per_s", "forecast_per_s"]].transform("sum")
             rows_of = all_rows[(sums > 0).any(axis=1)]
@@ -171,6 +173,42 @@ def test_only_living_endpoints_are_in_the_shares_of_a_day(ran: Settings) -> None
     finally:
         ran.lake.path("forecasts", trace="dead", day=DAY).unlink()
     pd.testing.assert_frame_equal(*told)
+
+
+def test_a_series_whose_p90_does_not_hold_is_named(ran: Settings) -> None:
+    """Five days of one endpoint too low, of one too high, of one as they came; a single day names none."""
+    frame = ran.lake.read("forecasts", trace="small", day=DAY).drop_columns(["trace", "day"]).to_pandas()
+    frame = frame[(frame["tier"] == "interactive") & (frame["measure"] == "requests")]
+    frame = frame[(frame["llm"] == frame["llm"].min()) & (frame["method"] == "weighted")]
+    for region, factor in (("central", 0.0), ("west", 1e9)):
+        frame.loc[frame["region"] == region, "peak_p90_per_s"] *= factor
+    own = frame[(frame["region"] == "east") & frame["actual_per_s"].notna()]
+    hours = own.groupby("cutoff")
+    below = (hours["actual_per_s"].max() <= hours["peak_p90_per_s"].first()).mean()
+    days = [DAY + timedelta(days=number) for number in range(5)]
+    try:
+        for number, day in enumerate(days):
+            later = frame.assign(
+                **{at: frame[at] + timedelta(days=number) for at in ("cutoff", "bucket_start")}
+            )
+            table = pa.Table.from_pandas(later, SCHEMAS["forecasts"], preserve_index=False)
+            ran.lake.write("forecasts", table, trace="often", day=day)
+            told = ran.lake.sql("from forecast_coverage where trace = 'often'").to_pandas()
+            told = told.set_index("region")
+            assert (told["hours"] == 24 * (number + 1)).all()
+            if number == 0:
+                assert told["p90_note"].isna().all()
+    finally:
+        for day in days:
+            ran.lake.path("forecasts", trace="often", day=day).unlink(missing_ok=True)
+    assert told.loc[["central", "west"], "p90_note"].tolist() == ["P90 too low", "P90 too high"]
+    assert told.loc["east", "peak_below_p90_share"] == pytest.approx(below)
+    assert told.loc["east", "wape_share"] == pytest.approx(wape(own["actual_per_s"], own["forecast_per_s"]))
+    notes = [ran.lake.sql(f"select p90_note({share}, 100)").to_pylist()[0] for share in (0.88, 0.92, 0.869)]
+    assert [next(iter(note.values())) for note in notes] == [None, None, "P90 too low"]
+    assert set(ran.lake.sql("from forecast_coverage where trace = 'small'")["made"].to_pylist()) == {
+        "hour_ahead", "day_ahead",
+    }  # fmt: skip
 
 
 def test_every_tier_and_measure_is_forecast(ran: Settings) -> None:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from models.forecast.backtest import Clock, walk
-from models.world.calendar import Calendar, Event, Holiday, factors, phases
+from models.forecast.events import MOST_FACTOR, factors
+from models.forecast.method import Floats
+from models.world.calendar import Calendar, Event, Holiday, occurrences, phases
 from models.world.catalogue import load_catalogue
 from models.world.loading import load_calendar, load_config
 from models.world.reading import ConfigError
@@ -41,21 +43,58 @@ def test_a_forecast_after_a_clock_change_and_on_a_holiday_looks_at_the_right_hou
     assert (blind != demand[24 * 14 :]).mean() > 0.5
 
 
+def factors_of(calendar: Calendar, days: int, llm: str = "a", demand: Floats | None = None) -> Floats:
+    """Of the hours of so many days from a Monday on; without demand nothing is learnt."""
+    known = occurrences(calendar, date(2025, 3, 3), 60, 24 * days, llm, "east")
+    nothing = np.full(24 * days, np.nan)
+    return factors(known, nothing if demand is None else demand, np.arange(24 * days) % 168, 24, 24)
+
+
 def test_a_known_event_is_taken_out_of_the_past_and_put_into_the_forecast() -> None:
     start = datetime(2025, 3, 4, 10, 30)
-    launch = Event(start, 90, 3.0, "launch", llms=("a",))
-    calendar = Calendar(
-        event=(launch, replace(launch, start=datetime(2025, 3, 12, 0, tzinfo=UTC), minutes=60))
-    )
-    factor = factors(calendar, date(2025, 3, 3), 60, 24 * 10, "a", "east")
+    launch = Event(start, "launch", 90, factor=3.0, llms=("a",))
+    again = datetime(2025, 3, 12, 0, tzinfo=UTC)
+    until = replace(launch, start=again, minutes=None, end=again + timedelta(hours=1))
+    calendar = Calendar(event=(until, launch))
+    factor = factors_of(calendar, 10)
     assert np.flatnonzero(factor != 1.0).tolist() == [34, 35, 24 * 9]
     assert factor[[34, 35, 24 * 9]].tolist() == [2.0, 3.0, 3.0]  # half an hour of the first bucket
-    assert (factors(calendar, date(2025, 3, 3), 60, 24 * 10, "b", "east") == 1.0).all()
+    assert (factors_of(calendar, 10, "b") == 1.0).all()
     demand = 10.0 * factor[None, :-1]
     phase = np.tile(np.arange(24 * 10) % 168, (1, 1))
     for method in ("last_value", "seasonal_naive", "regression"):
         mean = walk(demand, method, Clock(24 * 8, 1, 1, 24), phase, factor[None]).mean[0, :, 0]
         assert mean == pytest.approx(demand[0, 24 * 8 :])
+
+
+def test_the_factor_of_an_event_is_learnt_from_those_that_ended_a_day_before() -> None:
+    """A drill at 10:30 on three days: said to double, it makes 4 and 6 times as much of that demand."""
+    drills = [Event(datetime(2025, 3, day, 10, 30), "drill", 90, factor=2.0) for day in (12, 13, 14)]
+    other = Event(datetime(2025, 3, 14, 10), "other", 60)
+    usual = 10.0 + np.arange(24 * 14) % 24
+    demand = usual.copy()
+    first = 24 * 9 + 10
+    for day, made in ((0, 4.0), (1, 6.0), (2, 6.0)):
+        within = first + 24 * day + np.arange(2)
+        demand[within] *= 1 + (made - 1) * np.array([0.5, 1.0])
+    found = factors_of(Calendar(event=(*drills, other)), 14, demand=demand)
+    assert found[[first, first + 1]] == pytest.approx([1.5, 2.0])  # none has been
+    assert found[[first + 24, first + 25]] == pytest.approx(
+        [1.5, 2.0]
+    )  # too near: it ended less than a day before
+    assert found[[first + 48, first + 49]] == pytest.approx([2.5, 4.0])  # and so did the second
+    later = demand.copy()
+    later[first + 24 :] = 0.0
+    again = factors_of(Calendar(event=(*drills, other)), 14, demand=later)
+    assert again[: first + 72].tolist() == found[: first + 72].tolist()
+    shut = np.where(np.isin(np.arange(24 * 14), first + np.arange(2)), 0.0, demand)
+    quiet = factors_of(Calendar(event=tuple(drills)), 14, demand=shut)
+    assert quiet[first + 49] == pytest.approx(1 / MOST_FACTOR)
+    weekly = [replace(drills[0], start=drills[0].start + timedelta(days=7 * n)) for n in range(3)]
+    thrice = np.tile(10.0 + np.arange(24) % 24, 24)
+    thrice[[first + 1, first + 169]] *= 4.0
+    thrice[[first, first + 168]] *= 2.5
+    assert factors_of(Calendar(event=tuple(weekly)), 24, demand=thrice)[first + 337] == pytest.approx(4.0)
 
 
 def test_the_shipped_calendar_reads_and_a_config_can_name_it(tmp_path) -> None:
@@ -90,6 +129,15 @@ def test_the_shipped_calendar_reads_and_a_config_can_name_it(tmp_path) -> None:
         (
             '[[event]]\nname = "x"\nstart = 2025-01-01T00:00:00Z\nminutes = -5\nfactor = 2.0',
             r"^odd.toml \[\[event\]\] x: it ends before it begins: got -5 minutes, needed 1 or more\.$",
+        ),
+        (
+            '[[event]]\nname = "x"\nstart = 2025-01-02T00:00:00Z\nend = 2025-01-01T00:00:00Z',
+            r"x: it ends before it begins: got start 2025-01-02 .*, needed an end after the start\.$",
+        ),
+        ('[[event]]\nname = "x"\nstart = 2025-01-01T00:00:00Z', "x: needed one of minutes and end, to tell"),
+        (
+            '[[event]]\nname = "x"\nstart = 2025-01-01\nend = 2025-01-03T00:00:00Z',
+            "start",
         ),
         ('[[holiday]]\nname = "x"', "the key 'day' is missing"),
         ("tz = 1", "unknown key 'tz'"),

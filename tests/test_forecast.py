@@ -11,6 +11,7 @@ from real_series import DEMAND, NAIVE, predicted, ratio_to_naive, real_series
 
 from models.forecast import ENSEMBLES, MEMBERS, METHODS, SLOW, statespace
 from models.forecast.backtest import Clock, actuals, walk
+from models.forecast.bursts import BURST_RATIO, LEAST_BURSTS, LEVEL_SHARE, bursts
 from models.forecast.intermittent import is_intermittent, on_off
 from models.forecast.losses import covered_share, wape
 from models.forecast.method import Floats, Forecast, Past, floor_of
@@ -262,6 +263,42 @@ def test_on_off_is_the_likelier_of_nothing_and_the_latest_size() -> None:
             assert mean[step] == (size if (sum(went) + 0.5) / (len(went) + 1.0) > 0.5 else 0.0)
     busy = np.where(np.arange(161) % 3 == 0, 0.0, 7.0)
     assert on_off(past_of(busy, 2)).mean[0].tolist() == [7.0, 7.0]  # a third is empty: the last value
+
+
+def test_a_burst_under_way_lasts_as_long_as_those_before_it_did() -> None:
+    """Told by a look at every run of high buckets, from each end; one bucket in twenty is not known."""
+    rng = np.random.default_rng(6)
+    lengths = rng.choice([2, 5], 60)
+    parts = [(rng.uniform(1, 1.2, rng.integers(3, 12)), rng.uniform(8, 9, size)) for size in lengths]
+    series = np.concatenate([part for pair in parts for part in pair])[:400]
+    series = np.where(rng.random(400) < 0.05, np.nan, series)
+    series[300:340] = 30.0  # a new level, no burst
+    state, held = None, 0
+    for end in range(380):
+        mean, state, _ = bursts(past_of(series[:end], 7), state)
+        last = known_last(series[:end])
+        runs, run, before, threshold = [], 0, 0.0, np.inf
+        for bucket, rate in enumerate(series[:end]):
+            if bucket and bucket % SEASON == 0:
+                day = series[bucket - SEASON : bucket]
+                threshold = BURST_RATIO * np.nanmedian(day) + LEVEL_SHARE * np.nanmean(day)
+            if rate > threshold:
+                run = run + 1 if run < SEASON else 0
+            elif rate == rate:
+                runs += [run] if run else []
+                run, before = 0, rate
+        for step in range(1, 8):
+            as_long = [length for length in runs if length >= run]
+            on = sum(length >= run + step for length in as_long) > len(as_long) / 2
+            goes_on = on if len(as_long) >= LEAST_BURSTS else step <= run
+            assert mean[0, step - 1] == (last if run == 0 or goes_on else before)
+            held += bool(run and goes_on)
+    assert held > 100
+
+
+def known_last(series: Floats) -> float:
+    known = series[~np.isnan(series)]
+    return float(known[-1]) if known.size else 0.0
 
 
 def test_a_service_that_is_shut_at_night_is_not_intermittent() -> None:

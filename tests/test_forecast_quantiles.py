@@ -12,10 +12,16 @@ from models.forecast import ENSEMBLES, MEMBERS
 from models.forecast.backtest import CEILING, Clock, actuals, walk
 from models.forecast.conformal import (
     BASE_SHARE,
+    EMPTY_SHARE,
     FIRST_STEP,
-    HIGHEST_LEVEL,
+    LEAST_ALIKE,
     LEAST_STEP,
     LEVELS,
+    OVERLAP,
+    UNSETTLED_HALF_LIFE,
+    UNSETTLED_MOST,
+    UNSETTLED_RATIO,
+    USUAL_HALF_LIFE,
     WINDOW,
     quantiles,
 )
@@ -74,25 +80,38 @@ def test_no_future_changes_a_prediction(older_days: int, cut: int, how: str, amo
 # --- quantiles -----------------------------------------------------------------------------------------
 
 
-def naive_quantiles(mean: Floats, actual: Floats, level: Floats, highest: Floats, lag: int) -> Floats:
+def naive_quantiles(
+    mean: Floats, actual: Floats, level: Floats, highest: Floats, lag: int, grown: Floats | None = None
+) -> Floats:
     """One series and one step: shape (cutoffs, levels), by lists."""
-    units = [m + BASE_SHARE * mean_so_far for m, mean_so_far in zip(mean, level, strict=True)]
+    grown = np.ones(len(mean)) if grown is None else grown
+    units = [(m + BASE_SHARE * seen) * g for m, seen, g in zip(mean, level, grown, strict=True)]
+    kinds = [m > EMPTY_SHARE * seen for m, seen in zip(mean, level, strict=True)]
     residuals = [(a - m) / unit for m, a, unit in zip(mean, actual, units, strict=True)]
     found, spreads = [], []
-    levels = list(LEVELS)
+    levels, moves = {kind: list(LEVELS) for kind in (False, True)}, {False: 0, True: 0}
     for now in range(len(mean)):
         judged = now - lag
         spread = [0.0] * len(LEVELS)
         had_any = any(r == r for r in residuals[: max(judged - lag + 1, 0)])
         if judged > lag and had_any and residuals[judged] == residuals[judged]:
-            step = max(FIRST_STEP / math.sqrt(judged - lag), LEAST_STEP) * 2 / (1 + lag)
+            kind = bool(kinds[judged])
+            moves[kind] += 1
+            step = max(FIRST_STEP / math.sqrt(moves[kind]), LEAST_STEP) / lag
             for i, wanted in enumerate(LEVELS):
-                moved = levels[i] + step * (wanted - (residuals[judged] <= spreads[judged][i]))
-                levels[i] = min(max(moved, 1 - HIGHEST_LEVEL), HIGHEST_LEVEL)
-        window = [r for r in residuals[max(judged + 1 - WINDOW, 0) : max(judged + 1, 0)] if r == r]
+                moved = levels[kind][i] + step * (wanted - (residuals[judged] <= spreads[judged][i]))
+                lowest, highest_level = 0.2 * wanted, 1 - 0.2 * (1 - wanted)
+                levels[kind][i] = min(max(moved, lowest), highest_level)
+        known = [k for k in range(max(judged + 1 - WINDOW, 0), judged + 1) if residuals[k] == residuals[k]]
+        alike = [k for k in known if kinds[k] == kinds[now]]
+        window = sorted(residuals[k] for k in (alike if len(alike) >= LEAST_ALIKE else known))
         if window:
-            ranks = [min(max(math.ceil((len(window) + 1) * share), 1), len(window)) for share in levels]
-            spread = [sorted(window)[rank - 1] for rank in ranks]
+            size = len(window)
+            as_one = min(lag, OVERLAP)
+            ranks = [
+                math.ceil((size + 1) * at + (as_one - 1) * (2 * at - 1)) for at in levels[bool(kinds[now])]
+            ]
+            spread = [window[min(max(rank, 1), size) - 1] for rank in ranks]
         spreads.append(spread)
         most = CEILING * max(highest[now], mean[now])
         row = [min(max(mean[now] + units[now] * s, 0.0), most) for s in spread]
@@ -100,7 +119,7 @@ def naive_quantiles(mean: Floats, actual: Floats, level: Floats, highest: Floats
     return np.array(found)
 
 
-@pytest.mark.parametrize("lag", [1, 2, 3])
+@pytest.mark.parametrize("lag", [1, 2, 3, 8])
 def test_quantiles_equal_a_twin_of_lists(lag: int) -> None:
     rng = np.random.default_rng(lag)
     mean, actual = rng.uniform(1, 9, (2, 2, 230, 5))  # two hours of two buckets, and half of a third
@@ -108,17 +127,50 @@ def test_quantiles_equal_a_twin_of_lists(lag: int) -> None:
     actual[0, :3] = actual[0, 5:9] = np.nan
     actual[1, :, 2] *= 0.0
     mean[1, 100] = 50.0  # a known event
+    mean[0, 40:90, :2] = actual[0, 40:90, :2] = 0.0  # empty, and foreseen
     lags = (1, lag, lag)  # of each hour ahead
     of_buckets, of_peaks = quantiles(mean, actual, level, highest, lags, 2)
     assert of_peaks.shape == (2, 230, 2, len(LEVELS))
     for series in range(2):
         so_far = level[series], highest[series]
+        peak, came = (part[series, :, :4].reshape(230, 2, 2).max(axis=-1) for part in (mean, actual))
+        next_hour = np.abs(came - peak)[:, 0] / (peak[:, 0] + BASE_SHARE * level[series])
+        grown = [None, None, naive_growth(next_hour)]
         for step in range(5):
-            twin = naive_quantiles(mean[series, :, step], actual[series, :, step], *so_far, lags[step // 2])
+            twin = naive_quantiles(
+                mean[series, :, step], actual[series, :, step], *so_far, lags[step // 2], grown[step // 2]
+            )
             assert of_buckets[series, :, step] == pytest.approx(twin)
         for hour in range(2):
-            both = (part[series, :, 2 * hour : 2 * hour + 2].max(axis=-1) for part in (mean, actual))
-            assert of_peaks[series, :, hour] == pytest.approx(naive_quantiles(*both, *so_far, lags[hour]))
+            twin = naive_quantiles(peak[:, hour], came[:, hour], *so_far, lags[hour])
+            assert of_peaks[series, :, hour] == pytest.approx(twin)
+
+
+def naive_growth(error: Floats) -> Floats:
+    """By how much units far ahead grow at each cutoff, of one series whose next hour is known after it."""
+    found = []
+    for now in range(len(error)):
+        known = [float(e) for e in error[:now] if e == e]
+        means = []
+        for half in (UNSETTLED_HALF_LIFE, USUAL_HALF_LIFE):
+            shares = [0.5 ** (age / half) for age in range(len(known))][::-1]
+            means.append(float(np.average(known, weights=shares)) if known else 0.0)
+        ratio = means[0] / (UNSETTLED_RATIO * means[1]) if known else 1.0
+        found.append(min(max(ratio, 1.0), UNSETTLED_MOST))
+    return np.array(found)
+
+
+def test_days_are_covered_where_nights_are_empty_and_foreseen() -> None:
+    """Of six services that are shut at night, weeks apart from what anything was tuned to."""
+    rng, season = np.random.default_rng(8), 2 * SEASON
+    is_open = (np.arange(season) // 2 >= 9) & (np.arange(season) // 2 < 18)
+    demand = np.tile(is_open, 28) * rng.gamma(9.0, 1 / 9.0, (6, 28 * season))
+    found = predicted(demand, Clock(14 * season, 2, 2, season))["weighted"]
+    came = actuals(demand, Clock(14 * season, 2, 2, season))
+    is_busy = np.tile(is_open, 14)[::2][: came.shape[1]]
+    busy = covered_share(came[:, is_busy].max(axis=-1), found.peak_quantiles[:, is_busy, 0, 1])
+    assert busy == pytest.approx(0.90, abs=0.04)  # 67 % where nights count as well
+    assert found.peak_quantiles[:, ~is_busy, 0, 1].mean() < 0.05  # and next to nothing at night
 
 
 def test_quantiles_hold_on_held_out_days_with_a_weekend() -> None:

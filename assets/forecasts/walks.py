@@ -11,12 +11,13 @@ from typing import NamedTuple
 import numpy as np
 
 from assets.demand.demand import demand_matrix
-from assets.lake.settings import Settings, Step
+from assets.lake.settings import HOURS, Settings, Step
 from models.forecast import SLOW
 from models.forecast.backtest import Clock, Walk, joined, walk
+from models.forecast.events import factors
 from models.forecast.method import Floats, Ints
 from models.forecast.predict import warm
-from models.world.calendar import factors, phases
+from models.world.calendar import occurrences, phases
 
 PROCESSES = 2
 SERIES_AT_ONCE = 2  # of a slow method: pieces small enough for both processes to end together
@@ -58,7 +59,9 @@ def read_panel(
     names = [(tier, llm, region) for tier in tiers for llm in catalogue.llms for region in catalogue.regions]
     by_region = {r: phases(calendar, days[0], minutes, buckets, r) for r in catalogue.regions}
     phase = np.array([by_region[region] for _, _, region in names])
-    factor = np.array([factors(calendar, days[0], minutes, buckets, *where) for _, *where in names])
+    season = HOURS * 60 // minutes
+    known = [occurrences(calendar, days[0], minutes, buckets, llm, region) for _, llm, region in names]
+    factor = np.array([factors(*one, season, lead=season) for one in zip(known, demand, phase, strict=True)])
     return Panel(names, demand, phase, factor)
 
 

@@ -3,6 +3,7 @@
 METHODS names every way of forecasting a series by itself, ENSEMBLES (in ensemble.py) what combines them.
 """
 
+from models.forecast.bursts import bursts
 from models.forecast.intermittent import on_off
 from models.forecast.method import Method, last_value, per_series
 from models.forecast.prophet_ import prophet
@@ -24,6 +25,7 @@ METHODS: dict[str, Method] = {
     "seasonal_level": seasonal_level,
     "seasonal_mean": seasonal_mean,
     "recent_days": recent_days,
+    "bursts": bursts,
     "on_off": on_off,
     "regression": regression,
     "autoregression": autoregression,
@@ -37,7 +39,7 @@ METHODS: dict[str, Method] = {
 SLOW = frozenset(("arima", "adjusted_arima", "harmonic", "stl_ets", "prophet"))
 MEMBERS = (
     *("last_value", "seasonal_naive", "seasonal_level", "seasonal_mean", "regression", "autoregression"),
-    *("recent_days", "on_off"),
+    *("recent_days", "bursts", "on_off"),
 )
 # In the first week of a series, and after its level broke, no week has come back: these count then only.
 OF_YOUNG, YOUNG_DAYS = ("recent_days",), 7

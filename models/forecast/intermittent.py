@@ -54,7 +54,7 @@ def is_intermittent(demand: Floats, season: int) -> NDArray[np.bool_]:
 
     def counted(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
         by_now = np.cumsum(chosen, axis=1) * has_been_on
-        more = np.diff(by_now, axis=1, prepend=0).reshape(series, -1)
+        more = np.diff(by_now, axis=1, prepend=0).reshape(filled.shape)
         return np.pad(np.cumsum(more, axis=1), ((0, 0), (1, 0)))[:, : buckets + 1]
 
     found: NDArray[np.bool_] = counted(of_days == 0) > EMPTY_SHARE * counted(~np.isnan(of_days))
@@ -64,7 +64,8 @@ def is_intermittent(demand: Floats, season: int) -> NDArray[np.bool_]:
 def _chances(past: Past) -> Floats:
     """Shares of the past in which the series was on so many buckets after it was off, and on."""
     chance = np.tile(np.array([0.0, 1.0])[:, None], (len(past.demand), 1, past.horizon))
-    for series in np.flatnonzero(is_intermittent(past.demand, past.season)[:, -1]):
+    empty = np.flatnonzero((past.demand == 0).any(axis=1))  # at times: no other can be intermittent
+    for series in empty[is_intermittent(past.demand[empty], past.season)[:, -1]]:
         demand = past.demand[series]
         known, on = ~np.isnan(demand), demand > 0
         for step in range(min(past.horizon, demand.size - 1)):

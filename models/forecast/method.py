@@ -96,9 +96,11 @@ def latest(demand: Floats) -> Floats:
 
 def level_of(demand: Floats) -> Floats:
     """The mean of what is known, 1 where that is nothing or zero; shape (..., 1)."""
-    known = ~np.isnan(demand)
-    total = np.where(known, demand, 0.0).sum(axis=-1, keepdims=True)
-    mean = total / np.maximum(known.sum(axis=-1, keepdims=True), 1)
+    total, count = demand.sum(axis=-1, keepdims=True), np.array(demand.shape[-1])
+    if np.isnan(total).any():
+        known = ~np.isnan(demand)
+        total, count = (of.sum(axis=-1, keepdims=True) for of in (np.where(known, demand, 0.0), known))
+    mean = total / np.maximum(count, 1)
     return np.where(mean > 0, mean, 1.0)
 
 

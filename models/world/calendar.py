@@ -1,7 +1,8 @@
 """Which bucket of the week a bucket behaves as (time zones, clock changes, holidays), and known events."""
 
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,14 +38,47 @@ class Holiday:
 
 @dataclass(frozen=True)
 class Event:
-    """What is known to multiply the demand for some time; of all llms and regions where none is named."""
+    """What is known to multiply the demand for some time; of all llms and regions where none is named.
 
-    start: datetime  # UTC where it names no zone
-    minutes: int
-    factor: float
+    Those of the same name are occurrences of the same: the factor counts until one has been.
+    """
+
+    start: datetime  # UTC where it names no zone, as `end`
     name: str
+    minutes: int | None = None  # how long, or
+    end: datetime | None = None  # until when
+    factor: float = 1.0
     llms: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
+
+    @property
+    def lasts_min(self) -> float:
+        """Minutes from start to end; 0 where neither is given."""
+        if self.end is None:
+            return self.minutes or 0
+        return (_utc(self.end) - _utc(self.start)).total_seconds() / 60
+
+    def check(self, at: str) -> None:
+        """Refuse one that ends before it begins, or whose factor leaves nothing to learn from."""
+        if (self.minutes is None) == (self.end is None):
+            raise ConfigError(f"{at}: needed one of minutes and end, to tell how long it lasts.")
+        if self.lasts_min < 0:
+            got = f"{self.minutes} minutes" if self.end is None else f"start {self.start}, end {self.end}"
+            rule = "1 or more" if self.end is None else "an end after the start"
+            raise ConfigError(f"{at}: it ends before it begins: got {got}, needed {rule}.")
+        if not (self.factor > 0 and self.lasts_min > 0):
+            raise ConfigError(
+                f"{at}: factor {self.factor:g} for {self.lasts_min:g} minutes, needed both above 0."
+            )
+
+
+class Occurrence(NamedTuple):
+    """An event as the buckets of a series have it."""
+
+    name: str
+    first: int  # bucket, from which on
+    share: Floats  # of each of its buckets lies within it
+    factor: float  # as the calendar says
 
 
 @dataclass(frozen=True)
@@ -72,15 +106,7 @@ class Calendar:
                     f"needed one of {', '.join(WEEKDAYS)}."
                 )
         for event in self.event:
-            at = f"{where} [[event]] {event.name}"
-            if event.minutes < 0:
-                raise ConfigError(
-                    f"{at}: it ends before it begins: got {event.minutes} minutes, needed 1 or more."
-                )
-            if not (event.factor > 0 and event.minutes > 0):
-                raise ConfigError(
-                    f"{at}: factor {event.factor:g} for {event.minutes} minutes, needed both above 0."
-                )
+            event.check(f"{where} [[event]] {event.name}")
 
 
 def phases(calendar: Calendar, first: date, bucket_minutes: int, buckets: int, region: str) -> Ints:
@@ -102,18 +128,25 @@ def phases(calendar: Calendar, first: date, bucket_minutes: int, buckets: int, r
     return weekday * (MINUTES_PER_DAY // bucket_minutes) + minute // bucket_minutes
 
 
-def factors(
+def occurrences(
     calendar: Calendar, first: date, bucket_minutes: int, buckets: int, llm: str, region: str
-) -> Floats:
-    """What known events multiply the mean demand of each bucket by, shape (buckets,)."""
-    factor = np.ones(buckets)
-    origin = datetime(first.year, first.month, first.day)
+) -> list[Occurrence]:
+    """The known events of a series that touch its buckets, in order of time."""
+    origin = datetime(first.year, first.month, first.day, tzinfo=UTC)
     edges = np.arange(buckets + 1) * bucket_minutes
-    for event in calendar.event:
+    found = []
+    for event in sorted(calendar.event, key=lambda event: _utc(event.start)):
         if llm not in (event.llms or (llm,)) or region not in (event.regions or (region,)):
             continue
-        start = event.start.replace(tzinfo=None) - (event.start.utcoffset() or timedelta())
-        begin = (start - origin).total_seconds() / 60
-        inside = np.clip(edges, begin, begin + event.minutes)
-        factor *= 1 + (event.factor - 1) * np.diff(inside) / bucket_minutes
-    return factor
+        begin = (_utc(event.start) - origin).total_seconds() / 60
+        within = np.clip(edges, begin, begin + event.lasts_min)
+        share: Floats = (within[1:] - within[:-1]) / bucket_minutes
+        touched = np.flatnonzero(share)
+        if touched.size:
+            own = slice(touched[0], touched[-1] + 1)
+            found.append(Occurrence(event.name, int(touched[0]), share[own], event.factor))
+    return found
+
+
+def _utc(at: datetime) -> datetime:
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at

@@ -5,6 +5,7 @@
 -- wape_share = absolute error in what came, over all endpoints
 -- pinball_share = pinball loss of P50, P90 and P95 in their mean, in what came
 -- others as in forecast_losses, in the mean of the living endpoints
+-- endpoints = of those, how many; p90_off_endpoints = with a p90_note: the mart forecast_losses says which
 -- saved_share = how much lower the WAPE of the planned method is than this one's; null for itself
 -- saved_low_share, saved_high_share = its 95 % interval by a paired bootstrap of days
 with combined as (
@@ -19,6 +20,8 @@ with combined as (
         avg(below_p95_share) filter (is_living) as below_p95_share,
         avg(under_share) filter (is_living) as under_share,
         avg(above_peak_p90_share) filter (is_living) as above_peak_p90_share,
+        count(*) filter (is_living) as endpoints,
+        count(*) filter (is_living and p90_note is not null) as p90_off_endpoints,
         avg(fallback_share) filter (is_living) as fallback_share,
         1000 * avg(cpu_s) as cpu_ms
     from forecast_losses

@@ -8,6 +8,7 @@
 -- below_p50_share = buckets that came out at or below the P50; likewise p90, p95
 -- under_share = hours whose largest bucket lay above the largest of the mean forecast
 -- above_peak_p90_share = hours whose largest bucket lay above the P90 of it
+-- p90_note = whether that P90 is too low (below 87 % of 100 hours or more stayed below) or too high (above 93 %)
 -- fallback_share = forecasts that another method had to make
 -- is_living = whether the endpoint had demand in the time judged, or any method expected some
 -- cpu_s = CPU seconds of one forecast of one series, its share of the fits included
@@ -37,7 +38,8 @@ peaks as (
     select
         trace, tier, method, llm, region,
         count_if(is_under) / count(*) as under_share,
-        count_if(is_above_peak_p90) / count(*) as above_peak_p90_share
+        count_if(is_above_peak_p90) / count(*) as above_peak_p90_share,
+        p90_note(1 - above_peak_p90_share, count(*)) as p90_note
     from hours
     group by trace, tier, method, llm, region
 ),

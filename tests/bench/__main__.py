@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 SUBJECTS = (
-    *("first_run", "traces", "character", "made", "board", "forecast", "plan", "policies"),
+    *("first_run", "traces", "character", "made", "board", "forecast", "panel", "plan", "policies"),
     *("replay", "legs", "growth", "fidelity", "engines", "dynamo", "mutants"),
 )
 RECORD = ROOT / "data" / "bench.json"
