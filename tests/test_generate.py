@@ -41,7 +41,7 @@ from models.world.loading import CONFIG_DIR, load_config
 from models.world.reading import ConfigError
 from pipelines.cli import app
 
-CATALOGUE = load_catalogue()
+CATALOGUE = load_catalogue().serving(("bloom-176b", "llama2-70b", "llama3.1-8b", "llama3.2-3b"))
 NAMES = Names.of(CATALOGUE)
 FIRST = date(2025, 6, 30)  # a Monday
 APPS = ["chat", "rag"]
