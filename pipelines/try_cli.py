@@ -13,6 +13,7 @@ from pipelines.terminal import near, spoken
 
 if TYPE_CHECKING:
     from assets.studies.tried import Tried
+    from models.world.config import Config
 
 
 def try_(
@@ -21,6 +22,13 @@ def try_(
         list[str], typer.Option("--on", help='A fleet, like "8 x llama3.1-8b@h100-80gb"; may be repeated.')
     ],
     config: Annotated[str, typer.Option(help="Whose [fleet] and [replay] say how engines batch.")] = "office",
+    prefix: Annotated[
+        str | None,
+        typer.Option(help="Of prompts, what is cached: none; given, as recorded; blocks, by hashes."),
+    ] = None,
+    routing: Annotated[
+        str | None, typer.Option(help="To an instance: least_work, shortest_queue, round_robin, least_kv.")
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Replay a trace file on a fleet, or on several side by side: percentiles, attainment, cost, a figure.
@@ -28,6 +36,8 @@ def try_(
     Nothing enters the lake. A fleet of one llm takes all requests; one of several takes each by its llm.
 
         fleetcast try trace.csv --on "8 x llama3.1-8b@h100-80gb" --on "4 x llama3.1-8b@h100-80gb"
+
+        fleetcast try mooncake.jsonl --prefix blocks --routing least_work --on "8 x llama3.1-8b@h100-80gb"
 
         fleetcast try trace.csv --on "4 x llama2-70b@4xh100-80gb + 8 x llama3.1-8b@h100-80gb"
     """
@@ -38,7 +48,7 @@ def try_(
         from models.world.loading import load_config
 
         catalogue = load_catalogue()
-        chosen, path = load_config(config_of(config), catalogue), file_of(file)
+        chosen, path = with_options(load_config(config_of(config), catalogue), prefix, routing), file_of(file)
         fleets = {text: tried.pools_of(text, catalogue, chosen) for text in on}
         progress = progress_of(quiet)
         with tempfile.TemporaryDirectory() as scratch:
@@ -55,17 +65,34 @@ def try_(
             markup=False,
             soft_wrap=True,
         )
-        show_tried(found, tried.tiers_told(found, catalogue))
+        show_tried(found, tried.tiers_told(found, catalogue), chosen.fleet.prefix != "none")
         if (drawn := tried.draw(path, found, rows, catalogue)) is not None:
             OUT.print(f"figure  {near(drawn)}", soft_wrap=True)
 
 
-def show_tried(found: Sequence["Tried"], tiers: Mapping[str, str]) -> None:
+def with_options(config: "Config", prefix: str | None, routing: str | None) -> "Config":
+    """The config with what was said on the command line; ConfigError for a name that nobody knows."""
+    import dataclasses
+
+    from models.world.config import PREFIXES, ROUTINGS
+    from models.world.reading import require_known
+
+    fleet, replay = config.fleet, config.replay
+    if prefix is not None:
+        require_known(prefix, PREFIXES, "prefix", "--prefix")
+        fleet = dataclasses.replace(fleet, prefix=prefix)
+    if routing is not None:
+        require_known(routing, ROUTINGS, "routing", "--routing")
+        replay = dataclasses.replace(replay, routing=routing)
+    return dataclasses.replace(config, fleet=fleet, replay=replay)
+
+
+def show_tried(found: Sequence["Tried"], tiers: Mapping[str, str], reuses: bool) -> None:
     """A line a fleet."""
     times = [f"{name}_p{level}_s" for name in ("ttft", "tpot", "e2e") for level in (50, 95, 99)]
     heads = ("fleet", *(f"{name}\nin time %" for name in tiers),
              *(f"{name.split('_')[0].upper()} s\n{name.split('_')[1]}" for name in times),
-             "GPUs", "GPU-\nhours", "\nUSD", "re-\nfused", "un-\nfinished")  # fmt: skip
+             "GPUs", "GPU-\nhours", "\nUSD", "re-\nfused", "un-\nfinished", "prompt\nreused %")  # fmt: skip
     counts = ("gpus", "gpu_hours", "usd", "refused", "unfinished")
     lines = [
         (
@@ -73,7 +100,10 @@ def show_tried(found: Sequence["Tried"], tiers: Mapping[str, str]) -> None:
             *(percent(one.row.get(key), ".1f") for key in tiers.values()),
             *(figure(one.row[name], ",.3f" if name.startswith("tpot") else ",.2f") for name in times),
             *(figure(one.row[name], ",.0f") for name in counts),
+            percent(one.row["reused_share"], ".1f"),
         )
         for one in found
     ]
+    if not reuses:
+        heads, lines = heads[:-1], [line[:-1] for line in lines]
     show_board("", heads, lines)

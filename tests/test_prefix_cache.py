@@ -160,12 +160,12 @@ def test_the_lake_s_requests_say_what_they_share(wired_day: Settings) -> None:
     ):
         read_workload(blocks, DAY)
     table = pa.table({"prefix_hashes": pa.array([[7, 8], None, [7, 9, 10]], pa.list_(pa.uint64()))})
-    columns = prompts_of(table, blocks)
+    columns = prompts_of(table, "blocks", "x.toml", "wired")
     assert columns["first_hash"].tolist() == [0, 2, 2, 5]
     first, second, _, third, fourth = columns["hashes"].tolist()
     assert len({first, second, third, fourth}) == 4
     assert columns["hashes"][2] == first
-    assert prompts_of(table, changed(wired_day, "fleet", prefix="none")) == {}
+    assert prompts_of(table, "none", "x.toml", "wired") == {}
 
 
 def test_capacity_is_measured_on_what_need_not_be_computed(wired_day: Settings, tmp_path: Path) -> None:

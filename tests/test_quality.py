@@ -1,5 +1,6 @@
 """What the quality report finds is what was put into the trace; tiers come by the first rule that speaks."""
 
+import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from assets.demand.demand import INTERACTIVE, build_demand, demand_matrix
+from assets.demand.gaps import write_windows
 from assets.lake.warehouse import Lake
 from assets.traces.ingest import ingest
 from assets.traces.quality import assess
@@ -154,3 +156,27 @@ def test_a_name_of_the_source_is_one_llm_and_is_told(lake):
     assert (len(pairs), llms["GPT-4"], llms["llama2-70b"]) == (3, "bloom-176b", "llama2-70b")
     told = {f["detail"]: f["rows"] for f in found(lake)["llm"]}
     assert told == {"GPT-4 is taken as bloom-176b": 100, f"ChatGPT is taken as {llms['ChatGPT']}": 100}
+
+
+def test_a_coarse_clock_is_named_and_gaps_are_withheld(lake: Lake, steady: Lake) -> None:
+    (grid,) = found(steady)["arrival grid"]
+    assert grid["detail"] == "all arrivals lie on a grid of 12 s: gaps between them say nothing"
+    days = steady.days("requests", "t")
+    write_windows(steady, "t", days[1])
+    assert steady.read("arrival_windows", trace="t", day=days[1]).num_rows == 0
+
+
+def test_what_prompts_share_is_told(lake: Lake) -> None:
+    path = lake.root.parent / "t.jsonl"
+    rows = [(0, [1, 2, 3]), (37, [1, 2, 4]), (81, [1, 2, 3]), (95, [9])]
+    lines = [
+        {"timestamp": ms, "input_length": 512 * len(ids), "output_length": 5, "hash_ids": ids}
+        for ms, ids in rows
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    (lake.root.parent / "t.toml").write_text('trace = "t"\n')
+    ingest(path, lake, CATALOGUE)
+    (shared,) = found(lake)["reusable prompts"]
+    assert shared["share"] == 0.5  # five of ten blocks
+    assert 'prefix = "blocks" reuses them' in shared["detail"]
+    assert "arrival grid" not in found(lake)

@@ -13,6 +13,7 @@ from assets.lake.schemas import SCHEMAS
 from assets.lake.warehouse import Lake
 from models.characterise.families import FAMILIES
 from models.characterise.gaps import LEAST_GAPS, WINDOW_US, Windows, first_gaps, fit, window_cvs
+from models.traffic.renewals import SECOND_US, grid_of
 
 KEYS = ("tier", "region", "llm", "app")
 # What is pooled: everything, and every value of these keys; the streams of sql/marts/streams.sql.
@@ -24,7 +25,10 @@ SCHEMA = SCHEMAS["arrival_windows"]
 
 
 def write_windows(lake: Lake, trace: str, day: date) -> None:
-    """Write arrival_windows of a day (sql/tables/arrival_windows.sql says what its columns mean)."""
+    """Write arrival_windows of a day (sql/tables/arrival_windows.sql says what its columns mean).
+
+    None where all arrivals lie on a grid of a second or more: their gaps are the grid's.
+    """
     columns = lake.sql(
         f"select epoch_us(arrived_at) - epoch_us($day::timestamptz) as arrived_us, {', '.join(KEYS)} "
         "from requests where trace = $trace and day = $day::date",
@@ -34,6 +38,9 @@ def write_windows(lake: Lake, trace: str, day: date) -> None:
     arrived_us = columns["arrived_us"].to_numpy()
     order = np.argsort(arrived_us, kind="stable")
     arrived_us = arrived_us[order]
+    if grid_of(arrived_us) >= SECOND_US:
+        lake.write("arrival_windows", SCHEMA.empty_table(), trace=trace, day=day)
+        return
     codes, names = {}, {}
     for key in KEYS:
         encoded = pc.dictionary_encode(columns[key].combine_chunks())

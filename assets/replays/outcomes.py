@@ -36,7 +36,8 @@ def read_workload(settings: Settings, day: date) -> Workload:
     table = settings.lake.read("requests", trace=settings.trace, day=day)
     catalogue = settings.catalogue
     since = pc.subtract(table["arrived_at"], pa.scalar(midnight(day), pa.timestamp("us", "UTC")))
-    prompts = prompts_of(table, settings)
+    config = settings.config
+    prompts = prompts_of(table, config.fleet.prefix, f"{config.file.name} [fleet] prefix", settings.trace)
     trace = Trace(
         arrival_s=since.cast(pa.int64()).to_numpy() / 1e6,
         region=positions(table, "region", catalogue.regions),
@@ -49,19 +50,18 @@ def read_workload(settings: Settings, day: date) -> Workload:
     return Workload(table, trace)
 
 
-def prompts_of(table: pa.Table, settings: Settings) -> dict[str, NDArray[Any]]:
+def prompts_of(table: pa.Table, prefix: str, said_in: str, trace: str) -> dict[str, NDArray[Any]]:
     """What the requests say of their prompts, as far as the fleet's prefix asks: columns of a Trace.
 
     ConfigError where it asks for what none of them says.
     """
-    prefix = settings.config.fleet.prefix
     if prefix == "none":
         return {}
     column = {"given": "cached_tokens", "blocks": "prefix_hashes"}[prefix]
     if len(table) and table[column].null_count == len(table):
         raise ConfigError(
-            f'{settings.config.file.name}: [fleet] prefix = "{prefix}" needs {column}, which no request of '
-            f"{settings.trace} has. Say none, or land a trace that has them."
+            f'{said_in} = "{prefix}" needs {column}, which no request of {trace} has. Say none, or '
+            "give a trace that has them."
         )
     if prefix == "given":
         cached = pc.min_element_wise(pc.fill_null(table[column], 0), table["input_tokens"])

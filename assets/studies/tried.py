@@ -12,12 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from assets.lake.settings import Progress
 from assets.lake.warehouse import Lake
 from assets.pages.pictures import save_as
 from assets.replays.figures import draw_cdf
+from assets.replays.outcomes import prompts_of
 from assets.traces.ingest import IngestReport, ingest
 from models.metrics import tpot_s
 from models.replay.capacity import meets, standing_fleet
@@ -89,7 +91,7 @@ class Asked(NamedTuple):
     """The requests of a file."""
 
     report: IngestReport
-    rows: pd.DataFrame  # arrival_s, llm, tier, input_tokens, output_tokens; in order of arrival
+    rows: pd.DataFrame  # arrival_s, llm, tier, tokens and what prompts share; in order of arrival
 
 
 def requests_of(path: Path, catalogue: Catalogue, scratch: Path, progress: Progress) -> Asked:
@@ -97,8 +99,8 @@ def requests_of(path: Path, catalogue: Catalogue, scratch: Path, progress: Progr
     lake = Lake(scratch / "lake")
     report = ingest(path, lake, catalogue, progress)
     rows = lake.sql(
-        "select epoch(arrived_at) as arrival_s, llm, tier, input_tokens, output_tokens from requests "
-        "order by arrived_at, request_id"
+        "select epoch(arrived_at) as arrival_s, llm, tier, input_tokens, output_tokens, cached_tokens, "
+        "prefix_hashes from requests order by arrived_at, request_id"
     ).to_pandas()
     if rows.empty:
         raise ConfigError(f"{path.name}: none of its {report.rows_in:,} rows is a request. {report.reasons}")
@@ -116,6 +118,7 @@ def play(
     alone = dataclasses.replace(catalogue, llms={llm: catalogue.llms[llm] for llm in llms})
     sized = {pool.llm: [(pool.deployment, pool.instances)] for pool in pools}
     fleet = standing_fleet(sized, alone, config)
+    shared = pa.Table.from_pandas(asked[["input_tokens", "cached_tokens", "prefix_hashes"]])
     llm = np.zeros(len(asked), np.int16) if len(llms) == 1 else codes(asked, llms, text)
     trace = Trace(
         arrival_s=asked["arrival_s"].to_numpy(float),
@@ -124,6 +127,7 @@ def play(
         tier=positions(asked["tier"], catalogue.tiers),
         input_tokens=asked["input_tokens"].to_numpy(np.int32),
         output_tokens=asked["output_tokens"].to_numpy(np.int32),
+        **prompts_of(shared, config.fleet.prefix, "--prefix", "the file"),
     )
     until_s = float(trace.arrival_s[-1]) + 1.0
     rules = make_rules(alone, config.replay, "follow")
@@ -176,6 +180,7 @@ def row_of(
         "gpus": float(gpus.sum()),
         "gpu_hours": float(gpus.sum()) * hours,
         "usd": float((gpus * usd).sum()) * hours,
+        "reused_share": float(outcome.reused.sum() / trace.input_tokens.sum()),
         "refused": float((outcome.status == REFUSED).sum()),
         "unfinished": float((~done).sum() - (outcome.status == REFUSED).sum()),
     }

@@ -190,6 +190,43 @@ silent as (
     having count(*) > 0
 ),
 
+-- A source whose clock is coarse: gaps between arrivals, and the peak of a second, are then the clock's.
+instants as (
+    select file, epoch_us(arrived_at) - min(epoch_us(arrived_at)) over (partition by file) as since_us
+    from kept
+),
+
+gridded as (
+    select file, 'arrival grid' as aspect, null as rows, null as share,
+        'all arrivals lie on a grid of ' || max(seconds) || ' s: gaps between them say nothing' as detail,
+        'note' as verdict
+    from (
+        select file, seconds
+        from instants
+        cross join (values (1), (2), (3), (4), (5), (6), (10), (12), (15), (20), (30), (60)) as grids (seconds)
+        group by file, seconds
+        having bool_and(since_us % (1000000 * seconds) = 0) and count(distinct since_us) >= 100
+    ) as fitting
+    group by file
+),
+
+shared as (
+    select file, 'reusable prompts' as aspect, null as rows, 1 - count(distinct block) / count(*) as share,
+        'of the blocks of prompts, seen in an earlier one: [fleet] prefix = "blocks" reuses them' as detail,
+        'note' as verdict
+    from (select file, unnest(prefix_hashes) as block from kept) as blocks
+    group by file
+    having share > 0
+    union all
+    select file, 'reusable prompts' as aspect, count(cached_tokens) as rows,
+        sum(cached_tokens) / sum(input_tokens) filter (cached_tokens is not null) as share,
+        'of the prompt tokens, cached where they were seen: [fleet] prefix = "given" reuses them' as detail,
+        'note' as verdict
+    from kept
+    group by file
+    having sum(cached_tokens) > 0
+),
+
 findings as (
     select * from conserved
     union all by name select * from quarantined
@@ -202,6 +239,8 @@ findings as (
     union all by name select * from present
     union all by name select * from truncated
     union all by name select * from silent
+    union all by name select * from gridded
+    union all by name select * from shared
 )
 
 select file, aspect, rows::bigint as rows, share::double as share, detail, verdict
