@@ -1,6 +1,7 @@
 """What a person sees in the terminal: bars, tables, one-line errors."""
 
 import signal
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -60,14 +61,12 @@ def _line(label: str) -> Iterator[None]:
 @contextmanager
 def spoken() -> Iterator[None]:
     """Say a mistake in one line (exit 2), an interruption too (130, SIGTERM 143), never with a traceback."""
-    import dagster as dg
-
     try:
         yield
     except typer.Exit:  # a RuntimeError too
         raise
     except BaseException as error:
-        is_interrupt = isinstance(error, (KeyboardInterrupt, dg.DagsterExecutionInterruptedError))
+        is_interrupt = isinstance(error, (KeyboardInterrupt, *of_dagster("DagsterExecutionInterruptedError")))
         signalled = stopping.told()
         if not is_interrupt and signalled is None:
             explain(error)
@@ -75,14 +74,18 @@ def spoken() -> Iterator[None]:
         raise typer.Exit(stopping.CODES[signalled or signal.SIGINT]) from None
 
 
+def of_dagster(name: str) -> tuple[type[BaseException], ...]:
+    """An error of Dagster's, where it has been imported: only then can it be met, and that takes a second."""
+    dagster = sys.modules.get("dagster")
+    return () if dagster is None else (getattr(dagster, name),)
+
+
 def explain(error: BaseException) -> NoReturn:
     """Say what is wrong with the input, or what the machine refuses, in one line; a defect and
     a reader who has seen enough (`| head`) come out as they are.
     """
-    import dagster as dg
-
-    if isinstance(error, dg.Failure):
-        refuse(error.description or "The run failed.")
+    if isinstance(error, of_dagster("Failure")):
+        refuse(getattr(error, "description", None) or "The run failed.")
     if isinstance(error, (ValueError, RuntimeError)):  # a mistake; a defect that was noticed
         refuse(str(error))
     if isinstance(error, OSError) and not isinstance(

@@ -51,7 +51,7 @@ def find(state: State, slot: int, block_hash: int) -> int:
     return at
 
 
-@compiled
+@called
 def cached_blocks(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> int:
     """How many of the prompt's blocks, from the first on, the slot has cached."""
     have, lack = 0, hash_blocks(trace, fleet, request) + 1
@@ -67,8 +67,12 @@ def cached_blocks(trace: Trace, fleet: Fleet, state: State, slot: int, request: 
 @compiled
 def held_by_others(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> int:
     """KV blocks of the prompt that other requests hold at the slot, so that they are in memory anyway."""
-    if fleet.prefix != BLOCKS:
-        return 0
+    return blocks_in_use(trace, fleet, state, slot, request) if fleet.prefix == BLOCKS else 0
+
+
+@called
+def blocks_in_use(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> int:
+    """The same, where the slot keeps blocks."""
     held, most = 0, hash_blocks(trace, fleet, request)
     while held < most:
         at = find(state, slot, hash_of(trace, request, held))
@@ -164,10 +168,17 @@ def forget_the_oldest(fleet: Fleet, state: State, slot: int) -> None:
     """Blocks that nobody holds go, the least recently used first, as far as the others need their memory."""
     if fleet.prefix == BLOCKS:
         room = capacity_blocks(fleet, slot) - state.blocks[slot]
-        while state.idle[slot, COUNT] > 0 and state.idle[slot, COUNT] * span(fleet) > room:
-            at = state.idle[slot, OLDEST]
-            take_off_idle(state, slot, at)
-            remove(state, slot, at)
+        if state.idle[slot, COUNT] * span(fleet) > room:
+            forget_down_to(state, slot, max(0, room // span(fleet)))
+
+
+@called
+def forget_down_to(state: State, slot: int, count: int) -> None:
+    """So many blocks that nobody holds stay."""
+    while state.idle[slot, COUNT] > count:
+        at = state.idle[slot, OLDEST]
+        take_off_idle(state, slot, at)
+        remove(state, slot, at)
 
 
 @called
