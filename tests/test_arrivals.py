@@ -13,7 +13,7 @@ from models.traffic.parameters import Burst, Columns, Names, TiledTraffic
 from models.world.catalogue import load_catalogue
 from models.world.loading import load_config
 
-CATALOGUE = load_catalogue()
+CATALOGUE = load_catalogue().serving(("bloom-176b", "llama2-70b", "llama3.1-8b", "llama3.2-3b"))
 OFFICE = load_config("office", CATALOGUE).trace.office
 NAMES = Names.of(CATALOGUE)
 WEEK = [OFFICE.first_week + timedelta(days=k) for k in range(7)]
