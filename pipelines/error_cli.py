@@ -10,7 +10,7 @@ import typer
 
 from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
 from pipelines.tables import OUT, figure, percent, show_board
-from pipelines.terminal import spoken
+from pipelines.terminal import near, spoken
 
 if TYPE_CHECKING:
     from assets.lake.settings import Settings
@@ -24,7 +24,6 @@ SHOWN = {  # figure: its head, and how it is written
     "gpu_hours": ("\nGPU-hours", lambda value: figure(value, ",.0f")),
     "usd": ("\nUSD", lambda value: figure(value, ",.0f")),
 }
-ENDS = ("value", "low", "high")
 COUNTED = ("iw_fast_attainment_share", "usd")  # figures whose differences are told pair by pair
 TOLD_PAIRS = 8
 BASE = "lt_ua"  # the published policy
@@ -68,6 +67,7 @@ def error(
         table = latency_error.replay_draws(settings, day, asked, draws, progress_of(quiet))
         report("error_draws", {day.isoformat(): error_draws_said(settings, day, table)})
         show_errors(settings, day, scoreboard(settings, day), against)
+        OUT.print(f"figure   {near(latency_error.draw(settings, day))}")
         OUT.print('tables   fleetcast sql "from scoreboard_intervals", "from scoreboard_differences"')
 
 
@@ -99,6 +99,8 @@ def show_intervals(found: Sequence[Row], of_day: Sequence[Row], base: str, title
         for row in of_day
         if row["against"] == base and row["difference"] and not row["is_carried"]
     }
+    from assets.studies.latency_error import ENDS
+
     figures = [name for name in SHOWN if any(row["figure"] == name for row in found)]
     rows = []
     for policy in dict.fromkeys(row["policy"] for row in found):
@@ -128,3 +130,31 @@ def pairs_told(of_day: Sequence[Row], name: str) -> str:
     more = f" and {len(not_carried) - TOLD_PAIRS} more" if len(not_carried) > TOLD_PAIRS else ""
     listed = f"; not {', '.join(not_carried[:TOLD_PAIRS])}{more}" if not_carried else ""
     return f"{name}: the error carries {len(pairs) - len(not_carried)} of {len(pairs)} differences{listed}"
+
+
+def cost_error_said(settings: "Settings", rows: Sequence[Row]) -> str:
+    """How far a plan's cost may be off for its latencies alone; `rows` of a plan: llm, usd."""
+    from assets.studies.latency_error import profile_errors, usd_error_share
+    from models.latency.error import said
+
+    return (
+        f"Latencies: {said(profile_errors(settings))} in the median; for that alone the plan's cost may be "
+        f"{percent(usd_error_share(settings, rows), '.1f')} % off (nine of ten times)."
+    )
+
+
+def show_savings(settings: "Settings", day: date, board: pa.Table) -> None:
+    """Under what forecasts are worth: which savings exceed the error of the latencies that they stand on.
+
+    All methods are compared on the same latencies, so that this is the cautious reading.
+    """
+    from assets.studies.latency_error import PLANNED_USD, usd_error_share
+
+    spent = settings.lake.sql(PLANNED_USD, trace=settings.trace, day=day).to_pylist()
+    OUT.print(cost_error_said(settings, spent), soft_wrap=True)
+    error_share = usd_error_share(settings, spent)
+    saved = {row["method"]: row["saved_on_last_value_share"] for row in board.to_pylist()}
+    told = [
+        f"{name} {percent(share, '.1f')} %" for name, share in saved.items() if (share or 0) > error_share
+    ]
+    OUT.print(f"Savings on last value that exceed it: {', '.join(told) or 'none'}", soft_wrap=True)

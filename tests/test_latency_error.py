@@ -1,7 +1,8 @@
 """The error of the latency profiles: what it is, what it does to the scoreboard, which differences last."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -213,8 +214,22 @@ def test_a_difference_is_carried_where_it_holds_draw_by_draw(tmp_path: Path, cap
 
 def test_the_cost_of_a_plan_is_off_as_its_llms_are(replayed) -> None:
     """Of two llms that err apart, each weighs what is spent on it."""
-    share: Callable[[dict[str, float]], float] = lambda usd: latency_error.usd_error_share(replayed, usd)  # noqa: E731
+
+    def share(usd: dict[str, float]) -> float:
+        rows = [{"llm": llm, "usd": value / 2} for llm, value in usd.items() for _ in range(2)]
+        return latency_error.usd_error_share(replayed, rows)
+
     one, other = share({"llama3.1-8b": 10.0}), share({"bloom-176b": 10.0})
     assert one == pytest.approx(1.645 * 0.12 / 0.6745, rel=1e-3)
     assert share({"llama3.1-8b": 3.0, "bloom-176b": 1.0}) == pytest.approx(np.hypot(0.75 * one, 0.25 * other))
     assert share({}) == 0.0
+
+
+def test_savings_are_held_against_the_error_of_the_latencies(replayed, capsys) -> None:
+    methods = {"method": ["last_value", "arima", "truth"], "saved_on_last_value_share": [None, 0.02, 0.5]}
+    error_cli.show_savings(replayed, DAY, pa.table(methods))
+    first, second = capsys.readouterr().out.splitlines()
+    assert re.search(
+        r"llama3.1-8b, llama3.2-3b estimated, 12 % off in the median; .* may be \d+\.\d % off", first
+    )
+    assert second == "Savings on last value that exceed it: truth 50.0 %"

@@ -6,11 +6,12 @@ start stay as they are: they were made by the profiles, and that these are wrong
 Policies that watch the fleet react to what they see.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
+from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,10 @@ import pyarrow as pa
 from assets.lake.lookups import require_day
 from assets.lake.settings import Counted, Progress, Settings, side_by_side
 from assets.lake.warehouse import Lake
+from assets.pages.pictures import save
+from assets.pages.style import FAINT
 from assets.replays.drives import DAY_S, day_drives, plan_rows, setting, sustained_of_plans, weighed
+from assets.replays.figures import draw_cost_against_misses
 from assets.replays.outcomes import Workload, in_legs, read_workload, write_outcome
 from assets.replays.replays import require_same_config
 from assets.replays.scorecards import SCOREBOARD, score_day
@@ -29,13 +33,23 @@ from models.replay.run import Drive, replay
 from models.replay.state import Floats
 from models.world.reading import require_known
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 DRAWS = 12
 AS_TOLD = 0  # the draw of the profiles themselves: the day's scoreboard
 FIGURES = (
     *("iw_fast_attainment_share", "worst_llm_attainment_share", "iw_normal_attainment_share"),
     *("niw_attainment_share", "missed_share", "ttft_p95_s", "gpu_hours", "usd"),
 )
+ENDS = ("value", "low", "high")
 TWO_SIDED_90 = 1.645  # standard deviations
+PLANNED_USD = """
+select llm, sum(usd) as usd
+from plans
+where trace = $trace and day = $day and policy = 'corrected'
+group by llm
+"""
 INTERVALS = "select * from scoreboard_intervals where trace = $trace and day = $day order by all"
 
 
@@ -146,17 +160,42 @@ def differences(settings: Settings, day: date) -> list[dict[str, Any]]:
     return settings.lake.sql(query, trace=settings.trace, day=day).to_pylist()
 
 
-def usd_error_share(settings: Settings, usd_of_llms: dict[str, float]) -> float:
-    """How far the cost of a plan may be off, 90 of 100 times, as a share of it.
+def draw(settings: Settings, day: date) -> Path:
+    """The scoreboard's cost against misses, with what the error of the latencies does to both."""
+    found = settings.lake.sql(INTERVALS, trace=settings.trace, day=day).to_pandas()
+    return save(settings, day, "latency_error", lambda: draw_intervals(found))
+
+
+def draw_intervals(found: pd.DataFrame) -> "Figure":
+    """Each policy as a point of cost and misses in bars from low to high.
+
+    `found`: policy, figure, value, low, high, with the figures usd and missed_share.
+    """
+    ends = found.pivot(index="policy", columns="figure").dropna()
+    figure = draw_cost_against_misses(ends["value"].reset_index())
+    for _, row in ends.iterrows():
+        usd, missed = ([row[end, name] for end in ENDS] for name in ("usd", "missed_share"))
+        for x, y in ((usd[1:], [missed[0]] * 2), ([usd[0]] * 2, missed[1:])):
+            bar = np.array(x) / 1e3, 100 * np.array(y)
+            figure.axes[0].plot(*bar, color=FAINT, lw=3, zorder=1)
+    top = max([figure.axes[0].get_ylim()[1], *(105 * ends["high", "missed_share"])])
+    figure.axes[0].set_ylim(top=top)
+    return figure
+
+
+def usd_error_share(settings: Settings, rows: Sequence[Mapping[str, Any]]) -> float:
+    """How far the cost of a plan may be off, 90 of 100 times, as a share of it; `rows` of it: llm, usd.
 
     To first order: an llm that is so much slower needs so many more instances. The worse part of a profile
     counts for all of it; llms err apart from each other, so that the error of the sum is smaller.
     """
-    errors = profile_errors(settings)
-    total = sum(usd_of_llms.values())
-    sigmas: dict[str, float] = {}
-    for error in errors:
-        sigma = max(error.prefill_share, error.decode_share) / MEDIAN_SIGMAS
-        sigmas[error.profile.llm] = max(sigma, sigmas.get(error.profile.llm, 0.0))
-    parts = [usd_of_llms.get(llm, 0.0) * sigma for llm, sigma in sigmas.items()]
-    return TWO_SIDED_90 * float(np.linalg.norm(parts)) / total if total else 0.0
+    worst: dict[str, float] = {}
+    for error in profile_errors(settings):
+        share = max(error.prefill_share, error.decode_share)
+        worst[error.profile.llm] = max(share, worst.get(error.profile.llm, 0.0))
+    usd = dict.fromkeys(worst, 0.0)
+    for row in rows:
+        usd[row["llm"]] += row["usd"]
+    spread = TWO_SIDED_90 / MEDIAN_SIGMAS * float(np.linalg.norm([usd[llm] * worst[llm] for llm in worst]))
+    total = sum(usd.values())
+    return spread / total if total else 0.0
