@@ -89,6 +89,8 @@ def test_draws_have_the_error_as_their_median_and_no_bias_whatever_else_is_deplo
     many, dozen = factors(llama, 1000, seed=7), factors(llama, 12, seed=7)
     assert np.median(np.abs(np.log(many)), axis=0) == pytest.approx([0.12, 0.12], rel=0.01)
     assert np.quantile(np.abs(many - 1), 0.9) == pytest.approx(0.29, abs=0.01)  # the roofline's is 0.38
+    of_bloom = np.median(np.abs(np.log(factors(bloom, 1000, seed=7))), axis=0)
+    assert of_bloom == pytest.approx([0.0552, 0.0144], rel=0.01)  # prefill, decode
     assert np.log(dozen).sum(axis=0) == pytest.approx([0.0, 0.0], abs=1e-12)
     assert abs(np.corrcoef(np.log(many).T)[0, 1]) < 0.1  # prefill and decode err apart
     assert abs(np.corrcoef(np.log(many[:, 0]), np.log(factors(bloom, 1000, seed=7)[:, 0]))[0, 1]) < 0.1
