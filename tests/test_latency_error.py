@@ -167,6 +167,9 @@ def test_what_cannot_be_drawn_is_said_in_a_line(replayed) -> None:
         with pytest.raises(error, match=line) as caught:
             latency_error.replay_draws(replayed, day, asked, draws, Progress())
         assert "\n" not in str(caught.value)
+    other = dataclasses.replace(replayed, catalogue=dataclasses.replace(replayed.catalogue, latency=()))
+    with pytest.raises(ConfigError, match=r"results of 2025-07-03 are not of small.toml as it is now"):
+        latency_error.open_loop(other, DAY, [])
 
 
 # --- which differences last ------------------------------------------------------------------------------
