@@ -157,4 +157,8 @@ def show_savings(settings: "Settings", day: date, board: pa.Table) -> None:
     told = [
         f"{name} {percent(share, '.1f')} %" for name, share in saved.items() if (share or 0) > error_share
     ]
-    OUT.print(f"Savings on last value that exceed it: {', '.join(told) or 'none'}", soft_wrap=True)
+    OUT.print(
+        f"Savings on last value that exceed it: {', '.join(told) or 'none'} (the cautious reading: all "
+        "methods share these latencies)",
+        soft_wrap=True,
+    )
