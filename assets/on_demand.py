@@ -24,7 +24,7 @@ from assets.pages.pictures import draw_day
 from assets.pages.telling import SettingsResource, day_of, described, markdown, opened, picture, plainly, told
 from assets.plans import ahead as planning
 from assets.studies import decisions as deciding
-from assets.studies import whatif
+from assets.studies import latency_error, whatif
 from assets.studies.cases import case_names
 
 CASES = dg.StaticPartitionsDefinition(case_names())
@@ -150,6 +150,34 @@ def case_of(context: dg.AssetExecutionContext) -> str:
     return key.keys_by_dimension["case"]
 
 
+class Draws(dg.Config):
+    """How many draws of the latencies."""
+
+    draws: int = latency_error.DRAWS
+
+
+@dg.asset(partitions_def=DAYS, deps=["replays", "plans", "requests"], **described("error_draws"))
+def error_draws(
+    context: dg.AssetExecutionContext,
+    config: Draws,
+    settings: SettingsResource,
+    progress: dg.ResourceParam[Progress],
+) -> dg.MaterializeResult:
+    """The scoreboard of a day on latencies that are off by the error of their profiles: what of it lasts?"""
+    with plainly():
+        chosen, day = opened(context, settings), day_of(context)
+        table = latency_error.replay_draws(chosen, day, [], config.draws, progress)
+        return dg.MaterializeResult(metadata=error_draws_said(chosen, day, table))
+
+
+def error_draws_said(settings: Settings, day: date, table: pa.Table) -> Said:
+    """The draws of a day, and the intervals that they give."""
+    settings.lake.publish()
+    intervals = settings.lake.sql(latency_error.INTERVALS, trace=settings.trace, day=day)
+    said = {"intervals": dg.MetadataValue.md(markdown(intervals))}
+    return {**told(settings.trace, table, "tables/error_draws.sql"), **said}
+
+
 @dg.asset(
     deps=[dg.AssetDep("demand", partition_mapping=dg.AllPartitionMapping())], **described("day_ahead_plans")
 )
@@ -178,4 +206,4 @@ def day_ahead_plans_said(settings: Settings, day: date, table: pa.Table) -> Said
     return {**told(settings.trace, table, "tables/day_ahead_plans.sql"), **said}
 
 
-STUDIES = [characterisation, backtests, decisions, whatifs, day_ahead_plans]
+STUDIES = [characterisation, backtests, decisions, whatifs, error_draws, day_ahead_plans]

@@ -11,6 +11,7 @@ from assets.lake.limits import Limits
 from models.replay.policies import POLICIES
 from pipelines import plan_cli, stopping, trace_commands
 from pipelines.calibrate import calibrate
+from pipelines.error_cli import error, show_errors
 from pipelines.options import Config, Day, Quiet, config_of, day_of, params_of, progress_of
 from pipelines.tables import OUT, show_table
 from pipelines.terminal import (
@@ -95,6 +96,7 @@ def nightly(
             if night.board is not None:
                 show_scoreboard(night.board, night.trace, night.day)
                 show_other_targets(night.other_targets)
+                show_errors(resource.load(), night.day, night.board)
                 OUT.print(f"figures  {near(night.figures)}/*.png")
                 OUT.print(f'tables   {near(night.warehouse)}   (fleetcast sql "from scoreboard")')
                 OUT.print("pages    fleetcast ui   (lineage, plots, checks)")
@@ -167,6 +169,7 @@ def replay(
         board, trace, day = replay_policy(resource, day_of(date_), policy, progress_of(quiet))
         show_scoreboard(board, trace, day)
         show_other_targets(other_targets(resource.load(), day, policy))
+        show_errors(resource.load(), day, board)
 
 
 @app.command()
@@ -328,6 +331,7 @@ app.command()(trace_commands.characterise)
 app.command()(trace_commands.generate)
 app.command()(plan_cli.whatif)
 app.command()(plan_cli.decide)
+app.command()(error)
 app.command()(calibrate)
 app.command("try")(try_)
 app.add_typer(plan_cli.app, name="plan")

@@ -52,7 +52,13 @@ DECIDE = job(
     DAYS,
 )
 WHATIF = job("whatif", ASSETS("whatifs"), "A planned day under one case of data/whatif.toml.", DAYS_AND_CASES)
+ERROR = job(
+    "error",
+    ASSETS("error_draws"),
+    "A replayed day on latencies that are off by the error of their profiles.",
+    DAYS,
+)
 PLAN_AHEAD = job(
     "plan_ahead", ASSETS("day_ahead_plans"), "The fleet of the day after the last one with demand."
 )
-JOBS = [LAND, HISTORY, NIGHTLY, CHARACTERISE, BACKTEST, DECIDE, WHATIF, PLAN_AHEAD]
+JOBS = [LAND, HISTORY, NIGHTLY, CHARACTERISE, BACKTEST, DECIDE, WHATIF, ERROR, PLAN_AHEAD]

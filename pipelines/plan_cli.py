@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from models.replay.policies import planned
+from pipelines.error_cli import cost_error_said, show_savings
 from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
 from pipelines.plan_shown import show_plan
 from pipelines.tables import OUT
@@ -45,7 +46,8 @@ def show(
 
     The fullest endpoint is told by its load, buffer included, of what its instances sustain; above 100 %
     another region helps. In a pipe it is CSV: the fleet of the first hour, then the changes. Hours before
-    the day in which nobody was collecting are told on stderr: the forecast does not know them.
+    the day in which nobody was collecting are told on stderr: the forecast does not know them. So is how far
+    the cost may be off because the latency profiles are.
 
         fleetcast plan show --region east
     """
@@ -61,6 +63,7 @@ def show(
         hours = settings.lake.sql("queries/plan_by_hour.sql", **asked)
         show_plan(steps(rows), hours.to_pylist())
         show_note(not_known(settings, day))
+        show_note(cost_error_said(settings, rows))
 
 
 @app.command()
@@ -162,6 +165,8 @@ def decide(date_: Day = None, config: Config = "office", quiet: Quiet = False) -
         day = day_of(date_) or settings.config.trace.replay_day
         table = decisions.decide(settings, day, progress_of(quiet))
         report("decisions", {day.isoformat(): decisions_said(settings, day, table)})
-        show_decisions(decisions.leaderboard(settings, day), settings.trace, day)
+        board = decisions.leaderboard(settings, day)
+        show_decisions(board, settings.trace, day)
+        show_savings(settings, day, board)
         OUT.print(f"figure   {near(settings.figures(day))}/decision_curves.png")
         OUT.print('tables   fleetcast sql "from decisions", "from decision_leaderboard"')

@@ -44,6 +44,7 @@ def test_the_assets_and_what_they_are_made_from():
         "decisions": ("forecast", ["demand", "forecasts", "plans", "requests"]),
         "plans": ("plan", ["demand", "forecasts", "requests"]),
         "whatifs": ("plan", ["demand", "forecasts", "requests"]),
+        "error_draws": ("score", ["plans", "replays", "requests"]),
         "day_ahead_plans": ("plan", ["demand"]),
         "replays": ("replay", ["plans", "requests"]),
         "scorecard": ("score", ["replays"]),
@@ -68,6 +69,7 @@ def test_jobs_schedules_and_sensors():
             "backtest",
             "decide",
             "whatif",
+            "error",
             "plan_ahead",
         )
     }
@@ -80,6 +82,7 @@ def test_jobs_schedules_and_sensors():
         "backtest": ["backtests"],
         "decide": ["decisions"],
         "whatif": ["whatifs"],
+        "error": ["error_draws"],
         "plan_ahead": ["day_ahead_plans"],
     }
     schedules = {s.name: s.cron_schedule for s in defs.schedules or []}

@@ -78,6 +78,9 @@ RESULTS: Mapping[str, pa.Schema] = {
             "what": _TEXT,
         }
     ),
+    "error_draws": pa.schema(
+        {"policy": _TEXT, "draw": pa.int32(), "figure": _TEXT, "value": _FIGURE},
+    ),
     "plan_bounds": pa.schema({"hour_start": TIMESTAMP, **{f"{name}_usd": _FIGURE for name in BOUNDS}}),
     "outcomes": pa.schema(
         {

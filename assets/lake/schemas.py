@@ -30,6 +30,7 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "day_ahead_plans": ("trace", "day"),
     "decisions": ("trace", "day"),
     "whatifs": ("trace", "day", "case_name"),
+    "error_draws": ("trace", "day"),
     "outcomes": ("trace", "day", "policy"),
     "legs": ("trace", "day", "policy"),
     "fleet_hours": ("trace", "day", "policy"),

@@ -55,6 +55,7 @@ def described(name: str) -> dict[str, Any]:
         "day_ahead_plans": ("plan", {"python", "parquet"}),
         "replays": ("replay", {"python", "parquet"}),
         "scorecard": ("score", {"duckdb", "parquet"}),
+        "error_draws": ("score", {"python", "parquet"}),
         "figures": ("score", {"matplotlib"}),
     }[name]
     return {"name": name, "group_name": group, "kinds": kinds, "owners": OWNERS, "retry_policy": RETRY}

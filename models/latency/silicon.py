@@ -83,19 +83,21 @@ def fit_efficiency(closed: Closed, groups: Sequence[str], source: str) -> Effici
     weight = 1 / np.sqrt(sizes[group])
     weight /= weight.mean()
 
-    def efficiency(logs: Floats) -> Efficiency:
+    def efficiency(coefficients: Floats, error_share: float = 0.0) -> Efficiency:
         return Efficiency(
-            **dict(zip(COEFFICIENTS, np.exp(logs).tolist(), strict=True)),
+            **dict(zip(COEFFICIENTS, coefficients.tolist(), strict=True)),
             attention_flops_share=ATTENTION_FLOPS_SHARE,
+            median_error_share=error_share,
             source=source,
         )
 
     found = least_squares(
-        lambda logs: weight * log_errors(closed, efficiency(logs)),
+        lambda logs: weight * log_errors(closed, efficiency(np.exp(logs))),
         start,
         bounds=(low, high),
         loss="soft_l1",
         f_scale=ROBUST_SHARE,
     )
-    rounded = {name: float(f"{value:.4g}") for name, value in zip(COEFFICIENTS, np.exp(found.x), strict=True)}
-    return Efficiency(**rounded, attention_flops_share=ATTENTION_FLOPS_SHARE, source=source)
+    coefficients = np.array([float(f"{value:.4g}") for value in np.exp(found.x)])
+    error_share = float(np.median(np.abs(np.expm1(log_errors(closed, efficiency(coefficients))))))
+    return efficiency(coefficients, round(error_share, 2))

@@ -116,6 +116,7 @@ class LatencyProfile:
     source: str
     # of a prompt token, for each one of its prompt that was cached before its pass; None: by the roofline
     prefill_per_context_token_s: NotNegative | None = None
+    prefill_median_error_share: NotNegative | None = None  # held out; None: as end to end
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,7 @@ class Efficiency:
     allreduce_s: NotNegative  # per layer and doubling of the GPUs
     request_s: NotNegative  # of a decode step, per request
     attention_flops_share: PositiveShare  # of the peak, in attending to the tokens before
+    median_error_share: NotNegative  # end to end, of what the coefficients were fitted to
     source: str
 
 

@@ -1,0 +1,164 @@
+"""`fleetcast error`: how far the scoreboard may be off because the latency profiles are."""
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from itertools import combinations
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pyarrow as pa
+import typer
+
+from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
+from pipelines.tables import OUT, figure, percent, show_board
+from pipelines.terminal import near, spoken
+
+if TYPE_CHECKING:
+    from assets.lake.settings import Settings
+
+Row = Mapping[str, Any]
+SHOWN = {  # figure: its head, and how it is written
+    "iw_fast_attainment_share": ("SLA attained\niw_fast, %", lambda value: percent(value, ".1f")),
+    "worst_llm_attainment_share": ("\nworst llm, %", lambda value: percent(value, ".1f")),
+    "iw_normal_attainment_share": ("\niw_normal, %", lambda value: percent(value, ".1f")),
+    "ttft_p95_s": ("TTFT p95\niw_fast, s", lambda value: figure(value, ".2f")),
+    "gpu_hours": ("\nGPU-hours", lambda value: figure(value, ",.0f")),
+    "usd": ("\nUSD", lambda value: figure(value, ",.0f")),
+}
+COUNTED = ("iw_fast_attainment_share", "usd")  # figures whose differences are told pair by pair
+TOLD_PAIRS = 8
+BASE = "lt_ua"  # the published policy
+
+
+def error(
+    policy: Annotated[
+        list[str] | None, typer.Option(help="Only this policy; may be repeated. Else all that were replayed.")
+    ] = None,
+    draws: Annotated[int, typer.Option(help="Draws of the latencies, 2 to 1,000.")] = 12,
+    against: Annotated[
+        str | None, typer.Option(help=f"The policy that the others are held against; else {BASE}.")
+    ] = None,
+    date_: Day = None,
+    config: Config = "office",
+    quiet: Quiet = False,
+) -> None:
+    """Replay a day on latencies that are off by the error of their profiles: what of the scoreboard lasts?
+
+    All policies meet the same draws. An interval holds nine of ten draws; a difference that turns round
+    within them is not carried, and is marked. Plans stay as they were made. A minute for each draw or less.
+
+        fleetcast error
+
+        fleetcast error --policy lt_ua --policy corrected --draws 40
+
+        fleetcast sql "from scoreboard_differences where not is_carried"
+    """
+    with spoken():
+        from assets.lake.settings import load_settings
+        from assets.on_demand import error_draws_said
+        from assets.replays.scorecards import scoreboard
+        from assets.studies import latency_error
+        from pipelines.runs import report
+
+        settings = load_settings(config_of(config))
+        day = day_of(date_) or settings.config.trace.replay_day
+        base = [against] if against else []
+        latency_error.open_loop(settings, day, base)  # before minutes are spent
+        asked = [*policy, *base] if policy else []
+        table = latency_error.replay_draws(settings, day, asked, draws, progress_of(quiet))
+        report("error_draws", {day.isoformat(): error_draws_said(settings, day, table)})
+        show_errors(settings, day, scoreboard(settings, day), against)
+        OUT.print(f"figure   {near(latency_error.draw(settings, day))}")
+        OUT.print('tables   fleetcast sql "from scoreboard_intervals", "from scoreboard_differences"')
+
+
+def show_errors(settings: "Settings", day: date, board: pa.Table, against: str | None = None) -> None:
+    """Under a scoreboard: the latencies that it stands on and, where it is known, how far they move it."""
+    from assets.studies.latency_error import differences, intervals, profile_errors
+    from models.latency.error import said
+
+    found = intervals(settings, day, board)
+    line = f"latencies: {said(profile_errors(settings))}"
+    if not found:
+        OUT.print(f"{line} in the median   (what that does to the board: fleetcast error)", soft_wrap=True)
+        return
+    policies = list(dict.fromkeys(row["policy"] for row in found))
+    base = against or (BASE if BASE in policies else policies[0])
+    of_day = differences(settings, day)
+    show_intervals(found, of_day, base, f"{settings.trace}, {day}")
+    OUT.print(f"{line} in the median", soft_wrap=True)
+    for name in COUNTED:
+        if told := pairs_told(of_day, name):
+            OUT.print(told, soft_wrap=True)
+
+
+def show_intervals(found: Sequence[Row], of_day: Sequence[Row], base: str, title: str) -> None:
+    """A row per policy, an interval beside each figure; ~ where its difference from `base` is not carried."""
+    by_name = {(row["policy"], row["figure"]): row for row in found}
+    not_carried = {
+        (row["policy"], row["figure"])
+        for row in of_day
+        if row["against"] == base and row["difference"] and not row["is_carried"]
+    }
+    from assets.studies.latency_error import ENDS
+
+    figures = [name for name in SHOWN if any(row["figure"] == name for row in found)]
+    rows = []
+    for policy in dict.fromkeys(row["policy"] for row in found):
+        cells = [policy]
+        for name in figures:
+            row, write = by_name.get((policy, name)), SHOWN[name][1]
+            mark = "~" if (policy, name) in not_carried else " "
+            value, low, high = ("–",) * 3 if row is None else (write(row[key]) for key in ENDS)
+            cells.append(f"{value} ({low} to {high}){mark}")
+        rows.append(cells)
+    draws = max(row["draws"] for row in found)
+    show_board(
+        f"{title}, {draws} draws of its latencies   (nine of ten draws; ~ not to be told from {base})",
+        ("\npolicy", *(SHOWN[name][0] for name in figures)),
+        rows,
+    )
+
+
+def pairs_told(of_day: Sequence[Row], name: str) -> str:
+    """How many of all differences between two policies the error carries, and which it does not."""
+    by_pair = {(row["policy"], row["against"]): row for row in of_day if row["figure"] == name}
+    policies = list(dict.fromkeys(policy for policy, _ in by_pair))
+    pairs = [pair for pair in combinations(policies, 2) if by_pair[pair]["difference"]]
+    not_carried = [f"{one} and {other}" for one, other in pairs if not by_pair[one, other]["is_carried"]]
+    if not pairs:
+        return ""
+    more = f" and {len(not_carried) - TOLD_PAIRS} more" if len(not_carried) > TOLD_PAIRS else ""
+    listed = f"; not {', '.join(not_carried[:TOLD_PAIRS])}{more}" if not_carried else ""
+    return f"{name}: the error carries {len(pairs) - len(not_carried)} of {len(pairs)} differences{listed}"
+
+
+def cost_error_said(settings: "Settings", rows: Sequence[Row]) -> str:
+    """How far a plan's cost may be off for its latencies alone; `rows` of a plan: llm, usd."""
+    from assets.studies.latency_error import profile_errors, usd_error_share
+    from models.latency.error import said
+
+    return (
+        f"Latencies: {said(profile_errors(settings))} in the median; for that alone the plan's cost may be "
+        f"{percent(usd_error_share(settings, rows), '.1f')} % off (nine of ten times)."
+    )
+
+
+def show_savings(settings: "Settings", day: date, board: pa.Table) -> None:
+    """Under what forecasts are worth: which savings exceed the error of the latencies that they stand on.
+
+    All methods are compared on the same latencies, so that this is the cautious reading.
+    """
+    from assets.studies.latency_error import PLANNED_USD, usd_error_share
+
+    spent = settings.lake.sql(PLANNED_USD, trace=settings.trace, day=day).to_pylist()
+    OUT.print(cost_error_said(settings, spent), soft_wrap=True)
+    error_share = usd_error_share(settings, spent)
+    saved = {row["method"]: row["saved_on_last_value_share"] for row in board.to_pylist()}
+    told = [
+        f"{name} {percent(share, '.1f')} %" for name, share in saved.items() if (share or 0) > error_share
+    ]
+    OUT.print(
+        f"Savings on last value that exceed it: {', '.join(told) or 'none'} (the cautious reading: all "
+        "methods share these latencies)",
+        soft_wrap=True,
+    )

@@ -1,0 +1,240 @@
+"""The error of the latency profiles: what it is, what it does to the scoreboard, which differences last."""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from datetime import date, timedelta
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from small import small_config
+
+from assets.demand.demand import build_demand
+from assets.forecasts.forecasts import forecast_day
+from assets.lake.settings import Progress, Settings, load_settings
+from assets.lake.warehouse import Lake, LakeError
+from assets.plans import plans
+from assets.replays.replays import of_one_config, replay_day
+from assets.replays.scorecards import score_day, scoreboard
+from assets.studies import latency_error
+from assets.traces.traces import make_day
+from models.latency.error import drawn, errors_in_use, factors, multiplied, said
+from models.latency.roofline import context_token_s
+from models.world.catalogue import Catalogue, load_catalogue
+from models.world.config import Deployment
+from models.world.reading import ConfigError
+from pipelines import error_cli
+
+CATALOGUE = load_catalogue()
+DAY = date(2025, 7, 3)
+POLICIES = ("static", "reactive", "lt_ua")
+H100 = [("bloom-176b", [Deployment("h100-80gb", 8)]), ("llama3.1-8b", [Deployment("h100-80gb", 1)])]
+
+
+@pytest.fixture(scope="module")
+def replayed(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """A planned and replayed day of so few instances that their pace matters."""
+    folder = tmp_path_factory.mktemp("replayed")
+    few = {"requests_per_day": "60_000.0", "min_instances": "1", "instances_at_start": "1"}
+    settings = load_settings(small_config(folder, policies=str(list(POLICIES)), **few), folder / "lake")
+    for day in (DAY - timedelta(days=2), DAY - timedelta(days=1), DAY):
+        make_day(settings.lake, settings.config.trace, settings.catalogue, day)
+        build_demand(settings.lake, settings.trace, day)
+    forecast_day(settings, DAY, Progress())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plans, "sustained_tokens_per_s", lambda *_: [3000.0, 4000.0, 9000.0, 9000.0])
+        plans.plan_day(settings, DAY, Progress())
+    with of_one_config(settings, DAY):
+        replay_day(settings, DAY, POLICIES, Progress())
+    score_day(settings, DAY)
+    return settings
+
+
+def by_draw(table: pa.Table, figure: str) -> pd.DataFrame:
+    """A row per draw, a column per policy."""
+    frame = table.to_pandas()
+    return frame[frame["figure"] == figure].pivot(index="draw", columns="policy", values="value")
+
+
+# --- the error of a profile ------------------------------------------------------------------------------
+
+
+def test_an_error_is_what_the_profile_tells_else_the_roofline_s() -> None:
+    mine = dataclasses.replace(
+        CATALOGUE.profile("llama2-70b", "h100-80gb", 2),
+        source="calibrated: 300 requests of log.csv",
+        median_error_share=0.02,
+        prefill_median_error_share=None,
+    )
+    others = [
+        p for p in CATALOGUE.latency if (p.llm, p.gpu, p.tensor_parallel) != ("llama2-70b", "h100-80gb", 2)
+    ]
+    catalogue = dataclasses.replace(CATALOGUE, latency=(*others, mine))
+    staged = Deployment("h100-80gb", 4, pipeline_parallel=2)
+    found = errors_in_use(catalogue, [*H100, ("llama2-70b", [Deployment("h100-80gb", 2), staged, staged])])
+    assert [(e.kind, e.prefill_share, e.decode_share) for e in found] == [
+        ("measured", 0.0552, 0.0144),
+        ("estimated", 0.12, 0.12),
+        ("calibrated", 0.02, 0.02),
+        ("composed", 0.12, 0.12),  # of stages that nobody measured together
+    ]
+    assert said(found).startswith("bloom-176b measured, 1 to 6 % off; llama3.1-8b estimated, 12 % off; ")
+
+
+def test_draws_have_the_error_as_their_median_and_no_bias_whatever_else_is_deployed() -> None:
+    bloom, llama = errors_in_use(CATALOGUE, H100)
+    many, dozen = factors(llama, 1000, seed=7), factors(llama, 12, seed=7)
+    assert np.median(np.abs(np.log(many)), axis=0) == pytest.approx([0.12, 0.12], rel=0.01)
+    assert np.quantile(np.abs(many - 1), 0.9) == pytest.approx(0.29, abs=0.01)  # the roofline's is 0.38
+    of_bloom = np.median(np.abs(np.log(factors(bloom, 1000, seed=7))), axis=0)
+    assert of_bloom == pytest.approx([0.0552, 0.0144], rel=0.01)  # prefill, decode
+    assert np.log(dozen).sum(axis=0) == pytest.approx([0.0, 0.0], abs=1e-12)
+    assert abs(np.corrcoef(np.log(many).T)[0, 1]) < 0.1  # prefill and decode err apart
+    assert abs(np.corrcoef(np.log(many[:, 0]), np.log(factors(bloom, 1000, seed=7)[:, 0]))[0, 1]) < 0.1
+    alone, both = drawn(CATALOGUE, [llama], 12, seed=7), drawn(CATALOGUE, [bloom, llama], 12, seed=7)
+    names = ("llama3.1-8b", "h100-80gb", 1)
+    assert [world.profile(*names) for world in alone] == [world.profile(*names) for world in both]
+    assert len({world.profile(*names) for world in both}) == 12
+    assert both[0].profile("llama2-70b", "h100-80gb", 2) is CATALOGUE.profile("llama2-70b", "h100-80gb", 2)
+    with pytest.raises(ValueError, match=r"^draws is 1, must be 2 to 1000\. A dozen will do\.$"):
+        factors(bloom, 1, seed=7)
+
+
+def test_prefill_moves_with_its_context_and_decode_with_its_cache() -> None:
+    profile = CATALOGUE.profile("bloom-176b", "h100-80gb", 8)
+    moved = multiplied(CATALOGUE, profile, 2.0, 3.0)
+    llm, gpu = CATALOGUE.llms["bloom-176b"], CATALOGUE.gpus["h100-80gb"]
+    assert moved.prefill_s == tuple(2 * s for s in profile.prefill_s)
+    assert moved.prefill_per_context_token_s == 2 * context_token_s(llm, gpu, 8, CATALOGUE.efficiency)
+    assert moved.decode_s == tuple(3 * s for s in profile.decode_s)
+    assert moved.decode_per_kv_token_s == 3 * profile.decode_per_kv_token_s
+
+
+# --- what it does to the scoreboard ----------------------------------------------------------------------
+
+
+def test_without_error_every_draw_is_the_scoreboard_to_the_last_bit(replayed, monkeypatch, capsys) -> None:
+    errors = latency_error.profile_errors(replayed)
+    exact = [error._replace(prefill_share=0.0, decode_share=0.0) for error in errors]
+    monkeypatch.setattr(latency_error, "profile_errors", lambda _: exact)
+    table = latency_error.replay_draws(replayed, DAY, [], 2, Progress())
+    board = scoreboard(replayed, DAY)
+    for row in board.to_pylist():
+        told = {name: by_draw(table, name)[row["policy"]].tolist() for name in latency_error.FIGURES}
+        assert told == {name: [row[name]] * 3 for name in latency_error.FIGURES}
+    rows = latency_error.intervals(replayed, DAY, board)
+    assert [row["policy"] for row in rows[:: len(latency_error.FIGURES)]] == list(POLICIES)
+    assert all(row["low"] == row["value"] == row["high"] and row["draws"] == 2 for row in rows)
+    error_cli.show_errors(replayed, DAY, board)
+    assert "2 draws of its latencies" in capsys.readouterr().out
+    other = board.set_column(board.column_names.index("usd"), "usd", pa.array([1.0] * board.num_rows))
+    error_cli.show_errors(replayed, DAY, other)  # a board that these draws are not of
+    shown = capsys.readouterr().out
+    assert "fleetcast error" in shown
+    assert "draws" not in shown
+
+
+def test_slower_engines_attain_less_and_all_policies_meet_the_same_ones(replayed, monkeypatch) -> None:
+    def slower(catalogue: Catalogue, *_: object) -> list[Catalogue]:
+        return [
+            dataclasses.replace(
+                catalogue, latency=tuple(multiplied(catalogue, p, by, by) for p in catalogue.latency)
+            )
+            for by in (1.5, 3.0)
+        ]
+
+    monkeypatch.setattr(latency_error, "drawn", slower)
+    table = latency_error.replay_draws(replayed, DAY, [], 2, Progress())
+    for policy in POLICIES:
+        attained = by_draw(table, "iw_fast_attainment_share")[policy]
+        assert attained[0] > attained[1] > attained[2]
+    alone = latency_error.replay_draws(replayed, DAY, ["reactive"], 2, Progress())
+    for name in latency_error.FIGURES:
+        assert by_draw(alone, name)["reactive"].tolist() == by_draw(table, name)["reactive"].tolist()
+    assert by_draw(table, "gpu_hours")["static"].nunique() == 1  # plans stay as they were made
+
+
+def test_what_cannot_be_drawn_is_said_in_a_line(replayed) -> None:
+    for asked, day, draws, error, line in (
+        ([], DAY, 1, ValueError, r"draws is 1, must be 2 to 1000"),
+        ([], DAY - timedelta(days=1), 2, LakeError, r"no outcomes on 2025-07-02\. It has 2025-07-03"),
+        (["lt_ux"], DAY, 2, ConfigError, r"unknown policy 'lt_ux'"),
+        (["corrected_closed"], DAY, 2, ConfigError, r"unknown policy with an open-loop plan"),
+    ):
+        with pytest.raises(error, match=line) as caught:
+            latency_error.replay_draws(replayed, day, asked, draws, Progress())
+        assert "\n" not in str(caught.value)
+    other = dataclasses.replace(replayed, catalogue=dataclasses.replace(replayed.catalogue, latency=()))
+    with pytest.raises(ConfigError, match=r"results of 2025-07-03 are not of small.toml as it is now"):
+        latency_error.open_loop(other, DAY, [])
+
+
+# --- which differences last ------------------------------------------------------------------------------
+
+
+def told(lake: Lake, usd: dict[str, Sequence[float]]) -> None:
+    """Draws of one figure, written as a study writes them; the first is the scoreboard's."""
+    rows = [(policy, n, "usd", value) for policy, values in usd.items() for n, value in enumerate(values)]
+    table = pa.Table.from_pylist(
+        [dict(zip(("policy", "draw", "figure", "value"), row, strict=True)) for row in rows]
+    )
+    lake.write("error_draws", table, trace="office", day=DAY)
+
+
+def test_a_difference_is_carried_where_it_holds_draw_by_draw(tmp_path: Path, capsys) -> None:
+    """The intervals of a and b overlap all over; b is dearer in every draw. c is dearer in most of them."""
+    lake, rng = Lake(tmp_path), np.random.default_rng(5)
+    world = rng.normal(1000, 100, 12)
+    flips = np.where(np.arange(12) < 3, -5.0, 20.0)
+    told(
+        lake,
+        {
+            "a": [1000, *world],
+            "b": [1010, *(world + 10)],
+            "c": [1020, *(world + flips)],
+            "d": [1000, *world],
+            "e": [990, *(world + 10)],  # as told cheaper than a, in all draws dearer
+        },
+    )
+    query = "from scoreboard_intervals where policy = 'b'"
+    [row] = lake.sql(query).to_pylist()
+    assert (row["value"], row["draws"]) == (1010, 12)
+    assert (row["low"], row["high"]) == pytest.approx(tuple(np.quantile(world + 10, (0.05, 0.95))))
+    pairs = lake.sql("from scoreboard_differences order by all").to_pylist()
+    carried = {(row["policy"], row["against"]): row["is_carried"] for row in pairs}
+    assert all(carried[a, b] == carried[b, a] for a, b in carried)
+    assert {b: carried["a", b] for b in "bcde"} == {"b": True, "c": False, "d": False, "e": False}
+    [row] = [row for row in pairs if (row["policy"], row["against"]) == ("c", "a")]
+    assert (row["difference"], row["low"], row["high"]) == (20, -5, 20)
+    error_cli.show_intervals(lake.sql("from scoreboard_intervals order by all").to_pylist(), pairs, "a", "t")
+    marked = {line[0] for line in capsys.readouterr().out.splitlines() if line.endswith("~")}
+    assert marked == {"c", "e"}  # d does not differ
+    assert "the error carries 2 of 9 differences; not a and c, a and e, " in error_cli.pairs_told(
+        pairs, "usd"
+    )
+
+
+def test_the_cost_of_a_plan_is_off_as_its_llms_are(replayed) -> None:
+    """Of two llms that err apart, each weighs what is spent on it."""
+
+    def share(usd: dict[str, float]) -> float:
+        rows = [{"llm": llm, "usd": value / 2} for llm, value in usd.items() for _ in range(2)]
+        return latency_error.usd_error_share(replayed, rows)
+
+    one, other = share({"llama3.1-8b": 10.0}), share({"bloom-176b": 10.0})
+    assert one == pytest.approx(1.645 * 0.12 / 0.6745, rel=1e-3)
+    assert share({"llama3.1-8b": 3.0, "bloom-176b": 1.0}) == pytest.approx(np.hypot(0.75 * one, 0.25 * other))
+    assert share({}) == 0.0
+
+
+def test_savings_are_held_against_the_error_of_the_latencies(replayed, capsys) -> None:
+    methods = {"method": ["last_value", "arima", "truth"], "saved_on_last_value_share": [None, 0.02, 0.5]}
+    error_cli.show_savings(replayed, DAY, pa.table(methods))
+    first, second = capsys.readouterr().out.splitlines()
+    assert re.search(
+        r"llama3.1-8b, llama3.2-3b estimated, 12 % off in the median; .* may be \d+\.\d % off", first
+    )
+    assert second.startswith("Savings on last value that exceed it: truth 50.0 % (")
