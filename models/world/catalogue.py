@@ -147,9 +147,13 @@ class Catalogue:
     efficiency: Efficiency
 
     def serving(self, llms: Iterable[str]) -> "Catalogue":
-        """The same with these llms only, in file order."""
+        """The same with these llms only, in file order, and what is known of them."""
         chosen = set(llms)
-        return replace(self, llms={name: llm for name, llm in self.llms.items() if name in chosen})
+        return replace(
+            self,
+            llms={name: llm for name, llm in self.llms.items() if name in chosen},
+            latency=tuple(profile for profile in self.latency if profile.llm in chosen),
+        )
 
     @property
     def interactive_tiers(self) -> tuple[str, ...]:
