@@ -1,9 +1,12 @@
 """The rules of the house: who may import whom."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
+
+from models.replay.compiled import sources
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted(path for top in ("models", "assets", "pipelines") for path in (ROOT / top).rglob("*.py"))
@@ -78,3 +81,22 @@ def test_heavy_packages_are_imported_where_they_are_used() -> None:
             )
         }
         assert not top_level & heavy, f"{path.name} imports {top_level & heavy} before anyone needs it"
+
+
+def test_the_cache_of_the_kernel_knows_every_file_that_is_compiled() -> None:
+    """What is compiled is imported by the kernel; what only plays it is not, and may change without harm."""
+    known = set(sources())
+    compiled = {
+        path.stem
+        for path in (ROOT / "models" / "replay").glob("*.py")
+        if re.search(r"^@(compiled|called|entry)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert compiled <= known
+    for name in known:
+        inside = {
+            m.split(".")[2]
+            for m in imported(ROOT / f"models/replay/{name}.py")
+            if m.startswith("models.replay.")
+        }
+        assert inside <= known
+    assert not known & {"calibration", "engine_fit", "run", "capacity", "fleet", "begin"}

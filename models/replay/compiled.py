@@ -1,7 +1,7 @@
 """How the kernel is compiled: Numba, without the GIL, cached on disk under a name that knows the sources.
 
 Numba's own cache does not see an edit in a kernel that is imported from another file, so the cache
-folder carries a hash of every file of this package.
+folder carries a hash of all files that the kernel is made of.
 
 Two options make the kernel twenty times faster, measured: no function of it allocates, so reference
 counting is off (every call would count some fifty arrays up and down), and calls are inlined (every
@@ -9,6 +9,7 @@ call would copy the same arrays' headers).
 """
 
 import hashlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,24 @@ HERE = Path(__file__).resolve().parent
 CACHE_ROOT = HERE.parent.parent / "data" / ".numba"
 
 
+def sources() -> dict[str, bytes]:
+    """The files that are compiled, by name: kernel.py, and all of this package that it imports."""
+    found: dict[str, bytes] = {}
+    waiting = ["kernel"]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found[name] = (HERE / f"{name}.py").read_bytes()
+            imports = re.findall(rb"^from models\.replay\.(\w+) import", found[name], re.MULTILINE)
+            waiting += [module.decode() for module in imports]
+    return found
+
+
 def cache_folder() -> Path:
-    """The folder for this version of the kernel sources, on this version of Numba."""
+    """The folder for this version of the kernel's sources, on this version of Numba."""
     digest = hashlib.sha256(numba.__version__.encode())
-    for path in sorted(HERE.glob("*.py")):
-        digest.update(path.read_bytes())
+    for _, text in sorted(sources().items()):
+        digest.update(text)
     return CACHE_ROOT / digest.hexdigest()[:16]
 
 
