@@ -119,6 +119,12 @@ def test_the_router_weighs_what_is_cached_against_who_has_less_to_do() -> None:
     assert sum(reused(odd, caching(2), routing=LEAST_WORK)) > sum(
         reused(odd, caching(2), routing=ROUND_ROBIN)
     )
+    # one that is busy with little else has it: what would have to be computed elsewhere weighs more
+    busy = with_hashes(
+        a_trace([0.0, 50.0, 50.01], [3 * BLOCK, BLOCK, 3 * BLOCK], 50), [[1, 2, 3], [7], [1, 2, 3]]
+    )
+    assert run(busy, caching(2), some_rules(routing=LEAST_WORK)).slot.tolist() == [0, 0, 0]
+    assert run(busy, caching(2)).slot.tolist()[2] == 1
     # a hundred at once: those that would wait too long behind the one who has it go to the other
     trace = with_hashes(a_trace([0.0, *[50.0] * 100], 3 * BLOCK, 50), [[1, 2, 3]] * 101)
     outcome = run(trace, caching(2), some_rules(routing=LEAST_WORK))
