@@ -77,6 +77,7 @@ class Instance:
     out_free_s: float = 0.0
     in_free_s: float = 0.0
     began_s: float = 0.0
+    composed_s: float = 0.0  # when the step began that ended last
     seen_kv: int = 0
     cache: list = field(default_factory=list)  # hashes that nobody holds, the least recently used first
     look: bool = False
@@ -400,6 +401,8 @@ class Replay(NaiveFleet, NaiveLegs):
 
     def wake(self, instance, now):
         changed = False
+        if instance.joining or instance.batch:
+            instance.composed_s = instance.began_s
         if instance.status == BOOTING:
             self.change(instance, SERVING, now)
             instance.wakes_s = inf
@@ -475,11 +478,9 @@ class Replay(NaiveFleet, NaiveLegs):
     def begin(self, instance, now):
         kind = self.fleet.kind[instance.pool]
         batching = self.batching[kind]
-        self.notice(instance, instance.began_s)
+        idle = not (instance.batch or instance.joining or instance.waiting)
+        self.notice(instance, now if idle else instance.composed_s)
         if instance.look:
-            self.admit(instance, now)
-        if not instance.joining and not instance.batch and instance.unknown:
-            self.notice(instance, now)
             self.admit(instance, now)
         assert self.holding(instance) <= self.capacity(instance.pool), "invariant 3: what is held fits"
         b, latency = len(instance.batch), self.fleet.latency

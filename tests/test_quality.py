@@ -174,7 +174,7 @@ def test_what_prompts_share_is_told(lake: Lake) -> None:
         for ms, ids in rows
     ]
     path.write_text("\n".join(map(json.dumps, lines)))
-    (lake.root.parent / "t.toml").write_text('trace = "t"\n')
+    (lake.root.parent / "t.toml").write_text('trace = "t"\nllm = "llama2-70b"\n')
     ingest(path, lake, CATALOGUE)
     (shared,) = found(lake)["reusable prompts"]
     assert shared["share"] == 0.5  # five of ten blocks

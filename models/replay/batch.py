@@ -41,7 +41,7 @@ from models.replay.prefix import (
     reusable_tokens,
     work_of,
 )
-from models.replay.queue import DPA, is_unknown, next_lane, notice, pop_front, push_back
+from models.replay.queue import DPA, is_unknown, next_lane, notice, pop_front, push_back, somebody_waits
 from models.replay.state import (
     ADMITTED,
     CACHED,
@@ -89,12 +89,10 @@ def fits(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> b
 @compiled
 def begin(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """Start what follows a step boundary: prompts if some are pending, else decode, else rest."""
-    if is_unknown(state, slot):
-        notice(trace, state, slot, state.step_s[slot])
+    if is_unknown(state, slot):  # one that has nothing else to do does not wait for a step
+        is_idle = state.joining[slot] + state.batch[slot] == 0 and not somebody_waits(state, slot)
+        notice(trace, state, slot, now if is_idle else state.step_s[slot])
     if state.look[slot]:
-        admit(trace, fleet, rules, state, slot, now)
-    if state.joining[slot] + state.batch[slot] == 0 and is_unknown(state, slot):
-        notice(trace, state, slot, now)
         admit(trace, fleet, rules, state, slot, now)
     if state.joining[slot] > 0:
         prefill(trace, fleet, state, slot, now)
@@ -138,7 +136,7 @@ def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
         state.blocks[slot] += blocks_of(fleet, prompt)
         if fleet.prefix != NONE:
             state.blocks[slot] -= held_by_others(trace, fleet, state, slot, request)
-            hold_prefix(trace, fleet, state, slot, request)
+            hold_prefix(trace, fleet, state, slot, request, prompt - work)
         state.brimful[slot] += prompt % fleet.kv_block_tokens == 0
         if state.generated[request] == 0:
             state.admitted_s[request] = now

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from models.latency.measured import Fit
 from models.latency.roofline import roofline, work_of
-from models.latency.tables import LatencyTables, tables
+from models.latency.tables import tables
 from models.metrics import tpot_s
 from models.replay.capacity import trial_fleet
 from models.replay.engine_fit import (
@@ -202,7 +202,7 @@ def player(
     drive = Drive([[instances]], hour_s=until_s)
 
     def play(fit: Fit) -> tuple[Floats, Floats]:
-        laid_out: LatencyTables = tables([profile_of(fit)], [engine.max_batch])
+        laid_out = tables([profile_of(fit)], [engine.max_batch])
         outcome = replay(
             trace,
             fleet._replace(latency=laid_out._replace(prefill_context_s=context_s)),

@@ -116,8 +116,7 @@ def trial_fleet(
 ) -> Fleet:
     """One endpoint of so many instances of `llm` that always serve, and of a partner PARTNERS."""
     sized = [(deployment, instances)] + ([] if partner is None else [(partner, PARTNERS)])
-    alone = dataclasses.replace(catalogue, llms={llm: catalogue.llms[llm]})
-    return standing_fleet({llm: sized}, alone, config)
+    return standing_fleet({llm: sized}, catalogue.serving([llm]), config)
 
 
 def standing_fleet(

@@ -9,7 +9,7 @@ from models.replay.memory import longest_blocks, see_less
 from models.replay.move import give_up, stay_with, stop_after
 from models.replay.pools import assign
 from models.replay.prefix import NONE, blocks_back
-from models.replay.queue import enqueue, insert_in_order
+from models.replay.queue import enqueue, insert_in_order, is_unknown, somebody_waits
 from models.replay.state import DECODE, DRAINING, IDLE, LOST, MOVING, NOBODY, Fleet, Rules, State, Trace
 
 
@@ -21,7 +21,14 @@ def come(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, requ
     """
     if enqueue(trace, fleet, state, slot, request, now):
         look_soon(trace, fleet, rules, state, slot, now)
-    elif state.phase[slot] == DECODE and has_place(fleet, state, slot):
+    else:
+        look_later(fleet, state, slot, now)
+
+
+@called
+def look_later(fleet: Fleet, state: State, slot: int, now: float) -> None:
+    """Let an async engine end a stretch after the step that follows the one under way."""
+    if state.phase[slot] == DECODE and has_place(fleet, state, slot):
         has_begun = int(now > state.base_s[slot])  # else its first step has yet to be composed
         stop_after(fleet, state, slot, has_begun * steps_until(fleet, state, slot, now) + 1)
 
@@ -58,17 +65,8 @@ def release(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int
     see_less(fleet, state, slot, blocks_back(trace, fleet, state, slot, request, held, held), now)
     assign(trace, fleet, state, slot, request, -1)
     state.look[slot] = True
-    if state.status[slot] == DRAINING or somebody_waits(state, slot):
+    if state.status[slot] == DRAINING or somebody_waits(state, slot) or is_unknown(state, slot):
         look_soon(trace, fleet, rules, state, slot, now)
-
-
-@compiled
-def somebody_waits(state: State, slot: int) -> bool:
-    """Whether a request waits in any of the slot's lanes."""
-    for head in state.head[slot]:  # noqa: SIM110 (compiled code has no any)
-        if head != NOBODY:
-            return True
-    return False
 
 
 @called

@@ -33,7 +33,7 @@ def change_status(fleet: Fleet, state: State, slot: int, status: int, now: float
     elif status == GONE:
         state.used_gpus[fleet.region[pool], fleet.gpu[kind]] -= fleet.gpus[kind]
     if fleet.prefix == BLOCKS and status in (GONE, DONATED):
-        forget_all(fleet, state, slot)
+        forget_all(state, slot)
     sign = int(status == SERVING) - int(old == SERVING)
     if sign != 0:
         integrate_kv(state, pool, now)

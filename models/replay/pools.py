@@ -9,6 +9,7 @@ These are three ways to write the rows of a fleet (fleet.py); the kernel sees ro
 
 from models.replay.compiled import compiled
 from models.replay.events import settle
+from models.replay.prefix import NONE
 from models.replay.state import DECODE_ONLY, PREFILL_ONLY, SERVING, WHOLE, Fleet, State, Trace
 
 # Whether a pool takes interactive requests, whether others, and its share of an endpoint's instances: 16
@@ -46,7 +47,7 @@ def work_tokens(trace: Trace, fleet: Fleet, state: State, slot: int, request: in
     Not those of the prompt that were cached where it was sent.
     """
     prompt, answer = trace.input_tokens[request], trace.output_tokens[request]
-    if state.saved.size > 0:
+    if fleet.prefix != NONE:
         prompt -= state.saved[request]
     role = fleet.role[fleet.pool[slot]] if fleet.hands_over else WHOLE
     if role == PREFILL_ONLY:

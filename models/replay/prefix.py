@@ -13,6 +13,8 @@ Per slot: a table of blocks (State.cache, in use or free), found through chains 
 (State.bucket), and of those that nobody holds a list, the least recently used first (State.idle).
 """
 
+from typing import Any
+
 from models.replay.compiled import called, compiled
 from models.replay.memory import blocks_of, capacity_blocks, prompt_tokens
 from models.replay.state import NOBODY, REUSED, Fleet, State, Trace
@@ -31,55 +33,19 @@ def hash_blocks(trace: Trace, fleet: Fleet, request: int) -> int:
 
 
 @compiled
-def hash_of(trace: Trace, request: int, at: int) -> int:
-    """The hash of the prompt's block number `at`."""
-    return trace.hashes[trace.first_hash[request] + at]
-
-
-@compiled
-def chain_of(state: State, block_hash: int) -> int:
-    """Where in the hash table a block's chain begins."""
-    return (block_hash * SPREADER >> 7) & (state.bucket.shape[1] - 1)
-
-
-@compiled
-def find(state: State, slot: int, block_hash: int) -> int:
-    """Where in the slot's table a block is; NOBODY."""
-    at = state.bucket[slot, chain_of(state, block_hash)]
-    while at != NOBODY and state.cache[slot, at, HASH] != block_hash:
-        at = state.cache[slot, at, NEXT]
-    return at
-
-
-@called
 def cached_blocks(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> int:
     """How many of the prompt's blocks, from the first on, the slot has cached."""
-    have, lack = 0, hash_blocks(trace, fleet, request) + 1
-    while have + 1 < lack:
-        middle = (have + lack) // 2
-        if find(state, slot, hash_of(trace, request, middle - 1)) != NOBODY:
-            have = middle
-        else:
-            lack = middle
-    return have
+    first, blocks = trace.first_hash[request], hash_blocks(trace, fleet, request)
+    return count_cached(state.cache, state.bucket, slot, trace.hashes, first, blocks)
 
 
 @compiled
 def held_by_others(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> int:
     """KV blocks of the prompt that other requests hold at the slot, so that they are in memory anyway."""
-    return blocks_in_use(trace, fleet, state, slot, request) if fleet.prefix == BLOCKS else 0
-
-
-@called
-def blocks_in_use(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> int:
-    """The same, where the slot keeps blocks."""
-    held, most = 0, hash_blocks(trace, fleet, request)
-    while held < most:
-        at = find(state, slot, hash_of(trace, request, held))
-        if at == NOBODY or state.cache[slot, at, HOLDERS] == 0:
-            break
-        held += 1
-    return held * span(fleet)
+    if fleet.prefix != BLOCKS:
+        return 0
+    first, blocks = trace.first_hash[request], hash_blocks(trace, fleet, request)
+    return count_held(state.cache, state.bucket, slot, trace.hashes, first, blocks) * span(fleet)
 
 
 @compiled
@@ -107,59 +73,38 @@ def work_of(trace: Trace, fleet: Fleet, state: State, request: int) -> int:
     return prompt if fleet.prefix == NONE else prompt - state.reused[request]
 
 
-@called
-def hold_prefix(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> None:
+@compiled
+def hold_prefix(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, reused: int) -> None:
     """A request is admitted: what is cached of its prompt is reused, and all its blocks are held.
 
     Its KV blocks are counted already, those that others hold among them; the least recently used blocks make
     room. A request that is admitted behind it may reuse blocks that are yet to be computed, before its own.
     """
-    state.reused[request] = reusable_tokens(trace, fleet, state, slot, request)
-    state.counts[REUSED] += state.reused[request]
-    if fleet.prefix != BLOCKS:
-        return
-    blocks = hash_blocks(trace, fleet, request)
-    known = cached_blocks(trace, fleet, state, slot, request)
-    for number in range(known):
-        at = find(state, slot, hash_of(trace, request, number))
-        if state.cache[slot, at, HOLDERS] == 0:
-            take_off_idle(state, slot, at)
-        state.cache[slot, at, HOLDERS] += 1
-    forget_the_oldest(fleet, state, slot)
-    for number in range(known, blocks):
-        insert(state, slot, hash_of(trace, request, number))
-    state.held_hashes[request] = blocks
-
-
-@called
-def let_go_of_prefix(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, computed: int) -> int:
-    """The request leaves: its blocks stay cached, but those behind `computed` tokens, which nobody computed.
-
-    Returns the KV blocks of it that others hold still.
-    """
-    blocks = state.held_hashes[request]
-    state.held_hashes[request] = 0
-    shared = 0
-    for number in range(blocks - 1, -1, -1):
-        at = find(state, slot, hash_of(trace, request, number))
-        state.cache[slot, at, HOLDERS] -= 1
-        if state.cache[slot, at, HOLDERS] > 0:
-            shared += 1
-        elif number * fleet.prefix_block_tokens < computed:
-            put_on_idle(state, slot, at)
-        else:
-            remove(state, slot, at)
-    return shared * span(fleet)
+    state.reused[request] = reused
+    state.counts[REUSED] += reused
+    if fleet.prefix == BLOCKS:
+        first, blocks = trace.first_hash[request], hash_blocks(trace, fleet, request)
+        known = hold_cached(state.cache, state.bucket, state.idle, slot, trace.hashes, first, blocks)
+        forget_the_oldest(fleet, state, slot)
+        insert(state.cache, state.bucket, state.idle, slot, trace.hashes, first + known, first + blocks)
+        state.held_hashes[request] = blocks
 
 
 @compiled
 def blocks_back(
     trace: Trace, fleet: Fleet, state: State, slot: int, request: int, cached: int, computed: int
 ) -> int:
-    """KV blocks that are free when a request of so many cached tokens leaves the slot."""
+    """KV blocks that are free when a request of so many cached tokens leaves the slot.
+
+    Its hashed blocks stay cached, but those behind `computed` tokens, which nobody computed.
+    """
     blocks = blocks_of(fleet, cached)
     if fleet.prefix == BLOCKS and state.held_hashes[request] > 0:
-        blocks -= let_go_of_prefix(trace, fleet, state, slot, request, computed)
+        held, first = state.held_hashes[request], trace.first_hash[request]
+        kept = (computed + fleet.prefix_block_tokens - 1) // fleet.prefix_block_tokens
+        shared = let_go_of(state.cache, state.bucket, state.idle, slot, trace.hashes, first, held, kept)
+        blocks -= shared * span(fleet)
+        state.held_hashes[request] = 0
     return blocks
 
 
@@ -169,77 +114,161 @@ def forget_the_oldest(fleet: Fleet, state: State, slot: int) -> None:
     if fleet.prefix == BLOCKS:
         room = capacity_blocks(fleet, slot) - state.blocks[slot]
         if state.idle[slot, COUNT] * span(fleet) > room:
-            forget_down_to(state, slot, max(0, room // span(fleet)))
+            forget_down_to(state.cache, state.bucket, state.idle, slot, max(0, room // span(fleet)))
 
 
-@called
-def forget_down_to(state: State, slot: int, count: int) -> None:
-    """So many blocks that nobody holds stay."""
-    while state.idle[slot, COUNT] > count:
-        at = state.idle[slot, OLDEST]
-        take_off_idle(state, slot, at)
-        remove(state, slot, at)
-
-
-@called
-def forget_all(fleet: Fleet, state: State, slot: int) -> None:
+@compiled
+def forget_all(state: State, slot: int) -> None:
     """The instance has nothing cached any more."""
-    state.bucket[slot] = NOBODY
-    state.idle[slot, OLDEST] = state.idle[slot, NEWEST] = NOBODY
-    state.idle[slot, COUNT] = state.idle[slot, FREE] = 0
-    rows = state.cache.shape[1]
+    clear(state.cache, state.bucket, state.idle, slot)
+
+
+# --- the table of a slot's blocks; these are handed its arrays only, as compiling a call takes long else
+
+
+@compiled
+def chain_of(bucket: Any, block_hash: int) -> int:
+    """Where in the hash table a block's chain begins."""
+    return (block_hash * SPREADER >> 7) & (bucket.shape[1] - 1)
+
+
+@compiled
+def find(cache: Any, bucket: Any, slot: int, block_hash: int) -> int:
+    """Where in the slot's table a block is; NOBODY."""
+    at = bucket[slot, chain_of(bucket, block_hash)]
+    while at != NOBODY and cache[slot, at, HASH] != block_hash:
+        at = cache[slot, at, NEXT]
+    return at
+
+
+@called
+def count_cached(cache: Any, bucket: Any, slot: int, hashes: Any, first: int, blocks: int) -> int:
+    """How many of these hashes, from the first on, are there: all before one that is there are."""
+    have, lack = 0, blocks + 1
+    while have + 1 < lack:
+        middle = (have + lack) // 2
+        if find(cache, bucket, slot, hashes[first + middle - 1]) != NOBODY:
+            have = middle
+        else:
+            lack = middle
+    return have
+
+
+@called
+def count_held(cache: Any, bucket: Any, slot: int, hashes: Any, first: int, blocks: int) -> int:
+    """How many of these hashes, from the first on, somebody holds."""
+    held = 0
+    while held < blocks:
+        at = find(cache, bucket, slot, hashes[first + held])
+        if at == NOBODY or cache[slot, at, HOLDERS] == 0:
+            break
+        held += 1
+    return held
+
+
+@called
+def hold_cached(cache: Any, bucket: Any, idle: Any, slot: int, hashes: Any, first: int, blocks: int) -> int:
+    """Hold those of these hashes that are there, from the first on; how many."""
+    for number in range(blocks):
+        at = find(cache, bucket, slot, hashes[first + number])
+        if at == NOBODY:
+            return number
+        if cache[slot, at, HOLDERS] == 0:
+            take_off_idle(cache, idle, slot, at)
+        cache[slot, at, HOLDERS] += 1
+    return blocks
+
+
+@called
+def insert(cache: Any, bucket: Any, idle: Any, slot: int, hashes: Any, first: int, end: int) -> None:
+    """Add these hashes, each held once."""
+    for number in range(first, end):
+        at, chain = idle[slot, FREE], chain_of(bucket, hashes[number])
+        idle[slot, FREE] = cache[slot, at, NEXT]
+        cache[slot, at, HASH], cache[slot, at, HOLDERS] = hashes[number], 1
+        cache[slot, at, NEXT] = bucket[slot, chain]
+        bucket[slot, chain] = at
+
+
+@called
+def let_go_of(
+    cache: Any, bucket: Any, idle: Any, slot: int, hashes: Any, first: int, held: int, kept: int
+) -> int:
+    """Hold these hashes once less, the last one first; how many others hold still.
+
+    Of those that nobody holds then the first `kept` stay.
+    """
+    shared = 0
+    for number in range(held - 1, -1, -1):
+        at = find(cache, bucket, slot, hashes[first + number])
+        cache[slot, at, HOLDERS] -= 1
+        if cache[slot, at, HOLDERS] > 0:
+            shared += 1
+        elif number < kept:
+            put_on_idle(cache, idle, slot, at)
+        else:
+            remove(cache, bucket, idle, slot, at)
+    return shared
+
+
+@called
+def forget_down_to(cache: Any, bucket: Any, idle: Any, slot: int, count: int) -> None:
+    """So many blocks that nobody holds stay."""
+    while idle[slot, COUNT] > count:
+        at = idle[slot, OLDEST]
+        take_off_idle(cache, idle, slot, at)
+        remove(cache, bucket, idle, slot, at)
+
+
+@called
+def clear(cache: Any, bucket: Any, idle: Any, slot: int) -> None:
+    """Nothing is there."""
+    bucket[slot] = NOBODY
+    idle[slot, OLDEST] = idle[slot, NEWEST] = NOBODY
+    idle[slot, COUNT] = idle[slot, FREE] = 0
+    rows = cache.shape[1]
     for at in range(rows):
-        state.cache[slot, at, NEXT] = at + 1 if at + 1 < rows else NOBODY
+        cache[slot, at, NEXT] = at + 1 if at + 1 < rows else NOBODY
 
 
 @compiled
-def insert(state: State, slot: int, block_hash: int) -> None:
-    """Add a block that one request holds."""
-    at, chain = state.idle[slot, FREE], chain_of(state, block_hash)
-    state.idle[slot, FREE] = state.cache[slot, at, NEXT]
-    state.cache[slot, at, HASH], state.cache[slot, at, HOLDERS] = block_hash, 1
-    state.cache[slot, at, NEXT] = state.bucket[slot, chain]
-    state.bucket[slot, chain] = at
-
-
-@compiled
-def remove(state: State, slot: int, at: int) -> None:
+def remove(cache: Any, bucket: Any, idle: Any, slot: int, at: int) -> None:
     """Take a block, which is on no list of idle ones, out of the table."""
-    chain = chain_of(state, state.cache[slot, at, HASH])
-    before, here = NOBODY, state.bucket[slot, chain]
+    chain = chain_of(bucket, cache[slot, at, HASH])
+    before, here = NOBODY, bucket[slot, chain]
     while here != at:
-        before, here = here, state.cache[slot, here, NEXT]
+        before, here = here, cache[slot, here, NEXT]
     if before == NOBODY:
-        state.bucket[slot, chain] = state.cache[slot, at, NEXT]
+        bucket[slot, chain] = cache[slot, at, NEXT]
     else:
-        state.cache[slot, before, NEXT] = state.cache[slot, at, NEXT]
-    state.cache[slot, at, NEXT] = state.idle[slot, FREE]
-    state.idle[slot, FREE] = at
+        cache[slot, before, NEXT] = cache[slot, at, NEXT]
+    cache[slot, at, NEXT] = idle[slot, FREE]
+    idle[slot, FREE] = at
 
 
 @compiled
-def put_on_idle(state: State, slot: int, at: int) -> None:
+def put_on_idle(cache: Any, idle: Any, slot: int, at: int) -> None:
     """Nobody holds the block any more: it is the one used most recently."""
-    newest = state.idle[slot, NEWEST]
-    state.cache[slot, at, OLDER], state.cache[slot, at, NEWER] = newest, NOBODY
+    newest = idle[slot, NEWEST]
+    cache[slot, at, OLDER], cache[slot, at, NEWER] = newest, NOBODY
     if newest == NOBODY:
-        state.idle[slot, OLDEST] = at
+        idle[slot, OLDEST] = at
     else:
-        state.cache[slot, newest, NEWER] = at
-    state.idle[slot, NEWEST] = at
-    state.idle[slot, COUNT] += 1
+        cache[slot, newest, NEWER] = at
+    idle[slot, NEWEST] = at
+    idle[slot, COUNT] += 1
 
 
 @compiled
-def take_off_idle(state: State, slot: int, at: int) -> None:
+def take_off_idle(cache: Any, idle: Any, slot: int, at: int) -> None:
     """The block is held again, or goes."""
-    older, newer = state.cache[slot, at, OLDER], state.cache[slot, at, NEWER]
+    older, newer = cache[slot, at, OLDER], cache[slot, at, NEWER]
     if older == NOBODY:
-        state.idle[slot, OLDEST] = newer
+        idle[slot, OLDEST] = newer
     else:
-        state.cache[slot, older, NEWER] = newer
+        cache[slot, older, NEWER] = newer
     if newer == NOBODY:
-        state.idle[slot, NEWEST] = older
+        idle[slot, NEWEST] = older
     else:
-        state.cache[slot, newer, OLDER] = older
-    state.idle[slot, COUNT] -= 1
+        cache[slot, newer, OLDER] = older
+    idle[slot, COUNT] -= 1

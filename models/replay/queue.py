@@ -82,6 +82,16 @@ def is_unknown(state: State, slot: int) -> bool:
 
 
 @compiled
+def somebody_waits(state: State, slot: int) -> bool:
+    """Whether a request waits in any of the slot's lanes, of those that it knows of."""
+    heads = state.head[slot]
+    for at in range(heads.size - 1):  # noqa: SIM110 (compiled code has no any)
+        if heads[at] != NOBODY:
+            return True
+    return False
+
+
+@compiled
 def is_aged(trace: Trace, rules: Rules, request: int, now: float) -> bool:
     """Whether a non-interactive request is old enough for priority 0 (SageServe 6.2)."""
     return now - trace.arrival_s[request] >= rules.niw_priority_age_s

@@ -65,6 +65,11 @@ def check_figures(config: Config, catalogue: Catalogue) -> None:
             fleet.instances_at_start <= fleet.max_instances,
             "[fleet] needs instances_at_start <= max_instances",
         ),
+        (
+            fleet.prefix != "blocks" or fleet.prefix_block_tokens % fleet.kv_block_tokens == 0,
+            f"[fleet] prefix_block_tokens = {fleet.prefix_block_tokens} must be a multiple of "
+            f"kv_block_tokens = {fleet.kv_block_tokens}",
+        ),
         (replay.scale_in_share < replay.scale_out_share, "[replay] needs scale_in_share < scale_out_share"),
         (
             replay.niw_pull_two_share <= replay.niw_pull_one_share,

@@ -1,6 +1,6 @@
 -- quality: what is known about how sound a landed trace is, one finding a row.
 -- grain: file, aspect, detail
--- reads: requests, quarantine, ingests, silences
+-- reads: requests, quarantine, ingests, silences, prefix_reuse
 -- units: rows; share of the file's rows, kept ones for what is found among them
 -- file = the landed file; all of them where the finding is of the whole trace
 -- aspect = what was looked at
@@ -211,12 +211,11 @@ gridded as (
 ),
 
 shared as (
-    select file, 'reusable prompts' as aspect, null as rows, 1 - count(distinct block) / count(*) as share,
-        'of the blocks of prompts, seen in an earlier one: [fleet] prefix = "blocks" reuses them' as detail,
-        'note' as verdict
-    from (select file, unnest(prefix_hashes) as block from kept) as blocks
-    group by file
-    having share > 0
+    select 'all' as file, 'reusable prompts' as aspect, null as rows, reuse_share as share,
+        'of the blocks of prompts for ' || llm || ', seen in an earlier one: [fleet] prefix = "blocks" reuses them'
+        as detail, 'note' as verdict
+    from prefix_reuse
+    where trace = $trace and reuse_share > 0
     union all
     select file, 'reusable prompts' as aspect, count(cached_tokens) as rows,
         sum(cached_tokens) / sum(input_tokens) filter (cached_tokens is not null) as share,
