@@ -204,7 +204,20 @@ def test_a_config_based_on_another_says_only_what_differs(tmp_path: Path) -> Non
     still = dataclasses.replace(OFFICE.trace.office, input_sigma=0.0)
     assert made == dataclasses.replace(OFFICE.trace, name="t", days=3, office=still)
     one = '[fleet.deployments]\n"llama3.1-8b" = { gpu = "h100-80gb", tensor_parallel = 1 }\n'
+    own = mine(
+        '[trace]\nname = "t"\ndays = 3\n[trace.office]\n[policies.due]\nlike = "lt_ua"\norder = "edf"\n'
+    )
+    assert (own.rules["due"], own.under("due").replay.order, own.replay.order) == (
+        (own.rules["lt_ua"], "edf", "fcfs")
+    )
     for text, message in (
+        ('[policies.lt_i]\nlike = "lt_ua"\n', r"\[policies\.lt_i\]: a shipped policy has this name"),
+        (
+            '[policies.p]\nlike = "lt_uu"\n',
+            r"policies\.p like: unknown policy 'lt_uu'\. Did you mean 'lt_u'",
+        ),
+        ('[policies."a/b"]\nlike = "lt_i"\n', r"got 'a/b', needed up to 60 letters"),
+        ('[policies.p]\nlike = "hpa"\nquantile = 0.9\n', "hpa has no plan. Drop capacity_share and quantile"),
         ("[trace.office]\n", "trace: the key 'name' is missing"),
         ('[trace]\nname = "t"\n', "trace: the key 'first_day' is missing"),
         (one, r"mix\]: bloom-176b is not in \[fleet\.deployments\]\. Add it there or drop it"),
@@ -286,6 +299,7 @@ def test_a_fleet_needs_a_region_with_its_gpus():
         ("instances_at_start", "41", r"instances_at_start <= max_instances"),
         ("instances_at_start", "21", r"252 h100-80gb in east, whose cap_gpus is 240"),
         ("policies", "[]", r"policies must have a policy"),
+        ("policies", '["statc"]', r"\[replay\] policies: unknown policy 'statc'. Did you mean 'static'"),
         ("policies", '["hpa", "static", "hpa"]', r"hpa stands there twice"),
         ("methods", '["arima"]', r"methods must have method and paper_method among them"),
     ],

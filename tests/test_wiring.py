@@ -220,6 +220,13 @@ def test_each_policy_follows_its_own_plan_by_its_own_rule_on_its_own_pools(wired
     )
 
 
+def test_a_policy_of_ones_own_has_its_own_order_and_routing(wired: Settings) -> None:
+    own, base = setting(wired, "hasty")[1], setting(wired, "lt_ua")[1]
+    assert (own.order, own.routing, own.scaling) == (3, 1, base.scaling)
+    assert (base.order, base.routing) == (1, 2)
+    assert setting(wired, "lean")[1].order == base.order
+
+
 def test_instances_die_as_often_as_the_config_says(wired: Settings) -> None:
     def drawn(settings: Settings) -> Rules:
         return setting(settings, "lt_i")[1]

@@ -216,6 +216,14 @@ def test_a_policys_plan_is_made_of_the_load_and_the_capacity_of_its_kind(
     assert set(table.loc[policy, "programme"]) == {programme}
 
 
+def test_a_policy_of_ones_own_is_planned_with_its_own_figures(wired_day: Settings, table) -> None:
+    close(of(table, "lean", "capacity_tokens_per_s"), 0.5 * np.array(SUSTAINED)[:, None])
+    own = inputs.day_loads(changed(wired_day, "plan", quantile=0.9), DAY)["corrected"]
+    close(of(table, "lean", "demand_tokens_per_s"), own.demand.max(axis=-1))
+    assert (of(table, "lean", "instances_before")[0] == of(table, "lt_i", "instances")[0]).all()
+    assert (of(table, "hasty", "instances") == of(table, "lt_ua", "instances")).all()
+
+
 def test_plans_begin_where_the_papers_first_hour_ends_and_cost_what_their_gpus_cost(table) -> None:
     first = of(table, "lt_i", "instances")[0]
     assert (of(table, "lt_i", "instances_before")[0] == 8).all()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from threading import Lock
@@ -33,6 +33,10 @@ class Settings:
     def trace(self) -> str:
         """Name of the trace, as in the lake's folders."""
         return self.config.trace.name
+
+    def under(self, policy: str) -> "Settings":
+        """The settings as a policy sees them that has figures of its own."""
+        return replace(self, config=self.config.under(policy))
 
     def figures(self, day: date) -> Path:
         """Where the figures of a day lie: beside the lake."""

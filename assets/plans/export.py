@@ -26,7 +26,7 @@ LOAD = ("demand_tokens_per_s", "buffer_tokens_per_s", "short_tokens_per_s")
 
 def plan_of(settings: Settings, day: date, policy: str, region: str | None = None) -> list[Row]:
     """The plan of a policy, in order of region, llm, kind and hour; ValueError where there is none."""
-    require_known(policy, planned(), "policy with a plan", "plan")
+    require_known(policy, planned(settings.config.rules), "policy with a plan", "plan")
     if region is not None:
         require_known(region, settings.catalogue.regions, "region", "plan")
     rows = settings.lake.sql(

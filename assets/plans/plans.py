@@ -5,7 +5,8 @@ hour before it planned. `forecast` and `peak` are planned by the paper's program
 corrected one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, timedelta
 from functools import partial
 from typing import Any
@@ -34,7 +35,8 @@ from models.plan.violations import violations
 from models.replay import beside
 from models.replay.capacity import capacity_tokens_per_s
 from models.replay.compiled import is_cached
-from models.replay.policies import POLICIES
+from models.replay.policies import planned
+from models.world.config import PlanConfig
 from models.world.pools import partner_of
 
 PROGRAMMES = {
@@ -46,26 +48,44 @@ PROGRAMMES = {
 }
 # Hour by hour: what was asked, from what the hour before left, and the answer.
 Day = list[tuple[Problem, Plan]]
+Asked = tuple[str, PlanConfig]  # a kind of plan, and the figures that it counts on
 
 
 def plan_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
     """Plan the hours of `day` for every policy that follows a plan, all from the same fleet."""
     sustained = sustained_tokens_per_s(settings, day, progress)
-    loads = {**day_loads(settings, day), "day_ahead": day_ahead_load(settings, day)}
-    with progress.bar(f"plan {day}", len(loads) * HOURS) as done:
-        days = chained_plans(settings, sustained, loads, done)
-    ahead = {name: rule.plan for name, rule in POLICIES.items() if not rule.is_closed}
-    followed = {name: days[kind] for name, kind in ahead.items() if kind in days}
+    rules = settings.config.rules
+    asked = {
+        name: (str(rules[name].plan), settings.under(name).config.plan)
+        for name in planned(rules)
+        if not rules[name].is_closed
+    }
+    by_quantile = {plan.quantile: plan for _, plan in asked.values()}
+    loads = {quantile: all_loads(with_plan(settings, plan), day) for quantile, plan in by_quantile.items()}
+    with progress.bar(f"plan {day}", len(set(asked.values())) * HOURS) as done:
+        days = chained_plans(settings, sustained, asked.values(), loads, done)
+    followed = {name: days[kind] for name, kind in asked.items()}
     table = plan_table(day, followed)
     windows = [row for name, hours in followed.items() for row in _window_rows(day, name, hours)]
     flows = pa.Table.from_pylist(windows, schema=RESULTS["plan_windows"])
     settings.lake.write("plan_windows", flows, trace=settings.trace, day=day)
     least = pa.Table.from_pylist(
-        _bound_rows(settings, day, sustained, loads["truth"]), schema=RESULTS["plan_bounds"]
+        _bound_rows(settings, day, sustained, loads[settings.config.plan.quantile]["truth"]),
+        schema=RESULTS["plan_bounds"],
     )
     settings.lake.write("plan_bounds", least, trace=settings.trace, day=day)
     settings.lake.write("plans", table, trace=settings.trace, day=day)
     return table
+
+
+def all_loads(settings: Settings, day: date) -> dict[str, Load]:
+    """The load of each hour as each kind of plan sees it."""
+    return {**day_loads(settings, day), "day_ahead": day_ahead_load(settings, day)}
+
+
+def with_plan(settings: Settings, plan: PlanConfig) -> Settings:
+    """The settings with other figures to plan by."""
+    return replace(settings, config=replace(settings.config, plan=plan))
 
 
 def sustained_tokens_per_s(settings: Settings, day: date, progress: Progress) -> list[float]:
@@ -100,26 +120,32 @@ def sustained_tokens_per_s(settings: Settings, day: date, progress: Progress) ->
 
 
 def chained_plans(
-    settings: Settings, sustained: Sequence[float], loads: dict[str, Load], done: Step
-) -> dict[str, Day]:
-    """Plan every load hour by hour; all of them start from hour 0 of the forecast plan.
+    settings: Settings,
+    sustained: Sequence[float],
+    asked: Iterable[Asked],
+    loads: Mapping[float, dict[str, Load]],
+    done: Step,
+) -> dict[Asked, Day]:
+    """Plan the hours of every kind that is asked for; all of them start from hour 0 of the forecast plan.
 
     So the policies differ in what they do, not in what they are given; the replay starts there as well, and
     there too the rest of the fleet is donated.
     """
-    solves = {kind: checked_solve(settings, kind, done) for kind in loads}
-    hours = {
-        kind: hour_problems(problem_template(settings, sustained, kind), load) for kind, load in loads.items()
-    }
-    whole = hours["forecast"][0].instances_now
-    days = {"forecast": open_loop(hours["forecast"], whole, np.zeros_like(whole), solves["forecast"])}
-    start = days["forecast"][0][1].instances
-    spot = np.maximum(whole - start, 0)
-    for kind in loads.keys() - {"forecast", "peak"}:
-        days[kind] = open_loop(hours[kind], start, spot, solves[kind])
-    if "peak" in loads:
-        at_start = [problem._replace(instances_now=start, spot=spot) for problem in hours["peak"]]
-        days["peak"] = _held(at_start, peak_plan(at_start, solves["peak"]))
+    papers = ("forecast", settings.config.plan)
+    counted = Counted(done)
+    days: dict[Asked, Day] = {}
+    for kind, plan in dict.fromkeys([papers, *asked]):
+        own = with_plan(settings, plan)
+        hours = hour_problems(problem_template(own, sustained, kind), loads[plan.quantile][kind])
+        whole = hours[0].instances_now
+        start = days[papers][0][1].instances if papers in days else whole
+        spot = np.maximum(whole - start, 0)
+        solve = checked_solve(own, kind, lambda _: counted.one_more())
+        if kind == "peak":
+            at_start = [problem._replace(instances_now=start, spot=spot) for problem in hours]
+            days[kind, plan] = _held(at_start, peak_plan(at_start, solve))
+        else:
+            days[kind, plan] = open_loop(hours, start, spot, solve)
     return days
 
 

@@ -15,7 +15,6 @@ from assets.plans.kinds import by_cell, by_pool, hourly_cells, kinds, of_llms
 from assets.plans.plans import Day, checked_solve, plan_table
 from assets.replays.drives import DAY_S, HOUR_S, plan_rows
 from models.plan.problem import Ints, Problem
-from models.replay.policies import POLICIES
 from models.replay.run import TAIL_PERIODS, Drive, Outcome, Session
 from models.replay.state import STATES, Trace
 
@@ -28,10 +27,11 @@ def play_closed(
     """Replay a policy's day, planning as it goes; what it planned is written to `closed_plans`."""
     rows = plan_rows(settings, day)
     session.feed(trace)
-    solve = checked_solve(settings, str(POLICIES[policy].plan))
+    own = settings.under(policy)
+    solve = checked_solve(own, str(settings.config.rules[policy].plan))
     hours: Day = []
     spent = []
-    for hour, problem in enumerate(asked_hours(settings, day, policy, rows)):
+    for hour, problem in enumerate(asked_hours(own, day, policy, rows)):
         held, donated = fleet_now(settings, session)
         asked = problem._replace(instances_now=held, spot=donated)
         hours.append((asked, solve(asked)))
@@ -47,8 +47,9 @@ def play_closed(
 
 def asked_hours(settings: Settings, day: date, policy: str, rows: pd.DataFrame) -> list[Problem]:
     """The hours of the policy's kind of plan, on the capacities that its open-loop plan counted on."""
-    kind = str(POLICIES[policy].plan)
-    ahead = next(name for name, rule in POLICIES.items() if rule.plan == kind and not rule.is_closed)
+    rules = settings.config.rules
+    kind = str(rules[policy].plan)
+    ahead = next(name for name, rule in rules.items() if rule.plan == kind and not rule.is_closed)
     own = rows[rows["policy"] == ahead]
     counted = hourly_cells(settings, own, "capacity_tokens_per_s")[0].max(axis=1)  # the same in all regions
     template = problem_template(settings, [1.0] * len(kinds(settings)), kind)

@@ -9,7 +9,6 @@ from assets.demand.demand import INTERACTIVE, demand_matrix
 from assets.lake.settings import HOURS, Settings
 from assets.plans.kinds import answered, by_pool, cells, hourly_cells, of_llms, pools, services
 from models.replay.fleet import make_fleet, make_rules, pool_rows, with_failures
-from models.replay.policies import POLICIES
 from models.replay.pools import POOLINGS
 from models.replay.run import Drive
 from models.replay.state import Fleet, Floats, Rules
@@ -22,7 +21,7 @@ RECENT_MINUTES = 3  # the adjustment interval of Dynamo's planner (docs.nvidia.c
 
 def setting(settings: Settings, policy: str) -> tuple[Fleet, Rules]:
     """The fleet and the rules under which a policy is replayed."""
-    config, rule = settings.config, POLICIES[policy]
+    config, rule = settings.under(policy).config, settings.config.rules[policy]
     fleet = make_fleet(settings.catalogue, config.fleet, config.replay, config.trace.seed, rule.pooling)
     rules = make_rules(settings.catalogue, config.replay, rule.scaling)
     rate = config.replay.failures_per_instance_day
@@ -53,7 +52,7 @@ def day_drives(settings: Settings, day: date) -> dict[str, Drive]:
     rows = plan_rows(settings, day)
     first = hourly_targets(settings, rows, "lt_i")[0]
     drives = {}
-    for policy, rule in POLICIES.items():
+    for policy, rule in settings.config.rules.items():
         start = parted(settings, first, rule.pooling)
         if rule.plan is None:
             drives[policy] = Drive(start=start, hour_s=HOUR_S)

@@ -17,7 +17,6 @@ from assets.lake.settings import Progress, Settings, side_by_side
 from assets.replays.closed_loop import play_closed
 from assets.replays.drives import DAY_S, day_drives, plan_rows, setting, sustained_of_plans, weighed
 from assets.replays.outcomes import in_legs, read_workload, write_outcome
-from models.replay.policies import POLICIES
 from models.replay.run import Session, replay
 from models.world.reading import ConfigError, require_known
 
@@ -25,7 +24,7 @@ from models.world.reading import ConfigError, require_known
 def replay_day(settings: Settings, day: date, policies: Sequence[str], progress: Progress) -> int:
     """Replay the day under each policy, two at a time, and write what came of it; the number of outcomes."""
     for policy in policies:
-        require_known(policy, POLICIES, "policy", "replay")
+        require_known(policy, settings.config.rules, "policy", "replay")
     require_day(settings.lake, "plans", settings.trace, day)
     workload = in_legs(settings, day, read_workload(settings, day))
     drives = day_drives(settings, day)
@@ -44,7 +43,7 @@ def replay_day(settings: Settings, day: date, policies: Sequence[str], progress:
 
             fleet, rules = setting(settings, policy)
             fleet = weighed(settings, fleet, sustained)
-            if POLICIES[policy].is_closed:
+            if settings.config.rules[policy].is_closed:
                 session = Session(fleet, rules, np.asarray(drives[policy].start))
                 outcome = play_closed(settings, day, policy, session, workload.trace, step)
             else:
@@ -89,4 +88,4 @@ def _fingerprint(settings: Settings) -> str:
     config = settings.config
     replay = dataclasses.replace(config.replay, policies=())
     parts = (settings.catalogue, config.trace.seed, config.fleet, config.forecast, config.plan, replay)
-    return hashlib.sha256(repr((*parts, config.calendar)).encode()).hexdigest()
+    return hashlib.sha256(repr((*parts, config.policies, config.calendar)).encode()).hexdigest()

@@ -12,7 +12,6 @@ from typing import Any
 
 from assets.lake.lookups import require_day
 from assets.lake.settings import Settings
-from models.replay.policies import POLICIES
 from models.world.reading import require_known
 
 PHASES = (
@@ -31,7 +30,7 @@ def write_timeline(settings: Settings, day: date, policy: str, llm: str, region:
     """
     require_known(llm, settings.catalogue.llms, "llm", "--llm")
     require_known(region, settings.catalogue.regions, "region", "--region")
-    require_known(policy, POLICIES, "policy", "--policy")
+    require_known(policy, settings.config.rules, "policy", "--policy")
     require_day(settings.lake, "outcomes", settings.trace, day)
     if not settings.lake.files("outcomes", trace=settings.trace, day=day, policy=policy):
         raise ValueError(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from assets.plans.kinds import kinds, services
 from models.plan.problem import Problem
 from models.replay.fleet import kv_capacity_tokens
 from models.world.catalogue import ROOT
-from models.world.config import QUANTILES, Instances
+from models.world.config import QUANTILES, Instances, replaced
 from models.world.consistency import check
 from models.world.reading import Among, ConfigError, PositiveShare, Range, build, read_toml, require_known
 
@@ -118,26 +118,21 @@ def changed(settings: Settings, case: Case) -> Settings:
         }
     degrees = case.tensor_parallel or {}
     deployments = {
-        llm: tuple(_with(pool, gpu=case.gpu, tensor_parallel=degrees.get(llm)) for pool in pools)
+        llm: tuple(replaced(pool, gpu=case.gpu, tensor_parallel=degrees.get(llm)) for pool in pools)
         for llm, pools in config.fleet.deployments.items()
     }
-    fleet = _with(
+    fleet = replaced(
         config.fleet,
         deployments=deployments,
         min_instances=case.min_instances,
         instances_at_start=case.instances_at_start,
     )
-    plan = _with(config.plan, epsilon=case.epsilon, quantile=case.quantile)
+    plan = replaced(config.plan, epsilon=case.epsilon, quantile=case.quantile)
     return replace(
         settings,
         catalogue=replace(catalogue, gpus=gpus, regions=regions),
         config=replace(config, fleet=fleet, plan=plan),
     )
-
-
-def _with(table: Any, **said: Any) -> Any:
-    """A frozen table with other values where a case says one."""
-    return replace(table, **{key: value for key, value in said.items() if value is not None})
 
 
 def without(settings: Settings, down: Sequence[str]) -> Settings:

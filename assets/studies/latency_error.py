@@ -28,7 +28,6 @@ from assets.replays.outcomes import Workload, in_legs, read_workload, write_outc
 from assets.replays.replays import require_same_config
 from assets.replays.scorecards import SCOREBOARD, score_day
 from models.latency.error import MEDIAN_SIGMAS, ProfileError, drawn, errors_in_use
-from models.replay.policies import POLICIES
 from models.replay.run import Drive, replay
 from models.replay.state import Floats
 from models.world.reading import require_known
@@ -95,12 +94,13 @@ def open_loop(settings: Settings, day: date, policies: Sequence[str]) -> list[st
     LakeError or ConfigError (`replay_draws`) where the day or a policy cannot be.
     """
     for policy in policies:
-        require_known(policy, POLICIES, "policy", "fleetcast error")
+        require_known(policy, settings.config.rules, "policy", "fleetcast error")
     require_day(settings.lake, "outcomes", settings.trace, day)
     require_same_config(settings, day)
     query = "select distinct policy from scorecard where trace = $trace and day = $day"
     found = set(settings.lake.sql(query, trace=settings.trace, day=day)["policy"].to_pylist())
-    there = [name for name in POLICIES if name in found and not POLICIES[name].is_closed]
+    rules = settings.config.rules
+    there = [name for name, rule in rules.items() if name in found and not rule.is_closed]
     for policy in policies:
         require_known(policy, there, "policy with an open-loop plan", f"the scoreboard of {day}")
     return [name for name in there if not policies or name in policies]

@@ -1,5 +1,6 @@
 """The scaling policies that the replay judges: whose plan they follow and how they react."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 
@@ -13,6 +14,11 @@ class Policy(NamedTuple):
     what: str
     pooling: str = "unified"  # one of models.replay.pools.POOLINGS
     is_closed: bool = False  # each hour is planned when it begins, from the fleet that the replay has then
+
+    @property
+    def programme(self) -> str | None:
+        """The kind of hourly plan that it follows; None: it has none."""
+        return None if self.plan == "recent" else self.plan
 
 
 POLICIES = {
@@ -46,6 +52,6 @@ POLICIES = {
 }
 
 
-def planned() -> list[str]:
-    """The policies that have a plan of each hour."""
-    return [name for name, rule in POLICIES.items() if rule.plan not in (None, "recent")]
+def planned(policies: Mapping[str, Policy] = POLICIES) -> list[str]:
+    """Those of the policies that have a plan of each hour."""
+    return [name for name, rule in policies.items() if rule.programme is not None]

@@ -1,14 +1,15 @@
 """A run, as data/config/*.toml says it: the trace, the fleet, how it is forecast, planned and replayed."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from models.forecast import ENSEMBLES, METHODS
 from models.plan.solver import SOLVERS
-from models.replay.policies import POLICIES
+from models.replay.policies import POLICIES, Policy
 from models.traffic.parameters import OfficeTraffic, TiledTraffic
 from models.world.calendar import Calendar
 from models.world.reading import (
@@ -34,7 +35,6 @@ HAND_OVERS = ("bulk", "layers")  # handover.py
 Instances = Annotated[int, Range(0, 10_000)]
 Seconds = Annotated[float, Range(0, 2_592_000)]  # to 30 days
 Method = Annotated[str, Known("forecast method", (*METHODS, *ENSEMBLES))]
-Policy = Annotated[str, Known("policy", tuple(POLICIES))]
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class Cascade:
 class ReplayConfig:
     """The replay's thresholds and clocks (SageServe 4, 6.1, 6.2, 6.4, 7.1)."""
 
-    policies: tuple[Policy, ...]
+    policies: tuple[str, ...]
     routing: Annotated[str, Known("routing", ROUTINGS)]  # to an instance
     order: Annotated[str, Known("queue order", ORDERS)]  # of an instance's queue
     tau_p_s: Seconds  # DPA: urgent when less than this is left to the first token's deadline
@@ -211,6 +211,17 @@ class ReplayConfig:
 
 
 @dataclass(frozen=True)
+class OwnPolicy:
+    """A shipped policy with figures of its own, so that both stand on one board."""
+
+    like: Annotated[str, Known("policy", tuple(POLICIES))]
+    order: Annotated[str, Known("queue order", ORDERS)] | None = None  # else that of [replay], likewise:
+    routing: Annotated[str, Known("routing", ROUTINGS)] | None = None
+    capacity_share: PositiveShare | None = None  # else that of [plan] for its programme, likewise:
+    quantile: Annotated[float, Among(QUANTILES)] | None = None
+
+
+@dataclass(frozen=True)
 class Config:
     """One file of data/config: a trace, a fleet, and how to forecast, plan and replay."""
 
@@ -220,4 +231,26 @@ class Config:
     forecast: ForecastConfig
     plan: PlanConfig
     replay: ReplayConfig
+    policies: Mapping[str, OwnPolicy] = field(default_factory=dict)  # beside the shipped ones
     calendar: Calendar = field(default_factory=Calendar)  # the file that [forecast] calendar names
+
+    @cached_property
+    def rules(self) -> dict[str, Policy]:
+        """Every policy that can be replayed: the shipped ones, then the config's own."""
+        return POLICIES | {name: POLICIES[own.like] for name, own in self.policies.items()}
+
+    def under(self, policy: str) -> "Config":
+        """The config as a policy of its own sees it; itself for a shipped one."""
+        own = self.policies.get(policy)
+        if own is None:
+            return self
+        share = own.capacity_share
+        plan = replaced(
+            self.plan, capacity_share=share, corrected_capacity_share=share, quantile=own.quantile
+        )
+        return replace(self, plan=plan, replay=replaced(self.replay, order=own.order, routing=own.routing))
+
+
+def replaced(table: Any, **said: Any) -> Any:
+    """The dataclass with what is said (is not None) in place of its own."""
+    return replace(table, **{name: value for name, value in said.items() if value is not None})

@@ -1,11 +1,12 @@
 """What a config must be as a whole; what each figure may be by itself, its type in config.py says."""
 
+from models.replay.policies import POLICIES
 from models.world.calendar import require_in_years
 from models.world.cascades import check_cascades
 from models.world.catalogue import Catalogue
 from models.world.config import Config
 from models.world.pools import check_pools
-from models.world.reading import ConfigError, require_known
+from models.world.reading import TRACE_NAME, ConfigError, require_known
 
 
 def check(config: Config, catalogue: Catalogue) -> None:
@@ -20,6 +21,15 @@ def check(config: Config, catalogue: Catalogue) -> None:
 def check_names(config: Config, catalogue: Catalogue) -> None:
     """Refuse llms and regions that the catalogue does not have, and requests for an llm without instances."""
     where, deployments, office = config.file.name, config.fleet.deployments, config.trace.office
+    for policy in config.replay.policies:
+        require_known(policy, config.rules, "policy", f"{where} [replay] policies")
+    for policy, own in config.policies.items():
+        place = f"{where} [policies.{policy}]"
+        TRACE_NAME.check(policy, place)  # it names folders of the lake
+        if policy in POLICIES:
+            raise ConfigError(f"{place}: a shipped policy has this name. Choose another.")
+        if POLICIES[own.like].programme is None and (own.capacity_share or own.quantile) is not None:
+            raise ConfigError(f"{place}: {own.like} has no plan. Drop capacity_share and quantile.")
     for llm, pools in deployments.items():
         place = f"{where} [fleet.deployments]"
         require_known(llm, catalogue.llms, "llm", place)
