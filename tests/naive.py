@@ -101,7 +101,7 @@ class Replay(NaiveFleet, NaiveLegs):
     def __init__(self, rows, fleet, rules, policies, start):
         self.requests = [Request(turn, *row) for turn, row in enumerate(rows)]
         self.fleet, self.rules = fleet, rules
-        self.scaling, self.order, self.batching, self.routing, self.spread, self.prefix = policies
+        self.scaling, self.order, self.batching, self.routing, self.spread, self.prefix, self.signal = policies
         self.credit = [0.0] * len(fleet.kind)
         self.failures = list(zip(rules.failure_s.tolist(), rules.failure_slot.tolist(), strict=True))
         self.turn = [int(end) - 1 for end in fleet.slots[1:]]
@@ -120,6 +120,7 @@ class Replay(NaiveFleet, NaiveLegs):
         self.niw = [[] for _ in range(self.llms)]
         self.stranded = [[] for _ in range(self.llms)]
         self.cooldown = [0.0] * self.pools
+        self.came, self.rate, self.past_plan = ([0] * self.pools for _ in range(3))
         self.wishes = [[] for _ in range(self.pools)]
         self.spent = [[0.0] * 4 for _ in range(self.pools)]
         self.target, self.forecast = [0] * self.pools, [0.0] * self.pools
@@ -163,16 +164,19 @@ class Replay(NaiveFleet, NaiveLegs):
 
     def start_hour(self, now, target, forecast):
         self.hour_s, self.target, self.forecast = now, list(target), forecast
-        if self.scaling == "follow":
+        if self.scaling in ("follow", "reflex"):
             self.follow(now)
 
     def monitor(self, now):
         self.monitor_s += self.rules.monitor_s
         if now - self.since_s >= 20 * self.rules.cooldown_s:
             self.before_s, self.since_s = self.since_s, now
+        self.smooth()
         if self.scaling == "hpa":
             self.wish(now)
-        if self.scaling in ("follow", "hpa"):
+        if self.scaling == "reflex":
+            self.reflex()
+        if self.scaling in ("follow", "reflex", "hpa"):
             self.follow(now)
         for llm in range(self.llms):
             while self.niw[llm] and self.aged(self.niw[llm][0], now):
@@ -222,7 +226,7 @@ class Replay(NaiveFleet, NaiveLegs):
         return self.memory(instance.batch + instance.joining + instance.sending)
 
     def under(self, pool, share):
-        used, room = self.used_and_room(pool)
+        used, room = self.signalled(pool)
         return used < share * room
 
     # --- routing
@@ -267,10 +271,14 @@ class Replay(NaiveFleet, NaiveLegs):
             self.stranded[request.llm].append(request)
             return None
         free = [e for e in where if self.under(e, self.rules.route_utilisation_share)]
-        used = {e: self.used_and_room(e) for e in where}
-        pool = free[0] if free else min(where, key=lambda e: used[e][0] / used[e][1])
+        used, memory = ({e: of(e) for e in where} for of in (self.signalled, self.used_and_room))
+        pool = (free or where)[0]
+        if not free:
+            for other in where[1:]:
+                if used[other][0] * used[pool][1] < used[pool][0] * used[other][1]:
+                    pool = other
         if free and self.spread != "in_order":
-            pool = self.dealt([e for e in where if self.endpoint(e) == self.endpoint(pool)], used)
+            pool = self.dealt([e for e in where if self.endpoint(e) == self.endpoint(pool)], memory)
         self.dispatch(request, pool, now)
         return pool
 
@@ -304,6 +312,8 @@ class Replay(NaiveFleet, NaiveLegs):
         self.turn[pool] = instance.slot
         request.saved = self.reusable(request, instance)
         request.served_by, request.sent_from = instance.slot, -1
+        if self.interactive(request) and request.first_token_s is None:
+            self.came[pool] += request.input_tokens
         self.come(request, instance, now)
 
     def come(self, request, instance, now):
@@ -584,7 +594,7 @@ class Replay(NaiveFleet, NaiveLegs):
 def replay(rows, fleet, rules, policies, plan, horizon_s, tail_s, hour_s, moves=()):
     """Play `rows` of (arrival_s, region, llm, tier, input, output, next leg, leg, score, cached, hashes).
 
-    policies = names of (scaling, order, batching by kind, routing, spread, prefix); plan = (targets,
+    policies = names of (scaling, order, batching by kind, routing, spread, prefix, signal); plan = (targets,
     forecasts, start);
     moves = for each hour the (request, slot) of the live moves that are asked for when it begins.
     """

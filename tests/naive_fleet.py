@@ -85,24 +85,25 @@ class NaiveFleet:
             self.change(instance, DONATED, now)
 
     def follow(self, now):
+        wanted = [max(pair) for pair in zip(self.target, self.past_plan, strict=True)]
         for pool in range(self.pools):
-            while self.held(pool) > self.target[pool] and self.remove(pool, now):
+            while self.held(pool) > wanted[pool] and self.remove(pool, now):
                 pass
         for pool in range(self.pools):
-            while self.held(pool) < self.target[pool] and self.add(pool, now):
+            while self.held(pool) < wanted[pool] and self.add(pool, now):
                 pass
 
     def react(self, pool, now):
-        if self.scaling in ("follow", "hpa") or now < self.cooldown[pool]:
+        if self.scaling in ("follow", "reflex", "hpa") or now < self.cooldown[pool]:
             return
         grow, shrink = (self.pressure if self.scaling == "chiron" else self.crowding)(pool, now)
         if (grow and self.add(pool, now)) or (not grow and shrink and self.remove(pool, now)):
             self.cooldown[pool] = now + self.rules.cooldown_s
 
     def crowding(self, pool, now):
-        """Whether memory wants more instances, and fewer: reactive, LT-U and LT-UA."""
+        """Whether the signal wants more instances, and fewer: reactive, LT-U and LT-UA."""
         rules, count, target = self.rules, self.held(pool), self.target[pool]
-        used, room = self.used_and_room(pool)
+        used, room = self.signalled(pool)
         grow, shrink = used > rules.scale_out_share * room, used < rules.scale_in_share * room
         if self.scaling in ("lt_u", "lt_ua"):
             grow, shrink = grow and count < target, shrink and count > target
@@ -138,6 +139,34 @@ class NaiveFleet:
         busy = sum(i.slot in mine for e in peers for i in self.serving(e))
         count = sum(self.held(e) for e in peers)
         return busy > share * count, busy <= share * (count - 1)
+
+    def work(self, pool):
+        """Prompt tokens/s that come, smoothed at each tick, and those that wait, over the time to catch up."""
+        mine = [r for r in self.requests if r.served_by is not None and self.interactive(r)]
+        mine = [r for r in mine if self.instances[r.served_by].pool == pool and r.first_token_s is None]
+        return self.rate[pool] + sum(r.input_tokens for r in mine) / self.rules.catch_up_s
+
+    def signalled(self, pool):
+        """What is in use and what there is, of memory, of work, or of the one that is fuller."""
+        memory = self.used_and_room(pool)
+        work = self.work(pool), len(self.serving(pool)) * float(self.fleet.tokens_per_s[pool])
+        if self.signal == "both":
+            return work if work[0] * memory[1] > memory[0] * work[1] else memory
+        return memory if self.signal == "memory" else work
+
+    def smooth(self):
+        for pool, tokens in enumerate(self.came):
+            share = min(1.0, self.rules.monitor_s / 60.0)
+            self.rate[pool] += share * (tokens / self.rules.monitor_s - self.rate[pool])
+        self.came = [0] * self.pools
+
+    def reflex(self):
+        """More than the plan while more comes and waits than the instances sustain."""
+        for pool in range(self.pools):
+            work, each = self.work(pool), float(self.fleet.tokens_per_s[pool])
+            wish = ceil(work / each)
+            is_over = work > self.rules.reflex_share * self.held(pool) * each
+            self.past_plan[pool] = (max if is_over else min)(self.past_plan[pool], wish)
 
     def wish(self, now):
         """Kubernetes' rule: as many as memory wants; fewer only after 20 cooldowns of wanting fewer."""

@@ -36,6 +36,7 @@ class NaiveLegs:
         request.ready_s = max(now + seconds / layers, begin_s + seconds)
         instance.out_free_s = to.in_free_s = request.ready_s
         request.carried, request.holder, request.served_by = request.cached, instance.slot, to.slot
+        self.came[to.pool] += request.input_tokens * bool(self.interactive(request))
         request.held, request.sent_from, request.sent_s = request.cached, instance.slot, now
         instance.sending.append(request)
         self.moving.append(request)

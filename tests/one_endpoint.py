@@ -11,6 +11,7 @@ from models.replay.queue import FCFS
 from models.replay.route import SHORTEST_QUEUE
 from models.replay.run import Drive, Outcome, replay
 from models.replay.scale import FOLLOW
+from models.replay.signal import MEMORY
 from models.replay.spread import IN_ORDER
 from models.replay.state import ALL_STEPS, DECODE_ONLY, NOBODY, PREFILL_ONLY, Fleet, Rules, Trace
 from models.replay.state import WHOLE as ROLE_WHOLE
@@ -56,6 +57,7 @@ def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> Fleet:
         is_interactive=np.array([True, True, False]),
         holds=np.array([True]),
         weight=np.ones(1),
+        tokens_per_s=np.full(1, np.inf),
         batching=np.array([WHOLE]),
         max_batch=np.array([max_batch]),
         max_prefill_tokens=np.array([8192]),
@@ -85,6 +87,7 @@ def a_pair(prefill: int, decode: int, link_token_s: float, layers: int = 1, **ch
         "longest": np.full(2, 1_000_000),
         "share": np.ones(2),
         "weight": np.ones(2),
+        "tokens_per_s": np.full(2, np.inf),
         "slots": np.array([0, prefill, prefill + decode]),
         "pool": np.repeat([0, 1], sizes),
         "link_token_s": np.array([link_token_s]),
@@ -99,6 +102,7 @@ def a_pair(prefill: int, decode: int, link_token_s: float, layers: int = 1, **ch
 def some_rules(**changes: Any) -> Rules:
     rules = Rules(
         scaling=FOLLOW,
+        signal=MEMORY,
         routing=SHORTEST_QUEUE,
         order=FCFS,
         spread=IN_ORDER,
@@ -119,6 +123,8 @@ def some_rules(**changes: Any) -> Rules:
         surge_ratio=5.0,
         slump_ratio=0.5,
         pressure_share=0.6,
+        catch_up_s=60.0,
+        reflex_share=1.3,
         correction_s=2400.0,
         last_copy_tokens=0,
         max_copies=8,

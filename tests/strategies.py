@@ -8,7 +8,7 @@ from models.replay.fleet import pools_by_endpoint, urgencies
 from models.replay.pools import POOLINGS
 from models.replay.scale import SCALINGS
 from models.replay.state import ALL_STEPS, DECODE_ONLY, NOBODY, PREFILL_ONLY, WHOLE, Fleet, Rules, Trace
-from models.world.config import BATCHINGS, ORDERS, PREFIXES, ROUTINGS, SPREADS
+from models.world.config import BATCHINGS, ORDERS, PREFIXES, ROUTINGS, SIGNALS, SPREADS
 
 GRID_S = 0.25
 LLMS, REGIONS, HOURS, HOUR_S = 2, 2, 2, 64.0
@@ -80,6 +80,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
         then=then,
         hands_over=True,
         weight=np.array([1.0, 2.0, 0.5, 0.25])[kind],
+        tokens_per_s=np.array(draw(st.sampled_from([[1.0, 2.0, 0.5, 0.25], [8.0, 0.25, 2.0, 4.0]])))[kind],
         longest=longest,
         roomiest=np.array([longest[(llm == code) & (role != DECODE_ONLY)].max() for code in range(LLMS)]),
         share=share,
@@ -120,6 +121,7 @@ def rules(draw: st.DrawFn, fleet: Fleet) -> Rules:
     failures = draw(st.sampled_from([0, 0, 6]))
     return Rules(
         scaling=draw(st.integers(0, len(SCALINGS) - 1)),
+        signal=draw(st.integers(0, len(SIGNALS) - 1)),
         routing=draw(st.integers(0, len(ROUTINGS) - 1)),
         order=draw(st.integers(0, len(ORDERS) - 1)),
         spread=draw(st.sampled_from([0, *range(len(SPREADS))])),
@@ -140,6 +142,8 @@ def rules(draw: st.DrawFn, fleet: Fleet) -> Rules:
         surge_ratio=2.0,
         slump_ratio=0.5,
         pressure_share=draw(st.sampled_from([0.25, 0.6])),
+        catch_up_s=draw(st.sampled_from([2.0, 16.0])),
+        reflex_share=draw(st.sampled_from([1.0, 1.5])),
         correction_s=32.0,
         last_copy_tokens=draw(st.sampled_from([0, 2, 16])),
         max_copies=draw(st.sampled_from([1, 3])),

@@ -18,7 +18,7 @@ from models.replay.policies import POLICIES
 from models.replay.pools import POOLINGS
 from models.replay.scale import SCALINGS
 from models.world import catalogue
-from models.world.config import BATCHINGS, ORDERS, ROUTINGS, Config
+from models.world.config import BATCHINGS, ORDERS, ROUTINGS, SIGNALS, Config
 from models.world.loading import load_config
 from pipelines.cli import app
 
@@ -175,7 +175,7 @@ def test_every_policy_method_and_choice_is_told() -> None:
     assert rows(chapter(replay, "Policies")) == list(POLICIES)
     assert rows(chapter(text("models"), "Forecasts")) == [*METHODS, *ENSEMBLES]
     told = chapter(replay, "Mechanisms")
-    for name in (*BATCHINGS, *ROUTINGS, *ORDERS, *POOLINGS, *SCALINGS):
+    for name in (*BATCHINGS, *ROUTINGS, *ORDERS, *SIGNALS, *POOLINGS, *SCALINGS):
         assert f"`{name}`" in told, name
     board = chapter(text("."), "Two commands")
     assert [name for name in POLICIES if re.search(rf"^{name} ", board, re.MULTILINE)] == [

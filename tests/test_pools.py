@@ -289,11 +289,11 @@ def test_spread_by_goodput_deals_what_the_plans_measured(night: Settings) -> Non
     sustained = drives.sustained_of_plans(night, drives.plan_rows(night, DAY))
     for policy, parts in (("corrected", 1), ("siloed", 2)):
         fleet, rules = drives.setting(dealing, policy)
-        weighed = drives.weighed(dealing, fleet, sustained)
+        measured = drives.measured(dealing, fleet, sustained)
         assert SPREADS[rules.spread] == "goodput"
-        of_llm = weighed.weight[(fleet.llm == list(night.catalogue.llms).index(LLM)) & (fleet.region == 0)]
+        of_llm = measured.weight[(fleet.llm == list(night.catalogue.llms).index(LLM)) & (fleet.region == 0)]
         assert (of_llm / of_llm[0]).tolist() == pytest.approx([1.0, 100.0 / 60.0] * parts)
-        assert (drives.weighed(night, fleet, sustained).weight == 1.0).all()
+        assert (drives.measured(night, fleet, sustained).weight == 1.0).all()
     counted = {}
     for spread, settings in (("in_order", night), ("goodput", dealing)):
         replay_day(settings, DAY, ["corrected"], Progress())

@@ -21,7 +21,7 @@ from models.replay.prefix import NONE
 from models.replay.run import FINISHED, QUEUED, REFUSED, SPARED, TAIL_PERIODS, Drive, Outcome, Session, replay
 from models.replay.scale import SCALINGS
 from models.replay.state import ARRIVED, MOVING, NOBODY, REQUEST_BITS, Fleet, Rules, State, Trace
-from models.world.config import BATCHINGS, ORDERS, PREFIXES, ROUTINGS, SPREADS
+from models.world.config import BATCHINGS, ORDERS, PREFIXES, ROUTINGS, SIGNALS, SPREADS
 
 HOUR_S = strategies.HOUR_S
 HORIZON_S = strategies.HOURS * HOUR_S
@@ -136,6 +136,7 @@ def assert_twin_agrees(
             ROUTINGS[rules.routing],
             SPREADS[rules.spread],
             PREFIXES[fleet.prefix],
+            SIGNALS[rules.signal],
         ),
         plan,
         HORIZON_S,

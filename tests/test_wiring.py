@@ -21,7 +21,7 @@ from models.replay.policies import POLICIES, planned
 from models.replay.run import Drive
 from models.replay.scale import SCALINGS
 from models.replay.state import NOBODY, Fleet, Rules
-from models.world.config import BATCHINGS, ORDERS, ROLES, ROUTINGS, SPREADS, Deployment
+from models.world.config import BATCHINGS, ORDERS, ROLES, ROUTINGS, SIGNALS, SPREADS, Deployment
 
 PLACES = [(llm, region) for llm in LLMS for region in REGIONS]
 # What each policy follows, by which rule, and on which pools: whether they take interactive requests, whether
@@ -42,9 +42,9 @@ FOLLOWED: dict[str, tuple[str | None, str, list[tuple[Any, int]], bool]] = {
     "lt_i": ("forecast", "follow", UNIFIED, False),
     "lt_u": ("forecast", "lt_u", UNIFIED, False),
     "lt_ua": ("forecast", "lt_ua", UNIFIED, False),
-    "corrected": ("corrected", "follow", UNIFIED, False),
-    "corrected_closed": ("corrected", "follow", UNIFIED, True),
-    "day_ahead": ("day_ahead", "follow", UNIFIED, False),
+    "corrected": ("corrected", "reflex", UNIFIED, False),
+    "corrected_closed": ("corrected", "reflex", UNIFIED, True),
+    "day_ahead": ("day_ahead", "reflex", UNIFIED, False),
     "clairvoyant": ("truth", "follow", UNIFIED, False),
 }
 
@@ -106,7 +106,7 @@ def test_the_rules_are_those_of_the_config_and_the_tiers(wired: Settings) -> Non
     found = make_rules(wired.catalogue, wired.config.replay, "lt_ua")._asdict()
     assert (SCALINGS[found.pop("scaling")], ROUTINGS[found.pop("routing")]) == ("lt_ua", "least_kv")
     assert ORDERS[found.pop("order")] == "edf"
-    assert SPREADS[found.pop("spread")] == "most_unused"
+    assert (SPREADS[found.pop("spread")], SIGNALS[found.pop("signal")]) == ("most_unused", "both")
     assert found.pop("urgency").tolist() == [0, 1, 1]
     assert [found.pop(name).tolist() for name in ("go_on_below", "judge_s")] == [[0.0, 0.0]] * 2
     assert [found.pop(name) for name in ("last_copy_tokens", "max_copies", "move_s")] == [16, 8, 0.010]
@@ -118,13 +118,14 @@ def test_the_rules_are_those_of_the_config_and_the_tiers(wired: Settings) -> Non
         **{"route_utilisation_share": 0.66, "scale_out_share": 0.74, "scale_in_share": 0.28},
         **{"niw_pull_one_share": 0.58, "niw_pull_two_share": 0.41, "niw_priority_age_s": 7300.0},
         **{"surge_ratio": 3.3, "slump_ratio": 0.62, "pressure_share": 0.54},
+        **{"catch_up_s": 91.0, "reflex_share": 1.7},
         "correction_s": (60 - 25) * 60.0,
     }
 
 
 @pytest.mark.parametrize(
     ("names", "key", "field"),
-    [(ROUTINGS, "routing", "routing"), (ORDERS, "order", "order"), (SCALINGS, None, "scaling")],
+    [(ROUTINGS, "routing", "routing"), (ORDERS, "order", "order"), (SIGNALS, "signal", "signal"), (SCALINGS, None, "scaling")],
 )
 def test_every_name_has_its_own_code(wired: Settings, names, key, field) -> None:
     replay = wired.config.replay
@@ -216,7 +217,7 @@ def test_each_policy_follows_its_own_plan_by_its_own_rule_on_its_own_pools(wired
     kept = {name: value for name, value in rules._asdict().items() if not name.startswith("failure")}
     np.testing.assert_equal(
         kept | {"failure_s": np.zeros(0), "failure_slot": np.zeros(0, np.int64)},
-        make_rules(wired.catalogue, wired.config.replay, scaling)._asdict(),
+        make_rules(wired.catalogue, wired.config.replay, scaling)._asdict(),  # whose signal is "both"
     )
 
 
@@ -225,6 +226,11 @@ def test_a_policy_of_ones_own_has_its_own_order_and_routing(wired: Settings) -> 
     assert (own.order, own.routing, own.scaling) == (3, 1, base.scaling)
     assert (base.order, base.routing) == (1, 2)
     assert setting(wired, "lean")[1].order == base.order
+    assert [SIGNALS[setting(wired, name)[1].signal] for name in ("hasty", "lean", "lt_ua")] == (
+        ["queue", "both", "both"]
+    )
+    by_memory = changed(wired, "replay", signal="memory")
+    assert [setting(by_memory, name)[1].signal for name in ("chiron", "lt_ua")] == [2, 0]
 
 
 def test_instances_die_as_often_as_the_config_says(wired: Settings) -> None:

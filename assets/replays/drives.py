@@ -28,15 +28,16 @@ def setting(settings: Settings, policy: str) -> tuple[Fleet, Rules]:
     return fleet, with_failures(rules, fleet, rate, DAY_S, config.trace.seed)
 
 
-def weighed(settings: Settings, fleet: Fleet, sustained: Floats) -> Fleet:
-    """The fleet whose pools weigh what one of their instances sustains, where requests are spread by goodput.
+def measured(settings: Settings, fleet: Fleet, sustained: Floats) -> Fleet:
+    """The fleet that knows what one of its instances sustains; its pools' weight, if spread by goodput.
 
-    `sustained` in tokens/s or any share of it, shape (services, regions, options).
+    `sustained` in tokens/s, shape (services, regions, options).
     """
-    if settings.config.replay.spread != "goodput":
-        return fleet
     of_pools = sustained[cells(settings)]
-    return fleet._replace(weight=np.tile(of_pools, fleet.kind.size // of_pools.size))
+    tokens_per_s = np.tile(of_pools, fleet.kind.size // of_pools.size)
+    if settings.config.replay.spread == "goodput":
+        fleet = fleet._replace(weight=tokens_per_s)
+    return fleet._replace(tokens_per_s=np.where(tokens_per_s > 0, tokens_per_s, np.inf))
 
 
 def sustained_of_plans(settings: Settings, rows: pd.DataFrame) -> Floats:

@@ -15,7 +15,7 @@ from assets.lake.lookups import require_day
 from assets.lake.schemas import PARTITIONS
 from assets.lake.settings import Progress, Settings, side_by_side
 from assets.replays.closed_loop import play_closed
-from assets.replays.drives import DAY_S, day_drives, plan_rows, setting, sustained_of_plans, weighed
+from assets.replays.drives import DAY_S, day_drives, measured, plan_rows, setting, sustained_of_plans
 from assets.replays.outcomes import in_legs, read_workload, write_outcome
 from models.replay.run import Session, replay
 from models.world.reading import ConfigError, require_known
@@ -42,7 +42,7 @@ def replay_day(settings: Settings, day: date, policies: Sequence[str], progress:
                     done(sum(ended.values()))
 
             fleet, rules = setting(settings, policy)
-            fleet = weighed(settings, fleet, sustained)
+            fleet = measured(settings, fleet, sustained)
             if settings.config.rules[policy].is_closed:
                 session = Session(fleet, rules, np.asarray(drives[policy].start))
                 outcome = play_closed(settings, day, policy, session, workload.trace, step)

@@ -22,7 +22,7 @@ from assets.lake.settings import Counted, Progress, Settings, side_by_side
 from assets.lake.warehouse import Lake
 from assets.pages.pictures import save
 from assets.pages.style import FAINT
-from assets.replays.drives import DAY_S, day_drives, plan_rows, setting, sustained_of_plans, weighed
+from assets.replays.drives import DAY_S, day_drives, measured, plan_rows, setting, sustained_of_plans
 from assets.replays.figures import draw_cost_against_misses
 from assets.replays.outcomes import Workload, in_legs, read_workload, write_outcome
 from assets.replays.replays import require_same_config
@@ -126,7 +126,7 @@ def _play(
 
         def one(policy: str) -> None:
             fleet, rules = setting(own, policy)
-            fleet = weighed(own, fleet, sustained)
+            fleet = measured(own, fleet, sustained)
             outcome = replay(workload.trace, fleet, drives[policy], rules, DAY_S, step)
             write_outcome(own, day, policy, workload, (fleet, rules), outcome)
             counted.one_more()

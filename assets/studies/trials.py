@@ -14,7 +14,7 @@ from assets.lake.settings import Progress, Settings
 from assets.lake.warehouse import Lake
 from assets.plans.kinds import by_pool
 from assets.plans.plans import Day
-from assets.replays.drives import DAY_S, HOUR_S, setting, weighed
+from assets.replays.drives import DAY_S, HOUR_S, measured, setting
 from assets.replays.outcomes import Workload, in_legs, read_workload, write_outcome
 from assets.replays.scorecards import BY_TIER, NAMED, SCOREBOARD, score_day
 from models.replay.run import Drive, replay
@@ -29,7 +29,7 @@ TOLD = (
 DEAREST_HOUR = """
 select max(usd) as usd from (select sum(usd) as usd from fleet_by_hour group by hour_start)
 """
-POLICY = "corrected"  # its rule follows a plan at once, so that the plan is all that differs
+POLICY = "clairvoyant"  # its rule follows a plan at once, so that the plan is all that differs
 
 
 class Trial(NamedTuple):
@@ -84,7 +84,7 @@ def _score(settings: Settings, day: date, trial: Trial, workload: Workload) -> p
     fleet, rules = setting(settings, POLICY)
     # A plan may go below the minimum (a budget, a region that is full): the replay follows it there.
     theta = trial.hours[0][0].tokens_per_s
-    fleet = weighed(settings, fleet, np.repeat(theta[:, None], len(settings.catalogue.regions), axis=1))
+    fleet = measured(settings, fleet, np.repeat(theta[:, None], len(settings.catalogue.regions), axis=1))
     fleet = fleet._replace(min_instances=np.minimum(fleet.min_instances, targets.min(axis=0)))
     drive = Drive(targets, start=trial.start, hour_s=HOUR_S)
     outcome = replay(workload.trace, fleet, drive, rules, DAY_S)

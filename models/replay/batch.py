@@ -259,6 +259,8 @@ def join(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, requ
     """A prefilled request has its next token; if it wants more it decodes, here or where it is sent."""
     if state.generated[request] == 0:
         state.first_token_s[request] = now
+        if fleet.is_interactive[trace.tier[request]]:
+            state.waiting_tokens[fleet.pool[slot]] -= trace.input_tokens[request]
     state.generated[request] += 1
     if state.generated[request] == trace.output_tokens[request]:
         finish(trace, fleet, rules, state, slot, request, now)

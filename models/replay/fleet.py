@@ -17,6 +17,7 @@ from models.world.config import (
     ORDERS,
     PREFIXES,
     ROUTINGS,
+    SIGNALS,
     SPREADS,
     Engine,
     FleetConfig,
@@ -99,6 +100,7 @@ def make_fleet(
         min_instances=np.array([row.min_instances for row in rows]),
         is_interactive=is_interactive,
         weight=np.array([row.weight for row in rows]),
+        tokens_per_s=np.full(len(rows), np.inf),
         holds=np.array([is_mixed[llm == code].any() for code in range(len(llms))]),
         batching=np.array([BATCHINGS.index(each.engine.batching) for each in kinds]),
         max_batch=np.array([each.engine.max_batch for each in kinds]),
@@ -265,6 +267,7 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
     allowance_s = np.array([tier.ttft_slo_s or tier.deadline_s for tier in catalogue.tiers.values()])
     return Rules(
         scaling=SCALINGS.index(scaling),
+        signal=SIGNALS.index(replay.signal),
         routing=ROUTINGS.index(replay.routing),
         order=ORDERS.index(replay.order),
         spread=SPREADS.index(replay.spread),
@@ -285,6 +288,8 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
         surge_ratio=replay.surge_ratio,
         slump_ratio=replay.slump_ratio,
         pressure_share=replay.pressure_share,
+        catch_up_s=replay.catch_up_s,
+        reflex_share=replay.reflex_share,
         correction_s=3600.0 - 60.0 * replay.correction_minutes,
         last_copy_tokens=LAST_COPY_TOKENS,
         max_copies=MAX_COPIES,

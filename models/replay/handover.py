@@ -45,6 +45,8 @@ def send(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, now:
     state.served_by[request] = to
     state.sent_from[request], state.sent_s[request] = slot, now
     assign(trace, fleet, state, to, request, 1)
+    if fleet.is_interactive[trace.tier[request]]:
+        state.came_tokens[fleet.pool[to]] += trace.input_tokens[request]
     put_under_way(state, request)
     return True
 

@@ -32,11 +32,14 @@ from models.replay.scale import (
     FOLLOW,
     HPA,
     RECENT_COOLDOWNS,
+    REFLEX,
     follow_targets,
     keep_minimum,
     react,
     set_hpa_targets,
+    set_reflex,
 )
+from models.replay.signal import smooth_rates
 from models.replay.state import (
     ARRIVED,
     BEFORE,
@@ -122,7 +125,7 @@ def account(fleet: Fleet, state: State, now: float) -> None:
 def start_hour(fleet: Fleet, rules: Rules, state: State, now: float) -> None:
     """The control tick: state.target and state.forecast_tokens_per_s are those of the hour that begins."""
     state.clock[HOUR], state.counts[RUNNING] = now, NOBODY
-    if rules.scaling == FOLLOW:
+    if rules.scaling in (FOLLOW, REFLEX):
         follow_targets(fleet, state, now)
 
 
@@ -140,9 +143,12 @@ def monitor(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) 
         state.clock[BEFORE], state.clock[SINCE] = state.clock[SINCE], now
         for endpoint in range(state.seen_tokens.size):
             state.seen_before[endpoint], state.seen_tokens[endpoint] = state.seen_tokens[endpoint], 0
+    smooth_rates(rules, state)
     if rules.scaling == HPA:
         set_hpa_targets(fleet, rules, state, now)
-    if rules.scaling == FOLLOW or rules.scaling == HPA:
+    elif rules.scaling == REFLEX:
+        set_reflex(fleet, rules, state)
+    if rules.scaling in (FOLLOW, REFLEX, HPA):
         follow_targets(fleet, state, now)
     for llm in range(state.manager_head.size):
         release_aged_niw(trace, fleet, rules, state, llm, now)

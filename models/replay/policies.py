@@ -13,6 +13,7 @@ class Policy(NamedTuple):
     scaling: str  # one of models.replay.scale.SCALINGS
     what: str
     pooling: str = "unified"  # one of models.replay.pools.POOLINGS
+    signal: str | None = None  # what its rule looks at (signal.py); None: as the config says
     is_closed: bool = False  # each hour is planned when it begins, from the fleet that the replay has then
 
     @property
@@ -31,7 +32,11 @@ POLICIES = {
     ),
     "hpa": Policy(None, "hpa", "Kubernetes' HorizontalPodAutoscaler on KV memory, target 70 %"),
     "chiron": Policy(
-        None, "chiron", "Chiron (arXiv 2501.08090; SageServe 7.1): back-pressure, theta 0.6", "chiron"
+        None,
+        "chiron",
+        "Chiron (arXiv 2501.08090; SageServe 7.1): back-pressure, theta 0.6",
+        "chiron",
+        signal="both",
     ),
     "dynamo": Policy("recent", "follow", "NVIDIA Dynamo's planner: every 3 minutes what the last 3 needed"),
     "lt_i": Policy("forecast", "follow", "LT-I (SageServe 6.4): the hourly plan, at once"),
@@ -40,13 +45,15 @@ POLICIES = {
         "forecast", "lt_ua", "LT-UA (SageServe 6.4): LT-U, past the plan when the forecast failed"
     ),
     "corrected": Policy(
-        "corrected", "follow", "the corrected programme on a quantile of the forecast, at once"
+        "corrected",
+        "reflex",
+        "the corrected programme on a quantile of the forecast; past it while more comes than was planned",
     ),
     "corrected_closed": Policy(
-        "corrected", "follow", "the same, each hour planned from the fleet that there is", is_closed=True
+        "corrected", "reflex", "the same, each hour planned from the fleet that there is", is_closed=True
     ),
     "day_ahead": Policy(
-        "day_ahead", "follow", "the same, all hours planned at midnight from a forecast of the whole day"
+        "day_ahead", "reflex", "the same, all hours planned at midnight from a forecast of the whole day"
     ),
     "clairvoyant": Policy("truth", "follow", "the corrected programme on the true demand, at once"),
 }

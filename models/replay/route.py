@@ -6,11 +6,11 @@ from models.replay.events import reschedule
 from models.replay.handover import brings_cache
 from models.replay.leap import steps_until
 from models.replay.life import change_status
-from models.replay.memory import is_under
 from models.replay.pools import assign, endpoint_of
 from models.replay.preempt import drop_last_decoding, drop_last_joining
 from models.replay.prefix import NONE, reusable_tokens
 from models.replay.queue import insert_in_order, is_aged, pop_front, push_back
+from models.replay.signal import is_under, used_and_room
 from models.replay.spread import IN_ORDER, choose_by_spread, may_choose, may_have
 from models.replay.state import (
     CACHED,
@@ -36,7 +36,7 @@ def choose_pool(trace: Trace, fleet: Fleet, rules: Rules, state: State, request:
     A pool under the threshold in the first preferred region that has one, by the spread between its pools;
     else the least utilised of all.
     """
-    least, least_used, least_room = NOBODY, 0, 1
+    least, least_used, least_room = NOBODY, 0.0, 1.0
     for rank in range(fleet.preference.shape[0]):
         region = fleet.preference[trace.region[request], rank]
         if region == NOBODY:
@@ -49,9 +49,11 @@ def choose_pool(trace: Trace, fleet: Fleet, rules: Rules, state: State, request:
         for pool in fleet.pools_of[endpoint]:
             if not may_choose(trace, fleet, state, pool, request):
                 continue
-            if rules.spread == IN_ORDER and is_under(state, pool, rules.route_utilisation_share):
+            if rules.spread == IN_ORDER and is_under(
+                fleet, rules, state, pool, rules.route_utilisation_share
+            ):
                 return pool
-            used, room = state.kv_used[pool], state.kv_room[pool]
+            used, room = used_and_room(fleet, rules, state, pool)
             if least == NOBODY or used * least_room < least_used * room:
                 least, least_used, least_room = pool, used, room
     return least
@@ -94,6 +96,9 @@ def dispatch(
     state.served_by[request] = slot
     if state.generated[request] == 0:
         state.dispatched_s[request] = now
+        if fleet.is_interactive[trace.tier[request]]:
+            state.came_tokens[pool] += trace.input_tokens[request]
+            state.waiting_tokens[pool] += trace.input_tokens[request]
     if fleet.hands_over:
         state.sent_from[request] = NOBODY
     if fleet.prefix != NONE:
@@ -144,9 +149,9 @@ def take_niw(trace: Trace, state: State, llm: int) -> int:
 def pull_niw(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -> None:
     """The pool signals spare memory and gets one request of the queue manager, or two (60 %, 50 %)."""
     llm, pulls = fleet.llm[pool], 0
-    if is_under(state, pool, rules.niw_pull_two_share):
+    if is_under(fleet, rules, state, pool, rules.niw_pull_two_share):
         pulls = 2
-    elif is_under(state, pool, rules.niw_pull_one_share):
+    elif is_under(fleet, rules, state, pool, rules.niw_pull_one_share):
         pulls = 1
     while pulls > 0 and state.manager_head[llm] != NOBODY:
         if not may_have(trace, fleet, pool, state.manager_head[llm]):
@@ -178,6 +183,8 @@ def fail(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now:
         if brings_cache(fleet, state, request):
             lose(fleet, state, request)
         state.served_by[request] = NOBODY
+        if state.generated[request] == 0 and fleet.is_interactive[trace.tier[request]]:
+            state.waiting_tokens[fleet.pool[slot]] -= trace.input_tokens[request]
         route(trace, fleet, rules, state, request, now)
         request = behind
 

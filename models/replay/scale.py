@@ -1,24 +1,27 @@
 """Scaling: the rules that lengthen or shorten a fleet (SageServe 4, 6.4, 7.1).
 
 follow    the plan's targets, at once (LT-I)
+reflex    the same, and past them while more comes and waits than the instances sustain
 reactive  out above 70 % memory, in below 30 %, one instance per cooldown
 lt_u      the same, but only towards the plan's target
 lt_ua     lt_u, and past the target when the hour's traffic is far from its forecast
 chiron    out when too many instances are busy with interactive requests, or when the queue of the others
           would miss its deadline (Chiron, arXiv 2501.08090; theta from SageServe 7.1)
 hpa       enough instances for a memory target, smaller only after five quiet minutes (Kubernetes' autoscaler)
+
+Reactive, LT-U and LT-UA look at the signal of the rules (signal.py), which is memory unless told otherwise.
 """
 
 import math
 
 from models.replay.compiled import called, compiled
 from models.replay.life import add_instance, held, remove_instance
-from models.replay.memory import is_over, is_under
 from models.replay.pools import endpoint_of, is_batch
+from models.replay.signal import is_over, is_under, work_tokens_per_s
 from models.replay.state import BEFORE, HOUR, NOBODY, Fleet, Rules, State, Trace
 
-SCALINGS = ("follow", "reactive", "lt_u", "lt_ua", "chiron", "hpa")
-FOLLOW, REACTIVE, LT_U, LT_UA, CHIRON, HPA = range(6)
+SCALINGS = ("follow", "reactive", "lt_u", "lt_ua", "chiron", "hpa", "reflex")
+FOLLOW, REACTIVE, LT_U, LT_UA, CHIRON, HPA, REFLEX = range(7)
 # Defaults of the HorizontalPodAutoscaler (kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale).
 HPA_TOLERANCE_SHARE = 0.1
 HPA_STABILISATION_COOLDOWNS = 20.0  # of 15 s: five minutes
@@ -27,12 +30,14 @@ RECENT_COOLDOWNS = 20.0  # of 15 s: LT-UA compares the traffic of five to ten mi
 
 @called
 def follow_targets(fleet: Fleet, state: State, now: float) -> None:
-    """Bring every pool to its target, reductions first so that their VMs can be had."""
+    """Bring every pool to its target, or past it, reductions first so that their VMs can be had."""
     for pool in range(state.target.size):
-        while held(state, pool) > state.target[pool] and remove_instance(fleet, state, pool, now):
+        wanted = max(state.target[pool], state.past_plan[pool])
+        while held(state, pool) > wanted and remove_instance(fleet, state, pool, now):
             pass
     for pool in range(state.target.size):
-        while held(state, pool) < state.target[pool] and add_instance(fleet, state, pool, now):
+        wanted = max(state.target[pool], state.past_plan[pool])
+        while held(state, pool) < wanted and add_instance(fleet, state, pool, now):
             pass
 
 
@@ -46,12 +51,12 @@ def keep_minimum(fleet: Fleet, state: State, pool: int, now: float) -> None:
 @compiled
 def react(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -> None:
     """One step of a rule that looks at the fleet, at most one per cooldown: add, remove, or leave."""
-    if rules.scaling == FOLLOW or rules.scaling == HPA or now < state.cooldown_s[pool]:
+    if rules.scaling in (FOLLOW, REFLEX, HPA) or now < state.cooldown_s[pool]:
         return
     if rules.scaling == CHIRON:
         out, in_ = by_pressure(trace, fleet, rules, state, pool, now)
     else:
-        out, in_ = by_memory(fleet, rules, state, pool, now)
+        out, in_ = by_signal(fleet, rules, state, pool, now)
     if (out and add_instance(fleet, state, pool, now)) or (
         in_ and not out and remove_instance(fleet, state, pool, now)
     ):
@@ -59,16 +64,16 @@ def react(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, now
 
 
 @compiled
-def by_memory(fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -> tuple[bool, bool]:
+def by_signal(fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -> tuple[bool, bool]:
     """Whether to grow and whether to shrink: reactive, LT-U and LT-UA.
 
     LT-UA's gap rule (SageServe 6.4) looks at traffic instead of memory in the last minutes of the hour: at
     that of the last five to ten, since a burst drowns in the mean of the hour. Taken alone it would boot for
-    a handful of requests where next to none were forecast, so it does not act against the memory: no growth
+    a handful of requests where next to none were forecast, so it does not act against the signal: no growth
     below the lower threshold, no shrinking above the upper one.
     """
-    over = is_over(state, pool, rules.scale_out_share)
-    under = is_under(state, pool, rules.scale_in_share)
+    over = is_over(fleet, rules, state, pool, rules.scale_out_share)
+    under = is_under(fleet, rules, state, pool, rules.scale_in_share)
     if rules.scaling == REACTIVE:
         return over, under
     count, target = held(state, pool), state.target[pool]
@@ -113,6 +118,18 @@ def by_pressure(
             busy += state.busy[other]
             count += held(state, other)
     return busy > rules.pressure_share * count, busy <= rules.pressure_share * (count - 1)
+
+
+@called
+def set_reflex(fleet: Fleet, rules: Rules, state: State) -> None:
+    """How many instances what comes and waits needs: more than there are at once, fewer when it is over."""
+    for pool in range(state.target.size):
+        work = work_tokens_per_s(rules, state, pool)
+        wish = math.ceil(work / fleet.tokens_per_s[pool])
+        if work > rules.reflex_share * held(state, pool) * fleet.tokens_per_s[pool]:
+            state.past_plan[pool] = max(state.past_plan[pool], wish)
+        else:
+            state.past_plan[pool] = min(state.past_plan[pool], wish)
 
 
 @called

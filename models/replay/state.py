@@ -76,6 +76,7 @@ class Fleet(NamedTuple):
     then: Ints  # (E,) the pool that a request goes on to with its first token; NOBODY: it stays
     hands_over: bool  # whether some pool does, or requests are judged between two legs
     weight: Floats  # (E,) of a pool, where requests are spread by weight
+    tokens_per_s: Floats  # (E,) of prompts, that an instance sustains within its targets; inf: not known
     longest: Ints  # (E,) tokens of the largest request that it can hold
     roomiest: Ints  # (L,) the same of the roomiest pool of each llm
     share: Floats  # (E,) of its endpoint's instances at the start
@@ -110,6 +111,7 @@ class Rules(NamedTuple):
     """Thresholds, clocks and codes of the policies."""
 
     scaling: int  # position in scale.SCALINGS
+    signal: int  # position in signal.SIGNALS
     routing: int  # position in models.world.config.ROUTINGS
     order: int  # position in models.world.config.ORDERS
     spread: int  # position in models.world.config.SPREADS
@@ -130,6 +132,8 @@ class Rules(NamedTuple):
     surge_ratio: float
     slump_ratio: float
     pressure_share: float  # Chiron's theta
+    catch_up_s: float  # in which what waits is to be worked off
+    reflex_share: float  # of what the instances sustain, above which a reflex passes its plan
     correction_s: float  # LT-UA: from this many seconds into the hour
     last_copy_tokens: int  # a live move is in its last copy when no more than this is left
     max_copies: int  # or after so many copies
@@ -235,6 +239,10 @@ class State(NamedTuple):
     kv_since_s: Floats  # (E,) the two areas are integrated up to here
     kv_used_area: Floats  # (E,) token-seconds
     kv_room_area: Floats  # (E,) token-seconds
+    came_tokens: Ints  # (E,) of interactive prompts, sent here since the last monitor tick
+    rate_tokens_per_s: Floats  # (E,) the same per second, smoothed
+    waiting_tokens: Ints  # (E,) of interactive prompts that are here and have no token yet
+    past_plan: Ints  # (E,) instances that the reflex wants, if more than the plan
     cooldown_s: Floats  # (E,) no scaling before this time
     turn: Ints  # (E,) slot that was given a request last (round robin)
     target: Ints  # (E,) instances that the plan wants, or Kubernetes' rule

@@ -27,6 +27,7 @@ QUANTILES = (0.5, 0.9, 0.95)  # of the forecasts
 BATCHINGS = ("whole", "chunked", "orca")  # batch.py
 ROUTINGS = ("shortest_queue", "round_robin", "least_kv", "least_work")  # route.py
 ORDERS = ("fcfs", "edf", "pf", "dpa")  # queue.py
+SIGNALS = ("memory", "queue", "both")  # signal.py
 SPREADS = ("in_order", "round_robin", "most_unused", "goodput", "weights")  # spread.py
 ROLES = ("whole", "prefill", "decode")  # pools.py
 PREFIXES = ("none", "given", "blocks")  # prefix.py
@@ -207,6 +208,9 @@ class ReplayConfig:
     slump_ratio: Share
     correction_minutes: Annotated[int, Range(0, 60)]  # LT-UA: the last minutes of the hour in which it may
     spread: Annotated[str, Known("spread", SPREADS)] = "in_order"  # between the pools of an llm in a region
+    signal: Annotated[str, Known("signal", SIGNALS)] = "memory"  # of the policies that name none
+    catch_up_s: Annotated[float, Range(1, 86_400)] = 60.0  # in which what waits is to be worked off
+    reflex_share: Annotated[float, Range(0, 100, is_above=True)] = 1.3  # of what is sustained, to pass a plan
     cascades: Mapping[str, Cascade] = field(default_factory=dict)  # by the llm that is asked for
 
 
@@ -217,6 +221,7 @@ class OwnPolicy:
     like: Annotated[str, Known("policy", tuple(POLICIES))]
     order: Annotated[str, Known("queue order", ORDERS)] | None = None  # else that of [replay], likewise:
     routing: Annotated[str, Known("routing", ROUTINGS)] | None = None
+    signal: Annotated[str, Known("signal", SIGNALS)] | None = None
     capacity_share: PositiveShare | None = None  # else that of [plan] for its programme, likewise:
     quantile: Annotated[float, Among(QUANTILES)] | None = None
 
@@ -240,15 +245,16 @@ class Config:
         return POLICIES | {name: POLICIES[own.like] for name, own in self.policies.items()}
 
     def under(self, policy: str) -> "Config":
-        """The config as a policy of its own sees it; itself for a shipped one."""
-        own = self.policies.get(policy)
+        """The config as a policy sees it: with the figures that are its own."""
+        rule, own = self.rules[policy], self.policies.get(policy)
         if own is None:
-            return self
+            return replace(self, replay=replaced(self.replay, signal=rule.signal)) if rule.signal else self
         share = own.capacity_share
         plan = replaced(
             self.plan, capacity_share=share, corrected_capacity_share=share, quantile=own.quantile
         )
-        return replace(self, plan=plan, replay=replaced(self.replay, order=own.order, routing=own.routing))
+        replay = replaced(self.replay, order=own.order, routing=own.routing, signal=own.signal or rule.signal)
+        return replace(self, plan=plan, replay=replay)
 
 
 def replaced(table: Any, **said: Any) -> Any:

@@ -1,0 +1,59 @@
+"""What a rule looks at to tell whether a pool has enough instances: its memory, its work, or both.
+
+memory  KV tokens in use, of those that fit (SageServe 6.1: a proxy for load)
+queue   tokens/s of prompts that come, and what waits, of what the serving instances sustain within their
+        targets: where memory is not the limit it stays low while requests wait
+both    whichever is the fuller
+
+What comes is the interactive prompts that are sent to the pool, smoothed over a minute; what waits is those
+of them that have no token yet, which are to be worked off in `catch_up_s`.
+"""
+
+from models.replay.compiled import compiled
+from models.replay.state import SERVING, Fleet, Rules, State
+
+MEMORY, QUEUE, BOTH = range(3)  # positions in models.world.config.SIGNALS
+SMOOTHED_S = 60.0  # the memory of what comes
+
+
+@compiled
+def smooth_rates(rules: Rules, state: State) -> None:
+    """Take in, at a monitor tick, what has come since the last one."""
+    share = min(1.0, rules.monitor_s / SMOOTHED_S)
+    for pool in range(state.rate_tokens_per_s.size):
+        latest = state.came_tokens[pool] / rules.monitor_s
+        state.rate_tokens_per_s[pool] += share * (latest - state.rate_tokens_per_s[pool])
+        state.came_tokens[pool] = 0
+
+
+@compiled
+def work_tokens_per_s(rules: Rules, state: State, pool: int) -> float:
+    """What comes to the pool, and what waits there over the time in which it is to be worked off."""
+    return state.rate_tokens_per_s[pool] + state.waiting_tokens[pool] / rules.catch_up_s
+
+
+@compiled
+def used_and_room(fleet: Fleet, rules: Rules, state: State, pool: int) -> tuple[float, float]:
+    """What is in use of the serving instances, and all there is: of memory or of work."""
+    used, room = float(state.kv_used[pool]), float(state.kv_room[pool])
+    if rules.signal == MEMORY:
+        return used, room
+    work = work_tokens_per_s(rules, state, pool)
+    sustained = state.instances[pool, SERVING] * fleet.tokens_per_s[pool]
+    if rules.signal == QUEUE or work * room > used * sustained:
+        return work, sustained
+    return used, room
+
+
+@compiled
+def is_under(fleet: Fleet, rules: Rules, state: State, pool: int, share: float) -> bool:
+    """Whether the pool has serving instances and less than `share` of them is in use."""
+    used, room = used_and_room(fleet, rules, state, pool)
+    return used < share * room
+
+
+@compiled
+def is_over(fleet: Fleet, rules: Rules, state: State, pool: int, share: float) -> bool:
+    """Whether more than `share` of the pool's serving instances is in use."""
+    used, room = used_and_room(fleet, rules, state, pool)
+    return used > share * room
