@@ -101,7 +101,9 @@ class Replay(NaiveFleet, NaiveLegs):
     def __init__(self, rows, fleet, rules, policies, start):
         self.requests = [Request(turn, *row) for turn, row in enumerate(rows)]
         self.fleet, self.rules = fleet, rules
-        self.scaling, self.order, self.batching, self.routing, self.spread, self.prefix, self.signal = policies
+        self.scaling, self.order, self.batching, self.routing, self.spread, self.prefix, self.signal = (
+            policies
+        )
         self.credit = [0.0] * len(fleet.kind)
         self.failures = list(zip(rules.failure_s.tolist(), rules.failure_slot.tolist(), strict=True))
         self.turn = [int(end) - 1 for end in fleet.slots[1:]]
@@ -226,6 +228,10 @@ class Replay(NaiveFleet, NaiveLegs):
         return self.memory(instance.batch + instance.joining + instance.sending)
 
     def under(self, pool, share):
+        used, room = self.used_and_room(pool)
+        return used < share * room
+
+    def slack(self, pool, share):
         used, room = self.signalled(pool)
         return used < share * room
 
@@ -271,14 +277,13 @@ class Replay(NaiveFleet, NaiveLegs):
             self.stranded[request.llm].append(request)
             return None
         free = [e for e in where if self.under(e, self.rules.route_utilisation_share)]
-        used, memory = ({e: of(e) for e in where} for of in (self.signalled, self.used_and_room))
-        pool = (free or where)[0]
-        if not free:
-            for other in where[1:]:
-                if used[other][0] * used[pool][1] < used[pool][0] * used[other][1]:
-                    pool = other
+        used = {e: self.used_and_room(e) for e in where}
+        pool = free[0] if free else min(where, key=lambda e: used[e][0] / used[e][1])
+        if free and self.spread == "in_order":
+            here = [e for e in free if self.endpoint(e) == self.endpoint(pool)]
+            pool = next((e for e in here if self.keeps_up(e)), pool)
         if free and self.spread != "in_order":
-            pool = self.dealt([e for e in where if self.endpoint(e) == self.endpoint(pool)], memory)
+            pool = self.dealt([e for e in where if self.endpoint(e) == self.endpoint(pool)], used)
         self.dispatch(request, pool, now)
         return pool
 
@@ -365,7 +370,7 @@ class Replay(NaiveFleet, NaiveLegs):
 
     def pull(self, pool, now):
         two, one = self.rules.niw_pull_two_share, self.rules.niw_pull_one_share
-        pulls = 2 if self.under(pool, two) else 1 if self.under(pool, one) else 0
+        pulls = 2 if self.slack(pool, two) else 1 if self.slack(pool, one) else 0
         waiting = self.niw[self.fleet.llm[pool]]
         for _ in range(pulls):
             if waiting and self.takes(pool, waiting[0]):

@@ -141,7 +141,7 @@ class NaiveFleet:
         return busy > share * count, busy <= share * (count - 1)
 
     def work(self, pool):
-        """Prompt tokens/s that come, smoothed at each tick, and those that wait, over the time to catch up."""
+        """Prompt tokens/s that come, smoothed at each tick, and what waits, over the time to catch up."""
         mine = [r for r in self.requests if r.served_by is not None and self.interactive(r)]
         mine = [r for r in mine if self.instances[r.served_by].pool == pool and r.first_token_s is None]
         return self.rate[pool] + sum(r.input_tokens for r in mine) / self.rules.catch_up_s
@@ -153,6 +153,11 @@ class NaiveFleet:
         if self.signal == "both":
             return work if work[0] * memory[1] > memory[0] * work[1] else memory
         return memory if self.signal == "memory" else work
+
+    def keeps_up(self, pool):
+        """Whether what comes and waits is sustained; nobody looks where memory is the signal."""
+        sustained = len(self.serving(pool)) * float(self.fleet.tokens_per_s[pool])
+        return self.signal == "memory" or self.work(pool) < sustained
 
     def smooth(self):
         for pool, tokens in enumerate(self.came):

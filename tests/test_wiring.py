@@ -93,7 +93,7 @@ def pools_of(fleet: Fleet) -> list[tuple[Any, float]]:
 
 def test_nothing_in_this_run_is_a_default_and_no_two_figures_are_equal(wired: Settings) -> None:
     usual = load_settings("office", wired.lake.root).config
-    apart = ("calendar", "cascades")  # test_calendar.py, test_cascades.py
+    apart = ("calendar", "cascades", "start")  # test_calendar.py, test_cascades.py, below
     for table in ("fleet", "forecast", "plan", "replay"):
         own = dataclasses.asdict(getattr(wired.config, table))
         default = dataclasses.asdict(getattr(usual, table))
@@ -125,7 +125,12 @@ def test_the_rules_are_those_of_the_config_and_the_tiers(wired: Settings) -> Non
 
 @pytest.mark.parametrize(
     ("names", "key", "field"),
-    [(ROUTINGS, "routing", "routing"), (ORDERS, "order", "order"), (SIGNALS, "signal", "signal"), (SCALINGS, None, "scaling")],
+    [
+        (ROUTINGS, "routing", "routing"),
+        (ORDERS[:-1], "order", "order"),
+        (SIGNALS, "signal", "signal"),
+        (SCALINGS, None, "scaling"),
+    ],
 )
 def test_every_name_has_its_own_code(wired: Settings, names, key, field) -> None:
     replay = wired.config.replay
@@ -304,7 +309,10 @@ def table(policy: str, plus: float = 0.0) -> np.ndarray:
     return np.array(counts).reshape(24, len(LLMS), len(REGIONS))
 
 
-@pytest.mark.parametrize("policy", [name for name, rule in POLICIES.items() if not rule.is_closed])
+PLAIN = [name for name, rule in POLICIES.items() if not rule.is_closed and rule.start is None]
+
+
+@pytest.mark.parametrize("policy", PLAIN)
 def test_each_policy_is_given_its_own_plan_and_forecast(drives: dict[str, Drive], policy) -> None:
     drive = drives[policy]
     shares = [share / 20 for _, share in FOLLOWED[policy][2]]
@@ -317,6 +325,14 @@ def test_each_policy_is_given_its_own_plan_and_forecast(drives: dict[str, Drive]
         np.testing.assert_array_equal(drive.targets, table(policy).reshape(24, -1))
         np.testing.assert_array_equal(drive.forecast_tokens_per_s, table(policy, 0.5))
         assert drive.rows_per_hour == 1
+
+
+def test_who_begins_with_the_whole_fleet(day: Settings, drives: dict[str, Drive]) -> None:
+    of_chiron = np.repeat([4.0, 2.0, 2.0], len(PLACES))  # of the 8 that each endpoint has
+    np.testing.assert_array_equal(drives["chiron"].start, of_chiron)
+    all_do = day_drives(changed(day, "replay", start="whole"), DAY)
+    for policy in ("lt_i", "reactive"):
+        np.testing.assert_array_equal(all_do[policy].start, np.full(len(PLACES), 8.0))
 
 
 def test_dynamo_is_given_what_the_three_minutes_before_needed(drives: dict[str, Drive]) -> None:

@@ -83,7 +83,8 @@ def forecast_windows(
 ) -> tuple[Floats, Floats]:
     """Read a method's forecast, tokens/s, shape (hours, llms, regions, windows): mean and quantile.
 
-    The quantile path is the mean's, scaled so that its maximum is the [plan] quantile of the hour's maximum.
+    The quantile path is the mean's, scaled so that its maximum is the [plan] quantile of the hour's maximum,
+    or `most_headroom_share` above the mean's: what comes rarely and is far larger is left to the reflex.
     ValueError names a bucket without forecast.
     """
     config, catalogue = settings.config, settings.catalogue
@@ -110,6 +111,7 @@ def forecast_windows(
     peak[where] = rows[peak_column].to_numpy()
     largest = mean.max(axis=-1, keepdims=True)
     scale = np.divide(peak, largest, out=np.zeros_like(peak), where=largest > 0)
+    scale = np.minimum(scale, 1.0 + config.plan.most_headroom_share)
     quantile = np.where(largest > 0, mean * scale, peak)
     return answered(settings, mean, axis=1), answered(settings, quantile, axis=1)
 

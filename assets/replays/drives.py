@@ -48,13 +48,16 @@ def sustained_of_plans(settings: Settings, rows: pd.DataFrame) -> Floats:
 def day_drives(settings: Settings, day: date) -> dict[str, Drive]:
     """What every policy is given, by pool of its fleet.
 
-    All start from hour 0 of the paper's forecast plan, so that none is given a better fleet.
+    All start from hour 0 of the paper's forecast plan, so that none is given a better fleet, but for those
+    that begin with the whole of it ([replay] start).
     """
     rows = plan_rows(settings, day)
     first = hourly_targets(settings, rows, "lt_i")[0]
     drives = {}
     for policy, rule in settings.config.rules.items():
         start = parted(settings, first, rule.pooling)
+        if settings.under(policy).config.replay.start == "whole":
+            start = whole(settings, rule.pooling)
         if rule.plan is None:
             drives[policy] = Drive(start=start, hour_s=HOUR_S)
         elif rule.plan == "recent":
@@ -72,6 +75,12 @@ def parted(settings: Settings, instances: Floats, pooling: str) -> Floats:
         [row.share for row in pool_rows(settings.catalogue, settings.config.fleet, POOLINGS[pooling])]
     )
     return np.round(share * np.tile(instances, len(POOLINGS[pooling])))
+
+
+def whole(settings: Settings, pooling: str) -> Floats:
+    """Instances at the start by pool, shape (pools,)."""
+    rows = pool_rows(settings.catalogue, settings.config.fleet, POOLINGS[pooling])
+    return np.array([float(row.instances_at_start) for row in rows])
 
 
 def plan_rows(settings: Settings, day: date) -> pd.DataFrame:

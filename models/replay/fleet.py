@@ -9,6 +9,7 @@ import numpy as np
 from models.latency import tables
 from models.latency.pipeline import profile_of
 from models.replay.pools import POOLINGS
+from models.replay.queue import DPA
 from models.replay.scale import SCALINGS
 from models.replay.state import ALL_STEPS, DECODE_ONLY, NOBODY, ROLES, Bools, Fleet, Floats, Ints, Rules
 from models.world.catalogue import Catalogue
@@ -269,14 +270,14 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
         scaling=SCALINGS.index(scaling),
         signal=SIGNALS.index(replay.signal),
         routing=ROUTINGS.index(replay.routing),
-        order=ORDERS.index(replay.order),
+        order=DPA if replay.order == "late_last" else ORDERS.index(replay.order),
         spread=SPREADS.index(replay.spread),
         go_on_below=np.array([judged.get(llm, (0.0, 0.0))[0] for llm in catalogue.llms]),
         judge_s=np.array([judged.get(llm, (0.0, 0.0))[1] for llm in catalogue.llms]),
         allowance_s=allowance_s,
         urgency=urgencies(allowance_s, np.array([tier.is_held for tier in catalogue.tiers.values()])),
         tau_p_s=replay.tau_p_s,
-        tau_n_s=replay.tau_n_s,
+        tau_n_s=np.inf if replay.order == "late_last" else replay.tau_n_s,
         route_utilisation_share=replay.route_utilisation_share,
         scale_out_share=replay.scale_out_share,
         scale_in_share=replay.scale_in_share,

@@ -78,6 +78,12 @@ def see_kv(fleet: Fleet, state: State, slot: int, now: float) -> None:
 
 
 @compiled
+def is_under(state: State, pool: int, share: float) -> bool:
+    """Whether the pool has serving instances and its utilisation is below `share`."""
+    return state.kv_used[pool] < share * state.kv_room[pool]
+
+
+@compiled
 def longest_blocks(trace: Trace, fleet: Fleet, request: int) -> int:
     """KV blocks of the request with all its tokens."""
     return blocks_of(fleet, trace.input_tokens[request] + trace.output_tokens[request])

@@ -13,7 +13,9 @@ class Policy(NamedTuple):
     scaling: str  # one of models.replay.scale.SCALINGS
     what: str
     pooling: str = "unified"  # one of models.replay.pools.POOLINGS
-    signal: str | None = None  # what its rule looks at (signal.py); None: as the config says
+    signal: str | None = None  # what its rule looks at (signal.py); None: as the config says, likewise:
+    order: str | None = None  # of an instance's queue (queue.py)
+    start: str | None = None  # which instances serve at the start: those of the first plan, or all
     is_closed: bool = False  # each hour is planned when it begins, from the fleet that the replay has then
 
     @property
@@ -37,6 +39,7 @@ POLICIES = {
         "Chiron (arXiv 2501.08090; SageServe 7.1): back-pressure, theta 0.6",
         "chiron",
         signal="both",
+        start="whole",
     ),
     "dynamo": Policy("recent", "follow", "NVIDIA Dynamo's planner: every 3 minutes what the last 3 needed"),
     "lt_i": Policy("forecast", "follow", "LT-I (SageServe 6.4): the hourly plan, at once"),
@@ -48,12 +51,23 @@ POLICIES = {
         "corrected",
         "reflex",
         "the corrected programme on a quantile of the forecast; past it while more comes than was planned",
+        signal="both",
+        order="late_last",
     ),
     "corrected_closed": Policy(
-        "corrected", "reflex", "the same, each hour planned from the fleet that there is", is_closed=True
+        "corrected",
+        "reflex",
+        "the same, each hour planned from the fleet that there is",
+        is_closed=True,
+        signal="both",
+        order="late_last",
     ),
     "day_ahead": Policy(
-        "day_ahead", "reflex", "the same, all hours planned at midnight from a forecast of the whole day"
+        "day_ahead",
+        "reflex",
+        "the same, all hours planned at midnight from a forecast of the whole day",
+        signal="both",
+        order="late_last",
     ),
     "clairvoyant": Policy("truth", "follow", "the corrected programme on the true demand, at once"),
 }

@@ -6,11 +6,12 @@ from models.replay.events import reschedule
 from models.replay.handover import brings_cache
 from models.replay.leap import steps_until
 from models.replay.life import change_status
+from models.replay.memory import is_under
 from models.replay.pools import assign, endpoint_of
 from models.replay.preempt import drop_last_decoding, drop_last_joining
 from models.replay.prefix import NONE, reusable_tokens
 from models.replay.queue import insert_in_order, is_aged, pop_front, push_back
-from models.replay.signal import is_under, used_and_room
+from models.replay.signal import is_slack, keeps_up
 from models.replay.spread import IN_ORDER, choose_by_spread, may_choose, may_have
 from models.replay.state import (
     CACHED,
@@ -33,10 +34,10 @@ SHORTEST_QUEUE, ROUND_ROBIN, LEAST_KV, LEAST_WORK = range(4)  # positions in mod
 def choose_pool(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int) -> int:
     """Choose where a request goes: NOBODY if none serves its llm.
 
-    A pool under the threshold in the first preferred region that has one, by the spread between its pools;
-    else the least utilised of all.
+    A pool under the threshold in the first preferred region that has one: by the spread between its pools,
+    else the first that keeps up, else the first. Where none is under it, the least utilised of all.
     """
-    least, least_used, least_room = NOBODY, 0.0, 1.0
+    least, least_used, least_room = NOBODY, 0, 1
     for rank in range(fleet.preference.shape[0]):
         region = fleet.preference[trace.region[request], rank]
         if region == NOBODY:
@@ -46,16 +47,19 @@ def choose_pool(trace: Trace, fleet: Fleet, rules: Rules, state: State, request:
             chosen = choose_by_spread(trace, fleet, rules, state, request, endpoint)
             if chosen != NOBODY:
                 return chosen
+        first = NOBODY
         for pool in fleet.pools_of[endpoint]:
             if not may_choose(trace, fleet, state, pool, request):
                 continue
-            if rules.spread == IN_ORDER and is_under(
-                fleet, rules, state, pool, rules.route_utilisation_share
-            ):
-                return pool
-            used, room = used_and_room(fleet, rules, state, pool)
+            if rules.spread == IN_ORDER and is_under(state, pool, rules.route_utilisation_share):
+                if keeps_up(fleet, rules, state, pool):
+                    return pool
+                first = pool if first == NOBODY else first
+            used, room = state.kv_used[pool], state.kv_room[pool]
             if least == NOBODY or used * least_room < least_used * room:
                 least, least_used, least_room = pool, used, room
+        if first != NOBODY:
+            return first
     return least
 
 
@@ -149,9 +153,9 @@ def take_niw(trace: Trace, state: State, llm: int) -> int:
 def pull_niw(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -> None:
     """The pool signals spare memory and gets one request of the queue manager, or two (60 %, 50 %)."""
     llm, pulls = fleet.llm[pool], 0
-    if is_under(fleet, rules, state, pool, rules.niw_pull_two_share):
+    if is_slack(fleet, rules, state, pool, rules.niw_pull_two_share):
         pulls = 2
-    elif is_under(fleet, rules, state, pool, rules.niw_pull_one_share):
+    elif is_slack(fleet, rules, state, pool, rules.niw_pull_one_share):
         pulls = 1
     while pulls > 0 and state.manager_head[llm] != NOBODY:
         if not may_have(trace, fleet, pool, state.manager_head[llm]):

@@ -17,7 +17,7 @@ import math
 from models.replay.compiled import called, compiled
 from models.replay.life import add_instance, held, remove_instance
 from models.replay.pools import endpoint_of, is_batch
-from models.replay.signal import is_over, is_under, work_tokens_per_s
+from models.replay.signal import is_crowded, is_slack, work_tokens_per_s
 from models.replay.state import BEFORE, HOUR, NOBODY, Fleet, Rules, State, Trace
 
 SCALINGS = ("follow", "reactive", "lt_u", "lt_ua", "chiron", "hpa", "reflex")
@@ -72,8 +72,8 @@ def by_signal(fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -
     a handful of requests where next to none were forecast, so it does not act against the signal: no growth
     below the lower threshold, no shrinking above the upper one.
     """
-    over = is_over(fleet, rules, state, pool, rules.scale_out_share)
-    under = is_under(fleet, rules, state, pool, rules.scale_in_share)
+    over = is_crowded(fleet, rules, state, pool, rules.scale_out_share)
+    under = is_slack(fleet, rules, state, pool, rules.scale_in_share)
     if rules.scaling == REACTIVE:
         return over, under
     count, target = held(state, pool), state.target[pool]

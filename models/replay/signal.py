@@ -46,14 +46,21 @@ def used_and_room(fleet: Fleet, rules: Rules, state: State, pool: int) -> tuple[
 
 
 @compiled
-def is_under(fleet: Fleet, rules: Rules, state: State, pool: int, share: float) -> bool:
+def is_slack(fleet: Fleet, rules: Rules, state: State, pool: int, share: float) -> bool:
     """Whether the pool has serving instances and less than `share` of them is in use."""
     used, room = used_and_room(fleet, rules, state, pool)
     return used < share * room
 
 
 @compiled
-def is_over(fleet: Fleet, rules: Rules, state: State, pool: int, share: float) -> bool:
+def is_crowded(fleet: Fleet, rules: Rules, state: State, pool: int, share: float) -> bool:
     """Whether more than `share` of the pool's serving instances is in use."""
     used, room = used_and_room(fleet, rules, state, pool)
     return used > share * room
+
+
+@compiled
+def keeps_up(fleet: Fleet, rules: Rules, state: State, pool: int) -> bool:
+    """Whether the pool sustains what comes and waits, as far as the signal tells."""
+    sustained = state.instances[pool, SERVING] * fleet.tokens_per_s[pool]
+    return rules.signal == MEMORY or work_tokens_per_s(rules, state, pool) < sustained

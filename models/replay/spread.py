@@ -12,7 +12,7 @@ pool was dealt differs from its share by less than one request.
 """
 
 from models.replay.compiled import called, compiled
-from models.replay.signal import is_under
+from models.replay.memory import is_under
 from models.replay.state import NOBODY, SERVING, Fleet, Rules, State, Trace
 
 IN_ORDER, ROUND_ROBIN, MOST_UNUSED, GOODPUT, WEIGHTS = range(5)  # positions in models.world.config.SPREADS
@@ -39,7 +39,7 @@ def choose_by_spread(
     is_free = False
     for pool in fleet.pools_of[endpoint]:
         if may_choose(trace, fleet, state, pool, request):
-            is_free = is_free or is_under(fleet, rules, state, pool, rules.route_utilisation_share)
+            is_free = is_free or is_under(state, pool, rules.route_utilisation_share)
     if not is_free:
         return NOBODY
     best, earned = NOBODY, 0.0

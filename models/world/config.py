@@ -26,11 +26,12 @@ QUANTILES = (0.5, 0.9, 0.95)  # of the forecasts
 # The replay's mechanisms (models/replay, a file each); codes in its kernel are positions here.
 BATCHINGS = ("whole", "chunked", "orca")  # batch.py
 ROUTINGS = ("shortest_queue", "round_robin", "least_kv", "least_work")  # route.py
-ORDERS = ("fcfs", "edf", "pf", "dpa")  # queue.py
+ORDERS = ("fcfs", "edf", "pf", "dpa", "late_last")  # queue.py; the last is DPA that never turns round
 SIGNALS = ("memory", "queue", "both")  # signal.py
 SPREADS = ("in_order", "round_robin", "most_unused", "goodput", "weights")  # spread.py
 ROLES = ("whole", "prefill", "decode")  # pools.py
 PREFIXES = ("none", "given", "blocks")  # prefix.py
+STARTS = ("plan", "whole")  # assets/replays/drives.py
 HAND_OVERS = ("bulk", "layers")  # handover.py
 
 Instances = Annotated[int, Range(0, 10_000)]
@@ -164,6 +165,7 @@ class PlanConfig:
     capacity_share: PositiveShare  # of an instance's measured capacity that the paper's plan counts on
     corrected_capacity_share: PositiveShare  # the same of the corrected plan
     quantile: Annotated[float, Among(QUANTILES)]  # of the hour's maximum that the corrected plan covers
+    most_headroom_share: Annotated[float, Range(0, 1000)]  # above the mean that the corrected plan covers
     spot_earning_share: Share  # of its price that a donated instance earns
     hysteresis_share: Share  # of an hour's price that giving an instance up must save
     export_share: Share  # of the cheapest capacity that serving a token in another region costs on top
@@ -209,6 +211,7 @@ class ReplayConfig:
     correction_minutes: Annotated[int, Range(0, 60)]  # LT-UA: the last minutes of the hour in which it may
     spread: Annotated[str, Known("spread", SPREADS)] = "in_order"  # between the pools of an llm in a region
     signal: Annotated[str, Known("signal", SIGNALS)] = "memory"  # of the policies that name none
+    start: Annotated[str, Known("start", STARTS)] = "plan"  # what serves at the start: a plan, or the whole
     catch_up_s: Annotated[float, Range(1, 86_400)] = 60.0  # in which what waits is to be worked off
     reflex_share: Annotated[float, Range(0, 100, is_above=True)] = 1.3  # of what is sustained, to pass a plan
     cascades: Mapping[str, Cascade] = field(default_factory=dict)  # by the llm that is asked for
@@ -248,12 +251,20 @@ class Config:
         """The config as a policy sees it: with the figures that are its own."""
         rule, own = self.rules[policy], self.policies.get(policy)
         if own is None:
-            return replace(self, replay=replaced(self.replay, signal=rule.signal)) if rule.signal else self
+            return replace(
+                self, replay=replaced(self.replay, signal=rule.signal, order=rule.order, start=rule.start)
+            )
         share = own.capacity_share
         plan = replaced(
             self.plan, capacity_share=share, corrected_capacity_share=share, quantile=own.quantile
         )
-        replay = replaced(self.replay, order=own.order, routing=own.routing, signal=own.signal or rule.signal)
+        replay = replaced(
+            self.replay,
+            order=own.order or rule.order,
+            routing=own.routing,
+            signal=own.signal or rule.signal,
+            start=rule.start,
+        )
         return replace(self, plan=plan, replay=replay)
 
 
