@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from models.forecast import ENSEMBLES, METHODS
 from models.plan.solver import SOLVERS
@@ -220,4 +220,5 @@ class Config:
     forecast: ForecastConfig
     plan: PlanConfig
     replay: ReplayConfig
+    catalogue: Mapping[str, Any] = field(default_factory=dict)  # what differs in it: changes.py
     calendar: Calendar = field(default_factory=Calendar)  # the file that [forecast] calendar names
