@@ -61,7 +61,7 @@ def load_study(name: str, lake: Lake, base: str | None = None, folder: Path = ST
     above = config_path(base or head.based_on)
     below = laid_over(read_tables(above, above.parent), tables)
     told: Mapping[str, Any] = head.variants or {AS_IS: {}}
-    variants = []
+    catalogue, variants = load_catalogue(), []
     for variant, said in told.items():
         where = f"{name}.toml [variants.{variant}]"
         if not isinstance(said, dict):
@@ -70,7 +70,6 @@ def load_study(name: str, lake: Lake, base: str | None = None, folder: Path = ST
         what = own.pop("what", head.what)
         for key in own:
             require_known(key, (*TABLES, "what"), "key", where)
-        catalogue = load_catalogue()
         config = checked_config(laid_over(below, own), folder / where, catalogue)
         last = config.trace.replay_day
         days = tuple(last - timedelta(days=back) for back in reversed(range(head.replayed_days)))
