@@ -1,8 +1,8 @@
 """Studies: their rows are what was replayed, quarters of an hour are counted right, mistakes are one line."""
 
 import dataclasses
+import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -35,9 +35,7 @@ def test_a_quarter_counts_the_most_that_a_timeline_has_in_it(data: st.DataObject
     times = np.cumsum(data.draw(st.lists(gap, max_size=40)))
     counts = [data.draw(st.integers(0, 30)) for _ in range(times.size + 1)]
     ends = np.arange(15.0, 4 * QUARTER_S + 1, 15.0)
-    seen = np.array(
-        [counts[np.searchsorted(times, end)] for end in ends]
-    )  # what happens at an end comes after
+    seen = np.array([counts[np.searchsorted(times, end)] for end in ends])  # what happens then comes later
 
     def naive(begin: float) -> int:
         there = [c for c, at, to in zip(counts, [-1.0, *times], [*times, np.inf], strict=True)
@@ -73,7 +71,7 @@ def test_a_session_that_is_watched_plays_the_same_and_misses_no_size(
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lake, Lake]]:
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lake, Lake]:
     """The study `scaling` of a tiny trace: the lake that it wrote to, and the one that it threw away."""
     folder = tmp_path_factory.mktemp("study")
     lake, kept = Lake(folder / "lake"), folder / "kept"
@@ -91,7 +89,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lake, Lake]]
     assert result.exit_code == 0, result.output
     assert "as_is, lt_ua" in result.stdout
     assert "quarter_instance_hours llama2-70b" in result.stdout
-    yield lake, Lake(kept)
+    return lake, Lake(kept)
 
 
 def test_the_rows_of_a_study_are_what_was_replayed(ran: tuple[Lake, Lake]) -> None:
@@ -142,7 +140,8 @@ def test_a_study_leaves_the_nightly_tables_alone_and_prepares_once(ran: tuple[La
 def test_variants_that_make_the_same_requests_share_them(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     names = {
-        name: {study.prepared_name(v.settings) for v in load_study(name, lake)} for name in study_names()
+        name: {study.prepared_name(variant.settings) for variant in load_study(name, lake)}
+        for name in study_names()
     }
     assert names["orders"] == names["headroom"] == names["scaling"] == names["week"]
     assert len(names["bursts"]) == 3
@@ -161,13 +160,13 @@ def test_variants_that_make_the_same_requests_share_them(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("tiers = ['iw_normal']\n", "its trace has no request of iw_normal, which this study is about; it has"),
+        ("tiers = ['iw_normal']\n", "no request of iw_normal, which this study is about; it has"),
         ("tiers = ['iw_slow']\n", "unknown tier 'iw_slow'"),
         ("replayed_day = 3\n", "own.toml: unknown key 'replayed_day'. Did you mean 'replayed_days'?"),
         ("replayed_days = 0\n", "own.toml replayed_days: got 0"),
         ("[variants]\na = 3\n", "own.toml [variants.a]: got 3, needed a table"),
         ("[variants.a]\nreplai.order = 'edf'\n", "own.toml [variants.a]: unknown key 'replai'"),
-        ("[variants.a]\nreplay.order = 'edd'\n", "own.toml [variants.a] replay order: unknown queue order 'edd'"),
+        ("[variants.a]\nreplay.order = 'edd'\n", "own.toml [variants.a] replay order: unknown queue"),
         ("[variants.a]\ncatalogue.tiers.iw_fats.deadline_s = 3\n", "unknown tier 'iw_fats'"),
         ("trace.office.bursts = [{ start = 2024-12-24T00:00:00Z, minutes = 9, factor = 8.0 }]\n",
          "bursts: the one of 2024-12-24 00:00 lies outside the trace, which has 2024-11-04 to 2024-11-18"),
@@ -175,9 +174,8 @@ def test_variants_that_make_the_same_requests_share_them(tmp_path: Path) -> None
 )  # fmt: skip
 def test_a_study_that_cannot_be_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "own.toml").write_text(f'what = "a test"\nbased_on = "office_2024"\n{text}')
-    with pytest.raises(ValueError) as refused:
+    with pytest.raises(ValueError, match=re.escape(message)) as refused:
         load_study("own", Lake(tmp_path / "lake"), folder=tmp_path)
-    assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
