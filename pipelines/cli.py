@@ -13,6 +13,7 @@ from pipelines import plan_cli, stopping, trace_commands
 from pipelines.calibrate import calibrate
 from pipelines.error_cli import error, show_errors
 from pipelines.options import Config, Day, Quiet, config_of, day_of, params_of, progress_of
+from pipelines.study_cli import study
 from pipelines.tables import OUT, show_table
 from pipelines.terminal import (
     near,
@@ -331,6 +332,7 @@ app.command()(trace_commands.characterise)
 app.command()(trace_commands.generate)
 app.command()(plan_cli.whatif)
 app.command()(plan_cli.decide)
+app.command()(study)
 app.command()(error)
 app.command()(calibrate)
 app.command("try")(try_)

@@ -45,10 +45,12 @@ def try_(
         from assets.studies import tried
         from models.replay.compiled import is_cached
         from models.world.catalogue import load_catalogue
+        from models.world.changes import changed_catalogue
         from models.world.loading import load_config
 
         catalogue = load_catalogue()
         chosen, path = with_options(load_config(config_of(config), catalogue), prefix, routing), file_of(file)
+        catalogue = changed_catalogue(catalogue, chosen.catalogue, chosen.file.name)
         fleets = {text: tried.pools_of(text, catalogue, chosen) for text in on}
         progress = progress_of(quiet)
         with tempfile.TemporaryDirectory() as scratch:

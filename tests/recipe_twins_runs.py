@@ -194,3 +194,28 @@ def worst_hours(t: Tables) -> Frame:
     )
     hours["missed_share"] = hours["missed"].astype(float) / hours["requests"].astype(float)
     return ranked(hours[hours["missed"] > 0], "missed", keys[:3], keys[3:], 20)
+
+
+# --- studies -------------------------------------------------------------------------------------------
+
+
+@twin()
+def against_the_paper(t: Tables) -> Frame:
+    keys = ["study", "variant", "policy", "metric", "tier", "llm"]
+    ours = t.studies.set_index(keys)["value"].to_dict()
+    ours |= {(*k[:3], "missed_share", *k[4:]): 1 - v for k, v in ours.items() if k[3] == "attainment_share"}
+    found = t.paper_values.rename(columns={"value": "paper_value"})
+
+    def value(row: pd.Series, metric: str) -> float:
+        own, base = (ours.get((row["study"], row["variant"], policy, metric, row["tier"], row["llm"]), np.nan)
+                     for policy in (row["policy"], row["against"]))  # fmt: skip
+        return own if pd.isna(row["against"]) else own / base - 1
+
+    found["our_value"] = [value(row, row["metric"]) for _, row in found.iterrows()]
+    is_counted = found["metric"] == "quarter_instance_hours"
+    integral = pd.Series([value(row, "instance_hours") for _, row in found.iterrows()])
+    found["our_integral"] = integral.where(is_counted)
+    is_share = found["against"].notna() | found["metric"].str.endswith("_share")
+    apart = found["our_value"] - found["paper_value"]
+    found["off"] = apart.where(is_share, found["our_value"] / found["paper_value"] - 1)
+    return found.replace({np.nan: None}).astype({"our_value": float, "our_integral": float, "off": float})

@@ -198,6 +198,7 @@ def test_the_scoreboard_says_what_the_requests_met_and_the_fleet_spent(wired_sco
             assert row[f"{tier}_attainment_share"] == pytest.approx(metrics.attainment(*columns).share)
         fast = rows[rows["tier"] == "iw_fast"]
         assert row["ttft_p95_s"] == pytest.approx(metrics.percentiles(fast["ttft_s"].to_numpy())[2])
+        assert row["e2e_p95_s"] == pytest.approx(metrics.percentiles(fast["e2e_s"].to_numpy())[2])
         met = (fast["ttft_s"] <= fast["ttft_slo_s"]).groupby(fast["llm"]).mean()
         assert row["worst_llm_attainment_share"] == pytest.approx(met.min())
         own = {
@@ -208,6 +209,7 @@ def test_the_scoreboard_says_what_the_requests_met_and_the_fleet_spent(wired_sco
         assert row["gpu_hours"] == pytest.approx(spent.sum())
         assert row["usd"] == pytest.approx(metrics.usd(spent, hours["usd_per_gpu_hour"]))
         assert row["wasted_gpu_hours"] == pytest.approx(own["booting"].sum())
+        assert row["instance_hours"] == pytest.approx((spent / hours["gpus_per_instance"]).sum())
         assert row["donated_gpu_hours"] == pytest.approx(own["donated"].sum())
         assert (row["requests"], row["preemptions"]) == (len(rows), rows["preemptions"].sum())
 

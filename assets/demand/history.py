@@ -114,7 +114,7 @@ def forget_changed(settings: Settings) -> None:
             file.unlink()
     stamp = settings.lake.made_from(settings.trace)
     stamp.parent.mkdir(parents=True, exist_ok=True)
-    stamp.write_text(_fingerprint(settings))
+    stamp.write_text(fingerprint(settings))
 
 
 def make_requests(settings: Settings, days: Sequence[date], progress: Progress) -> dict[date, int]:
@@ -161,7 +161,7 @@ def _kept_days(settings: Settings) -> set[date]:
 
 def _is_current(settings: Settings) -> bool:
     stamp = settings.lake.made_from(settings.trace)
-    return stamp.is_file() and stamp.read_text() == _fingerprint(settings)
+    return stamp.is_file() and stamp.read_text() == fingerprint(settings)
 
 
 def _has_demand(settings: Settings, day: date) -> bool:
@@ -170,7 +170,7 @@ def _has_demand(settings: Settings, day: date) -> bool:
     return requests.is_file() and demand.is_file() and requests.stat().st_mtime <= demand.stat().st_mtime
 
 
-def _fingerprint(settings: Settings) -> str:
+def fingerprint(settings: Settings) -> str:
     """Of the trace's parameters, the catalogue's names and deadlines, the generator, the landed template."""
     catalogue, trace = settings.catalogue, settings.config.trace
     deadlines = [(name, tier.deadline_s) for name, tier in catalogue.tiers.items()]

@@ -81,6 +81,14 @@ RESULTS: Mapping[str, pa.Schema] = {
     "error_draws": pa.schema(
         {"policy": _TEXT, "draw": pa.int32(), "figure": _TEXT, "value": _FIGURE},
     ),
+    "studies": pa.schema({**dict.fromkeys(("policy", "metric", "tier", "llm"), _TEXT), "value": _FIGURE}),
+    "paper_values": pa.schema(
+        {
+            **dict.fromkeys(("study", "variant", "policy", "against", "metric", "tier", "llm"), _TEXT),
+            "value": _FIGURE,
+            "section": _TEXT,
+        }
+    ),
     "plan_bounds": pa.schema({"hour_start": TIMESTAMP, **{f"{name}_usd": _FIGURE for name in BOUNDS}}),
     "outcomes": pa.schema(
         {

@@ -31,6 +31,8 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "decisions": ("trace", "day"),
     "whatifs": ("trace", "day", "case_name"),
     "error_draws": ("trace", "day"),
+    "studies": ("study", "variant"),
+    "paper_values": ("paper",),
     "outcomes": ("trace", "day", "policy"),
     "legs": ("trace", "day", "policy"),
     "fleet_hours": ("trace", "day", "policy"),

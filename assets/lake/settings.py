@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from assets.lake.warehouse import LAKE, Lake
 from models.world.catalogue import Catalogue, load_catalogue
+from models.world.changes import changed_catalogue
 from models.world.config import Config
 from models.world.loading import load_config
 
@@ -51,8 +52,13 @@ class Settings:
 def load_settings(config: str, lake: str | Path = LAKE) -> Settings:
     """Settings of a config by name or path; ConfigError names what is wrong with it."""
     catalogue = load_catalogue()
-    chosen = load_config(config, catalogue)
-    return Settings(Lake(Path(lake)), catalogue.serving(chosen.fleet.deployments), chosen)
+    return settings_of(Lake(Path(lake)), catalogue, load_config(config, catalogue))
+
+
+def settings_of(lake: Lake, catalogue: Catalogue, config: Config) -> Settings:
+    """Settings of a config that was checked against this catalogue, with what it changes there."""
+    world = changed_catalogue(catalogue, config.catalogue, config.file.name)
+    return Settings(lake, world.serving(config.fleet.deployments), config)
 
 
 def midnight(day: date) -> datetime:

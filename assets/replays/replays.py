@@ -13,16 +13,35 @@ import numpy as np
 
 from assets.lake.lookups import require_day
 from assets.lake.schemas import PARTITIONS
-from assets.lake.settings import Progress, Settings, side_by_side
+from assets.lake.settings import Progress, Settings, Step, side_by_side
 from assets.replays.closed_loop import play_closed
-from assets.replays.drives import DAY_S, day_drives, measured, plan_rows, setting, sustained_of_plans
+from assets.replays.drives import (
+    DAY_S,
+    HOUR_S,
+    day_drives,
+    measured,
+    plan_rows,
+    setting,
+    sustained_of_plans,
+)
 from assets.replays.outcomes import in_legs, read_workload, write_outcome
-from models.replay.run import Session, replay
+from assets.replays.quarters import WatchedSession
+from models.replay.run import TAIL_PERIODS, Drive, Outcome, Session
+from models.replay.state import Ints, Trace
 from models.world.reading import ConfigError, require_known
 
 
-def replay_day(settings: Settings, day: date, policies: Sequence[str], progress: Progress) -> int:
-    """Replay the day under each policy, two at a time, and write what came of it; the number of outcomes."""
+def replay_day(
+    settings: Settings,
+    day: date,
+    policies: Sequence[str],
+    progress: Progress,
+    largest: dict[str, Ints] | None = None,
+) -> int:
+    """Replay the day under each policy, two at a time, and write what came of it; the number of outcomes.
+
+    `largest` is given, by policy, what its endpoints held at most in each quarter of an hour (quarters.py).
+    """
     for policy in policies:
         require_known(policy, settings.config.rules, "policy", "replay")
     require_day(settings.lake, "plans", settings.trace, day)
@@ -30,6 +49,7 @@ def replay_day(settings: Settings, day: date, policies: Sequence[str], progress:
     drives = day_drives(settings, day)
     sustained = sustained_of_plans(settings, plan_rows(settings, day))
     total = len(policies) * workload.trace.arrival_s.size
+    watched = Session if largest is None else WatchedSession
     ended, lock, stopped = dict.fromkeys(policies, 0), Lock(), Event()
     with progress.bar(f"replay {day}", total) as done:
 
@@ -43,16 +63,26 @@ def replay_day(settings: Settings, day: date, policies: Sequence[str], progress:
 
             fleet, rules = setting(settings, policy)
             fleet = measured(settings, fleet, sustained)
+            session = watched(fleet, rules, np.asarray(drives[policy].start))
             if settings.config.rules[policy].is_closed:
-                session = Session(fleet, rules, np.asarray(drives[policy].start))
                 outcome = play_closed(settings, day, policy, session, workload.trace, step)
             else:
-                outcome = replay(workload.trace, fleet, drives[policy], rules, DAY_S, step)
+                outcome = play_open(drives[policy], session, workload.trace, step)
+            if largest is not None and isinstance(session, WatchedSession):
+                largest[policy] = session.largest()
             write_outcome(settings, day, policy, workload, (fleet, rules), outcome)
             step(workload.trace.arrival_s.size)
 
         side_by_side(one, policies, stopped.set)  # what has begun stops at its next step
     return total
+
+
+def play_open(drive: Drive, session: Session, trace: Trace, step: Step) -> Outcome:
+    """Replay a day under a plan that is known when it begins, or under none."""
+    session.feed(trace)
+    spent = session.play(drive, DAY_S, step)
+    session.finish(DAY_S + TAIL_PERIODS * HOUR_S)
+    return session.outcome(*spent)
 
 
 @contextmanager

@@ -16,8 +16,9 @@ SHOWN = (  # columns of the scoreboard that fit on a page
         "iw_normal_attainment_share",
         "niw_attainment_share",
         "ttft_p95_s",
+        "e2e_p95_s",
     ),
-    *("gpu_hours", "wasted_gpu_hours", "usd", "over_clairvoyant_share"),
+    *("gpu_hours", "instance_hours", "wasted_gpu_hours", "usd", "over_clairvoyant_share"),
 )
 SCOREBOARD = "select * from scoreboard where trace = $trace and day = $day"
 

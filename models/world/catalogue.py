@@ -204,26 +204,32 @@ def load_catalogue(folder: Path = CATALOGUE_DIR) -> Catalogue:
         ),
         efficiency=build(Efficiency, read_toml(folder / "roofline.toml"), "roofline.toml"),
     )
-    check_tiers(catalogue)
-    for name, region in catalogue.regions.items():
-        where = f"regions.toml [{name}]"
-        for other in (*region.preference, *region.network_s):
-            require_known(other, catalogue.regions, "region", where)
-        for gpu in region.cap_gpus:
-            require_known(gpu, catalogue.gpus, "gpu", where)
+    check_regions(catalogue, "regions.toml [{}]")
+    check_tiers(catalogue, "tiers.toml")
     return catalogue
 
 
-def check_tiers(catalogue: Catalogue) -> None:
+def check_regions(catalogue: Catalogue, where: str) -> None:
+    """Refuse regions, GPU types and llms that nobody knows; `where` takes the name of the region."""
+    for name, region in catalogue.regions.items():
+        for other in (*region.preference, *region.network_s):
+            require_known(other, catalogue.regions, "region", where.format(name))
+        for gpu in region.cap_gpus:
+            require_known(gpu, catalogue.gpus, "gpu", where.format(name))
+        for llm in region.weights:
+            require_known(llm, catalogue.llms, "llm", where.format(name))
+
+
+def check_tiers(catalogue: Catalogue, where: str) -> None:
     """Refuse names that tables use for something else, and tiers of which none says what a plan must hold."""
     for name in catalogue.tiers:
         if name in SUMS or not TIER_NAME.fullmatch(name):
             raise ConfigError(
-                f"tiers.toml: got the tier {name!r}, needed letters, digits, _ or -, and neither of "
+                f"{where}: got the tier {name!r}, needed letters, digits, _ or -, and neither of "
                 f"{' and '.join(SUMS)}, which name several tiers together. Call it something else."
             )
     if catalogue.strictest_tier(catalogue.tiers) is None:
         raise ConfigError(
-            f"tiers.toml: of {', '.join(catalogue.tiers) or 'no tier'} none is interactive with a target of "
+            f"{where}: of {', '.join(catalogue.tiers) or 'no tier'} none is interactive with a target of "
             "its own. Give one without is_held a ttft_slo_s or a tpot_slo_s."
         )

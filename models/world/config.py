@@ -240,6 +240,7 @@ class Config:
     plan: PlanConfig
     replay: ReplayConfig
     policies: Mapping[str, OwnPolicy] = field(default_factory=dict)  # beside the shipped ones
+    catalogue: Mapping[str, Any] = field(default_factory=dict)  # what differs in it: changes.py
     calendar: Calendar = field(default_factory=Calendar)  # the file that [forecast] calendar names
 
     @cached_property

@@ -1,10 +1,13 @@
 """What a config must be as a whole; what each figure may be by itself, its type in config.py says."""
 
+from datetime import timedelta
+
 from models.replay.policies import POLICIES
+from models.traffic.parameters import Burst
 from models.world.calendar import require_in_years
 from models.world.cascades import check_cascades
 from models.world.catalogue import Catalogue
-from models.world.config import Config
+from models.world.config import Config, TraceConfig
 from models.world.pools import check_pools
 from models.world.reading import TRACE_NAME, ConfigError, require_known
 
@@ -54,6 +57,7 @@ def check_figures(config: Config, catalogue: Catalogue) -> None:
     """Refuse figures that contradict each other, and lists and tables that lack an entry."""
     trace, fleet, forecast, replay = config.trace, config.fleet, config.forecast, config.replay
     tiers = trace.office.tiers if trace.office else catalogue.tiers
+    bursts = trace.office.bursts if trace.office else ()
     lists = (forecast.methods, replay.policies)
     require_in_years(trace.first_day, trace.days, f"{config.file.name} [trace] first_day, days")
     twice = ", ".join(sorted({name for names in lists for name in names if names.count(name) > 1}))
@@ -86,10 +90,24 @@ def check_figures(config: Config, catalogue: Catalogue) -> None:
             "[replay] needs niw_pull_two_share <= niw_pull_one_share",
         ),
         (replay.boot_spot_s <= replay.boot_spot_max_s, "[replay] needs boot_spot_s <= boot_spot_max_s"),
+        *((_is_within(burst, trace), _outside(burst, trace)) for burst in bursts),
     )
     for holds, rule in rules:
         if not holds:
             raise ConfigError(f"{config.file.name}: {rule}. Change it.")
+
+
+def _is_within(burst: Burst, trace: TraceConfig) -> bool:
+    """Whether some of a burst lies in the days of the trace."""
+    ends = burst.start + timedelta(minutes=burst.minutes)
+    return burst.start.date() <= trace.replay_day and ends.date() >= trace.first_day
+
+
+def _outside(burst: Burst, trace: TraceConfig) -> str:
+    return (
+        f"[trace.office] bursts: the one of {burst.start:%Y-%m-%d %H:%M} lies outside the trace, which has "
+        f"{trace.first_day} to {trace.replay_day}"
+    )
 
 
 def check_caps(config: Config, catalogue: Catalogue) -> None:

@@ -6,21 +6,27 @@ from typing import Any
 
 from models.world.calendar import Calendar
 from models.world.catalogue import ROOT, Catalogue
+from models.world.changes import changed_catalogue, layered
 from models.world.config import Config
 from models.world.consistency import check
 from models.world.reading import ConfigError, build, merged, read_toml, require_known, shown
 
 CONFIG_DIR = ROOT / "data" / "config"
 CALENDAR_DIR = ROOT / "data" / "calendar"
-TABLES = ("trace", "fleet", "forecast", "plan", "replay", "policies")
+TABLES = ("trace", "fleet", "forecast", "plan", "replay", "policies", "catalogue")
 SOURCES = {"office", "tiled"}  # tables of [trace] that make its requests; without one they have been landed
 
 
 def load_config(name: str, catalogue: Catalogue, folder: Path = CONFIG_DIR) -> Config:
     """Read a run configuration by name ("office") or by path ("my/run.toml"); ConfigError says why not."""
     path = config_path(name, folder)
-    config: Config = build(Config, {**read_tables(path, folder), "file": path.resolve()}, path.name)
-    check(config, catalogue)
+    return checked_config(read_tables(path, folder), path, catalogue)
+
+
+def checked_config(tables: dict[str, Any], path: Path, catalogue: Catalogue) -> Config:
+    """The config of these tables, checked as a whole; ConfigError, which names the file, says why not."""
+    config: Config = build(Config, {**tables, "file": path.resolve()}, path.name)
+    check(config, changed_catalogue(catalogue, config.catalogue, path.name))
     if config.forecast.calendar is not None:
         config = replace(config, calendar=load_calendar(config.forecast.calendar))
     return config
@@ -56,10 +62,17 @@ def read_tables(path: Path, folder: Path, above: tuple[Path, ...] = ()) -> dict[
             f"{path.name} based_on: got {base!r}, needed the name of a config that is not based on this one."
         )
     inherited = read_tables(folder / f"{base.removesuffix('.toml')}.toml", folder, (*above, path))
-    if isinstance(trace := tables.get("trace"), dict):
-        is_alike = SOURCES & trace.keys() & inherited["trace"].keys()
-        inherited["trace"] = {k: v for k, v in inherited["trace"].items() if is_alike and k != "name"}
-    return merged(Config, inherited, tables)
+    return over(inherited, tables)
+
+
+def over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """The tables of a config over those that it is based on."""
+    if isinstance(trace := above.get("trace"), dict):
+        is_alike = SOURCES & trace.keys() & below["trace"].keys()
+        below = {**below, "trace": {k: v for k, v in below["trace"].items() if is_alike and k != "name"}}
+    both = merged(Config, below, above)
+    changes = [tables["catalogue"] for tables in (below, above) if isinstance(tables.get("catalogue"), dict)]
+    return {**both, "catalogue": layered(*changes)} if len(changes) == 2 else both
 
 
 def load_calendar(name: str, folder: Path = CALENDAR_DIR) -> Calendar:

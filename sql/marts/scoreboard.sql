@@ -1,7 +1,7 @@
 -- scoreboard: one row per policy: what a day cost, what it missed, and how far from the clairvoyant it was.
 -- grain: trace, day, policy
 -- reads: scorecard, outcomes, fleet_by_hour, left_over
--- units: *_gpu_hours GPU-hours, usd US dollars, *_share 0 to 1, ttft_p95_s and tpot_p95_s seconds
+-- units: *_gpu_hours GPU-hours, usd US dollars, *_share 0 to 1, ttft_p95_s, e2e_p95_s and tpot_p95_s seconds
 -- *_attainment_share = requests of the tier that met all its targets (sql/macros/slo.sql); scoreboard_by_tier has every tier
 -- worst_llm_attainment_share = of iw_fast, of the llm that met its SLO least often
 -- ttft_attainment_share = of the tiers with a TTFT target, whose first token came in time, whatever their pace
@@ -9,8 +9,10 @@
 -- missed_share = interactive requests that missed their SLO
 -- pending = requests without a TTFT target that still waited at the end with their deadline ahead
 -- ttft_p95_s = of iw_fast; null in a trace without it
+-- e2e_p95_s = of iw_fast, to the last token; null in a trace without it
 -- tpot_p95_s = of the tiers with a target for time per output token; null where none has one
 -- gpu_hours = serving, booting and draining
+-- instance_hours = of the same time, of instances of whatever size
 -- wasted_gpu_hours = booting
 -- boot_usd = what that cost
 -- left_gpu_hours = what the non-interactive requests that nobody had served by midnight would still take (left_over)
@@ -74,6 +76,7 @@ waited as (
     select
         trace, day, policy,
         percentiles(if(tier = 'iw_fast', ttft_s, null))[3] as ttft_p95_s,
+        percentiles(if(tier = 'iw_fast', e2e_s, null))[3] as e2e_p95_s,
         percentiles(if(tpot_slo_s is null, null, tpot_s))[3] as tpot_p95_s
     from outcomes
     where tier = 'iw_fast' or tpot_slo_s is not null
@@ -84,6 +87,7 @@ cost as (
     select
         trace, day, policy,
         sum(paid_gpu_hours) as gpu_hours,
+        sum(paid_gpu_hours / gpus_per_instance) as instance_hours,
         sum(wasted_gpu_hours) as wasted_gpu_hours,
         sum(donated_gpu_hours) as donated_gpu_hours,
         sum(usd) as usd,

@@ -1,0 +1,174 @@
+"""A study: the variants of a config, each under its policies, as rows of the table `studies`.
+
+Each variant is planned and replayed like a night, in a lake that is thrown away. Requests, demand and
+forecasts, most of the work, lie in a lake beside: one for all variants, of whatever study, that make
+them alike.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv
+
+from assets.demand import history
+from assets.forecasts.forecasts import forecast_day
+from assets.lake.schemas import SCHEMAS
+from assets.lake.settings import Progress, Settings
+from assets.lake.warehouse import Lake
+from assets.plans.plans import plan_day
+from assets.replays.quarters import QUARTER_S
+from assets.replays.replays import replay_day
+from assets.studies.study_files import STUDIES, Variant, load_study, study_names
+from models.replay.state import Floats, Ints
+from models.world.catalogue import ROOT
+from models.world.reading import ConfigError
+
+PREPARED = ".prepared"  # folder of the lake: a lake for each sort of requests, with their forecasts
+KNOWN = ("requests", "tiers", "ingests", "silences", "demand", "forecasts", "day_ahead_forecasts")
+FORECASTING = ("models/forecast/*.py", "assets/forecasts/*.py", "models/world/calendar.py")
+
+
+def run_study(variants: Iterable[Variant], progress: Progress) -> pa.Table:
+    """Run the variants of a study; the rows that were written, each variant's as soon as they are known."""
+    found = []
+    for variant in variants:
+        progress.say(f"{variant.study}, {variant.name}: {variant.what}")
+        table = run_variant(variant, prepared(variant, progress), progress)
+        where = {"study": variant.study, "variant": variant.name}
+        variant.settings.lake.write("studies", table, **where)
+        for place, (key, value) in enumerate(where.items()):
+            table = table.add_column(place, key, pa.repeat(value, table.num_rows))
+        found.append(table)
+    return pa.concat_tables(found)
+
+
+def prepared(variant: Variant, progress: Progress) -> Lake:
+    """The lake that has the requests, the demand and the forecasts of a variant's days."""
+    settings, days = variant.settings, variant.days
+    for day in days:
+        history.require_history(settings, day)
+    own = dataclasses.replace(settings, lake=Lake(settings.lake.root / PREPARED / prepared_name(settings)))
+    for trace in landed_of(settings):
+        share(settings.lake, own.lake, KNOWN[:4], trace=trace)
+    history.forget_changed(own)
+    asked = sorted({*days, *(past for day in days for past in history.past_days(own, day))})
+    for first, last in history.in_a_row(asked):
+        stretch = [day for day in asked if first <= day <= last]
+        history.make_requests(own, stretch, progress)
+        for _ in history.make_demand(own, stretch, progress):
+            pass
+    for day in days:
+        if day not in own.lake.days("day_ahead_forecasts", own.trace):  # the last that is written of a day
+            forecast_day(own, day, progress)
+    return own.lake
+
+
+def run_variant(variant: Variant, known: Lake, progress: Progress) -> pa.Table:
+    """Plan and replay a variant's days, and measure each policy over all of them."""
+    policies = variant.settings.config.replay.policies
+    quarters = dict.fromkeys(policies, np.zeros(len(variant.settings.catalogue.llms)))
+    with variant.settings.lake.scratch() as folder:
+        own = dataclasses.replace(variant.settings, lake=Lake(folder))
+        share(known, own.lake, KNOWN)
+        for day in variant.days:
+            largest: dict[str, Ints] = {}
+            plan_day(own, day, progress)
+            replay_day(own, day, policies, progress, largest)
+            quarters = {name: quarters[name] + by_llm(own, most) for name, most in largest.items()}
+        found = []
+        with progress.bar(f"measure {variant.study}, {variant.name}", len(policies)) as done:
+            for policy in policies:
+                found += [
+                    own.lake.sql("marts/studies.sql", policy=policy),
+                    hours(own, policy, quarters[policy]),
+                ]
+                done(len(found) // 2)
+    return pa.concat_tables(found)
+
+
+def by_llm(settings: Settings, largest: Ints) -> Floats:
+    """Instance-hours of each llm by the most that each endpoint held in each quarter of an hour, (L,)."""
+    regions = len(settings.catalogue.regions)
+    return largest.sum(axis=0).reshape(-1, regions).sum(axis=1) * QUARTER_S / 3600.0
+
+
+def hours(settings: Settings, policy: str, of_llms: Floats) -> pa.Table:
+    """Rows of the metric quarter_instance_hours."""
+    told = {**dict(zip(settings.catalogue.llms, of_llms.tolist(), strict=True)), "all": float(of_llms.sum())}
+    rows = [
+        {"policy": policy, "metric": "quarter_instance_hours", "tier": "all", "llm": llm, "value": value}
+        for llm, value in told.items()
+    ]
+    return pa.Table.from_pylist(rows, SCHEMAS["studies"])
+
+
+# --- what variants share -------------------------------------------------------------------------------
+
+
+def prepared_name(settings: Settings) -> str:
+    """What the requests and forecasts of a variant depend on, as the name of their lake."""
+    config, tiers = settings.config, settings.catalogue.tiers
+    held = [(name, tier.is_held) for name, tier in tiers.items()]
+    parts = (settings.trace, config.trace.first_day, config.forecast, config.calendar, held)
+    digest = hashlib.sha256(f"{history.fingerprint(settings)} {parts!r}".encode())
+    for path in sorted(path for pattern in FORECASTING for path in ROOT.glob(pattern)):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def landed_of(settings: Settings) -> list[str]:
+    """The landed traces that a variant's requests are read from."""
+    trace = settings.config.trace
+    if trace.tiled is not None:
+        return [trace.tiled.template]
+    return [] if trace.office is not None else [trace.name]
+
+
+def share(source: Lake, target: Lake, tables: Iterable[str], **partition: str) -> None:
+    """Let a lake have the files of another one, without a copy where the disk can."""
+    for table in tables:
+        for file in source.files(table, **partition):
+            there = target.root / file.relative_to(source.root)
+            if there.exists():
+                continue
+            there.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(file, there)
+            except OSError:  # another disk, or one without links
+                shutil.copy2(file, there)
+
+
+def forget_unused(lake: Lake, run: Sequence[Variant]) -> None:
+    """Drop what was prepared neither for these variants nor for any of a shipped study as it is now."""
+    used = {prepared_name(variant.settings) for variant in run}
+    for name in study_names():
+        with contextlib.suppress(ValueError):  # told where it is asked
+            used |= {prepared_name(variant.settings) for variant in load_study(name, lake)}
+    for folder in (lake.root / PREPARED).glob("*"):
+        if folder.name not in used:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- what papers say -----------------------------------------------------------------------------------
+
+
+def write_paper_values(lake: Lake, folder: Path = STUDIES) -> None:
+    """Bring the CSV files of data/studies into the table paper_values; ConfigError names a wrong one."""
+    for path in sorted(folder.glob("*.csv")):
+        schema = SCHEMAS["paper_values"]
+        said = csv.ConvertOptions(
+            column_types=schema, strings_can_be_null=True, null_values=[""], include_columns=schema.names
+        )
+        try:
+            table = csv.read_csv(path, convert_options=said)
+        except (pa.ArrowException, KeyError) as error:
+            why = str(error).splitlines()[0].rstrip(".")
+            raise ConfigError(f"{path.name}: {why}. Its columns are {', '.join(schema.names)}.") from error
+        lake.write("paper_values", table, paper=path.stem)

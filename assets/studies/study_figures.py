@@ -1,0 +1,57 @@
+"""A study in one picture: what each policy spent and missed under each variant."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from assets.lake.warehouse import Lake
+from assets.pages.pictures import save_as
+from assets.pages.style import INK, MUTED, colours_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PANELS = (  # of the figure: title, metric, tier
+    ("GPU-hours", "gpu_hours", "all"),
+    ("iw_fast that missed, %", "attainment_share", "iw_fast"),
+    ("iw_fast, P95 to the first token, s", "ttft_p95_s", "iw_fast"),
+)
+
+
+def draw_study(lake: Lake, name: str) -> Path:
+    """Draw a study from the table studies, beside the lake."""
+    frame = lake.sql("select * from studies where study = $study and llm = 'all'", study=name).to_pandas()
+    path = lake.root.parent / "figures" / "studies" / f"{name}.png"
+    save_as(path, name, lambda: draw_bars(frame))
+    return path
+
+
+def draw_bars(frame: pd.DataFrame) -> "Figure":
+    """Bars by variant and policy, a panel for each of PANELS.
+
+    `frame`: variant, policy, metric, tier, value.
+    """
+    import matplotlib.pyplot as plt
+
+    keys = frame[["variant", "policy"]].drop_duplicates()
+    labels = [f"{variant}, {policy}" for variant, policy in keys.itertuples(index=False)]
+    colours = colours_of(list(dict.fromkeys(keys["policy"])))
+    figure, panels = plt.subplots(1, len(PANELS), figsize=(13, 1.6 + 0.34 * len(labels)), sharey=True)
+    place = -np.arange(len(labels))
+    for panel, (title, metric, tier) in zip(panels, PANELS, strict=True):
+        own = frame[(frame["metric"] == metric) & (frame["tier"] == tier)]
+        values = keys.merge(own, how="left")["value"].to_numpy(float)
+        if metric == "attainment_share":
+            values = 100 * (1 - values)
+        panel.barh(place, np.nan_to_num(values), color=[colours[policy] for policy in keys["policy"]])
+        for at, value in zip(place, values, strict=True):
+            said = "–" if np.isnan(value) else f"{value:,.0f}" if value >= 100 else f"{value:,.2g}"
+            panel.annotate(said, (np.nan_to_num(value), at), (4, 0), textcoords="offset points", va="center",
+                           fontsize=10, color=MUTED)  # fmt: skip
+        panel.set_title(title, fontsize=11, color=INK)
+        panel.set_xlim(0, max(1.18 * np.nanmax(np.append(values, 0.01)), 0.01))
+        panel.grid(visible=False)
+    panels[0].set_yticks(place, labels)
+    return figure

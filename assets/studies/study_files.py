@@ -1,0 +1,110 @@
+"""The studies of data/studies/*.toml: a config, and its variants, which differ from it in a few keys each."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from assets.lake.settings import Settings, settings_of
+from assets.lake.warehouse import Lake
+from models.world.catalogue import ROOT, load_catalogue
+from models.world.changes import layered
+from models.world.loading import SOURCES, TABLES, checked_config, config_path, read_tables
+from models.world.reading import ConfigError, Range, build, read_toml, require_known
+
+STUDIES = ROOT / "data" / "studies"
+ALL_DEPTHS = 20  # as deep as a TOML file may be
+AS_IS = "as_is"  # the one variant of a study that names none
+MADE_NAME = "study"  # of a trace that a study makes: it stands alone in its lake
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a study says beside the tables of a config; data/studies/README.md tells every key."""
+
+    what: str
+    based_on: str
+    section: str | None = None
+    replayed_days: Annotated[int, Range(1, 366)] = 1
+    tiers: tuple[str, ...] = ()
+    variants: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Variant(NamedTuple):
+    """One config of a study, over a lake that has nothing of it yet."""
+
+    study: str
+    name: str
+    what: str
+    settings: Settings
+    days: tuple[date, ...]  # that are replayed, in order
+
+
+def study_names(folder: Path = STUDIES) -> list[str]:
+    """The studies there are."""
+    return sorted(path.stem for path in folder.glob("*.toml"))
+
+
+def read_head(name: str, folder: Path = STUDIES) -> tuple[Head, dict[str, Any]]:
+    """What a study says of itself, and its tables of a config; ConfigError names what is wrong."""
+    require_known(name, study_names(folder), "study", "data/studies")
+    said = read_toml(folder / f"{name}.toml")
+    tables = {key: said.pop(key) for key in TABLES if key in said}
+    head: Head = build(Head, said, f"{name}.toml")
+    return head, tables
+
+
+def load_study(name: str, lake: Lake, base: str | None = None, folder: Path = STUDIES) -> list[Variant]:
+    """The variants of a study, checked before anything is made; on the config `base` if one is named."""
+    head, tables = read_head(name, folder)
+    above = config_path(base or head.based_on)
+    below = laid_over(read_tables(above, above.parent), tables)
+    told: Mapping[str, Any] = head.variants or {AS_IS: {}}
+    catalogue, variants = load_catalogue(), []
+    for variant, said in told.items():
+        where = f"{name}.toml [variants.{variant}]"
+        if not isinstance(said, dict):
+            raise ConfigError(f"{where}: got {said!r}, needed a table.")
+        own = dict(said)
+        what = own.pop("what", head.what)
+        for key in own:
+            require_known(key, (*TABLES, "what"), "key", where)
+        config = checked_config(laid_over(below, own), folder / where, catalogue)
+        last = config.trace.replay_day
+        days = tuple(last - timedelta(days=back) for back in reversed(range(head.replayed_days)))
+        settings = settings_of(lake, catalogue, config)
+        require_tiers(settings, head.tiers, days, where)
+        variants.append(Variant(name, variant, str(what), settings, days))
+    return variants
+
+
+def laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Tables over others, key by key all the way down; a trace that is named anew stands by itself.
+
+    One that is made is called MADE_NAME, so that variants which make the same requests share them.
+    """
+    if isinstance(trace := above.get("trace"), dict) and "name" in trace:
+        below = {**below, "trace": {}}
+    both = layered(below, above, ALL_DEPTHS)
+    if isinstance(trace := both.get("trace"), dict) and SOURCES & trace.keys():
+        both["trace"] = {**trace, "name": MADE_NAME}
+    return both
+
+
+def require_tiers(settings: Settings, tiers: tuple[str, ...], days: tuple[date, ...], where: str) -> None:
+    """Refuse a trace that has no request of a tier that the study is about."""
+    trace = settings.config.trace
+    if trace.office is not None:
+        there = {name for name, traffic in trace.office.tiers.items() if traffic.share > 0}
+    else:
+        landed = trace.tiled.template if trace.tiled is not None else trace.name
+        query = "select distinct tier from requests where trace = $trace"
+        there = set(settings.lake.sql(query, trace=landed)["tier"].to_pylist())
+    for tier in tiers:
+        require_known(tier, settings.catalogue.tiers, "tier", f"{where} tiers")
+        if tier not in there:
+            raise ConfigError(
+                f"{where}: its trace has no request of {tier}, which this study is about; it has "
+                f"{', '.join(sorted(there)) or 'none'}. Ask it on another config: --config NAME."
+            )

@@ -1,0 +1,111 @@
+"""`fleetcast study`: the questions that a paper asked, asked here, and the answers side by side."""
+
+from typing import Annotated
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import typer
+
+from pipelines.options import Quiet, config_of, progress_of
+from pipelines.tables import OUT, figure, percent, show_board
+from pipelines.terminal import near, spoken
+
+Listed = Annotated[bool, typer.Option("--list", help="Name the studies, and what each asks.")]
+Base = Annotated[
+    str | None,
+    typer.Option("--config", help="Ask it on this config instead of the one that the study names."),
+]
+
+
+def study(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Studies of data/studies; without any they are named.", metavar="NAME"),
+    ] = None,
+    list_: Listed = False,
+    config: Base = None,
+    quiet: Quiet = False,
+) -> None:
+    """Run studies: every variant of a config under every policy, and beside it what the paper says.
+
+        fleetcast study --list
+
+        fleetcast study scaling
+
+        fleetcast sql sql/queries/against_the_paper.sql
+
+    A study takes minutes: a trace of its own with its forecasts, then each variant planned and replayed like
+    a night. Nothing of the nightly tables is touched; the answers lie in the table studies.
+    """
+    with spoken():
+        from assets.lake.settings import load_settings
+        from assets.studies import study as studies
+        from assets.studies.study_figures import draw_study
+        from assets.studies.study_files import load_study, read_head, study_names
+
+        if list_ or not names:
+            for name in study_names():
+                head, _ = read_head(name)
+                section = f"   ({head.section})" if head.section else ""
+                OUT.print(f"{name}   {head.what}{section}", markup=False, soft_wrap=True)
+            return
+        lake, progress = load_settings("office").lake, progress_of(quiet)
+        base = config_of(config) if config else None
+        chosen = {name: load_study(name, lake, base) for name in names}  # all are read before one is run
+        studies.write_paper_values(lake)
+        for name, variants in chosen.items():
+            show_study(name, studies.run_study(variants, progress))
+            told = lake.sql("queries/against_the_paper.sql").filter(pc.field("study") == name)
+            show_paper(told)
+            OUT.print(f"figure   {near(draw_study(lake, name))}", soft_wrap=True)
+        studies.forget_unused(lake, [variant for variants in chosen.values() for variant in variants])
+        lake.publish()
+        OUT.print('tables   fleetcast sql "from studies", fleetcast sql sql/queries/against_the_paper.sql')
+
+
+COLUMNS = (  # of the board: head, metric, tier, how it is told
+    ("instance-\nhours", "instance_hours", "all", ",.0f"),
+    ("by quarter\nof an hour", "quarter_instance_hours", "all", ",.0f"),
+    ("GPU-\nhours", "gpu_hours", "all", ",.0f"),
+    ("\nwasted", "wasted_gpu_hours", "all", ",.1f"),
+    ("memory\n%", "kv_utilisation_share", "all", "%.1f"),
+    ("in time %\niw_fast", "attainment_share", "iw_fast", "%.1f"),
+    ("\niw_normal", "attainment_share", "iw_normal", "%.1f"),
+    ("\nniw", "attainment_share", "niw", "%.1f"),
+    ("TTFT s\nP75", "ttft_p75_s", "iw_fast", ",.2f"),
+    ("iw_fast\nP95", "ttft_p95_s", "iw_fast", ",.2f"),
+    ("E2E s\nP95", "e2e_p95_s", "iw_fast", ",.1f"),
+    ("niw\nleft", "unfinished", "niw", ",.0f"),
+)
+
+
+def show_study(name: str, table: pa.Table) -> None:
+    """A line for each variant and policy."""
+    rows = table.filter(pc.field("llm") == "all").to_pylist()
+    values = {(r["variant"], r["policy"], r["metric"], r["tier"]): r["value"] for r in rows}
+    heads = ("\nvariant, policy", *(head for head, *_ in COLUMNS))
+    lines = []
+    for variant, policy in dict.fromkeys((row["variant"], row["policy"]) for row in rows):
+        told = []
+        for _, metric, tier, form in COLUMNS:
+            value = values.get((variant, policy, metric, tier))
+            told.append(percent(value, form[1:]) if form[0] == "%" else figure(value, form))
+        lines.append((f"{variant}, {policy}", *told))
+    show_board(name, heads, lines)
+
+
+def show_paper(told: pa.Table) -> None:
+    """A line for each figure of a paper: what it says, what was found."""
+    lines = []
+    for row in told.to_pylist():
+        is_share = row["against"] is not None or row["metric"].endswith("_share")
+        form = (lambda value: percent(value, "+.1f")) if is_share else (lambda value: figure(value, ",.1f"))
+        of = " ".join(row[key] for key in ("tier", "llm") if row[key] != "all")
+        against = f" against {row['against']}" if row["against"] else ""
+        what = f"{row['variant']}, {row['policy']}{against}: {row['metric']} {of}".rstrip()
+        lines.append(
+            (what, *(form(row[key]) for key in ("paper_value", "our_value", "our_integral")), row["section"])
+        )
+    if lines:
+        heads = ("what", "paper", "ours", "integral", "where")
+        show_board("beside the paper, shares in %", heads, lines)

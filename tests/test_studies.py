@@ -1,0 +1,222 @@
+"""Studies: their rows are what was replayed, quarters of an hour are counted right, mistakes are one line."""
+
+import dataclasses
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small import small_config
+from typer.testing import CliRunner
+from wired import DAY, changed
+
+from assets.lake import settings as lake_settings
+from assets.lake.settings import Settings, load_settings
+from assets.lake.warehouse import Lake
+from assets.replays.drives import DAY_S, day_drives, setting
+from assets.replays.outcomes import read_workload
+from assets.replays.quarters import QUARTER_S, WatchedSession, by_endpoint, largest_by_quarter
+from assets.replays.replays import play_open
+from assets.studies import study
+from assets.studies.study_files import load_study, study_names
+from models.replay.run import replay
+from pipelines.cli import app
+
+# --- the largest of each quarter -----------------------------------------------------------------------
+
+
+@given(st.data())
+def test_a_quarter_counts_the_most_that_a_timeline_has_in_it(data: st.DataObject) -> None:
+    """Of a timeline whose steps lie a stretch or more apart, its values after each stretch miss none."""
+    gap = st.floats(15.0, 1400.0)
+    times = np.cumsum(data.draw(st.lists(gap, max_size=40)))
+    counts = [data.draw(st.integers(0, 30)) for _ in range(times.size + 1)]
+    ends = np.arange(15.0, 4 * QUARTER_S + 1, 15.0)
+    seen = np.array([counts[np.searchsorted(times, end)] for end in ends])  # what happens then comes later
+
+    def naive(begin: float) -> int:
+        there = [c for c, at, to in zip(counts, [-1.0, *times], [*times, np.inf], strict=True)
+                 if at < begin + QUARTER_S and to > begin]  # fmt: skip
+        return max(there)
+
+    assert largest_by_quarter(seen, 15.0).tolist() == [naive(n * QUARTER_S) for n in range(4)]
+
+
+@pytest.mark.parametrize("policy", ["reactive", "siloed", "lt_ua", "dynamo"])
+def test_a_session_that_is_watched_plays_the_same_and_misses_no_size(
+    wired_day: Settings, policy: str
+) -> None:
+    own = changed(wired_day, "replay", cooldown_s=30.0, monitor_s=30.0)  # and no second step within it
+    workload, drive = read_workload(own, DAY), day_drives(own, DAY)[policy]
+    fleet, rules = setting(own, policy)
+    watched, finer = (WatchedSession(fleet, rules, drive.start) for _ in range(2))
+    finer.stretch_s = 5.0
+    outcomes = [play_open(drive, session, workload.trace, lambda ended: None) for session in (watched, finer)]
+    plain = replay(workload.trace, fleet, drive, rules, DAY_S)
+    for outcome in outcomes:
+        np.testing.assert_array_equal(outcome.finish_s, plain.finish_s)
+        np.testing.assert_allclose(outcome.instance_s, plain.instance_s, atol=1e-6)
+    assert watched.stretch_s == 30.0
+    whole = by_endpoint(fleet, np.diff(fleet.slots))
+    assert (watched.largest() <= whole).all()
+    assert watched.largest().max(axis=0).sum() > by_endpoint(fleet, fleet.min_instances).sum()
+    if policy != "siloed":  # whose pools of an endpoint step by themselves
+        np.testing.assert_array_equal(watched.largest(), finer.largest())
+
+
+# --- a study from the command to its rows --------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lake, Lake]:
+    """The study `scaling` of a tiny trace: the lake that it wrote to, and the one that it threw away."""
+    folder = tmp_path_factory.mktemp("study")
+    lake, kept = Lake(folder / "lake"), folder / "kept"
+    few = small_config(folder, requests_per_day="6000.0")
+
+    def replayed(settings: Settings, *rest: object) -> None:
+        replay_day(settings, *rest)  # type: ignore[arg-type]
+        shutil.copytree(settings.lake.root, kept)
+
+    replay_day = study.replay_day
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lake_settings, "load_settings", lambda name: load_settings(name, lake.root))
+        patch.setattr(study, "replay_day", replayed)
+        result = CliRunner().invoke(app, ["study", "scaling", "--config", few, "--quiet"])
+    assert result.exit_code == 0, result.output
+    assert "as_is, lt_ua" in result.stdout
+    assert "quarter_instance_hours llama2-70b" in result.stdout
+    return lake, Lake(kept)
+
+
+def test_the_rows_of_a_study_are_what_was_replayed(ran: tuple[Lake, Lake]) -> None:
+    lake, kept = ran
+    rows = lake.sql("select * from studies").to_pandas()
+    assert not rows.duplicated(["study", "variant", "policy", "metric", "tier", "llm"]).any()
+    told = rows.set_index(["policy", "metric", "tier", "llm"])["value"]
+    outcomes = kept.sql("select * from outcomes").to_pandas()
+    hours = kept.sql("select * from fleet_hours").to_pandas()
+    assert set(rows["policy"]) == {"reactive", "lt_i", "lt_u", "lt_ua", "chiron"} == set(outcomes["policy"])
+    for policy in ("reactive", "lt_ua"):
+        fleet = hours[hours["policy"] == policy]
+        paid = fleet[["serving_s", "booting_s", "draining_s"]].sum(axis=1)
+        llama = fleet["llm"] == "llama2-70b"
+        assert told[policy, "instance_hours", "all", "llama2-70b"] == pytest.approx(paid[llama].sum() / 3600)
+        assert told[policy, "gpu_hours", "all", "all"] == pytest.approx(
+            (paid * fleet["gpus_per_instance"]).sum() / 3600
+        )
+        wasted = (fleet["booting_s"] * fleet["gpus_per_instance"]).sum() / 3600
+        assert told[policy, "wasted_gpu_hours", "all", "all"] == pytest.approx(wasted)
+        own = outcomes[(outcomes["policy"] == policy) & (outcomes["tier"] == "iw_fast")]
+        for name, of in (("all", own), ("bloom-176b", own[own["llm"] == "bloom-176b"])):
+            met = (of["ttft_s"] <= of["ttft_slo_s"]).mean()
+            assert told[policy, "attainment_share", "iw_fast", name] == pytest.approx(met)
+            assert told[policy, "ttft_p75_s", "iw_fast", name] == pytest.approx(of["ttft_s"].quantile(0.75))
+            assert told[policy, "e2e_p95_s", "iw_fast", name] == pytest.approx(of["e2e_s"].quantile(0.95))
+        worst = own.assign(met=own["ttft_s"] <= own["ttft_slo_s"]).groupby("llm")["met"].mean().min()
+        assert told[policy, "attainment_share", "iw_fast", "worst"] == pytest.approx(worst)
+        niw = outcomes[(outcomes["policy"] == policy) & (outcomes["tier"] == "niw")]
+        assert told[policy, "unfinished", "niw", "all"] == niw["e2e_s"].isna().sum()
+        held = fleet.groupby("llm")[["serving_s", "booting_s"]].sum().sum(axis=1) / 3600
+        for llm, integral in held.items():  # no quarter has less at most than in its mean
+            assert told[policy, "quarter_instance_hours", "all", llm] >= integral - 1e-9
+
+
+def test_a_study_leaves_the_nightly_tables_alone_and_prepares_once(ran: tuple[Lake, Lake]) -> None:
+    lake, kept = ran
+    assert {path.name for path in lake.root.iterdir() if not path.name.startswith(".")} == {
+        "VERSION", "studies", "paper_values", "warehouse.duckdb"
+    }  # fmt: skip
+    (folder,) = (lake.root / study.PREPARED).iterdir()
+    assert not list((lake.root / ".scratch").glob("*"))
+    own = Lake(folder)
+    assert len(own.days("requests", "study")) == 3
+    assert own.files("forecasts")[0].samefile(folder / kept.files("forecasts")[0].relative_to(kept.root))
+
+
+def test_variants_that_make_the_same_requests_share_them(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    names = {
+        name: {study.prepared_name(variant.settings) for variant in load_study(name, lake)}
+        for name in study_names()
+    }
+    assert names["orders"] == names["headroom"] == names["scaling"] == names["week"]
+    assert len(names["bursts"]) == 3
+    assert names["scaling"] < names["bursts"]
+    variant, *_ = load_study("scaling", lake)
+    tiers = {**variant.settings.catalogue.tiers}
+    tiers["iw_normal"] = dataclasses.replace(tiers["iw_normal"], is_held=True)
+    held = dataclasses.replace(variant.settings.catalogue, tiers=tiers)
+    other = dataclasses.replace(variant.settings, catalogue=held)  # plans cover less: other forecasts
+    assert study.prepared_name(other) != study.prepared_name(variant.settings)
+
+
+# --- mistakes ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tiers = ['iw_normal']\n", "no request of iw_normal, which this study is about; it has"),
+        ("tiers = ['iw_slow']\n", "unknown tier 'iw_slow'"),
+        ("replayed_day = 3\n", "own.toml: unknown key 'replayed_day'. Did you mean 'replayed_days'?"),
+        ("replayed_days = 0\n", "own.toml replayed_days: got 0"),
+        ("[variants]\na = 3\n", "own.toml [variants.a]: got 3, needed a table"),
+        ("[variants.a]\nreplai.order = 'edf'\n", "own.toml [variants.a]: unknown key 'replai'"),
+        ("[variants.a]\nreplay.order = 'edd'\n", "own.toml [variants.a] replay order: unknown queue"),
+        ("[variants.a]\ncatalogue.tiers.iw_fats.deadline_s = 3\n", "unknown tier 'iw_fats'"),
+        ("trace.office.bursts = [{ start = 2024-12-24T00:00:00Z, minutes = 9, factor = 8.0 }]\n",
+         "bursts: the one of 2024-12-24 00:00 lies outside the trace, which has 2024-11-04 to 2024-11-18"),
+    ],
+)  # fmt: skip
+def test_a_study_that_cannot_be_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "own.toml").write_text(f'what = "a test"\nbased_on = "office_2024"\n{text}')
+    with pytest.raises(ValueError, match=re.escape(message)) as refused:
+        load_study("own", Lake(tmp_path / "lake"), folder=tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["scalling"], "data/studies: unknown study 'scalling'. Did you mean 'scaling'?"),
+        (["scaling", "--config", "ofice"], "There is no config 'ofice'"),
+        (["orders", "--config", "azure"], "no request of iw_fast"),
+    ],
+)
+def test_the_command_says_a_mistake_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    monkeypatch.setattr(lake_settings, "load_settings", lambda name: load_settings(name, tmp_path))
+    result = CliRunner().invoke(app, ["study", *arguments])
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert message in line
+
+
+def test_the_list_names_every_study_and_each_is_told_on_its_page() -> None:
+    told = CliRunner().invoke(app, ["study", "--list"]).stdout
+    page = (study.STUDIES / "README.md").read_text(encoding="utf-8")
+    for name in study_names():
+        assert f"{name}   " in told
+        assert f"## {name}" in page
+        assert load_study(name, Lake())
+
+
+def test_what_papers_say_is_asked_by_a_study_and_in_its_metrics(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    study.write_paper_values(lake)
+    rows = lake.sql("select * from paper_values").to_pandas().replace({np.nan: None})
+    for name, own in rows.groupby("study"):
+        variants = {v.name: v.settings for v in load_study(str(name), lake)}
+        for row in own.itertuples():
+            settings = variants[str(row.variant)]
+            assert {row.policy, row.against} - {None} <= set(settings.config.replay.policies)
+            assert row.llm in (*settings.catalogue.llms, "all")
+            assert row.tier in (*settings.catalogue.tiers, "all")
+    (tmp_path / "bad.csv").write_text("study,value\na,b\n")
+    with pytest.raises(ValueError, match=r"bad\.csv: .*Its columns are study, variant"):
+        study.write_paper_values(lake, tmp_path)
