@@ -140,6 +140,7 @@ def replay_policy(
 ) -> tuple[pa.Table, str, date]:
     """Replay one policy on a planned day; its row of the scoreboard, the trace and the day."""
     settings = resource.load()
+    require_known(policy, settings.config.rules, "policy", "replay")
     day = day or settings.config.trace.replay_day
     replays.require_same_config(settings, day)
     replays.replay_day(settings, day, [policy], progress)

@@ -136,7 +136,7 @@ def held(hint: typing.Any, name: str) -> Iterator[tuple[str, type]]:
 
 def test_every_key_of_a_config_is_told_with_its_unit() -> None:
     page, fields = text("data/config"), typing.get_type_hints(Config)
-    kinds = {"deployments": "LLM", "cascades": "LLM", "tiers": "TIER", "apps": "APP"}
+    kinds = {"deployments": "LLM", "cascades": "LLM", "tiers": "TIER", "apps": "APP", "policies": "NAME"}
     for key, hint in fields.items():
         for head, cls in held(hint, key):
             for table, kind in kinds.items():

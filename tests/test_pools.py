@@ -248,11 +248,11 @@ def test_the_replay_follows_the_plan_of_each_kind(night: Settings) -> None:
     """Serving and booting instances of an hour are, but for what boots and drains, those of the plan."""
     held = night.lake.sql(
         "select llm, role, gpus_per_instance, sum(serving_s + booting_s) / 3600 as held from fleet_hours "
-        "where policy = 'corrected' group by all order by all"
+        "where policy = 'clairvoyant' group by all order by all"
     ).to_pandas()
     wanted = night.lake.sql(
         "select llm, role, gpus_per_instance, sum(instances) as held from plans "
-        "where policy = 'corrected' group by all order by all"
+        "where policy = 'clairvoyant' group by all order by all"
     ).to_pandas()
     assert held["held"].to_numpy(float) == pytest.approx(wanted["held"].to_numpy(float), rel=0.01)
     columns = "llm, role, region, gpus_per_instance, hour_start, instances"

@@ -220,9 +220,10 @@ def test_each_policy_follows_its_own_plan_by_its_own_rule_on_its_own_pools(wired
     fleet, rules = setting(wired, policy)
     assert pools_of(fleet) == pools
     kept = {name: value for name, value in rules._asdict().items() if not name.startswith("failure")}
+    own = dataclasses.replace(wired.config.replay, **({"order": "late_last"} if scaling == "reflex" else {}))
     np.testing.assert_equal(
         kept | {"failure_s": np.zeros(0), "failure_slot": np.zeros(0, np.int64)},
-        make_rules(wired.catalogue, wired.config.replay, scaling)._asdict(),  # whose signal is "both"
+        make_rules(wired.catalogue, own, scaling)._asdict(),  # the signal of all is "both" here
     )
 
 
@@ -230,12 +231,12 @@ def test_a_policy_of_ones_own_has_its_own_order_and_routing(wired: Settings) -> 
     own, base = setting(wired, "hasty")[1], setting(wired, "lt_ua")[1]
     assert (own.order, own.routing, own.scaling) == (3, 1, base.scaling)
     assert (base.order, base.routing) == (1, 2)
-    assert setting(wired, "lean")[1].order == base.order
+    assert (setting(wired, "lean")[1].order, setting(wired, "lean")[1].tau_n_s) == (3, np.inf)  # late_last
     assert [SIGNALS[setting(wired, name)[1].signal] for name in ("hasty", "lean", "lt_ua")] == (
         ["queue", "both", "both"]
     )
     by_memory = changed(wired, "replay", signal="memory")
-    assert [setting(by_memory, name)[1].signal for name in ("chiron", "lt_ua")] == [2, 0]
+    assert [setting(by_memory, name)[1].signal for name in ("chiron", "lean", "lt_ua")] == [2, 2, 0]
 
 
 def test_instances_die_as_often_as_the_config_says(wired: Settings) -> None:

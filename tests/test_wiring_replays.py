@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import metrics
 import numpy as np
 import pytest
-from wired import DAY, LLMS, OPEN, REGIONS, TIERS, changed
+from wired import DAY, LLMS, OPEN, REGIONS, SUSTAINED, TIERS, changed
 
 from assets.lake.settings import Settings
 from assets.replays.drives import DAY_S, day_drives, setting
@@ -161,6 +161,7 @@ def test_each_policy_is_replayed_as_itself(wired_scored: Settings, drives: dict[
     ).to_pandas()
     for policy in OPEN:
         fleet, rules = setting(wired_scored, policy)
+        fleet = fleet._replace(tokens_per_s=0.93 * np.array(SUSTAINED)[fleet.llm])
         alone = replay(trace, fleet, drives[policy], rules, DAY_S)
         ttft_s = outcomes.loc[outcomes["policy"] == policy, "ttft_s"]
         np.testing.assert_allclose(ttft_s, alone.first_token_s - trace.arrival_s)
