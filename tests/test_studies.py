@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from wired import DAY, changed
 
 from assets.lake import settings as lake_settings
+from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Settings, load_settings
 from assets.lake.warehouse import Lake
 from assets.replays.drives import DAY_S, day_drives, setting
@@ -21,7 +23,7 @@ from assets.replays.outcomes import read_workload
 from assets.replays.quarters import QUARTER_S, WatchedSession, by_endpoint, largest_by_quarter
 from assets.replays.replays import play_open
 from assets.studies import study
-from assets.studies.study_files import load_study, study_names
+from assets.studies.study_files import Head, load_study, study_names
 from models.replay.run import replay
 from pipelines.cli import app
 
@@ -76,6 +78,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lake, Lake]:
     folder = tmp_path_factory.mktemp("study")
     lake, kept = Lake(folder / "lake"), folder / "kept"
     few = small_config(folder, requests_per_day="6000.0")
+    gone = pa.table({name: [] for name in SCHEMAS["studies"].names}, schema=SCHEMAS["studies"])
+    lake.write("studies", gone, study="scaling", variant="no_longer_there")
 
     def replayed(settings: Settings, *rest: object) -> None:
         replay_day(settings, *rest)  # type: ignore[arg-type]
@@ -130,6 +134,7 @@ def test_a_study_leaves_the_nightly_tables_alone_and_prepares_once(ran: tuple[La
     assert {path.name for path in lake.root.iterdir() if not path.name.startswith(".")} == {
         "VERSION", "studies", "paper_values", "warehouse.duckdb"
     }  # fmt: skip
+    assert [path.parent.name for path in lake.files("studies")] == ["variant=as_is"]
     (folder,) = (lake.root / study.PREPARED).iterdir()
     assert not list((lake.root / ".scratch").glob("*"))
     own = Lake(folder)
@@ -200,6 +205,8 @@ def test_the_command_says_a_mistake_in_one_line(
 def test_the_list_names_every_study_and_each_is_told_on_its_page() -> None:
     told = CliRunner().invoke(app, ["study", "--list"]).stdout
     page = (study.STUDIES / "README.md").read_text(encoding="utf-8")
+    keys = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert sorted(keys) == sorted(field.name for field in dataclasses.fields(Head))
     for name in study_names():
         assert f"{name}   " in told
         assert f"## {name}" in page

@@ -35,9 +35,15 @@ KNOWN = ("requests", "tiers", "ingests", "silences", "demand", "forecasts", "day
 FORECASTING = ("models/forecast/*.py", "assets/forecasts/*.py", "models/world/calendar.py")
 
 
-def run_study(variants: Iterable[Variant], progress: Progress) -> pa.Table:
-    """Run the variants of a study; the rows that were written, each variant's as soon as they are known."""
+def run_study(variants: Sequence[Variant], progress: Progress) -> pa.Table:
+    """Run the variants of a study; the rows that were written, each variant's as soon as they are known.
+
+    What the table has of variants that the study no longer has goes.
+    """
     found = []
+    for file in variants[0].settings.lake.files("studies", study=variants[0].study):
+        if file.parent.name.removeprefix("variant=") not in {variant.name for variant in variants}:
+            file.unlink()
     for variant in variants:
         progress.say(f"{variant.study}, {variant.name}: {variant.what}")
         table = run_variant(variant, prepared(variant, progress), progress)
