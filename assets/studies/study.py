@@ -11,7 +11,6 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +24,8 @@ from assets.lake.warehouse import Lake
 from assets.plans.plans import plan_day
 from assets.replays.quarters import QUARTER_S
 from assets.replays.replays import replay_day
-from assets.studies.study_files import STUDIES, Variant, load_study, study_names
+from assets.studies import study_files
+from assets.studies.study_files import Variant, load_study, study_names
 from models.replay.state import Floats, Ints
 from models.world.catalogue import ROOT
 from models.world.reading import ConfigError
@@ -165,9 +165,9 @@ def forget_unused(lake: Lake, run: Sequence[Variant]) -> None:
 # --- what papers say -----------------------------------------------------------------------------------
 
 
-def write_paper_values(lake: Lake, folder: Path = STUDIES) -> None:
+def write_paper_values(lake: Lake) -> None:
     """Bring the CSV files of data/studies into the table paper_values; ConfigError names a wrong one."""
-    for path in sorted(folder.glob("*.csv")):
+    for path in sorted(study_files.STUDIES.glob("*.csv")):
         schema = SCHEMAS["paper_values"]
         said = csv.ConvertOptions(
             column_types=schema, strings_can_be_null=True, null_values=[""], include_columns=schema.names

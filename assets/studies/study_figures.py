@@ -37,7 +37,7 @@ def draw_against_the_paper(lake: Lake) -> Path:
 
 
 def draw_points(frame: pd.DataFrame) -> "Figure":
-    """What was found, over what a paper tells: figures by themselves, and shares; on the line both are the same.
+    """What was found, over what a paper tells: figures by themselves, and shares; on the line they agree.
 
     `frame`: study, against, metric, paper_value, our_value.
     """
