@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from one_endpoint import a_fleet, a_trace, some_rules
 from small import small_config
 from typer.testing import CliRunner
 from wired import DAY, changed
@@ -24,7 +25,8 @@ from assets.replays.quarters import QUARTER_S, WatchedSession, by_endpoint, larg
 from assets.replays.replays import play_open
 from assets.studies import study, study_files
 from assets.studies.study_files import Head, load_study, study_names
-from models.replay.run import replay
+from models.replay.run import Drive, replay
+from models.replay.scale import REACTIVE
 from pipelines.cli import app
 
 # --- the largest of each quarter -----------------------------------------------------------------------
@@ -47,6 +49,16 @@ def test_a_quarter_counts_the_most_that_a_timeline_has_in_it(data: st.DataObject
         return max(there)
 
     assert largest_by_quarter(seen, 15.0).tolist() == [naive(n * QUARTER_S) for n in range(4)]
+
+
+def test_a_size_that_a_quarter_only_begins_with_counts_in_it() -> None:
+    """Four serve, nobody needs them: one goes at 0 s, the next with the first request after the cooldown."""
+    rules = some_rules(scaling=REACTIVE, cooldown_s=890.0, monitor_s=1e9, scale_in_share=0.3)
+    session = WatchedSession(a_fleet(4, 8), rules, [4])
+    session.feed(a_trace([900.5, 1500.0], 100, 5))
+    session.play(Drive(hour_s=1800.0), 1800.0)
+    assert session.instances()[0, :2].tolist() == [2, 0]
+    assert session.largest().tolist() == [[3], [3]]
 
 
 @pytest.mark.parametrize("policy", ["reactive", "siloed", "lt_ua", "dynamo"])
@@ -178,6 +190,26 @@ def test_variants_that_make_the_same_requests_share_them(tmp_path: Path) -> None
     held = dataclasses.replace(variant.settings.catalogue, tiers=tiers)
     other = dataclasses.replace(variant.settings, catalogue=held)  # plans cover less: other forecasts
     assert study.prepared_name(other) != study.prepared_name(variant.settings)
+
+
+def test_a_trace_that_a_study_names_stands_by_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(study_files, "STUDIES", tmp_path)
+    text = """
+    what = "a landed trace beside a made one, which goes on for a week"
+    based_on = "office"
+    [variants.landed]
+    trace = { name = "t", first_day = 2025-07-01, days = 3, seed = 1 }
+    [variants.made]
+    trace.days = 22
+    trace.office.tiers.niw.minute_noise_minutes = 30.0
+    """
+    (tmp_path / "own.toml").write_text(text)
+    landed, made = (v.settings.config.trace for v in load_study("own", Lake(tmp_path / "lake")))
+    assert (landed.name, landed.office, landed.days) == ("t", None, 3)
+    assert (made.name, made.days) == ("study", 22)
+    assert made.office is not None
+    assert made.office.tiers["niw"].minute_noise_minutes == 30.0
+    assert made.office.tiers["niw"].share == 0.28
 
 
 # --- mistakes ------------------------------------------------------------------------------------------
