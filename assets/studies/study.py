@@ -126,6 +126,10 @@ def prepared_name(settings: Settings) -> str:
     digest = hashlib.sha256(f"{history.fingerprint(settings)} {parts!r}".encode())
     for path in sorted(path for pattern in FORECASTING for path in ROOT.glob(pattern)):
         digest.update(path.read_bytes())
+    for file in (
+        file for trace in landed_of(settings) for file in settings.lake.files("requests", trace=trace)
+    ):
+        digest.update(f"{file}:{file.stat().st_mtime_ns}".encode())  # what landed anew is another trace
     return digest.hexdigest()[:16]
 
 
