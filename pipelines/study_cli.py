@@ -40,7 +40,7 @@ def study(
     with spoken():
         from assets.lake.settings import load_settings
         from assets.studies import study as studies
-        from assets.studies.study_figures import draw_study
+        from assets.studies.study_figures import draw_against_the_paper, draw_study
         from assets.studies.study_files import load_study, read_head, study_names
 
         if list_ or not names:
@@ -60,6 +60,7 @@ def study(
             OUT.print(f"figure   {near(draw_study(lake, name))}", soft_wrap=True)
         studies.forget_unused(lake, [variant for variants in chosen.values() for variant in variants])
         lake.publish()
+        OUT.print(f"figure   {near(draw_against_the_paper(lake))}", soft_wrap=True)
         OUT.print('tables   fleetcast sql "from studies", fleetcast sql sql/queries/against_the_paper.sql')
 
 

@@ -88,6 +88,8 @@ def test_a_gpu_that_says_everything_is_new(tmp_path: Path) -> None:
         (BULK + "deadline_s = 1\n", r"unknown tier 'bulk'\. .* needs all its keys"),
         (BULK + "deadline_s = 1\nattainment_target_share = 1\nsource = 'x'\n",
          r"\[trace\.office\.tiers\] must have iw_fast, iw_normal, niw, bulk"),
+        ("[catalogue.tiers.all]\ndeadline_s = 1\nattainment_target_share = 1\nsource = 'x'\n",
+         r"\[catalogue\.tiers\]: got the tier 'all', needed letters"),
         ("[catalogue.gpus.b300]\nmemory_gib = 288.0\n", r"'b300'\. .* peak_tflops, bandwidth_tb"),
         ("[catalogue.llms.llama2-70b]\nexperts = 8\n", r"a mixture of experts needs active_parameters_b"),
         ("[catalogue.llms.llama2-70b]\nkv_heads = 8.5\n", r"llama2-70b\] kv_heads: got 8\.5, needed int"),

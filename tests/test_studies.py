@@ -6,36 +6,42 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from one_endpoint import a_fleet, a_trace, some_rules
 from small import small_config
 from typer.testing import CliRunner
 from wired import DAY, changed
 
 from assets.lake import settings as lake_settings
+from assets.lake.schemas import REQUEST_SCHEMA, SCHEMAS
 from assets.lake.settings import Settings, load_settings
 from assets.lake.warehouse import Lake
 from assets.replays.drives import DAY_S, day_drives, setting
 from assets.replays.outcomes import read_workload
 from assets.replays.quarters import QUARTER_S, WatchedSession, by_endpoint, largest_by_quarter
 from assets.replays.replays import play_open
-from assets.studies import study
-from assets.studies.study_files import load_study, study_names
-from models.replay.run import replay
+from assets.studies import study, study_files
+from assets.studies.study_files import Head, load_study, study_names
+from models.replay.run import Drive, replay
+from models.replay.scale import REACTIVE
 from pipelines.cli import app
 
 # --- the largest of each quarter -----------------------------------------------------------------------
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_a_quarter_counts_the_most_that_a_timeline_has_in_it(data: st.DataObject) -> None:
-    """Of a timeline whose steps lie a stretch or more apart, its values after each stretch miss none."""
-    gap = st.floats(15.0, 1400.0)
+    """Of a timeline whose steps lie a stretch or more apart, two looks at each stretch miss none."""
+    gap = st.one_of(st.integers(1, 90).map(lambda n: 15.0 * n), st.floats(15.0, 1400.0))
     times = np.cumsum(data.draw(st.lists(gap, max_size=40)))
     counts = [data.draw(st.integers(0, 30)) for _ in range(times.size + 1)]
-    ends = np.arange(15.0, 4 * QUARTER_S + 1, 15.0)
-    seen = np.array([counts[np.searchsorted(times, end)] for end in ends])  # what happens then comes later
+    begins = np.arange(0.0, 4 * QUARTER_S, 15.0)
+    at = [(np.searchsorted(times, t, "right"), np.searchsorted(times, t + 15.0)) for t in begins]
+    seen = np.array(counts)[at].ravel()  # once what begins it has happened, and before what ends it
 
     def naive(begin: float) -> int:
         there = [c for c, at, to in zip(counts, [-1.0, *times], [*times, np.inf], strict=True)
@@ -45,7 +51,17 @@ def test_a_quarter_counts_the_most_that_a_timeline_has_in_it(data: st.DataObject
     assert largest_by_quarter(seen, 15.0).tolist() == [naive(n * QUARTER_S) for n in range(4)]
 
 
-@pytest.mark.parametrize("policy", ["reactive", "siloed", "lt_ua", "dynamo"])
+def test_a_size_that_a_quarter_only_begins_with_counts_in_it() -> None:
+    """Four serve, nobody needs them: one goes at 0 s, the next with the first request after the cooldown."""
+    rules = some_rules(scaling=REACTIVE, cooldown_s=890.0, monitor_s=1e9, scale_in_share=0.3)
+    session = WatchedSession(a_fleet(4, 8), rules, [4])
+    session.feed(a_trace([900.5, 1500.0], 100, 5))
+    session.play(Drive(hour_s=1800.0), 1800.0)
+    assert session.instances()[0, :2].tolist() == [2, 0]
+    assert session.largest().tolist() == [[3], [3]]
+
+
+@pytest.mark.parametrize("policy", ["reactive", "lt_ua", "dynamo"])
 def test_a_session_that_is_watched_plays_the_same_and_misses_no_size(
     wired_day: Settings, policy: str
 ) -> None:
@@ -63,32 +79,48 @@ def test_a_session_that_is_watched_plays_the_same_and_misses_no_size(
     whole = by_endpoint(fleet, np.diff(fleet.slots))
     assert (watched.largest() <= whole).all()
     assert watched.largest().max(axis=0).sum() > by_endpoint(fleet, fleet.min_instances).sum()
-    if policy != "siloed":  # whose pools of an endpoint step by themselves
-        np.testing.assert_array_equal(watched.largest(), finer.largest())
+    np.testing.assert_array_equal(watched.largest(), finer.largest())
 
 
 # --- a study from the command to its rows --------------------------------------------------------------
 
 
+TINY = """
+what = "two days of a trickle"
+based_on = "{base}"
+replayed_days = 2
+replay.policies = ["reactive", "siloed", "lt_ua"]
+catalogue.tiers.iw_fast.ttft_slo_s = 0.25
+"""
+TOLD = "study,variant,policy,against,metric,tier,llm,value,section\n"
+
+
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lake, Lake]:
-    """The study `scaling` of a tiny trace: the lake that it wrote to, and the one that it threw away."""
+    """A tiny study from the command line: the lake that it wrote to, and the one that it threw away."""
     folder = tmp_path_factory.mktemp("study")
-    lake, kept = Lake(folder / "lake"), folder / "kept"
-    few = small_config(folder, requests_per_day="6000.0")
+    lake, kept, studies = Lake(folder / "lake"), folder / "kept", folder / "studies"
+    studies.mkdir()
+    few = small_config(folder, days="4", requests_per_day="6000.0")
+    (studies / "tiny.toml").write_text(TINY.format(base=few))
+    (studies / "p.csv").write_text(f"{TOLD}tiny,as_is,lt_ua,siloed,gpu_hours,all,llama2-70b,-0.375,7.2\n")
+    gone = pa.table({name: [] for name in SCHEMAS["studies"].names}, schema=SCHEMAS["studies"])
+    lake.write("studies", gone, study="tiny", variant="no_longer_there")
 
     def replayed(settings: Settings, *rest: object) -> None:
         replay_day(settings, *rest)  # type: ignore[arg-type]
-        shutil.copytree(settings.lake.root, kept)
+        shutil.copytree(settings.lake.root, kept, dirs_exist_ok=True)
 
     replay_day = study.replay_day
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lake_settings, "load_settings", lambda name: load_settings(name, lake.root))
+        patch.setattr(study_files, "STUDIES", studies)
         patch.setattr(study, "replay_day", replayed)
-        result = CliRunner().invoke(app, ["study", "scaling", "--config", few, "--quiet"])
+        result = CliRunner().invoke(app, ["study", "tiny", "--quiet"])
     assert result.exit_code == 0, result.output
     assert "as_is, lt_ua" in result.stdout
-    assert "quarter_instance_hours llama2-70b" in result.stdout
+    assert "lt_ua against siloed: gpu_hours llama2-70b" in result.stdout
+    assert "-37.5" in result.stdout
     return lake, Lake(kept)
 
 
@@ -99,7 +131,8 @@ def test_the_rows_of_a_study_are_what_was_replayed(ran: tuple[Lake, Lake]) -> No
     told = rows.set_index(["policy", "metric", "tier", "llm"])["value"]
     outcomes = kept.sql("select * from outcomes").to_pandas()
     hours = kept.sql("select * from fleet_hours").to_pandas()
-    assert set(rows["policy"]) == {"reactive", "lt_i", "lt_u", "lt_ua", "chiron"} == set(outcomes["policy"])
+    assert set(rows["policy"]) == {"reactive", "siloed", "lt_ua"} == set(outcomes["policy"])
+    assert outcomes["day"].nunique() == 2
     for policy in ("reactive", "lt_ua"):
         fleet = hours[hours["policy"] == policy]
         paid = fleet[["serving_s", "booting_s", "draining_s"]].sum(axis=1)
@@ -112,17 +145,20 @@ def test_the_rows_of_a_study_are_what_was_replayed(ran: tuple[Lake, Lake]) -> No
         assert told[policy, "wasted_gpu_hours", "all", "all"] == pytest.approx(wasted)
         own = outcomes[(outcomes["policy"] == policy) & (outcomes["tier"] == "iw_fast")]
         for name, of in (("all", own), ("bloom-176b", own[own["llm"] == "bloom-176b"])):
-            met = (of["ttft_s"] <= of["ttft_slo_s"]).mean()
+            met = (of["ttft_s"] <= 0.25).mean()
             assert told[policy, "attainment_share", "iw_fast", name] == pytest.approx(met)
             assert told[policy, "ttft_p75_s", "iw_fast", name] == pytest.approx(of["ttft_s"].quantile(0.75))
             assert told[policy, "e2e_p95_s", "iw_fast", name] == pytest.approx(of["e2e_s"].quantile(0.95))
-        worst = own.assign(met=own["ttft_s"] <= own["ttft_slo_s"]).groupby("llm")["met"].mean().min()
+        worst = own.assign(met=own["ttft_s"] <= 0.25).groupby("llm")["met"].mean().min()
         assert told[policy, "attainment_share", "iw_fast", "worst"] == pytest.approx(worst)
         niw = outcomes[(outcomes["policy"] == policy) & (outcomes["tier"] == "niw")]
         assert told[policy, "unfinished", "niw", "all"] == niw["e2e_s"].isna().sum()
         held = fleet.groupby("llm")[["serving_s", "booting_s"]].sum().sum(axis=1) / 3600
-        for llm, integral in held.items():  # no quarter has less at most than in its mean
-            assert told[policy, "quarter_instance_hours", "all", llm] >= integral - 1e-9
+        for llm, integral in held.items():  # the most of a quarter is no less than its mean
+            most = told[policy, "quarter_instance_hours", "all", llm]
+            assert integral - 1e-9 <= most <= 1.5 * integral
+    siloed = told.sort_index()["siloed", "quarter_instance_hours", "all"]
+    assert siloed["all"] == siloed.drop("all").sum() >= 2 * 24 * 4 * 3 * 2 * 2  # days, llms, regions, silos
 
 
 def test_a_study_leaves_the_nightly_tables_alone_and_prepares_once(ran: tuple[Lake, Lake]) -> None:
@@ -130,10 +166,11 @@ def test_a_study_leaves_the_nightly_tables_alone_and_prepares_once(ran: tuple[La
     assert {path.name for path in lake.root.iterdir() if not path.name.startswith(".")} == {
         "VERSION", "studies", "paper_values", "warehouse.duckdb"
     }  # fmt: skip
+    assert [path.parent.name for path in lake.files("studies")] == ["variant=as_is"]
     (folder,) = (lake.root / study.PREPARED).iterdir()
     assert not list((lake.root / ".scratch").glob("*"))
     own = Lake(folder)
-    assert len(own.days("requests", "study")) == 3
+    assert len(own.days("requests", "study")) == 4
     assert own.files("forecasts")[0].samefile(folder / kept.files("forecasts")[0].relative_to(kept.root))
 
 
@@ -154,6 +191,35 @@ def test_variants_that_make_the_same_requests_share_them(tmp_path: Path) -> None
     assert study.prepared_name(other) != study.prepared_name(variant.settings)
 
 
+def test_a_trace_that_a_study_names_stands_by_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(study_files, "STUDIES", tmp_path)
+    text = """
+    what = "a landed trace beside a made one, which goes on for a week"
+    based_on = "office"
+    [variants.landed]
+    trace = { name = "t", first_day = 2025-07-01, days = 3, seed = 1 }
+    [variants.made]
+    trace.days = 22
+    trace.office.tiers.niw.minute_noise_minutes = 30.0
+    """
+    (tmp_path / "own.toml").write_text(text)
+    lake = Lake(tmp_path / "lake")
+    before = [study.prepared_name(v.settings) for v in load_study("own", lake)]
+    none = pa.table({f.name: pa.nulls(0, f.type) for f in REQUEST_SCHEMA}, schema=REQUEST_SCHEMA)
+    lake.write("requests", none, trace="t", day="2025-07-01")
+    after = [study.prepared_name(v.settings) for v in load_study("own", lake)]
+    assert (before[0] != after[0], before[1] != after[1]) == (
+        True,
+        False,
+    )  # what landed anew is another trace
+    landed, made = (v.settings.config.trace for v in load_study("own", lake))
+    assert (landed.name, landed.office, landed.days) == ("t", None, 3)
+    assert (made.name, made.days) == ("study", 22)
+    assert made.office is not None
+    assert made.office.tiers["niw"].minute_noise_minutes == 30.0
+    assert made.office.tiers["niw"].share == 0.28
+
+
 # --- mistakes ------------------------------------------------------------------------------------------
 
 
@@ -172,10 +238,13 @@ def test_variants_that_make_the_same_requests_share_them(tmp_path: Path) -> None
          "bursts: the one of 2024-12-24 00:00 lies outside the trace, which has 2024-11-04 to 2024-11-18"),
     ],
 )  # fmt: skip
-def test_a_study_that_cannot_be_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+def test_a_study_that_cannot_be_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, message: str
+) -> None:
+    monkeypatch.setattr(study_files, "STUDIES", tmp_path)
     (tmp_path / "own.toml").write_text(f'what = "a test"\nbased_on = "office_2024"\n{text}')
     with pytest.raises(ValueError, match=re.escape(message)) as refused:
-        load_study("own", Lake(tmp_path / "lake"), folder=tmp_path)
+        load_study("own", Lake(tmp_path / "lake"))
     assert "\n" not in str(refused.value)
 
 
@@ -199,14 +268,18 @@ def test_the_command_says_a_mistake_in_one_line(
 
 def test_the_list_names_every_study_and_each_is_told_on_its_page() -> None:
     told = CliRunner().invoke(app, ["study", "--list"]).stdout
-    page = (study.STUDIES / "README.md").read_text(encoding="utf-8")
+    page = (study_files.STUDIES / "README.md").read_text(encoding="utf-8")
+    keys = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert sorted(keys) == sorted(field.name for field in dataclasses.fields(Head))
     for name in study_names():
         assert f"{name}   " in told
         assert f"## {name}" in page
         assert load_study(name, Lake())
 
 
-def test_what_papers_say_is_asked_by_a_study_and_in_its_metrics(tmp_path: Path) -> None:
+def test_what_papers_say_is_asked_by_a_study_and_in_its_metrics(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     lake = Lake(tmp_path)
     study.write_paper_values(lake)
     rows = lake.sql("select * from paper_values").to_pandas().replace({np.nan: None})
@@ -218,5 +291,6 @@ def test_what_papers_say_is_asked_by_a_study_and_in_its_metrics(tmp_path: Path) 
             assert row.llm in (*settings.catalogue.llms, "all")
             assert row.tier in (*settings.catalogue.tiers, "all")
     (tmp_path / "bad.csv").write_text("study,value\na,b\n")
+    monkeypatch.setattr(study_files, "STUDIES", tmp_path)
     with pytest.raises(ValueError, match=r"bad\.csv: .*Its columns are study, variant"):
-        study.write_paper_values(lake, tmp_path)
+        study.write_paper_values(lake)

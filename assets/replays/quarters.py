@@ -14,18 +14,19 @@ from models.replay.run import Drive, Session, plan_rows
 from models.replay.state import ENDED, NOW, STATES, Fleet, Floats, Ints, Rules
 
 QUARTER_S = 900.0
+INSTANT_S = 1e-6  # in which whatever happens at an instant has happened
 HELD = [STATES.index(name) for name in ("serving", "booting")]
 
 
 class WatchedSession(Session):
     """A session that looks at its fleet so often that it sees every size of a pool.
 
-    A rule takes one step at a pool in a cooldown, or acts when the fleet is monitored: what a pool holds at
-    the ends of stretches that are no longer than either has had every value that there was.
+    A rule takes one step at a pool in a cooldown, or acts when the fleet is monitored: what a pool holds when
+    stretches begin and end that are no longer than either has had every value that there was.
     """
 
     def __init__(self, fleet: Fleet, rules: Rules, start: Any) -> None:
-        """As Session; `held` gets the endpoints' instances that serve or boot, (L*G,), after each stretch."""
+        """As Session; `held` has the endpoints' instances that serve or boot, (L*G,), twice a stretch."""
         super().__init__(fleet, rules, start)
         shortest_s = max(1.0, min(rules.monitor_s, rules.cooldown_s or rules.monitor_s))
         self.stretch_s = QUARTER_S / math.ceil(QUARTER_S / shortest_s)
@@ -47,9 +48,10 @@ class WatchedSession(Session):
             state.target[:], state.forecast_tokens_per_s[:] = targets[row], forecast[row]
             now = begin_s + row * row_s
             start_hour(fleet, rules, state, now)
-            for stretch in range(1, round(row_s / self.stretch_s) + 1):
-                advance(self.trace, fleet, rules, state, now + stretch * self.stretch_s, False)
-                self.held.append(by_endpoint(fleet, self.instances()[:, HELD].sum(axis=1)))
+            for stretch in range(round(row_s / self.stretch_s)):
+                for until in (INSTANT_S, self.stretch_s):
+                    advance(self.trace, fleet, rules, state, now + stretch * self.stretch_s + until, False)
+                    self.held.append(by_endpoint(fleet, self.instances()[:, HELD].sum(axis=1)))
             self._require_progress()
             if (row + 1) % drive.rows_per_hour == 0 or row + 1 == rows:
                 account(fleet, state, now + row_s)
@@ -65,8 +67,8 @@ class WatchedSession(Session):
 
 
 def largest_by_quarter(held: Ints, stretch_s: float) -> Ints:
-    """The largest of each quarter of an hour, (quarters, ...), of what was held after each stretch."""
-    return held.reshape(-1, round(QUARTER_S / stretch_s), *held.shape[1:]).max(axis=1)
+    """The largest of each quarter of an hour, (quarters, ...), of two looks at each stretch."""
+    return held.reshape(-1, 2 * round(QUARTER_S / stretch_s), *held.shape[1:]).max(axis=1)
 
 
 def by_endpoint(fleet: Fleet, of_pools: Ints) -> Ints:

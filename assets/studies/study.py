@@ -11,7 +11,6 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +24,8 @@ from assets.lake.warehouse import Lake
 from assets.plans.plans import plan_day
 from assets.replays.quarters import QUARTER_S
 from assets.replays.replays import replay_day
-from assets.studies.study_files import STUDIES, Variant, load_study, study_names
+from assets.studies import study_files
+from assets.studies.study_files import Variant, load_study, study_names
 from models.replay.state import Floats, Ints
 from models.world.catalogue import ROOT
 from models.world.reading import ConfigError
@@ -35,9 +35,15 @@ KNOWN = ("requests", "tiers", "ingests", "silences", "demand", "forecasts", "day
 FORECASTING = ("models/forecast/*.py", "assets/forecasts/*.py", "models/world/calendar.py")
 
 
-def run_study(variants: Iterable[Variant], progress: Progress) -> pa.Table:
-    """Run the variants of a study; the rows that were written, each variant's as soon as they are known."""
+def run_study(variants: Sequence[Variant], progress: Progress) -> pa.Table:
+    """Run the variants of a study; the rows that were written, each variant's as soon as they are known.
+
+    What the table has of variants that the study no longer has goes.
+    """
     found = []
+    for file in variants[0].settings.lake.files("studies", study=variants[0].study):
+        if file.parent.name.removeprefix("variant=") not in {variant.name for variant in variants}:
+            file.unlink()
     for variant in variants:
         progress.say(f"{variant.study}, {variant.name}: {variant.what}")
         table = run_variant(variant, prepared(variant, progress), progress)
@@ -120,6 +126,10 @@ def prepared_name(settings: Settings) -> str:
     digest = hashlib.sha256(f"{history.fingerprint(settings)} {parts!r}".encode())
     for path in sorted(path for pattern in FORECASTING for path in ROOT.glob(pattern)):
         digest.update(path.read_bytes())
+    for file in (
+        file for trace in landed_of(settings) for file in settings.lake.files("requests", trace=trace)
+    ):
+        digest.update(f"{file}:{file.stat().st_mtime_ns}".encode())  # what landed anew is another trace
     return digest.hexdigest()[:16]
 
 
@@ -159,9 +169,9 @@ def forget_unused(lake: Lake, run: Sequence[Variant]) -> None:
 # --- what papers say -----------------------------------------------------------------------------------
 
 
-def write_paper_values(lake: Lake, folder: Path = STUDIES) -> None:
+def write_paper_values(lake: Lake) -> None:
     """Bring the CSV files of data/studies into the table paper_values; ConfigError names a wrong one."""
-    for path in sorted(folder.glob("*.csv")):
+    for path in sorted(study_files.STUDIES.glob("*.csv")):
         schema = SCHEMAS["paper_values"]
         said = csv.ConvertOptions(
             column_types=schema, strings_can_be_null=True, null_values=[""], include_columns=schema.names

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from assets.lake.settings import Settings, settings_of
@@ -41,23 +40,23 @@ class Variant(NamedTuple):
     days: tuple[date, ...]  # that are replayed, in order
 
 
-def study_names(folder: Path = STUDIES) -> list[str]:
+def study_names() -> list[str]:
     """The studies there are."""
-    return sorted(path.stem for path in folder.glob("*.toml"))
+    return sorted(path.stem for path in STUDIES.glob("*.toml"))
 
 
-def read_head(name: str, folder: Path = STUDIES) -> tuple[Head, dict[str, Any]]:
+def read_head(name: str) -> tuple[Head, dict[str, Any]]:
     """What a study says of itself, and its tables of a config; ConfigError names what is wrong."""
-    require_known(name, study_names(folder), "study", "data/studies")
-    said = read_toml(folder / f"{name}.toml")
+    require_known(name, study_names(), "study", "data/studies")
+    said = read_toml(STUDIES / f"{name}.toml")
     tables = {key: said.pop(key) for key in TABLES if key in said}
     head: Head = build(Head, said, f"{name}.toml")
     return head, tables
 
 
-def load_study(name: str, lake: Lake, base: str | None = None, folder: Path = STUDIES) -> list[Variant]:
+def load_study(name: str, lake: Lake, base: str | None = None) -> list[Variant]:
     """The variants of a study, checked before anything is made; on the config `base` if one is named."""
-    head, tables = read_head(name, folder)
+    head, tables = read_head(name)
     above = config_path(base or head.based_on)
     below = laid_over(read_tables(above, above.parent), tables)
     told: Mapping[str, Any] = head.variants or {AS_IS: {}}
@@ -70,7 +69,7 @@ def load_study(name: str, lake: Lake, base: str | None = None, folder: Path = ST
         what = own.pop("what", head.what)
         for key in own:
             require_known(key, (*TABLES, "what"), "key", where)
-        config = checked_config(laid_over(below, own), folder / where, catalogue)
+        config = checked_config(laid_over(below, own), STUDIES / where, catalogue)
         last = config.trace.replay_day
         days = tuple(last - timedelta(days=back) for back in reversed(range(head.replayed_days)))
         settings = settings_of(lake, catalogue, config)
