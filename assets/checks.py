@@ -24,7 +24,10 @@ CHECKS: Mapping[str, Sequence[str]] = {
     "scorecard": ("scorecard_conserves_requests",),
 }
 # Files of sql/alarms: they warn, in the UI and at the end of a night, and stop nothing.
-ALARMS: Mapping[str, Sequence[str]] = {"forecasts": ("forecasts_beat_last_value", "demand_behaves_as_before")}
+ALARMS: Mapping[str, Sequence[str]] = {
+    "forecasts": ("forecasts_beat_last_value", "demand_behaves_as_before"),
+    "scorecard": ("rules_on_memory_see_who_waits",),
+}
 SHOWN_ROWS = 5
 
 
@@ -43,7 +46,12 @@ def sql_check(asset: str, name: str, folder: str = "checks") -> dg.AssetChecksDe
         asked: list[tuple[str | None, date | None]] = [(None, None)]  # the whole lake
         if has_days:
             asked = [(chosen.trace, day) for day in days_of(context)]
-        known = {"method": chosen.config.forecast.method, "tiers": list(chosen.catalogue.tiers)}
+        known = {
+            "method": chosen.config.forecast.method,
+            "tiers": list(chosen.catalogue.tiers),
+            "by_memory": chosen.config.by_memory,
+            "scale_in_share": chosen.config.replay.scale_in_share,
+        }
         broken = pa.concat_tables(
             chosen.lake.sql(file, trace=trace, day=day, **known) for trace, day in asked
         )

@@ -427,3 +427,35 @@ def test_a_timeline_names_what_there_is_not(tmp_path: Path, wrong: dict, message
     asked = {"day": START.date(), "policy": "reactive", "llm": "bloom-176b", "region": "east", "hour": 1}
     with pytest.raises(ValueError, match=message):
         write_timeline(office, **(asked | wrong))
+
+
+def test_a_rule_that_looks_at_memory_while_requests_wait_rings(tmp_path: Path) -> None:
+    """Of three hours one is blind: low memory and most of the interactive requests late."""
+    lake = Lake(tmp_path / "lake")
+    late, in_time = ({**REQUESTS[0], "ttft_s": seconds} for seconds in (1.5, 0.5))
+    hours = [START + timedelta(hours=n) for n in range(3)]
+    of_hours = [[late] * 14 + [in_time] * 6, [late] * 14 + [in_time] * 6, [late] * 9 + [in_time] * 11]
+    requests = [
+        {**request, "arrived_at": hour, "region": "east"}
+        for hour, some in zip(hours, of_hours, strict=True)
+        for request in some
+    ]
+    row = {"llm": "a", "region": "east", "gpu": "h100", "gpus_per_instance": 8, "serving_s": 3600.0}
+    used = zip(hours, (0.25, 0.35, 0.25), strict=True)
+    fleet = full(
+        "fleet_hours", [{**row, "hour_start": h, "kv_utilisation_share": share} for h, share in used]
+    )
+    for policy in ("reactive", "chiron"):
+        lake.write("outcomes", outcomes(requests), **WHERE, policy=policy)
+        lake.write("fleet_hours", fleet, **WHERE, policy=policy)
+    lake.write("scorecard", lake.sql("marts/scorecard.sql", **WHERE), **WHERE)
+    office = load_config("office", load_catalogue())
+    assert office.by_memory == ["siloed", "reactive", "hpa", "lt_u", "lt_ua"]
+    (found,) = lake.sql(
+        "alarms/rules_on_memory_see_who_waits.sql",
+        **WHERE,
+        by_memory=office.by_memory,
+        scale_in_share=office.replay.scale_in_share,
+    ).to_pylist()
+    assert (found["policy"], found["hours"], found["kv_utilisation_share"]) == ("reactive", 1, 0.25)
+    assert found["missed_share"] == pytest.approx(0.7)

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+BY_SIGNAL = ("reactive", "lt_u", "lt_ua")  # the scalings that look at a signal; hpa looks at memory always
+
 
 class Policy(NamedTuple):
     """A row of the scoreboard: a plan (or none), the scaling rule, and how the instances are pooled."""

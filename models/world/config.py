@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 from models.forecast import ENSEMBLES, METHODS
 from models.plan.solver import SOLVERS
-from models.replay.policies import POLICIES, Policy
+from models.replay.policies import BY_SIGNAL, POLICIES, Policy
 from models.traffic.parameters import OfficeTraffic, TiledTraffic
 from models.world.calendar import Calendar
 from models.world.reading import (
@@ -247,6 +247,16 @@ class Config:
     def rules(self) -> dict[str, Policy]:
         """Every policy that can be replayed: the shipped ones, then the config's own."""
         return POLICIES | {name: POLICIES[own.like] for name, own in self.policies.items()}
+
+    @property
+    def by_memory(self) -> list[str]:
+        """The policies whose rule looks at memory alone."""
+        memory = [name for name in self.rules if self.under(name).replay.signal == "memory"]
+        return [
+            name
+            for name, rule in self.rules.items()
+            if rule.scaling == "hpa" or (rule.scaling in BY_SIGNAL and name in memory)
+        ]
 
     def under(self, policy: str) -> "Config":
         """The config as a policy sees it: with the figures that are its own."""

@@ -1,0 +1,40 @@
+-- No endpoint was scaled by its memory while that stood low and most of an hour's interactive requests came too late.
+-- grain: trace, day, policy, llm, region
+-- reads: scorecard, fleet_hours
+-- units: hours of the day; kv_utilisation_share 0 to 1, the highest of these hours; missed_share of their requests
+-- Memory stands for the load where it is what runs out (SageServe 4). Where it does not (an llm on more GPUs than its
+-- cache needs, short prompts) a rule sees spare instances while requests wait: give the policy signal = "both".
+with late as (
+    select
+        trace, day, policy, llm, region, hour_start,
+        sum(requests) as requests,
+        sum(missed) as missed
+    from scorecard
+    where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
+        and list_contains($by_memory, policy) and not is_held
+    group by trace, day, policy, llm, region, hour_start
+    having sum(requests) >= 20 and sum(missed) > sum(requests) / 2
+),
+
+used as (
+    select
+        trace, day, policy, llm, region, hour_start,
+        sum(kv_utilisation_share * serving_s) / sum(serving_s) as kv_utilisation_share
+    from fleet_hours
+    where trace = coalesce($trace, trace) and day = coalesce($day::date, day) and serving_s > 0
+    group by trace, day, policy, llm, region, hour_start
+),
+
+blind as (
+    select
+        trace, day, policy, llm, region,
+        count(*) as hours,
+        max(kv_utilisation_share) as kv_utilisation_share,
+        sum(missed) / sum(requests) as missed_share
+    from late
+    inner join used using (trace, day, policy, llm, region, hour_start)
+    where kv_utilisation_share < $scale_in_share
+    group by trace, day, policy, llm, region
+)
+
+select * from blind
