@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 from models.latency import LatencyTables
 from models.replay.fleet import pools_by_endpoint, urgencies
 from models.replay.pools import POOLINGS
-from models.replay.scale import SCALINGS
 from models.replay.state import ALL_STEPS, DECODE_ONLY, NOBODY, PREFILL_ONLY, WHOLE, Fleet, Rules, Trace
-from models.world.config import BATCHINGS, ORDERS, PREFIXES, ROUTINGS, SIGNALS, SPREADS
+from models.world.config import BATCHINGS, ORDERS, PREFIXES, ROUTINGS, SCALINGS, SIGNALS, SPREADS
 
 GRID_S = 0.25
 LLMS, REGIONS, HOURS, HOUR_S = 2, 2, 2, 64.0

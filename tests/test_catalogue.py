@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from models.replay.fleet import kv_capacity_tokens, make_fleet, make_rules
-from models.replay.scale import SCALINGS
 from models.world.catalogue import CATALOGUE_DIR, load_catalogue
-from models.world.config import Config, Deployment, TraceConfig
+from models.world.config import SCALINGS, Config, Deployment, TraceConfig
 from models.world.loading import CONFIG_DIR, load_config
 from models.world.reading import ConfigError
 

@@ -16,9 +16,8 @@ import typer
 from models.forecast import ENSEMBLES, METHODS
 from models.replay.policies import POLICIES
 from models.replay.pools import POOLINGS
-from models.replay.scale import SCALINGS
 from models.world import catalogue
-from models.world.config import BATCHINGS, ORDERS, ROUTINGS, SIGNALS, Config
+from models.world.config import BATCHINGS, ORDERS, ROUTINGS, SCALINGS, SIGNALS, Config
 from models.world.loading import load_config
 from pipelines.cli import app
 

@@ -19,9 +19,8 @@ from one_endpoint import run as run_one
 from models.replay.begin import is_open, rows_of, with_legs
 from models.replay.prefix import NONE
 from models.replay.run import FINISHED, QUEUED, REFUSED, SPARED, TAIL_PERIODS, Drive, Outcome, Session, replay
-from models.replay.scale import SCALINGS
 from models.replay.state import ARRIVED, MOVING, NOBODY, REQUEST_BITS, Fleet, Rules, State, Trace
-from models.world.config import BATCHINGS, ORDERS, PREFIXES, ROUTINGS, SIGNALS, SPREADS
+from models.world.config import BATCHINGS, ORDERS, PREFIXES, ROUTINGS, SCALINGS, SIGNALS, SPREADS
 
 HOUR_S = strategies.HOUR_S
 HORIZON_S = strategies.HOURS * HOUR_S

@@ -12,9 +12,9 @@ from models.replay.batch import CHUNKED
 from models.replay.fleet import with_failures
 from models.replay.route import ROUND_ROBIN
 from models.replay.run import FINISHED, QUEUED, REFUSED, Drive, Session, replay
-from models.replay.scale import FOLLOW, LT_U, LT_UA, REACTIVE, SCALINGS
+from models.replay.scale import FOLLOW, LT_U, LT_UA, REACTIVE
 from models.replay.state import DONATED, SERVING
-from models.world.config import ORDERS
+from models.world.config import ORDERS, SCALINGS
 
 
 @pytest.mark.parametrize("is_memoryless", [False, True], ids=["M/D/1", "M/M/1"])

@@ -19,9 +19,8 @@ from assets.replays.drives import DAY_S, day_drives, setting
 from models.replay.fleet import make_fleet, make_rules
 from models.replay.policies import POLICIES, planned
 from models.replay.run import Drive
-from models.replay.scale import SCALINGS
 from models.replay.state import NOBODY, Fleet, Rules
-from models.world.config import BATCHINGS, ORDERS, ROLES, ROUTINGS, SIGNALS, SPREADS, Deployment
+from models.world.config import BATCHINGS, ORDERS, ROLES, ROUTINGS, SCALINGS, SIGNALS, SPREADS, Deployment
 
 PLACES = [(llm, region) for llm in LLMS for region in REGIONS]
 # What each policy follows, by which rule, and on which pools: whether they take interactive requests, whether
@@ -229,7 +228,7 @@ def test_each_policy_follows_its_own_plan_by_its_own_rule_on_its_own_pools(wired
 
 def test_a_policy_of_ones_own_has_its_own_order_and_routing(wired: Settings) -> None:
     own, base = setting(wired, "hasty")[1], setting(wired, "lt_ua")[1]
-    assert (own.order, own.routing, own.scaling) == (3, 1, base.scaling)
+    assert (own.order, own.routing, own.scaling) == (3, 1, 1)
     assert (base.order, base.routing) == (1, 2)
     assert (setting(wired, "lean")[1].order, setting(wired, "lean")[1].tau_n_s) == (3, np.inf)  # late_last
     assert [SIGNALS[setting(wired, name)[1].signal] for name in ("hasty", "lean", "lt_ua")] == (

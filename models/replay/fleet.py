@@ -10,7 +10,6 @@ from models.latency import tables
 from models.latency.pipeline import profile_of
 from models.replay.pools import POOLINGS
 from models.replay.queue import DPA
-from models.replay.scale import SCALINGS
 from models.replay.state import ALL_STEPS, DECODE_ONLY, NOBODY, ROLES, Bools, Fleet, Floats, Ints, Rules
 from models.world.catalogue import Catalogue
 from models.world.config import (
@@ -18,6 +17,7 @@ from models.world.config import (
     ORDERS,
     PREFIXES,
     ROUTINGS,
+    SCALINGS,
     SIGNALS,
     SPREADS,
     Engine,

@@ -12,7 +12,7 @@ class Policy(NamedTuple):
     # "peak", "forecast", "corrected", "day_ahead", "truth": a plan of each hour (assets/plans/inputs.py);
     # "recent": targets every few minutes from those before (assets/replays/drives.py); None: no plan
     plan: str | None
-    scaling: str  # one of models.replay.scale.SCALINGS
+    scaling: str  # one of models.world.config.SCALINGS
     what: str
     pooling: str = "unified"  # one of models.replay.pools.POOLINGS
     signal: str | None = None  # what its rule looks at (signal.py); None: as the config says, likewise:

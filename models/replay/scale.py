@@ -20,8 +20,7 @@ from models.replay.pools import endpoint_of, is_batch
 from models.replay.signal import is_crowded, is_slack, work_tokens_per_s
 from models.replay.state import BEFORE, HOUR, NOBODY, Fleet, Rules, State, Trace
 
-SCALINGS = ("follow", "reactive", "lt_u", "lt_ua", "chiron", "hpa", "reflex")
-FOLLOW, REACTIVE, LT_U, LT_UA, CHIRON, HPA, REFLEX = range(7)
+FOLLOW, REACTIVE, LT_U, LT_UA, CHIRON, HPA, REFLEX = range(7)  # positions in models.world.config.SCALINGS
 # Defaults of the HorizontalPodAutoscaler (kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale).
 HPA_TOLERANCE_SHARE = 0.1
 HPA_STABILISATION_COOLDOWNS = 20.0  # of 15 s: five minutes

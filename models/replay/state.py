@@ -110,8 +110,8 @@ class Fleet(NamedTuple):
 class Rules(NamedTuple):
     """Thresholds, clocks and codes of the policies."""
 
-    scaling: int  # position in scale.SCALINGS
-    signal: int  # position in signal.SIGNALS
+    scaling: int  # position in models.world.config.SCALINGS
+    signal: int  # position in models.world.config.SIGNALS
     routing: int  # position in models.world.config.ROUTINGS
     order: int  # position in models.world.config.ORDERS
     spread: int  # position in models.world.config.SPREADS

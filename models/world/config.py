@@ -27,6 +27,7 @@ QUANTILES = (0.5, 0.9, 0.95)  # of the forecasts
 BATCHINGS = ("whole", "chunked", "orca")  # batch.py
 ROUTINGS = ("shortest_queue", "round_robin", "least_kv", "least_work")  # route.py
 ORDERS = ("fcfs", "edf", "pf", "dpa", "late_last")  # queue.py; the last is DPA that never turns round
+SCALINGS = ("follow", "reactive", "lt_u", "lt_ua", "chiron", "hpa", "reflex")  # scale.py
 SIGNALS = ("memory", "queue", "both")  # signal.py
 SPREADS = ("in_order", "round_robin", "most_unused", "goodput", "weights")  # spread.py
 ROLES = ("whole", "prefill", "decode")  # pools.py
@@ -222,6 +223,7 @@ class OwnPolicy:
     """A shipped policy with figures of its own, so that both stand on one board."""
 
     like: Annotated[str, Known("policy", tuple(POLICIES))]
+    scaling: Annotated[str, Known("scaling", SCALINGS)] | None = None  # else that of the policy
     order: Annotated[str, Known("queue order", ORDERS)] | None = None  # else that of [replay], likewise:
     routing: Annotated[str, Known("routing", ROUTINGS)] | None = None
     signal: Annotated[str, Known("signal", SIGNALS)] | None = None
@@ -246,7 +248,11 @@ class Config:
     @cached_property
     def rules(self) -> dict[str, Policy]:
         """Every policy that can be replayed: the shipped ones, then the config's own."""
-        return POLICIES | {name: POLICIES[own.like] for name, own in self.policies.items()}
+        shipped = {name: POLICIES[own.like] for name, own in self.policies.items()}
+        return POLICIES | {
+            name: rule._replace(scaling=self.policies[name].scaling or rule.scaling)
+            for name, rule in shipped.items()
+        }
 
     @property
     def by_memory(self) -> list[str]:

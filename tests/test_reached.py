@@ -1,0 +1,119 @@
+"""Every mechanism acts in a shipped run: switched off, something else comes out."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from assets.lake.settings import Progress, Settings
+from assets.pages.telling import SettingsResource
+from assets.replays.drives import (
+    DAY_S,
+    day_drives,
+    measured,
+    plan_rows,
+    setting,
+    sustained_of_plans,
+)
+from assets.replays.outcomes import read_workload
+from models.replay.queue import FCFS
+from models.replay.run import Outcome, replay
+from models.replay.signal import MEMORY
+from models.replay.state import NOBODY, Fleet, Rules
+from pipelines.night import run_night
+
+Switch = Callable[[Fleet, Rules], tuple[Fleet, Rules]]
+PAGE = Path(__file__).parents[1] / "models" / "replay" / "README.md"
+
+
+def rules(**off: object) -> Switch:
+    return lambda fleet, rules: (fleet, rules._replace(**off))
+
+
+def fleet(**off: Callable[[Fleet], object]) -> Switch:
+    return lambda fleet, rules: (fleet._replace(**{name: of(fleet) for name, of in off.items()}), rules)
+
+
+def at_home(fleet: Fleet) -> np.ndarray:
+    """Nobody is served in another region than the own."""
+    preference = np.full_like(fleet.preference, NOBODY)
+    preference[:, 0] = np.arange(len(preference))
+    return preference
+
+
+def as_near(fleet: Fleet) -> np.ndarray:
+    """Cold starts as with the weights in the region."""
+    return np.full_like(fleet.boot_cold_s, fleet.boot_cold_s.min())
+
+
+# A mechanism as the page names it: under which policy it acts, and how it is switched off.
+SWITCHES: dict[str, tuple[str, Switch]] = {
+    "scaling on memory": ("reactive", rules(scale_out_share=1e9, scale_in_share=0.0)),
+    "cooldown": ("reactive", rules(cooldown_s=0.0)),
+    "passing the plan after a surge": ("lt_ua", rules(surge_ratio=1e9)),
+    "passing the plan after a slump": ("lt_ua", rules(slump_ratio=-1.0)),
+    "the last minutes of the hour": ("lt_ua", rules(correction_s=0.0)),
+    "back-pressure": ("chiron", rules(pressure_share=1e9)),
+    "the batch queue's deadline": ("chiron", rules(allowance_s=np.full(3, 1e9))),
+    "reflex": ("corrected", rules(reflex_share=1e9)),
+    "working off what waits": ("corrected", rules(catch_up_s=1e9)),
+    "late ones last": ("corrected", rules(order=FCFS)),
+    "signal of work": ("corrected", rules(signal=MEMORY)),
+    "routing to other regions": ("lt_ua", fleet(preference=at_home)),
+    "queue manager": ("lt_ua", rules(niw_pull_one_share=1e9, niw_pull_two_share=1e9)),
+    "ageing after 10 hours": ("lt_ua", rules(niw_priority_age_s=1e9)),
+    "region caps": ("reactive", fleet(cap_gpus=lambda fleet: 100 * fleet.cap_gpus)),
+    "minimum of an endpoint": ("reactive", fleet(min_instances=lambda fleet: 0 * fleet.min_instances)),
+    "spot boots": ("reactive", fleet(boot_spot_s=lambda fleet: 0 * fleet.boot_spot_s)),
+    "cold boots": ("reactive", fleet(boot_cold_s=lambda fleet: 0 * fleet.boot_cold_s)),
+    "cold boots from another region": ("reactive", fleet(boot_cold_s=as_near)),
+    "failures": ("clairvoyant", rules(failure_s=np.zeros(0), failure_slot=np.zeros(0, np.int64))),
+}
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    folder = tmp_path_factory.mktemp("stress")
+    resource = SettingsResource(config="stress", lake=str(folder / "lake"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGSTER_HOME", str(folder))
+        run_night(resource, None, Progress())
+    return resource.load()
+
+
+@pytest.fixture(scope="module")
+def play(night: Settings) -> Callable[[str, Switch], Outcome]:
+    day = night.config.trace.replay_day
+    trace, drives = read_workload(night, day).trace, day_drives(night, day)
+    sustained = sustained_of_plans(night, plan_rows(night, day))
+
+    def one(policy: str, switch: Switch) -> Outcome:
+        fleet, rules = setting(night, policy)
+        fleet, rules = switch(measured(night, fleet, sustained), rules)
+        return replay(trace, fleet, drives[policy], rules, DAY_S)
+
+    return one
+
+
+@pytest.mark.parametrize("mechanism", SWITCHES)
+def test_a_mechanism_that_is_switched_off_is_missed(play, mechanism: str) -> None:
+    policy, switch = SWITCHES[mechanism]
+    on, off = play(policy, rules()), play(policy, switch)
+    same = np.array_equal(on.first_token_s, off.first_token_s, equal_nan=True)
+    assert not (same and np.array_equal(on.instance_s, off.instance_s))
+
+
+def test_plans_choose_among_gpu_types_and_fill_an_endpoint(night: Settings) -> None:
+    held = night.lake.sql(
+        "select gpu, llm, region, max(instances) as most from plans where policy = 'clairvoyant' group by all"
+    ).to_pandas()
+    assert set(held.loc[held["most"] > 0, "gpu"]) == {"h100-80gb", "a100-80gb"}
+    assert held["most"].max() == night.config.fleet.max_instances
+
+
+def test_the_page_tells_of_each(night: Settings) -> None:
+    told = PAGE.read_text(encoding="utf-8").split("## What acts where")[1].split("\n## ")[0]
+    named = re.findall(r"^\| ([^|`]+?) \| `(\w+)` \|", told, re.MULTILINE)
+    assert named == [(mechanism, policy) for mechanism, (policy, _) in SWITCHES.items()]
