@@ -24,7 +24,6 @@ from models.traffic.changes import Changes, NewApp, Outage, load_changes
 from models.traffic.client_fit import fit_noise, weekly_rates
 from models.traffic.clients import (
     ClientTraffic,
-    History,
     Noise,
     altered,
     client_day,
@@ -32,6 +31,7 @@ from models.traffic.clients import (
     minute_rates,
 )
 from models.traffic.drawing import minute_noise
+from models.traffic.history import History
 from models.traffic.levels import fit_levels
 from models.traffic.parameters import Burst, Columns, Names
 from models.traffic.renewals import Spacing
@@ -71,7 +71,7 @@ def traffic(
             np.array([0]),
             np.full((clients, 1, 144), cv, np.float32),
             np.zeros(8, np.int64),
-            np.empty((0, 1)),
+            np.empty((0, 24)),
             np.empty(0),
         ),
         first_pair=np.arange(clients + 1) * 2,

@@ -1,4 +1,4 @@
-"""Block hashes of a made trace: prompts repeat as those of the original do, each in its stream."""
+"""Sessions and block hashes of a made trace: prompts grow and repeat as those of the original, by stream."""
 
 import itertools
 from datetime import date
@@ -11,8 +11,10 @@ from assets.demand.generate import Order, generate
 from assets.lake.settings import Progress
 from assets.lake.warehouse import Lake
 from assets.traces.ingest import ingest
+from models.traffic import sessions as of_sessions
 from models.traffic.changes import Changes
 from models.traffic.prefixes import draw, fit
+from models.traffic.sessions import Turns
 from models.world.catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()
@@ -65,7 +67,13 @@ def made_like(original: list[list[int]], requests: int = 12_000) -> tuple[np.nda
     asked = rng.integers(len(own), size=requests)
     ids = np.uint64(5 << 40) + np.arange(requests, dtype=np.uint64)
     templates = fit(stream, tokens, *flat(own))
-    return stream[asked], chains(*draw(templates, stream[asked], tokens[asked], ids, rng))
+    return stream[asked], chains(*draw(templates, stream[asked], tokens[asked], ids, rng, *alone(requests)))
+
+
+def alone(requests: int) -> tuple[Turns, np.ndarray]:
+    """Requests of no session."""
+    nobody = np.full(requests, -1)
+    return Turns(nobody, nobody), nobody
 
 
 def test_blocks_repeat_as_often_in_chains_that_are_trees(original):
@@ -117,10 +125,68 @@ def test_a_long_session_is_no_system_prompt():
 def test_a_request_without_a_stream_has_no_hash(original):
     tokens = np.full(3, 500)
     templates = fit(np.zeros(len(original), np.int64), np.full(len(original), 500), *flat(original))
-    first, _ = draw(
-        templates, np.array([0, -1, 0]), tokens, np.arange(3, dtype=np.uint64), np.random.default_rng(0)
-    )
+    ids, rng = np.arange(3, dtype=np.uint64), np.random.default_rng(0)
+    first, _ = draw(templates, np.array([0, -1, 0]), tokens, ids, rng, *alone(3))
     assert (np.diff(first) > 0).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("is_said", [True, False], ids=["a session each", "told by blocks"])
+def test_made_sessions_have_the_turns_the_growth_and_the_pauses_of_those_seen(is_said):
+    """One stream has sessions of three turns, a minute apart and two blocks longer, the other has none."""
+    second, sessions, rng = 1_000_000, 400, np.random.default_rng(3)
+    begin = np.sort(rng.integers(0, 3600, sessions))
+    rows = [(60 * turn + at, turn, n) for n, at in enumerate(begin) for turn in range(3)]
+    rows = sorted([*rows, *((int(at), 0, -1) for at in rng.integers(0, 3600, 600))])
+    at, turn, session = (np.array(column) for column in zip(*rows, strict=True))
+    stream = (session < 0).astype(np.int64)
+    fresh = iter(range(10**6, 10**9))
+    prompts = [
+        [10**4 * n + block for block in range(4 + 2 * t)] if n >= 0 else [next(fresh)]
+        for t, n in zip(turn, session, strict=True)
+    ]
+    said = session if is_said else np.full(session.size, -1)
+    fitted = of_sessions.fit(stream, said, at * second, *flat(prompts))
+    asked = np.sort(rng.integers(0, 6 * 3600 * second, 40_000))
+    of = (rng.random(asked.size) < 1 / 3).astype(np.int64)
+    of[::100] = -1
+    turns = of_sessions.draw(fitted, of, asked, np.random.default_rng(4))
+    assert np.array_equal(turns.template >= 0, of == 0)
+    goes_on = turns.previous >= 0
+    assert goes_on[of == 0].mean() == pytest.approx(2 / 3, abs=0.01)
+    root = of_sessions.roots(turns.previous)[of == 0]
+    _, counts = np.unique(root, return_counts=True)
+    assert np.mean(counts == 3) > 0.99  # but those that midnight ends
+    before = turns.previous[goes_on]
+    pause = (asked[goes_on] - asked[before]) / second
+    assert pause.min() >= 60
+    assert pause.mean() == pytest.approx(60, abs=8)  # and until a request of the stream is free
+    assert np.array_equal(turn[turns.template[goes_on]], turn[turns.template[before]] + 1)
+    tokens = BLOCK_TOKENS * np.array([len(prompt) for prompt in prompts])
+    wanted = np.where(of == 0, tokens[turns.template], BLOCK_TOKENS)
+    ids = np.arange(asked.size, dtype=np.uint64)
+    templates = fit(stream, tokens, *flat(prompts))
+    made = chains(*draw(templates, of, wanted, ids, np.random.default_rng(5), turns, fitted.kept))
+    assert [len(chain) for chain, one in zip(made, of, strict=True) if one == 0] == (
+        (4 + 2 * turn[turns.template[of == 0]]).tolist()
+    )
+    for request in np.flatnonzero(goes_on)[:2000]:
+        earlier = made[turns.previous[request]]
+        assert made[request][: len(earlier)] == earlier
+        assert not set(made[request][len(earlier) :]) & set(earlier)
+
+
+def test_what_branches_off_begins_anew_and_few_turns_are_no_sessions():
+    prompts = [[1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 5, 6], *([[10 + n] for n in range(20)])]
+    nothing = np.full(len(prompts), -1)
+    when, one = np.arange(len(prompts)), np.zeros(len(prompts), np.int64)
+    fitted = of_sessions.fit(one, nothing, when, *flat(prompts))
+    assert fitted.following[:3].tolist() == [1, 2, -1]  # the last block of a prompt is seldom full
+    shorter = [*prompts[:2], [1, 2, 9, 10], *prompts[3:]]
+    assert of_sessions.fit(one, nothing, when, *flat(shorter)).following[:3].tolist() == [1, -1, -1]
+    many = [*prompts[:2], *([[10 + n] for n in range(200)])]
+    few = np.zeros(len(many), np.int64)
+    fitted = of_sessions.fit(few, few - 1, np.arange(len(many)), *flat(many))
+    assert of_sessions.draw(fitted, few, np.arange(len(many)), np.random.default_rng(0)).template.max() == -1
 
 
 @pytest.mark.skipif(not MOONCAKE.exists(), reason="the Mooncake trace is not beside this checkout")
