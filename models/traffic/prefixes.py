@@ -30,6 +30,7 @@ NEAR_SHARE = 0.125  # of the lag: among so many to each side the one most alike 
 LIKE = (
     0.5  # sum of the logarithms of the ratios of blocks and uses, up to which nobody more alike is looked for
 )
+BRANCH = 2  # blocks that a prompt has beyond what another one shares with it, which is then not its next turn
 MOST_NEAR = 1000  # to each side, within which somebody more alike is looked for
 
 
@@ -219,7 +220,8 @@ def _sharer(there: Blocks, like: list[int], lag: int, shared: int, wanted: tuple
         low, high = max(middle - near, 0), min(middle + near + 1, len(like))
         found = np.array(like[low:high])
         blocks = there.first[found + 1] - there.first[found]
-        found, blocks = found[blocks >= shared], blocks[blocks >= shared]
+        goes_further = blocks >= min(wanted[0], shared + BRANCH)
+        found, blocks = found[goes_further], blocks[goes_further]
         last = there.known_by[there.first[found] + shared - 1]
         is_latest = there.latest[last] == found
         if is_latest.any():
