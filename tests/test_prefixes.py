@@ -1,6 +1,7 @@
 """Sessions and block hashes of a made trace: prompts grow and repeat as those of the original, by stream."""
 
 import itertools
+import shutil
 from datetime import date
 from pathlib import Path
 
@@ -173,6 +174,43 @@ def test_made_sessions_have_the_turns_the_growth_and_the_pauses_of_those_seen(is
         earlier = made[turns.previous[request]]
         assert made[request][: len(earlier)] == earlier
         assert not set(made[request][len(earlier) :]) & set(earlier)
+
+
+def test_a_session_begins_like_one_of_its_hour_of_the_day():
+    """Sixty sessions of two turns at three in the night, sixty in the afternoon; at noon there was none."""
+    hour = 3600 * 1_000_000
+    at = np.repeat([3 * hour, 15 * hour], 120) + np.tile(np.arange(120), 2)
+    one, prompts = np.zeros(240, np.int64), [[n] for n in range(240)]
+    fitted = of_sessions.fit(one, np.arange(240) // 2, at, *flat(prompts))
+    asked = np.repeat([3 * hour, 12 * hour, 15 * hour], 1000) + np.tile(np.arange(1000), 3)
+    template = of_sessions.draw(fitted, np.zeros(3000, np.int64), asked, np.random.default_rng(0)).template
+    assert template[:1000].max() < 120
+    assert template[2001:].min() >= 120  # the first one may still be due from noon
+    assert 0.3 < (template[1000:2000] < 120).mean() < 0.7
+
+
+def test_what_a_source_calls_a_session_is_made(tmp_path):
+    """Of a coding agent, whose second turn is of another tier: two turns each, the second one longer."""
+    lake = Lake(tmp_path / "lake")
+    file = shutil.copy(Path(__file__).parent / "traces" / "copilot_agent.jsonl", tmp_path)
+    ingest(Path(file), lake, CATALOGUE)
+    generate(lake, CATALOGUE, Order("copilot_agent", "twin", None, 1, 0.1, 7, Changes()), Progress())
+    columns = "session_id, input_tokens, output_tokens, arrived_at"
+    seen, made = (
+        lake.sql(f"select {columns} from requests where trace = $trace order by arrived_at", trace=trace)
+        for trace in ("copilot_agent", "twin")
+    )
+    turns = list(zip(seen["input_tokens"].to_pylist(), seen["output_tokens"].to_pylist(), strict=True))
+    assert len(set(turns)) == 2
+    by_session: dict[str, list[tuple[int, int]]] = {}
+    for row in made.to_pylist():
+        tokens = row["input_tokens"], row["output_tokens"]
+        by_session.setdefault(row["session_id"], []).append(tokens)
+    assert all(session == turns[: len(session)] for session in by_session.values())
+    assert len(by_session) > 50
+    assert (
+        np.mean([session == turns for session in by_session.values()]) > 0.9
+    )  # not those that midnight ends
 
 
 def test_what_branches_off_begins_anew_and_few_turns_are_no_sessions():

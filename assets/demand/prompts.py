@@ -8,23 +8,24 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from assets.demand.spacings import KEYS as CLIENT
 from assets.lake.schemas import REQUEST_SCHEMA
 from assets.lake.warehouse import Lake
 from models.traffic import prefixes, sessions
 from models.traffic.drawing import Integers, stream
 from models.traffic.sessions import Sessions
 
-MOST_REQUESTS = 50_000  # of the original, the earliest, that are templates
+MOST_REQUESTS = 50_000  # of the original, the earliest, that are templates where they have blocks
+MOST_TURNS = 1_000_000  # and where they have sessions only
 STREAM = ["llm", "app"]  # whose prompts share blocks
+STAYS = 0.9  # of the sessions of several turns, in one region or tier
 
 
 class PromptTraffic(NamedTuple):
     """What is fitted to a trace; without streams where the source says nothing of prompts."""
 
     streams: dict[tuple[str, ...], int]  # llm and app
-    of_session: dict[tuple[str, ...], int]  # whose sessions: by `keys`
-    keys: list[str]
+    keys: list[str]  # by which sessions are told apart
+    of_session: dict[tuple[str, ...], int]  # by these
     templates: prefixes.Prefixes | None
     sessions: Sessions | None
     tokens: np.ndarray  # (requests, 2) input and output of the templates
@@ -37,23 +38,25 @@ def fit_prompts(lake: Lake, trace: str) -> PromptTraffic:
         "coalesce(prefix_hashes, []) as hashes from requests where trace = $trace and (llm, app) in "
         "(select (llm, app) from requests where trace = $trace "
         "and (len(prefix_hashes) > 0 or session_id is not null)) "
-        "order by arrived_at, request_id limit $most",
+        "order by arrived_at, request_id limit (select if(count(prefix_hashes) > 0, $few, $most) "
+        "from requests where trace = $trace)",
         trace=trace,
-        most=MOST_REQUESTS,
+        few=MOST_REQUESTS,
+        most=MOST_TURNS,
     )
     kinds = ("input_tokens", "output_tokens")
     tokens = np.column_stack([rows[kind].to_numpy().astype(np.int64) for kind in kinds])
     if not rows.num_rows:
-        return PromptTraffic({}, {}, STREAM, None, None, tokens)
+        return PromptTraffic({}, STREAM, {}, None, None, tokens)
     said = pd.factorize(rows["session_id"].to_pandas())[0].astype(np.int64)
-    keys = CLIENT if (said >= 0).any() else STREAM  # what a source calls a session stays with its client
+    keys = [*STREAM, *_kept_by_sessions(rows)]
     hashes = rows["hashes"].combine_chunks()
     first, blocks = hashes.offsets.to_numpy().astype(np.int64), hashes.values.to_numpy().astype(np.uint64)
     (streams, of_stream), (of_session, who) = _numbered(rows, STREAM), _numbered(rows, keys)
     return PromptTraffic(
         streams,
-        of_session,
         keys,
+        of_session,
         prefixes.fit(of_stream, tokens[:, 0], first, blocks) if blocks.size else None,
         sessions.fit(who, said, rows["at"].to_numpy(), first, blocks),
         tokens,
@@ -85,6 +88,14 @@ def with_prompts(rows: pa.Table, traffic: PromptTraffic, day: date, seed: int) -
         place = rows.column_names.index(name)
         rows = rows.set_column(place, name, pa.array(values).cast(REQUEST_SCHEMA.field(name).type))
     return rows
+
+
+def _kept_by_sessions(rows: pa.Table) -> list[str]:
+    """Of region and tier those in which a session stays, where the source names sessions."""
+    turns = rows.select(["session_id", "region", "tier"]).to_pandas().dropna()
+    several = turns[turns["session_id"].duplicated(keep=False)].groupby("session_id")
+    stays = (several[["region", "tier"]].nunique() == 1).mean()
+    return [key for key in ("region", "tier") if stays[key] > STAYS]  # of no session it is nan
 
 
 def _numbered(rows: pa.Table, keys: list[str]) -> tuple[dict[tuple[str, ...], int], Integers]:
