@@ -227,6 +227,20 @@ def test_what_branches_off_begins_anew_and_few_turns_are_no_sessions():
     assert of_sessions.draw(fitted, few, np.arange(len(many)), np.random.default_rng(0)).template.max() == -1
 
 
+def going_on(lake: Lake, trace: str) -> tuple[float, float]:
+    """The share of requests that go on from an earlier one of their llm, and the tokens that they add."""
+    rows = lake.sql(
+        "select dense_rank() over (order by llm) - 1 as llm, input_tokens, epoch_us(arrived_at) as at, "
+        "prefix_hashes from requests where trace = $trace order by arrived_at, request_id",
+        trace=trace,
+    )
+    llm, tokens, at = (rows[name].to_numpy() for name in ("llm", "input_tokens", "at"))
+    prompts = rows["prefix_hashes"].to_pylist()
+    following = of_sessions.fit(llm, np.full(at.size, -1), at, *flat(prompts)).following
+    goes_on = following >= 0
+    return goes_on.mean(), (tokens[following[goes_on]].astype(float) - tokens[goes_on]).mean()
+
+
 @pytest.mark.skipif(not MOONCAKE.exists(), reason="the Mooncake trace is not beside this checkout")
 def test_the_share_of_repeated_blocks_of_a_real_trace_is_kept(tmp_path):
     lake = Lake(tmp_path / "lake")
@@ -246,6 +260,9 @@ def test_the_share_of_repeated_blocks_of_a_real_trace_is_kept(tmp_path):
     )
     most = {row["trace"]: row["most"] for row in uses.to_pylist()}
     assert most["twin"] <= 2.5 * most["mooncake"]
+    (share, growth), (share_made, growth_made) = (going_on(lake, trace) for trace in ("mooncake", "twin"))
+    assert share_made == pytest.approx(share, rel=0.1)
+    assert growth_made == pytest.approx(growth, rel=0.25)  # what branches off is no next turn
     first = lake.read("requests", trace="twin", day=date(2024, 1, 2))
     lake.drop_day("twin", date(2024, 1, 2))
     generate(lake, CATALOGUE, order, Progress())
