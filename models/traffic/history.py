@@ -18,7 +18,7 @@ from models.traffic.levels import Stretch
 SATURDAY = 5
 TIES = 1e-9  # between days that are as much alike, chance decides
 QUIET_LEVEL = 0.05  # of the mean: levels below are all alike
-HOUR_APART = 0.01  # an hour away is as unlike as a level that is 1 % off
+HOUR_APART = 0.04  # an hour away is as unlike as a level that is 4 % off: tokens last longer than levels
 PAIRS_NEAR = 50  # requests of a client, nearest to the hour that is lived through, whose tokens are drawn
 
 
