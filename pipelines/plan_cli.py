@@ -1,17 +1,21 @@
 """`fleetcast plan` and `fleetcast whatif`: a plan with its reasons, handed on, or under other conditions."""
 
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from models.replay.policies import planned
 from pipelines.error_cli import cost_error_said, show_savings
 from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
-from pipelines.plan_shown import show_plan
+from pipelines.plan_shown import show_plans
 from pipelines.tables import OUT
 from pipelines.terminal import near, show_decisions, show_note, show_whatifs, spoken
+
+if TYPE_CHECKING:
+    from assets.lake.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 Policy = Annotated[str, typer.Option(help=f"Whose plan: {', '.join(planned())}.")]
@@ -52,42 +56,57 @@ def show(
         fleetcast plan show --region east
     """
     with spoken():
-        from assets.demand.history import not_known
         from assets.lake.settings import load_settings
-        from assets.plans.export import plan_of, steps
 
         settings = load_settings(config_of(config))
-        day = day_of(date_) or settings.config.trace.replay_day
-        rows = plan_of(settings, day, policy, region)
-        asked = {"trace": settings.trace, "day": day, "policy": policy, "region": region}
-        hours = settings.lake.sql("queries/plan_by_hour.sql", **asked)
-        show_plan(steps(rows), hours.to_pylist())
-        show_note(not_known(settings, day))
-        show_note(cost_error_said(settings, rows))
+        _shown(settings, [day_of(date_) or settings.config.trace.replay_day], policy, region)
+
+
+def _shown(settings: "Settings", days: Sequence[date], policy: str, region: str | None) -> None:
+    """Print the plans of days in a row; what the first of them does not know, none knows."""
+    from assets.demand.history import not_known
+    from assets.plans.export import plan_of, steps
+
+    rows = [plan_of(settings, day, policy, region) for day in days]
+    asked = {"trace": settings.trace, "policy": policy, "region": region}
+    hours = [settings.lake.sql("queries/plan_by_hour.sql", day=day, **asked).to_pylist() for day in days]
+    show_plans([(steps(of_day), by_hour) for of_day, by_hour in zip(rows, hours, strict=True)])
+    show_note(not_known(settings, days[0]))
+    show_note(cost_error_said(settings, [row for of_day in rows for row in of_day]))
 
 
 @app.command()
-def ahead(date_: ComingDay = None, config: Config = "office", quiet: Quiet = False) -> None:
-    """Plan a day to come from the demand so far, and print it like `plan show`.
+def ahead(
+    date_: ComingDay = None,
+    days: Annotated[int, typer.Option(help="How many days, from --date on.", min=1, max=2)] = 1,
+    config: Config = "office",
+    quiet: Quiet = False,
+) -> None:
+    """Plan a day to come, or two, from the demand so far, and print each like `plan show`.
 
         fleetcast plan ahead
 
+        fleetcast plan ahead --days 2
+
         fleetcast plan export --format k8s --policy day_ahead --date DAY --region east
 
-    Each hour carries a quantile of its largest load, as it is foreseen when the day begins. The plan starts
-    from what the day-ahead plan of the day before leaves, else from all instances of the config.
+    Each hour carries a quantile of its largest load, as it is foreseen when the day begins, that of a second
+    day when the first one begins. The plan starts from what the day-ahead plan of the day before leaves, else
+    from all instances of the config.
     """
     with spoken():
-        from assets.lake.settings import load_settings, midnight
+        from assets.lake.settings import load_settings
         from assets.on_demand import day_ahead_plans_said
         from assets.plans.ahead import POLICY, day_to_come, plan_ahead
         from pipelines.runs import report
 
         settings = load_settings(config_of(config))
-        day = day_of(date_) or day_to_come(settings)
-        table = plan_ahead(settings, day, progress_of(quiet))
-        report("day_ahead_plans", {None: day_ahead_plans_said(settings, day, table)})
-    show(policy=POLICY, date_=midnight(day), config=config)
+        first = day_of(date_) or day_to_come(settings)
+        coming = [first + timedelta(days=number) for number in range(days)]
+        for day in coming:
+            table = plan_ahead(settings, day, progress_of(quiet))
+            report("day_ahead_plans", {None: day_ahead_plans_said(settings, day, table)})
+        _shown(settings, coming, POLICY, None)
 
 
 @app.command()

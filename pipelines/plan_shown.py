@@ -19,15 +19,21 @@ STEP = (
 )
 
 
-def show_plan(steps: Sequence[Row], hours: Sequence[Row]) -> None:
-    """Print a plan; in a pipe its steps alone, as CSV.
+def show_plans(plans: Sequence[tuple[Sequence[Row], Sequence[Row]]]) -> None:
+    """Print the plans of some days; in a pipe their steps alone, as one CSV.
 
-    `steps` are the endpoints of the first hour and then every change, `hours` the rows of plan_by_hour.
+    The steps of a plan are the endpoints of its first hour and then every change, its hours the rows of
+    plan_by_hour.
     """
     if not sys.stdout.isatty():
-        table = pa.Table.from_pylist([{name: step[name] for name in STEP} for step in steps])
-        write_csv(table.to_reader(), sys.stdout.buffer)
+        all_steps = [{name: step[name] for name in STEP} for steps, _ in plans for step in steps]
+        write_csv(pa.Table.from_pylist(all_steps).to_reader(), sys.stdout.buffer)
         return
+    for steps, hours in plans:
+        _show_day(steps, hours)
+
+
+def _show_day(steps: Sequence[Row], hours: Sequence[Row]) -> None:
     begin = steps[0]["hour_start"]
     OUT.print("{trace}, {day}, plan of {policy}".format(**steps[0]))
     OUT.print(_fleet([step for step in steps if step["hour_start"] == begin]))

@@ -24,7 +24,6 @@ from models.traffic.changes import Changes, NewApp, Outage, load_changes
 from models.traffic.client_fit import fit_noise, weekly_rates
 from models.traffic.clients import (
     ClientTraffic,
-    History,
     Noise,
     altered,
     client_day,
@@ -32,6 +31,7 @@ from models.traffic.clients import (
     minute_rates,
 )
 from models.traffic.drawing import minute_noise
+from models.traffic.history import History
 from models.traffic.levels import fit_levels
 from models.traffic.parameters import Burst, Columns, Names
 from models.traffic.renewals import Spacing
@@ -71,7 +71,7 @@ def traffic(
             np.array([0]),
             np.full((clients, 1, 144), cv, np.float32),
             np.zeros(8, np.int64),
-            np.empty((0, 1)),
+            np.empty((0, 24)),
             np.empty(0),
         ),
         first_pair=np.arange(clients + 1) * 2,
@@ -248,12 +248,16 @@ def parts(lake: Lake, trace: str) -> pd.DataFrame:
 
 
 def test_original_and_generated_side_by_side(lake):
-    """Load within 5 %, tokens 7 %, CV of gaps 0.12, dispersion 20 %, seasons of interactive parts 0.05."""
+    """Load within 5 %, tokens 7 %, CV of gaps 0.04, dispersion 20 %, seasons of interactive parts 0.05.
+
+    The smallest apps have thirty windows with gaps enough, whose mean CV is chance by 0.03 in either trace.
+    """
     old, new = parts(lake, "small"), parts(lake, "twin")
     new = new.reindex(old.index)
     assert new["requests"].to_numpy() == pytest.approx(old["requests"].to_numpy(), rel=0.05)
     assert new["tokens_per_s"].to_numpy() == pytest.approx(old["tokens_per_s"].to_numpy(), rel=0.07)
-    assert new["gap_cv"].to_numpy() == pytest.approx(old["gap_cv"].to_numpy(), abs=0.12)
+    within = np.where(old["requests"] > 20_000, 0.04, 0.12)
+    assert (np.abs(new["gap_cv"] - old["gap_cv"]) < within).all()
     assert new["dispersion"].to_numpy() == pytest.approx(old["dispersion"].to_numpy(), rel=0.2)
     interactive = old.index.get_level_values("tier").isin(["iw_fast", "iw_normal"])
     for column, within in (("daily_strength", 0.05), ("acf_10min", 0.03), ("acf_1h", 0.03), ("acf_1d", 0.05)):

@@ -12,7 +12,8 @@ from test_generate import APPS, FIRST, NAMES, draw, traffic
 from models.characterise.families import FAMILIES
 from models.traffic.changes import Changes, NewApp
 from models.traffic.client_fit import own_life
-from models.traffic.clients import _day_lived, altered
+from models.traffic.clients import altered
+from models.traffic.history import day_lived
 from models.traffic.levels import draw_stretch, fit_levels
 from models.traffic.renewals import Spacing, arrivals, batch_law, cumulants, grid_of, on_grid
 
@@ -172,7 +173,7 @@ def test_a_new_app_sleeps_like_the_other_but_not_with_it():
         traffic(),
         level=np.array([-1, 0, -1, 0]),
         levels=fit_levels(np.where(on, 1000.0, 0.0), HOUR_OF_WEEK),
-        history=traffic().history._replace(levels=np.ones((1, 1)), input_share=np.ones(1)),
+        history=traffic().history._replace(levels=np.ones((1, 24)), input_share=np.ones(1)),
     )
     made, apps = altered(led, Changes(new_apps=(NewApp("agents", "rag", 0.5),)), 1.0, NAMES, APPS)
     assert made.levels.level.deviation.size == 2
@@ -229,18 +230,51 @@ def test_the_days_go_together_whose_levels_are_alike():
             weekday=weekday,
             gap_cv=np.ones((4, 14, 144), np.float32),
             pair_hour=np.arange(336),
-            levels=of_days[None] / of_days.mean(),
+            levels=np.repeat(of_days, 24)[None] / of_days.mean(),
             input_share=np.ones(1),
         ),
     )
     days = [FIRST + timedelta(days=n) for n in range(14)]
     stretch = draw_stretch(led.levels, 7, FIRST, FIRST, 0)
-    lived = [_day_lived(led.history, draw_stretch(led.levels, 7, d, FIRST, d.weekday()), 7) for d in days]
+    lived = [day_lived(led.history, draw_stretch(led.levels, 7, d, FIRST, d.weekday()), 7) for d in days]
     assert sorted(lived) == list(range(14))
     assert np.array_equal(weekday[lived] >= 5, weekday >= 5)
     working = weekday < 5
     made, seen = stretch.levels.mean(axis=2)[0, working], of_days[np.array(lived)[working]]
     assert np.array_equal(made.argsort(), seen.argsort())
+
+
+def test_tokens_go_with_the_load_by_the_hour():
+    """An hour has the tokens of one in which as much was sent: only in quiet hours were requests heavy."""
+    rng = np.random.default_rng(1)
+    of_hours = rng.permutation(np.exp(np.linspace(-1.5, 1.5, 336)))
+    counts = rng.poisson(500 * of_hours).astype(float)[None]
+    tokens = np.where(of_hours < np.median(of_hours), 900, 100).astype(np.int32)
+    made = dataclasses.replace(
+        traffic(requests_per_hour=500.0),
+        level=np.array([0, -1, -1, -1]),
+        levels=fit_levels(counts, np.arange(336) % 168),
+        pool=np.zeros(4, np.int64),
+        first_pair=np.array([0, 336 * 60]),
+        pairs=np.repeat(tokens, 60)[:, None] * np.ones(2, np.int32),
+        history=traffic().history._replace(
+            weekday=np.arange(14) % 7,
+            gap_cv=np.ones((4, 14, 144), np.float32),
+            pair_hour=np.arange(336).repeat(60),
+            levels=of_hours[None] / of_hours.mean(),
+            input_share=np.ones(1),
+        ),
+    )
+    columns = draw(made)
+    own = columns.region == made.region[0]
+    own &= columns.llm == made.llm[0]
+    hour = columns.arrived_us[own] // 3_600_000_000
+    sent = np.bincount(hour, minlength=24)
+    mean = np.bincount(hour, columns.input_tokens[own], 24) / sent
+    is_busy = sent > 500 * np.median(of_hours) / of_hours.mean()
+    assert 3 < is_busy.sum() < 21
+    assert mean[is_busy].mean() < 200
+    assert mean[~is_busy].mean() > 800
 
 
 def test_an_hour_has_the_mean_tokens_of_the_hour_that_it_lives_through():

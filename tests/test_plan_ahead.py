@@ -38,16 +38,17 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def land(settings: Settings, trace: str) -> None:
-    """Three days with a request of 900 tokens a minute."""
+    """Three days with a request of 900 tokens a minute, every third one of niw."""
     rows = 3 * 1440
     first = datetime(2025, 7, 1, tzinfo=UTC)
-    said = {"region": "east", "llm": "llama2-70b", "tier": "iw_fast", "app": "chat"}
+    said = {"region": "east", "llm": "llama2-70b", "app": "chat"}
     table = pa.table(
         {
             "request_id": list(range(rows)),
             "arrived_at": [first + timedelta(minutes=n) for n in range(rows)],
             "input_tokens": [900] * rows,
             "output_tokens": [9] * rows,
+            "tier": ["iw_fast", "iw_fast", "niw"] * (rows // 3),
             **{name: [value] * rows for name, value in said.items()},
         }
     )
@@ -63,10 +64,20 @@ def test_what_has_just_landed_can_be_planned_ahead(settings, monkeypatch):
     monkeypatch.setattr(ahead, "sustained_tokens_per_s", lambda *_: [300.0])
     day = ahead.day_to_come(settings)
     assert day == LAST + timedelta(days=1)
-    table = ahead.plan_ahead(settings, day, Progress())
-    assert table.num_rows == 24 * len(settings.catalogue.regions)
-    mean = "select avg(forecast_per_s) as mean from day_ahead_forecasts where region = 'east'"
-    assert settings.lake.sql(mean)["mean"][0].as_py() == pytest.approx(900 / 60)
+    for number in range(2):
+        table = ahead.plan_ahead(settings, day + timedelta(days=number), Progress())
+        assert table.num_rows == 24 * len(settings.catalogue.regions)
+        niw = settings.config.forecast.niw_buffer_share * 900 / 180
+        buffers = sorted(set(table["buffer_tokens_per_s"].to_pylist()))
+        assert buffers == [0.0, pytest.approx(niw)]  # of the latest day that is known
+    mean = (
+        "select day, avg(forecast_per_s) as mean, count(actual_per_s) as came from day_ahead_forecasts "
+        "where region = 'east' group by day order by day"
+    )
+    rows = settings.lake.sql(mean).to_pylist()
+    assert [row["day"] for row in rows] == [day, day + timedelta(days=1)]
+    assert [row["mean"] for row in rows] == pytest.approx([900 * 2 / 180] * 2)
+    assert [row["came"] for row in rows] == [0, 0]  # nobody knows it yet, though a day without rows is empty
 
 
 def test_where_nothing_has_landed_the_next_command_is_named(settings):

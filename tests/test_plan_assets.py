@@ -178,7 +178,7 @@ def test_a_plan_is_shown_so_that_it_can_be_carried_out(planned: Settings, monkey
     hours = planned.lake.sql("queries/plan_by_hour.sql", policy="corrected", region="east").to_pylist()
     assert sum(hour["usd"] for hour in hours) == pytest.approx(sum(row["usd"] for row in rows))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    plan_shown.show_plan(plan_export.steps(rows), hours)
+    plan_shown.show_plans([(plan_export.steps(rows), hours)])
     shown = capsys.readouterr().out
     first = {row["llm"]: row["instances"] for row in rows[:: len(hours)]}
     for llm, instances in first.items():
@@ -215,30 +215,38 @@ def test_a_day_to_come_is_planned_from_what_the_day_before_leaves(planned: Setti
     """Nothing of the day is there. Every hour carries the quantile of its peak; the export is of that day."""
     with pytest.raises(ValueError, match=r"2025-07-03 has been planned .* plan show --policy day_ahead"):
         plan_ahead.plan_ahead(planned, DAY, Progress())
-    with pytest.raises(LakeError, match=r"no demand on 2025-07-05\. It has 2025-07-01 to 2025-07-03"):
+    with pytest.raises(LakeError, match=r"no demand on 2025-07-04\. It has 2025-07-01 to 2025-07-03"):
         plan_ahead.plan_ahead(planned, date(2025, 7, 6), Progress())
     tomorrow = plan_ahead.day_to_come(planned)
     assert tomorrow == date(2025, 7, 4)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan_ahead, "sustained_tokens_per_s", lambda *_: [300.0, 400.0, 200.0, 250.0])
-        plan_ahead.plan_ahead(planned, tomorrow, Progress())
+    buffers = []
+    for day in (tomorrow, tomorrow + timedelta(days=1)):  # the second is foreseen when the first begins
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(plan_ahead, "sustained_tokens_per_s", lambda *_: [300.0, 400.0, 200.0, 250.0])
+            plan_ahead.plan_ahead(planned, day, Progress())
+        rows = plan_export.plan_of(planned, day, "day_ahead")
+        assert [row["hour_start"].date() for row in rows] == [day] * 12 * 24
+        by_hour = {(row["llm"], row["region"], row["hour_start"]): row for row in rows}
+        for row in plan_export.plan_of(planned, day - timedelta(days=1), "day_ahead"):
+            then = by_hour[row["llm"], row["region"], midnight(day)]
+            if row["hour_start"].hour == 23:
+                assert then["instances_before"] == row["instances"]
+        foreseen = planned.lake.read("day_ahead_forecasts", trace=planned.trace, day=day).to_pylist()
+        assert {row["actual_per_s"] for row in foreseen} == {None}
+        assert {row["cutoff"] for row in foreseen} == {midnight(tomorrow)}
+        broken = planned.lake.sql("checks/forecasts_cover_the_day.sql", trace=planned.trace, day=day)
+        assert broken.num_rows == 0
+        most, means = 1.0 + planned.config.plan.most_headroom_share, defaultdict(float)
+        for one in foreseen:
+            key = one["llm"], one["region"], one["bucket_start"].replace(minute=0)
+            means[key] = max(means[key], one["forecast_per_s"])
+        for one in foreseen:
+            key = one["llm"], one["region"], one["bucket_start"].replace(minute=0)
+            covered = min(one["peak_p90_per_s"], most * means[key] or np.inf)
+            assert by_hour[key]["demand_tokens_per_s"] == pytest.approx(covered)
+        buffers.append([row["buffer_tokens_per_s"] for row in rows])
+    assert buffers[0] == buffers[1]  # of the last day that is known
     rows = plan_export.plan_of(planned, tomorrow, "day_ahead")
-    assert [row["hour_start"].date() for row in rows] == [tomorrow] * 12 * 24
-    by_hour = {(row["llm"], row["region"], row["hour_start"]): row for row in rows}
-    for row in plan_export.plan_of(planned, DAY, "day_ahead"):
-        then = by_hour[row["llm"], row["region"], datetime(2025, 7, 4, tzinfo=UTC)]
-        if row["hour_start"].hour == 23:
-            assert then["instances_before"] == row["instances"]
-    foreseen = planned.lake.read("day_ahead_forecasts", trace=planned.trace, day=tomorrow).to_pylist()
-    assert {row["actual_per_s"] for row in foreseen} == {None}
-    most, means = 1.0 + planned.config.plan.most_headroom_share, defaultdict(float)
-    for one in foreseen:
-        key = one["llm"], one["region"], one["bucket_start"].replace(minute=0)
-        means[key] = max(means[key], one["forecast_per_s"])
-    for one in foreseen:
-        key = one["llm"], one["region"], one["bucket_start"].replace(minute=0)
-        covered = min(one["peak_p90_per_s"], most * means[key] or np.inf)
-        assert by_hour[key]["demand_tokens_per_s"] == pytest.approx(covered)
     assert 'end: "0 0 5 7 *"' in plan_export.as_k8s([row for row in rows if row["region"] == "east"])
 
 

@@ -1,6 +1,7 @@
-"""Block hashes of a made trace: prompts repeat as those of the original do, each in its stream."""
+"""Sessions and block hashes of a made trace: prompts grow and repeat as those of the original, by stream."""
 
 import itertools
+import shutil
 from datetime import date
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from assets.demand.generate import Order, generate
 from assets.lake.settings import Progress
 from assets.lake.warehouse import Lake
 from assets.traces.ingest import ingest
+from models.traffic import sessions as of_sessions
 from models.traffic.changes import Changes
 from models.traffic.prefixes import draw, fit
+from models.traffic.sessions import Turns
 from models.world.catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()
@@ -65,7 +68,13 @@ def made_like(original: list[list[int]], requests: int = 12_000) -> tuple[np.nda
     asked = rng.integers(len(own), size=requests)
     ids = np.uint64(5 << 40) + np.arange(requests, dtype=np.uint64)
     templates = fit(stream, tokens, *flat(own))
-    return stream[asked], chains(*draw(templates, stream[asked], tokens[asked], ids, rng))
+    return stream[asked], chains(*draw(templates, stream[asked], tokens[asked], ids, rng, *alone(requests)))
+
+
+def alone(requests: int) -> tuple[Turns, np.ndarray]:
+    """Requests of no session."""
+    nobody = np.full(requests, -1)
+    return Turns(nobody, nobody), nobody
 
 
 def test_blocks_repeat_as_often_in_chains_that_are_trees(original):
@@ -117,10 +126,119 @@ def test_a_long_session_is_no_system_prompt():
 def test_a_request_without_a_stream_has_no_hash(original):
     tokens = np.full(3, 500)
     templates = fit(np.zeros(len(original), np.int64), np.full(len(original), 500), *flat(original))
-    first, _ = draw(
-        templates, np.array([0, -1, 0]), tokens, np.arange(3, dtype=np.uint64), np.random.default_rng(0)
-    )
+    ids, rng = np.arange(3, dtype=np.uint64), np.random.default_rng(0)
+    first, _ = draw(templates, np.array([0, -1, 0]), tokens, ids, rng, *alone(3))
     assert (np.diff(first) > 0).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("is_said", [True, False], ids=["a session each", "told by blocks"])
+def test_made_sessions_have_the_turns_the_growth_and_the_pauses_of_those_seen(is_said):
+    """One stream has sessions of three turns, a minute apart and two blocks longer, the other has none."""
+    second, sessions, rng = 1_000_000, 400, np.random.default_rng(3)
+    begin = np.sort(rng.integers(0, 3600, sessions))
+    rows = [(60 * turn + at, turn, n) for n, at in enumerate(begin) for turn in range(3)]
+    rows = sorted([*rows, *((int(at), 0, -1) for at in rng.integers(0, 3600, 600))])
+    at, turn, session = (np.array(column) for column in zip(*rows, strict=True))
+    stream = (session < 0).astype(np.int64)
+    fresh = iter(range(10**6, 10**9))
+    prompts = [
+        [10**4 * n + block for block in range(4 + 2 * t)] if n >= 0 else [next(fresh)]
+        for t, n in zip(turn, session, strict=True)
+    ]
+    said = session if is_said else np.full(session.size, -1)
+    fitted = of_sessions.fit(stream, said, at * second, *flat(prompts))
+    asked = np.sort(rng.integers(0, 6 * 3600 * second, 40_000))
+    of = (rng.random(asked.size) < 1 / 3).astype(np.int64)
+    of[::100] = -1
+    turns = of_sessions.draw(fitted, of, asked, np.random.default_rng(4))
+    assert np.array_equal(turns.template >= 0, of == 0)
+    goes_on = turns.previous >= 0
+    assert goes_on[of == 0].mean() == pytest.approx(2 / 3, abs=0.01)
+    root = of_sessions.roots(turns.previous)[of == 0]
+    _, counts = np.unique(root, return_counts=True)
+    assert np.mean(counts == 3) > 0.99  # but those that midnight ends
+    before = turns.previous[goes_on]
+    pause = (asked[goes_on] - asked[before]) / second
+    assert pause.min() >= 60
+    assert pause.mean() == pytest.approx(60, abs=8)  # and until a request of the stream is free
+    assert np.array_equal(turn[turns.template[goes_on]], turn[turns.template[before]] + 1)
+    tokens = BLOCK_TOKENS * np.array([len(prompt) for prompt in prompts])
+    wanted = np.where(of == 0, tokens[turns.template], BLOCK_TOKENS)
+    ids = np.arange(asked.size, dtype=np.uint64)
+    templates = fit(stream, tokens, *flat(prompts))
+    made = chains(*draw(templates, of, wanted, ids, np.random.default_rng(5), turns, fitted.kept))
+    assert [len(chain) for chain, one in zip(made, of, strict=True) if one == 0] == (
+        (4 + 2 * turn[turns.template[of == 0]]).tolist()
+    )
+    for request in np.flatnonzero(goes_on)[:2000]:
+        earlier = made[turns.previous[request]]
+        assert made[request][: len(earlier)] == earlier
+        assert not set(made[request][len(earlier) :]) & set(earlier)
+
+
+def test_a_session_begins_like_one_of_its_hour_of_the_day():
+    """Sixty sessions of two turns at three in the night, sixty in the afternoon; at noon there was none."""
+    hour = 3600 * 1_000_000
+    at = np.repeat([3 * hour, 15 * hour], 120) + np.tile(np.arange(120), 2)
+    one, prompts = np.zeros(240, np.int64), [[n] for n in range(240)]
+    fitted = of_sessions.fit(one, np.arange(240) // 2, at, *flat(prompts))
+    asked = np.repeat([3 * hour, 12 * hour, 15 * hour], 1000) + np.tile(np.arange(1000), 3)
+    template = of_sessions.draw(fitted, np.zeros(3000, np.int64), asked, np.random.default_rng(0)).template
+    assert template[:1000].max() < 120
+    assert template[2001:].min() >= 120  # the first one may still be due from noon
+    assert 0.3 < (template[1000:2000] < 120).mean() < 0.7
+
+
+def test_what_a_source_calls_a_session_is_made(tmp_path):
+    """Of a coding agent, whose second turn is of another tier: two turns each, the second one longer."""
+    lake = Lake(tmp_path / "lake")
+    file = shutil.copy(Path(__file__).parent / "traces" / "copilot_agent.jsonl", tmp_path)
+    ingest(Path(file), lake, CATALOGUE)
+    generate(lake, CATALOGUE, Order("copilot_agent", "twin", None, 1, 0.1, 7, Changes()), Progress())
+    columns = "session_id, input_tokens, output_tokens, arrived_at"
+    seen, made = (
+        lake.sql(f"select {columns} from requests where trace = $trace order by arrived_at", trace=trace)
+        for trace in ("copilot_agent", "twin")
+    )
+    turns = list(zip(seen["input_tokens"].to_pylist(), seen["output_tokens"].to_pylist(), strict=True))
+    assert len(set(turns)) == 2
+    by_session: dict[str, list[tuple[int, int]]] = {}
+    for row in made.to_pylist():
+        tokens = row["input_tokens"], row["output_tokens"]
+        by_session.setdefault(row["session_id"], []).append(tokens)
+    assert all(session == turns[: len(session)] for session in by_session.values())
+    assert len(by_session) > 50
+    assert (
+        np.mean([session == turns for session in by_session.values()]) > 0.9
+    )  # not those that midnight ends
+
+
+def test_what_branches_off_begins_anew_and_few_turns_are_no_sessions():
+    prompts = [[1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 5, 6], *([[10 + n] for n in range(20)])]
+    nothing = np.full(len(prompts), -1)
+    when, one = np.arange(len(prompts)), np.zeros(len(prompts), np.int64)
+    fitted = of_sessions.fit(one, nothing, when, *flat(prompts))
+    assert fitted.following[:3].tolist() == [1, 2, -1]  # the last block of a prompt is seldom full
+    shorter = [*prompts[:2], [1, 2, 9, 10], *prompts[3:]]
+    assert of_sessions.fit(one, nothing, when, *flat(shorter)).following[:3].tolist() == [1, -1, -1]
+    many = [*prompts[:2], *([[10 + n] for n in range(200)])]
+    few = np.zeros(len(many), np.int64)
+    fitted = of_sessions.fit(few, few - 1, np.arange(len(many)), *flat(many))
+    assert of_sessions.draw(fitted, few, np.arange(len(many)), np.random.default_rng(0)).template.max() == -1
+
+
+def going_on(lake: Lake, trace: str) -> tuple[float, float]:
+    """The share of requests that go on from an earlier one of their llm, and the tokens that they add."""
+    rows = lake.sql(
+        "select dense_rank() over (order by llm) - 1 as llm, input_tokens, epoch_us(arrived_at) as at, "
+        "prefix_hashes from requests where trace = $trace order by arrived_at, request_id",
+        trace=trace,
+    )
+    llm, tokens, at = (rows[name].to_numpy() for name in ("llm", "input_tokens", "at"))
+    prompts = rows["prefix_hashes"].to_pylist()
+    following = of_sessions.fit(llm, np.full(at.size, -1), at, *flat(prompts)).following
+    goes_on = following >= 0
+    return goes_on.mean(), (tokens[following[goes_on]].astype(float) - tokens[goes_on]).mean()
 
 
 @pytest.mark.skipif(not MOONCAKE.exists(), reason="the Mooncake trace is not beside this checkout")
@@ -142,6 +260,9 @@ def test_the_share_of_repeated_blocks_of_a_real_trace_is_kept(tmp_path):
     )
     most = {row["trace"]: row["most"] for row in uses.to_pylist()}
     assert most["twin"] <= 2.5 * most["mooncake"]
+    (share, growth), (share_made, growth_made) = (going_on(lake, trace) for trace in ("mooncake", "twin"))
+    assert share_made == pytest.approx(share, rel=0.1)
+    assert growth_made == pytest.approx(growth, rel=0.25)  # what branches off is no next turn
     first = lake.read("requests", trace="twin", day=date(2024, 1, 2))
     lake.drop_day("twin", date(2024, 1, 2))
     generate(lake, CATALOGUE, order, Progress())

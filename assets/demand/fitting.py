@@ -14,7 +14,8 @@ from assets.lake.lookups import positions
 from assets.lake.settings import Progress
 from assets.lake.warehouse import Lake, LakeError
 from models.traffic.client_fit import fit_noise, own_life, weekly_rates
-from models.traffic.clients import ClientTraffic, History, minute_rates
+from models.traffic.clients import ClientTraffic, minute_rates
+from models.traffic.history import History
 from models.traffic.levels import Levels, fit_levels
 from models.traffic.parameters import Names
 
@@ -35,7 +36,7 @@ def fit_clients(lake: Lake, trace: str, names: Names, progress: Progress) -> tup
     app = positions(table, "app", apps)
     spaced = spacings(lake, trace, record.clients, days)
     rates = _rates(record)
-    level, expected, rates, levels, by_day = _levels(record, rates, app.astype(np.int64))
+    level, expected, rates, levels, by_hour = _levels(record, rates, app.astype(np.int64))
     sent = record.per_hour.sum(axis=1)
     chance = np.bincount(record.group, sent * spaced.cv[spaced.sender] ** 2) / np.bincount(record.group, sent)
     pool, first_pair, pairs, pair_hour = pairs_of(lake, trace, record.clients, days)
@@ -56,7 +57,7 @@ def fit_clients(lake: Lake, trace: str, names: Names, progress: Progress) -> tup
             np.array([day.weekday() for day in days]),
             spaced.cv_by_window,
             pair_hour,
-            by_day[:, [(day - days[0]).days for day in days]],
+            by_hour[:, [(day - days[0]).days for day in days]].reshape(-1, 24 * len(days)),
             _input_shares(lake, trace, apps)[np.unique(app[level >= 0])],
         ),
         first_pair=first_pair,
@@ -137,7 +138,7 @@ def _levels(
     record: Record, rates: np.ndarray, app: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Levels, np.ndarray]:
     """Row of each client in the levels (-1: none), requests expected by minute and group, rates, levels, and
-    the level of each day, shape (apps with levels, days): 1 where no hour of it was recorded as a whole.
+    the level of each hour, shape (apps with levels, days, 24): nan where it was not recorded as a whole.
 
     A client whose app has a level gets its share in it, by hour of the week: the level moves the whole.
     """
@@ -156,12 +157,9 @@ def _levels(
     relative = whole[alive] / np.maximum(mean[alive], 1e-300)[:, None]
     before = record.first_hour % 24
     days = -(-(before + relative.shape[1]) // 24)
-    padded = np.full((len(relative), 24 * days), np.nan)
-    padded[:, before : before + relative.shape[1]] = relative
-    of_day = padded.reshape(len(relative), days, 24)
-    by_day = np.nansum(of_day, axis=2) / np.maximum((~np.isnan(of_day)).sum(axis=2), 1)
-    by_day = np.where(np.isnan(of_day).all(axis=2), 1.0, by_day)
-    return level, summed(expected, record.group), rates, fit_levels(whole[alive], hour_of_week), by_day
+    after = 24 * days - before - relative.shape[1]
+    by_hour = np.pad(relative, ((0, 0), (before, after)), constant_values=np.nan).reshape(-1, days, 24)
+    return level, summed(expected, record.group), rates, fit_levels(whole[alive], hour_of_week), by_hour
 
 
 def summed(values: np.ndarray, code: np.ndarray) -> np.ndarray:

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from assets.demand import prefix_hashes
 from assets.demand.characterise import recorded_minutes
 from assets.demand.demand import MINUTES_PER_DAY
 from assets.demand.fitting import fit_clients
+from assets.demand.prompts import fit_prompts, with_prompts
 from assets.lake.lookups import days_there
 from assets.lake.settings import Progress
 from assets.lake.warehouse import Lake, LakeError
@@ -67,7 +67,7 @@ def generate(lake: Lake, catalogue: Catalogue, order: Order, progress: Progress)
     if line := _short(lake, order.like):
         progress.say(line)
     traffic, apps = altered(traffic, order.changes, order.scale, names, apps)
-    prefixes = prefix_hashes.fit_prefixes(lake, order.like)
+    prompts = fit_prompts(lake, order.like)
     _drop_other_days(lake, order.name, first, order.days)
     write_tiers(lake, order.name, catalogue)
     requests = 0
@@ -76,7 +76,7 @@ def generate(lake: Lake, catalogue: Catalogue, order: Order, progress: Progress)
             day = first + timedelta(days=number)
             columns = client_day(traffic, order.changes, day, first, order.seed, names)
             rows = to_requests(columns, day, f"like {order.like}", catalogue, apps)
-            rows = prefix_hashes.with_prefixes(rows, prefixes, day, order.seed)
+            rows = with_prompts(rows, prompts, day, order.seed)
             lake.write("requests", rows, trace=order.name, day=day)
             stamp.write_text(recipe)
             requests += rows.num_rows

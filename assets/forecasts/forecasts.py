@@ -12,12 +12,13 @@ from datetime import date
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from assets.demand.demand import INTERACTIVE, MEASURES
 from assets.demand.history import require_history
 from assets.forecasts.walks import Panel, pieces_of, read_panel, walk_all
 from assets.lake.schemas import SCHEMAS
-from assets.lake.settings import HOURS, Progress, Settings
+from assets.lake.settings import HOURS, Progress, Settings, midnight
 from models.forecast import SLOW
 from models.forecast.backtest import Clock, actuals
 from models.forecast.method import Floats
@@ -49,21 +50,34 @@ def forecast_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
     return table
 
 
-def forecast_day_ahead(settings: Settings, day: date, progress: Progress) -> pa.Table:
+def forecast_day_ahead(
+    settings: Settings, day: date, progress: Progress, known_until: date | None = None
+) -> pa.Table:
     """Forecast `day` from what is known when it begins, and write the table day_ahead_forecasts.
 
     Nothing of the day itself need be there.
+
+    Parameters
+    ----------
+    known_until : date
+        The day at whose midnight the forecast is made, where that is an earlier one.
     """
     minutes, method = settings.config.forecast.bucket_minutes, settings.config.forecast.method
     per_hour, per_day = 60 // minutes, HOURS * 60 // minutes
-    days = settings.history(day)[0], day
+    begins = known_until or day
+    horizon = ((day - begins).days + 1) * per_day
+    days = settings.history(begins)[0], day
     panel = read_panel(settings, days, minutes, 0, (INTERACTIVE,), PLANNED_MEASURE)
-    came, midnight = panel.demand[:, -per_day:], panel.demand.shape[1] - per_day
+    cutoff = panel.demand.shape[1] - horizon
+    came = panel.demand[:, cutoff:]
+    if day not in settings.lake.days("demand", settings.trace):
+        came = np.full(came.shape, np.nan)  # also of a landed trace, whose other empty days are zero
     first_unknown = np.full((len(came), 1), np.nan)  # the one cutoff
-    panel = panel._replace(demand=np.concatenate([panel.demand[:, :midnight], first_unknown], axis=1))
-    clock = Clock(midnight, per_hour, per_day, per_day)
+    panel = panel._replace(demand=np.concatenate([panel.demand[:, :cutoff], first_unknown], axis=1))
+    clock = Clock(cutoff, per_hour, horizon, per_day)
     found = found_by(panel, clock, (method,), f"forecast the whole of {day}", progress)[method]
-    table = rows(panel, day, minutes, method, found, came[:, None])
+    table = rows(panel, begins, minutes, method, found, came[:, None])
+    table = table.filter(pc.field("bucket_start") >= midnight(day))
     table = table.append_column("measure", pa.repeat(PLANNED_MEASURE, table.num_rows))
     table = table.select(SCHEMAS["day_ahead_forecasts"].names)
     settings.lake.write("day_ahead_forecasts", table, trace=settings.trace, day=day)

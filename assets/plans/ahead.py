@@ -1,4 +1,4 @@
-"""The plan of a day to come, as it can be made when the day begins: nothing of the day need be there.
+"""The plan of a day to come, as it can be made when the day begins, or a day before: nothing of it is there.
 
 The policy `day_ahead` of the scoreboard follows the same forecast and programme on days that have been, from
 the fleet that all policies start with. Here the plan starts from what the plan of the day before leaves.
@@ -54,9 +54,10 @@ def _next_command(settings: Settings) -> str:
 def plan_ahead(settings: Settings, day: date, progress: Progress) -> pa.Table:
     """Forecast and plan the hours of `day` from what is known when it begins; write day_ahead_plans.
 
-    Of a landed trace the demand of the days before is built where it is missing: it may have landed just now.
+    Where the day before is to come as well, what is known when that one begins has to do. Of a landed trace
+    the demand of the days before is built where it is missing: it may have landed just now.
 
-    ValueError for a day that the nightly job has planned, LakeError without the demand of the day before.
+    ValueError for a day that the nightly job has planned, LakeError without demand of the two days before.
     """
     require_own_name(settings)
     require_history(settings, day)
@@ -68,16 +69,30 @@ def plan_ahead(settings: Settings, day: date, progress: Progress) -> pa.Table:
     if not is_made(settings) and (missing := missing_days(settings, day)):
         for _ in make_demand(settings, missing, progress):
             pass
-    require_collected(settings, day - timedelta(days=1))
-    forecast_day_ahead(settings, day, progress)
+    begins = first_unknown(settings, day)
+    forecast_day_ahead(settings, day, progress, begins)
     template = problem_template(settings, sustained_tokens_per_s(settings, day, progress), POLICY)
-    hours = hour_problems(template, day_ahead_load(settings, day))
+    hours = hour_problems(template, day_ahead_load(settings, day, begins))
     start, spot = fleet_before(settings, day, template)
     with progress.bar(f"plan {day}", HOURS) as done:
         planned = open_loop(hours, start, spot, checked_solve(settings, POLICY, done))
     table = plan_table(day, {POLICY: planned})
     settings.lake.write("day_ahead_plans", table, trace=settings.trace, day=day)
     return table
+
+
+def first_unknown(settings: Settings, day: date) -> date:
+    """The day at whose midnight `day` is foreseen: itself, or the one before where that is to come as well.
+
+    LakeError where even that is not known: how good a forecast is has been judged up to two days ahead.
+    """
+    try:
+        require_collected(settings, day - timedelta(days=1))
+    except LakeError:
+        require_collected(settings, day - timedelta(days=2))
+        require_history(settings, day - timedelta(days=1))
+        return day - timedelta(days=1)
+    return day
 
 
 def fleet_before(settings: Settings, day: date, template: Problem) -> tuple[Ints, Ints]:

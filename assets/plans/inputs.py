@@ -60,9 +60,12 @@ def day_loads(settings: Settings, day: date) -> dict[str, Load]:
     }
 
 
-def day_ahead_load(settings: Settings, day: date) -> Load:
-    """The load of each hour of a day as it is foreseen when the day begins; nothing of it need be there."""
-    config, past = settings.config.forecast, settings.history(day)
+def day_ahead_load(settings: Settings, day: date, known_until: date | None = None) -> Load:
+    """The load of each hour of a day as it is foreseen when the day begins; nothing of it need be there.
+
+    `known_until`: the day at whose midnight it is foreseen, where that is an earlier one.
+    """
+    config, past = settings.config.forecast, settings.history(known_until or day)
     found = demand_matrix(settings.lake, settings.trace, past[0], past[-1], 60, settings.catalogue)
     held = np.moveaxis(latest_known(found.held()), -1, 0)
     _, quantile = forecast_windows(settings, day, config.method, "day_ahead_forecasts")

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from models.traffic.changes import Changes, NewApp, Outage, require_possible
 from models.traffic.drawing import (
+    HOUR_US,
     MINUTE_US,
     Floats,
     Integers,
@@ -28,15 +28,14 @@ from models.traffic.drawing import (
     minutes_of,
     stream,
 )
-from models.traffic.levels import Levels, Stretch, draw_stretch
+from models.traffic.history import History, day_lived, hours_lived, pairs_drawn
+from models.traffic.levels import Levels, draw_stretch
 from models.traffic.parameters import MINUTES, Columns, Names
 from models.traffic.renewals import SECOND_US, Spacing, arrivals, on_grid
 
 HOURS_PER_WEEK = 168
-SATURDAY, SUNDAY = 5, 6
-TIES = 1e-9  # between days that are as much alike, chance decides
+SUNDAY = 6
 EDGE_SHARE = 0.05  # an hour with less of its neighbour's rate is where the client begins or ends
-PAIRS_NEAR = 50  # requests of a client, nearest to the hour that is lived through, whose tokens are drawn
 
 
 class Noise(NamedTuple):
@@ -45,16 +44,6 @@ class Noise(NamedTuple):
     daily_share: Floats
     minute_share: Floats
     memory_minutes: Floats
-
-
-class History(NamedTuple):
-    """What was seen on each recorded day, in order of time."""
-
-    weekday: Integers  # (days,) Monday is 0
-    gap_cv: NDArray[np.float32]  # (senders, days, 144) of the gaps in ten minutes
-    pair_hour: Integers  # (pairs,) 24 x day + hour at which the request of each pair of tokens came
-    levels: Floats  # (apps with levels, days) mean of the day
-    input_share: Floats  # of each of these apps, of all input tokens: what its level weighs
 
 
 @dataclass(frozen=True)
@@ -132,7 +121,7 @@ def client_day(
     stretch = draw_stretch(traffic.levels, seed, day, first_day, weekday)
     led = np.flatnonzero(traffic.level >= 0)
     rate[led] *= np.repeat(stretch.of_day()[traffic.level[led]], MINUTES // 24, axis=1)
-    lived = _day_lived(traffic.history, stretch, seed)
+    lived = day_lived(traffic.history, stretch, seed)
     together = np.zeros((traffic.spacing.family.size, MINUTES))
     np.add.at(together, traffic.sender, rate)
     cv = traffic.history.gap_cv[:, lived].astype(float)
@@ -141,7 +130,11 @@ def client_day(
     )
     client = _clients(stream(seed, day, "cells"), traffic.sender, rate, minute, sender)
     arrived_us, client = by_arrival((minute * MINUTE_US).astype(np.int64), client, len(rate))
-    pair = _pairs(stream(seed, day, "tokens"), traffic, lived, arrived_us, client)
+    (pool, level), alike = np.unique([traffic.pool, traffic.level], axis=1, return_inverse=True)
+    hours = hours_lived(traffic.history, stretch, lived)[level]
+    cell = 24 * alike.ravel()[client] + arrived_us // HOUR_US
+    rng = stream(seed, day, "tokens")
+    pair = pairs_drawn(rng, traffic.history, traffic.first_pair, pool, hours, cell)
     if traffic.grid_us > 1:
         midnight_us = int(np.datetime64(day, "us").astype(np.int64))
         arrived_us = on_grid(arrived_us, traffic.grid_us, traffic.grid_first_us - midnight_us)
@@ -189,25 +182,6 @@ def _weekday(changes: Changes, day: date) -> int:
     return SUNDAY if day in changes.holidays else day.weekday()
 
 
-def _day_lived(history: History, stretch: Stretch, seed: int) -> int:
-    """The day of the original that a day lives through: of its kind, each about as often in a stretch.
-
-    Of these the days go together whose levels are most alike, so that tokens stay with the load that they
-    came with; by chance where no app has a level.
-    """
-    is_weekend = stretch.weekday >= SATURDAY
-    alike = np.flatnonzero((history.weekday >= SATURDAY) == is_weekend[stretch.place])
-    days = np.flatnonzero(is_weekend == is_weekend[stretch.place])
-    if not alike.size:
-        alike, days = np.arange(history.weekday.size), np.arange(is_weekend.size)
-    apart = TIES * stream(seed, stretch.first_day, "history").random((days.size, alike.size))
-    made = stretch.levels.mean(axis=2)
-    for share, one, seen in zip(history.input_share, made, history.levels, strict=True):
-        apart += (share * (one[days, None] - seen[alike])) ** 2
-    _, lived = linear_sum_assignment(np.tile(apart, -(-days.size // alike.size)))
-    return int(alike[lived[np.searchsorted(days, stretch.place)] % alike.size])
-
-
 def _clients(
     rng: np.random.Generator, sender_of: Integers, rate: Floats, minute: Floats, sender: Integers
 ) -> Integers:
@@ -223,43 +197,6 @@ def _clients(
         shares = np.divide(shares, total, out=np.full(shares.shape, 1 / members.size), where=total > 0)
         client[mine] = members[draw_by_row(rng, shares, minute[mine].astype(np.int64))]
     return client
-
-
-def _pairs(
-    rng: np.random.Generator, traffic: ClientTraffic, lived: int, arrived_us: Integers, client: Integers
-) -> Integers:
-    """A pair of tokens for each request: of the hour that is lived, or the PAIRS_NEAR nearest to it in time.
-
-    An hour's own pairs are gone through evenly, each once before any comes again: their mean wanders from
-    hour to hour by chance already. An hour in which nobody at all was seen says nothing: all pairs of the
-    pool are drawn from.
-    """
-    first, last = traffic.first_pair[:-1, None], traffic.first_pair[1:, None]
-    hours = 24 * traffic.history.weekday.size
-    key = np.repeat(np.arange(first.size), np.diff(traffic.first_pair)) * hours + traffic.history.pair_hour
-    wanted = np.arange(first.size)[:, None] * hours + 24 * lived + np.arange(24)
-    low, high = (np.searchsorted(key, wanted, side=side) for side in ("left", "right"))
-    is_own = (high - low >= PAIRS_NEAR).ravel()
-    middle = (low + high) // 2
-    low = np.minimum(low, np.clip(middle - PAIRS_NEAR // 2, first, np.maximum(last - PAIRS_NEAR, first)))
-    high = np.maximum(high, np.minimum(low + PAIRS_NEAR, last))
-    lived_hours = slice(24 * lived, 24 * lived + 24)
-    unseen = np.bincount(traffic.history.pair_hour, minlength=hours)[lived_hours] == 0
-    low, high = np.where(unseen, first, low), np.where(unseen, last, high)
-    cell = 24 * traffic.pool[client] + arrived_us // (60 * MINUTE_US)
-    place = rng.random(client.size)
-    place = np.where(is_own[cell], _evenly(rng, cell, place, is_own.size), place)
-    low, size = low.ravel()[cell], (high - low).ravel()[cell]
-    return low + (place * size).astype(np.int64)
-
-
-def _evenly(rng: np.random.Generator, cell: Integers, number: Floats, cells: int) -> Floats:
-    """Places 0 to 1 that are spread evenly over those of each cell, in the order of random numbers."""
-    order = np.argsort(cell + number)
-    requests = np.bincount(cell, minlength=cells)
-    rank = np.empty(cell.size)
-    rank[order] = np.arange(cell.size) - np.repeat(np.cumsum(requests) - requests, requests)
-    return (rank + rng.random(cells)[cell]) / requests[cell]
 
 
 def _with_app(traffic: ClientTraffic, new: NewApp, like: int, code: int, total: float) -> ClientTraffic:

@@ -16,7 +16,7 @@ MINUTE_US, HOUR_US = 60_000_000, 3_600_000_000
 SUBJECTS = (
     *("noise", "jobs", "counts", "times", "apps", "input", "output", "tile"),
     *("gaps", "tokens", "moved", "copies", "levels", "history", "cells"),
-    *("prefixes",),
+    *("prefixes", "sessions"),
 )
 
 

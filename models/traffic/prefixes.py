@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.traffic.drawing import Floats, Integers
+from models.traffic.sessions import Turns
 
 Hashes = NDArray[np.uint64]
 COMMON_SHARE = (
@@ -29,6 +30,7 @@ NEAR_SHARE = 0.125  # of the lag: among so many to each side the one most alike 
 LIKE = (
     0.5  # sum of the logarithms of the ratios of blocks and uses, up to which nobody more alike is looked for
 )
+BRANCH = 2  # blocks that a prompt has beyond what another one shares with it, which is then not its next turn
 MOST_NEAR = 1000  # to each side, within which somebody more alike is looked for
 
 
@@ -42,6 +44,7 @@ class Prefixes(NamedTuple):
     lag: Integers  # requests back to the latest that shares them, among its like
     rest: Integers  # blocks that that one had beyond them
     uses: Integers  # requests that shared the last of them before
+    place: Integers  # (requests,) which template each request of the original is
     family: Integers  # whose like it is
     first_hash: Integers  # (templates + 1,)
     hashes: Hashes  # of the original
@@ -102,6 +105,7 @@ def fit(stream: Integers, input_tokens: Integers, first_hash: Integers, hashes: 
         lag=lag[order],
         rest=rest[order],
         uses=uses[order],
+        place=np.argsort(order),
         family=family[order],
         first_hash=begins,
         hashes=hashes[at],
@@ -109,13 +113,23 @@ def fit(stream: Integers, input_tokens: Integers, first_hash: Integers, hashes: 
 
 
 def draw(
-    prefixes: Prefixes, stream: Integers, input_tokens: Integers, ids: Hashes, rng: np.random.Generator
+    prefixes: Prefixes,
+    stream: Integers,
+    input_tokens: Integers,
+    ids: Hashes,
+    rng: np.random.Generator,
+    turns: Turns,
+    kept: Integers,
 ) -> tuple[Integers, Hashes]:
     """Where the hashes of each request begin, shape (requests + 1,), and all of them; in order of arrival.
 
-    A request of the stream -1, or whose template has no hash, has none.
+    A request of the stream -1, or whose template has no hash, has none. The turns of a session have templates
+    of their own; those after the first begin with the `kept` blocks of the one before, by request of the
+    original.
     """
     template = _templates(prefixes, stream, input_tokens, rng.random(stream.size))
+    is_turn = turns.template >= 0
+    template[is_turn] = prefixes.place[turns.template[is_turn]]
     of = np.maximum(template, 0)
     scale = input_tokens / np.maximum(prefixes.input_tokens[of], 1)
     blocks = np.where(prefixes.blocks[of] > 0, np.maximum(np.rint(prefixes.blocks[of] * scale), 1), 0)
@@ -131,7 +145,12 @@ def draw(
         one, begin = template[request], first[request]
         shared = min(int(prefixes.shared[one]), int(blocks[request]))
         like = went.setdefault(int(prefixes.family[one]), [])
-        if shared:
+        before = int(turns.previous[request])
+        if before >= 0:
+            shared = int(min(kept[turns.template[request]], blocks[request], blocks[before]))
+            made[begin : begin + shared] = made[first[before] : first[before] + shared]
+            places[begin : begin + shared] = places[first[before] : first[before] + shared]
+        elif shared:
             wanted = shared + int(prefixes.rest[one]), max(int(prefixes.uses[one]), 1)
             sharer = _sharer(there, like, int(prefixes.lag[one]), shared, wanted)
             if sharer < 0:
@@ -201,7 +220,8 @@ def _sharer(there: Blocks, like: list[int], lag: int, shared: int, wanted: tuple
         low, high = max(middle - near, 0), min(middle + near + 1, len(like))
         found = np.array(like[low:high])
         blocks = there.first[found + 1] - there.first[found]
-        found, blocks = found[blocks >= shared], blocks[blocks >= shared]
+        goes_further = blocks >= min(wanted[0], shared + BRANCH)
+        found, blocks = found[goes_further], blocks[goes_further]
         last = there.known_by[there.first[found] + shared - 1]
         is_latest = there.latest[last] == found
         if is_latest.any():

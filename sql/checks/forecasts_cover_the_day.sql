@@ -13,7 +13,7 @@ counted as (
         made, trace, day, method, measure, tier, llm, region,
         count(*) as buckets,
         count(distinct bucket_start) filter (
-            where bucket_start::date = day and (made = 'hourly' or cutoff = day)
+            where bucket_start::date = day and (made = 'hourly' or cutoff in (day, day - interval 1 day))
         ) as distinct_buckets,
         1440 // any_value(bucket_minutes) as wanted,
         coalesce(min(forecast_per_s), -1) as least,

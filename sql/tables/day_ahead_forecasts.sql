@@ -9,7 +9,7 @@
 -- llm = the served network <- demand.llm
 -- region = where the requests come from <- demand.region
 -- method = how it was forecast: the one that is planned with
--- cutoff = instant from which on the demand was unknown to it: midnight
+-- cutoff = instant from which on the demand was unknown to it: midnight, of the second day to come that before the first
 -- bucket_start = first instant of the bucket <- demand.bucket_start
 -- bucket_minutes = length of the bucket
 -- forecast_per_s = what was expected: the middle of the likely, which for bursts lies below their mean <- demand.input_tokens

@@ -41,6 +41,7 @@ HELD_OUT = {
     "burstgpt_conversation": "BurstGPT conversation, the same days",
 }
 LEADS = {"next_hours": slice(0, 2), "day": slice(2, 24), "two_days": slice(24, 48)}  # hours ahead
+DEALS = 1000  # of days among series
 LEAST_BUSY_SHARE = 0.1  # of the hours of a series, for its busy ones to be judged by themselves
 DAY_AHEAD = ("office", "azure_code_tuesday", "burstgpt_conversation")
 NO_SEASON = ("servegen", "servegen_clients", "burstgpt_api", "burstgpt_conversation")
@@ -105,6 +106,7 @@ TARGETS |= {
         "mean": "their mean",
         "within": "share of the series with 87 to 93 %",
         "busy_worst": "the least of the hours alone that are forecast to bring a tenth of the mean or more",
+        "chance": "the worst, were the days dealt out among the series: what chance alone makes of it",
     }.items()
 }
 TARGETS |= {
@@ -194,9 +196,11 @@ def tails() -> Figures:
     }  # after a day there is no day ahead yet
     of_series = [p90_by_lead(held) for held in series.values()]
     every, busy = (np.concatenate([each[kind] for each in of_series], axis=1) for kind in (0, 1))
+    by_day = [days for each in of_series for days in each[2]]
     figures = Figures()
-    for lead, shares, of_busy in zip(LEADS, every, busy, strict=True):
+    for number, (lead, shares, of_busy) in enumerate(zip(LEADS, every, busy, strict=True)):
         figures |= {
+            f"forecast_peak_p90_chance_{lead}": worst_by_chance([days[number] for days in by_day]),
             f"forecast_peak_p90_worst_{lead}": shares.min(),
             f"forecast_peak_p90_mean_{lead}": shares.mean(),
             f"forecast_peak_p90_within_{lead}": ((shares >= 0.87) & (shares <= 0.93)).mean(),
@@ -205,8 +209,20 @@ def tails() -> Figures:
     return {"forecast_peak_p90_worst": every.min(), **figures}
 
 
-def p90_by_lead(held: Held) -> tuple[Floats, Floats]:
-    """Covered shares by lead and series: of all hours, and of those forecast busy, nan where few are."""
+def worst_by_chance(covered: list[Floats]) -> float:
+    """The least coverage of any series, its days dealt to it from those of all: the median of DEALS deals."""
+    days, rng = np.concatenate(covered), np.random.default_rng(0)
+    dealt = [min(rng.choice(days, own.size).mean() for own in covered) for _ in range(DEALS)]
+    return float(np.median(dealt))
+
+
+def p90_by_lead(held: Held) -> tuple[Floats, Floats, list[list[Floats]]]:
+    """Covered shares by lead and series: of all hours, and of those forecast busy, nan where few are.
+
+    And of the hours of each day, by series and lead. Series without demand, of which any quantile holds, are
+    left out.
+    """
+    held = held._replace(demand=held.demand[np.nanmax(held.demand, axis=1) > 0])
     hour = held.clock.hour
     clock = held.clock._replace(every=hour, horizon=48 * hour)
     found = predicted(Held(held.demand, clock), (DEFAULT,))[DEFAULT]
@@ -220,7 +236,21 @@ def p90_by_lead(held: Held) -> tuple[Floats, Floats]:
             for of in ((peak <= p90) & counts, counts, is_known)
         )
         shares.append(np.where(count > LEAST_BUSY_SHARE * known, hits / np.maximum(count, 1), np.nan))
-    return shares[0], shares[1]
+    at = np.arange(peak.shape[1])[:, None] + np.arange(peak.shape[2])
+    by_day = []
+    for below, known in zip(peak <= p90, is_known, strict=True):
+        by_day.append(
+            [day_shares(*(of[:, hours] for of in (below, known, at // 24))) for hours in LEADS.values()]
+        )
+    return shares[0], shares[1], by_day
+
+
+def day_shares(below: Floats, known: Floats, day: Floats) -> Floats:
+    """The covered share of each day of which half of the forecasts or more are known, shape (days,)."""
+    hits, count = (np.bincount(day.ravel(), of.ravel()) for of in (below & known, known))
+    is_whole = count > count.max() / 2
+    shares: Floats = hits[is_whole] / count[is_whole]
+    return shares
 
 
 def recovery() -> Figures:

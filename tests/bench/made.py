@@ -1,5 +1,7 @@
 """Made traffic: how far the statistics of a trace and of another one made like it lie apart."""
 
+import gzip
+import json
 import tarfile
 import tempfile
 from collections.abc import Sequence
@@ -11,12 +13,15 @@ import pandas as pd
 from measure import SHARED, Figures, Skipped, Target
 
 from assets.demand.fitting import fit_clients
+from assets.demand.generate import Order, generate
 from assets.lake.settings import Progress
 from assets.lake.warehouse import Lake
 from assets.traces.ingest import ingest
 from models.traffic.changes import Changes
 from models.traffic.clients import client_day
 from models.traffic.parameters import Names
+from models.traffic.sessions import fit as fit_sessions
+from models.traffic.sessions import roots
 from models.world.catalogue import load_catalogue
 
 SEEDS = 8
@@ -40,6 +45,21 @@ TARGETS = {
         "", "the same of that week itself, the first one in the place of the made trace"
     ),
 }
+SESSIONS = {
+    "going_on": "requests that go on from an earlier one, a share",
+    "turns": "turns of sessions that have several",
+    "pause": "seconds between turns, median",
+    "growth": "tokens that a turn adds, mean",
+    "grown": "the same, nine tenths",
+}
+OF_SESSIONS = {"all": "Mooncake", "first": "its first half", "second": "its second half"}
+TARGETS |= {
+    f"generate_sessions_{statistic}_{part}{made}": Target("", f"{of}{', made' if made else ''}: {what}")
+    for statistic, what in SESSIONS.items()
+    for part, of in OF_SESSIONS.items()
+    for made in ("", "_made")
+}
+MOONCAKE_SCALE = 0.3  # a made day of a hundred thousand requests
 
 Statistics = dict[str, float]
 
@@ -170,4 +190,57 @@ def within(original: Sequence[Statistics], made: Sequence[Statistics]) -> float:
     return float(np.mean(near))
 
 
-FUNCTIONS = (statistics,)
+def sessions() -> Figures:
+    """The sessions of Mooncake, one llm for all, and of a day made like it; and of each half."""
+    if not SHARED.exists():
+        raise Skipped("the shared traces are not beside this checkout (../shared/data)")
+    figures, catalogue = Figures(), load_catalogue()
+    with tempfile.TemporaryDirectory() as folder:
+        lake = Lake(Path(folder) / "lake")
+        with gzip.open(SHARED / "traces" / OTHERS["mooncake"][0], "rt") as packed:
+            lines = packed.read().splitlines()
+        at_ms = np.array([json.loads(line)["timestamp"] for line in lines])
+        is_first = at_ms < at_ms.max() / 2
+        for part, chosen in (("all", is_first | True), ("first", is_first), ("second", ~is_first)):
+            file = Path(folder) / f"{part}.jsonl"
+            kept = [line for line, take in zip(lines, chosen, strict=True) if take]
+            file.write_text("\n".join(kept), encoding="utf-8")
+            mapping = f'trace = "{part}"\nllm = "llama2-70b"\nregion = "east"\ntier = "iw_fast"\n'
+            file.with_suffix(".toml").write_text(mapping, encoding="utf-8")
+            ingest(file, lake, catalogue)
+            order = Order(part, f"{part}_made", None, 1, MOONCAKE_SCALE, 7, Changes())
+            generate(lake, catalogue, order, Progress())
+            for trace in (part, f"{part}_made"):
+                found = told_of_sessions(lake, trace)
+                print(f"  {trace}:", {name: round(value, 3) for name, value in found.items()})
+                figures |= {f"generate_sessions_{name}_{trace}": value for name, value in found.items()}
+    return figures
+
+
+def told_of_sessions(lake: Lake, trace: str) -> Statistics:
+    """The statistics of SESSIONS, told from the block hashes alone."""
+    rows = lake.sql(
+        "select epoch_us(arrived_at) as at, input_tokens as tokens, prefix_hashes as hashes from requests "
+        "where trace = $trace order by arrived_at, request_id",
+        trace=trace,
+    )
+    hashes, at, tokens = rows["hashes"].combine_chunks(), rows["at"].to_numpy(), rows["tokens"].to_numpy()
+    nobody = np.full(at.size, -1)
+    blocks = hashes.values.to_numpy().astype(np.uint64)
+    found = fit_sessions(nobody + 1, nobody, at, hashes.offsets.to_numpy().astype(np.int64), blocks)
+    before = np.flatnonzero(found.following >= 0)
+    turn = found.following[before]
+    previous = nobody.copy()
+    previous[turn] = before
+    turns = np.bincount(roots(previous))
+    grown = tokens[turn].astype(float) - tokens[before]
+    return {
+        "going_on": turn.size / at.size,
+        "turns": float(turns[turns > 1].mean()),
+        "pause": float(np.median(at[turn] - at[before])) / SECOND_US,
+        "growth": float(grown.mean()),
+        "grown": float(np.quantile(grown, 0.9)),
+    }
+
+
+FUNCTIONS = (statistics, sessions)

@@ -1,0 +1,141 @@
+"""Sessions: requests that go on from an earlier one, some time after it, with its context and more.
+
+A request of the original goes on from another one where the source says so by a session, or where its prompt
+begins with all blocks of the other's but the last, which is seldom full. Each has one successor at most: what
+branches off begins anew. A made request is the next turn of a session as soon as one is due, else the first
+turn of another, drawn from the first turns of the original at that hour of the day. So a session has the
+turns of one that was seen, their tokens and the time between them, and each turn comes as often as it did.
+What is due after midnight is lost: a day depends on no other.
+"""
+
+import heapq
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.traffic.drawing import Floats, Integers
+
+Hashes = NDArray[np.uint64]
+LEAST_FOLLOWING = 0.02  # of the requests of a stream: with fewer it has no sessions
+LEAST_OPENINGS = 50  # of a stream at an hour of the day, to be drawn from by themselves
+
+
+class Sessions(NamedTuple):
+    """The sessions of the original; a stream is who keeps to a session (llm and app, or client)."""
+
+    first_opening: Integers  # (streams + 1,)
+    openings: Integers  # requests that are first turns, by stream and hour of the day
+    opening_hour: Integers  # (openings,) 0 to 23
+    following: Integers  # (requests,) the next turn; -1: none
+    after_us: Integers  # (requests,) from the previous turn to this one
+    kept: Integers  # (requests,) blocks of the previous turn with which this one begins
+
+
+class Turns(NamedTuple):
+    """Made requests as turns of sessions, both of shape (requests,)."""
+
+    template: Integers  # the request of the original that it is like; -1: of a stream without sessions
+    previous: Integers  # the made request that it goes on from; -1: none
+
+
+def fit(
+    stream: Integers,
+    session: Integers,
+    arrived_us: Integers,
+    first_hash: Integers,
+    hashes: Hashes,
+) -> Sessions:
+    """The sessions of requests in the order of their arrival.
+
+    Parameters
+    ----------
+    stream : Integers
+        0, 1, ... of each request, shape (requests,).
+    session : Integers
+        What the source says, 0, 1, ... of each request; -1 where it says nothing.
+    first_hash, hashes : Integers, Hashes
+        Where the blocks of each request begin, shape (requests + 1,), and all of them; none is allowed.
+    """
+    previous, kept = _previous(stream, session, first_hash, hashes)
+    follows = previous >= 0
+    following = np.full(stream.size, -1)
+    following[previous[follows]] = np.flatnonzero(follows)
+    streams = int(stream.max(initial=-1)) + 1
+    requests, turns = np.bincount(stream, minlength=streams), np.bincount(stream[follows], minlength=streams)
+    has_sessions = turns >= np.maximum(LEAST_FOLLOWING * requests, 1)
+    openings = np.flatnonzero(~follows & has_sessions[stream])
+    hour = arrived_us[openings] // 3_600_000_000 % 24
+    order = np.lexsort((hour, stream[openings]))
+    openings, hour = openings[order], hour[order]
+    after_us = np.where(follows, arrived_us - arrived_us[previous], 0)
+    first_opening = np.searchsorted(stream[openings], np.arange(streams + 1))
+    return Sessions(first_opening, openings, hour, following, after_us, kept)
+
+
+def draw(sessions: Sessions, stream: Integers, arrived_us: Integers, rng: np.random.Generator) -> Turns:
+    """Which turn each request of a day is, in order of arrival; the stream -1 has no sessions."""
+    template = _openings(sessions, stream, arrived_us // 3_600_000_000 % 24, rng.random(stream.size))
+    previous = np.full(stream.size, -1)
+    due: dict[int, list[tuple[int, int, int]]] = {}  # by stream: when, after which request, which turn
+    for request in np.flatnonzero(template >= 0).tolist():
+        now, waiting = int(arrived_us[request]), due.setdefault(int(stream[request]), [])
+        if waiting and waiting[0][0] <= now:
+            _, previous[request], template[request] = heapq.heappop(waiting)
+        turn = int(sessions.following[template[request]])
+        if turn >= 0:
+            heapq.heappush(waiting, (now + int(sessions.after_us[turn]), request, turn))
+    return Turns(template, previous)
+
+
+def roots(previous: Integers) -> Integers:
+    """The first turn of the session of each request."""
+    root = np.arange(previous.size)
+    for request in np.flatnonzero(previous >= 0):
+        root[request] = root[previous[request]]
+    return root
+
+
+def _previous(
+    stream: Integers, session: Integers, first_hash: Integers, hashes: Hashes
+) -> tuple[Integers, Integers]:
+    """The turn before each request, -1 where there is none, and the blocks that both begin with."""
+    previous, kept = np.full(stream.size, -1), np.zeros(stream.size, np.int64)
+    is_continued = np.zeros(stream.size, np.bool_)
+    latest_turn: dict[int, int] = {}
+    latest: dict[tuple[int, int], int] = {}
+    chains = [hashes[begin:end].tolist() for begin, end in itertools.pairwise(first_hash)]
+    for request, (of, said) in enumerate(zip(stream.tolist(), session.tolist(), strict=True)):
+        chain, had, before = chains[request], 0, -1
+        if said >= 0:
+            before = latest_turn.get(said, -1)
+            latest_turn[said] = request
+            pairs = zip(chain, chains[before], strict=False)
+            had = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+        else:
+            while had < len(chain) and (of, chain[had]) in latest:
+                had += 1
+            before = latest[of, chain[had - 1]] if had else -1
+            if had < len(chains[before]) - 1:
+                before = -1
+            latest.update(dict.fromkeys(((of, block) for block in chain), request))
+        if before >= 0 and not is_continued[before]:
+            previous[request], kept[request], is_continued[before] = before, had, True
+    return previous, kept
+
+
+def _openings(sessions: Sessions, stream: Integers, hour: Integers, place: Floats) -> Integers:
+    """A first turn of the stream for each request, at its hour of the day; -1 where there is none."""
+    first, found = sessions.first_opening, np.full(stream.size, -1)
+    of_opening = np.repeat(np.arange(first.size - 1), np.diff(first))
+    cells = np.arange(24 * (first.size - 1))
+    key = 24 * of_opening + sessions.opening_hour
+    low, high = (np.searchsorted(key, cells, side=side) for side in ("left", "right"))
+    is_few = high - low < LEAST_OPENINGS
+    low, high = np.where(is_few, first[cells // 24], low), np.where(is_few, first[cells // 24 + 1], high)
+    cell = 24 * stream + hour
+    has_any = (stream >= 0) & (high > low)[cell]
+    cell = cell[has_any]
+    found[has_any] = sessions.openings[low[cell] + (place[has_any] * (high - low)[cell]).astype(np.int64)]
+    return found
