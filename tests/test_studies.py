@@ -17,7 +17,7 @@ from wired import DAY, changed
 
 from assets.lake import settings as lake_settings
 from assets.lake.schemas import REQUEST_SCHEMA, SCHEMAS
-from assets.lake.settings import Settings, load_settings
+from assets.lake.settings import Progress, Settings, load_settings
 from assets.lake.warehouse import Lake
 from assets.replays.drives import DAY_S, day_drives, setting
 from assets.replays.outcomes import read_workload
@@ -221,6 +221,21 @@ def test_a_trace_that_a_study_names_stands_by_itself(monkeypatch: pytest.MonkeyP
 
 
 # --- mistakes ------------------------------------------------------------------------------------------
+
+
+def test_a_day_that_never_landed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(study_files, "STUDIES", tmp_path)
+    (tmp_path / "own.toml").write_text(
+        'what = "a week with a missing day"\nbased_on = "office"\nreplayed_days = 2\n'
+        'trace = { name = "t", first_day = 2025-07-01, days = 3, seed = 1 }\n'
+    )
+    lake = Lake(tmp_path / "lake")
+    none = pa.table({f.name: pa.nulls(0, f.type) for f in REQUEST_SCHEMA}, schema=REQUEST_SCHEMA)
+    for day in ("2025-07-01", "2025-07-03"):
+        lake.write("requests", none, trace="t", day=day)
+    message = r"^The trace 't' has no requests on 2025-07-02\. It has 2025-07-01 to 2025-07-03, 1 of"
+    with pytest.raises(ValueError, match=message):
+        study.run_study(load_study("own", lake), Progress())
 
 
 @pytest.mark.parametrize(

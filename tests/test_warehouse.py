@@ -168,7 +168,9 @@ def test_wrong_names_are_answered_with_the_right_ones(lake):
     for name in ("queries/worst_hour.sql", "elsewhere/worst_hour.sql"):
         with pytest.raises(SqlFileError, match=r"worst_hour.sql. Did you mean sql/queries/worst_hours.sql\?"):
             lake.sql(name)
-    with pytest.raises(SqlFileError, match=r"no SQL file zzz.sql. In sql/queries there is: busiest_hours, "):
+    with pytest.raises(
+        SqlFileError, match=r"no SQL file zzz.sql. In sql/queries there is: against_the_paper, "
+    ):
         lake.sql("zzz.sql")
 
 

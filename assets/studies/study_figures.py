@@ -69,7 +69,8 @@ def draw_bars(frame: pd.DataFrame) -> "Figure":
     import matplotlib.pyplot as plt
 
     keys = frame[["variant", "policy"]].drop_duplicates()
-    labels = [f"{variant}, {policy}" for variant, policy in keys.itertuples(index=False)]
+    told = [column for column in keys if keys[column].nunique() > 1] or ["policy"]
+    labels = [", ".join(row) for row in keys[told].itertuples(index=False)]
     colours = colours_of(list(dict.fromkeys(keys["policy"])))
     figure, panels = plt.subplots(1, len(PANELS), figsize=(13, 1.6 + 0.34 * len(labels)), sharey=True)
     place = -np.arange(len(labels))
