@@ -177,7 +177,7 @@ class Replay(NaiveFleet, NaiveLegs):
         if self.scaling == "hpa":
             self.wish(now)
         if self.scaling == "reflex":
-            self.reflex()
+            self.reflex(now)
         if self.scaling in ("follow", "reflex", "hpa"):
             self.follow(now)
         for llm in range(self.llms):
@@ -370,8 +370,10 @@ class Replay(NaiveFleet, NaiveLegs):
 
     def pull(self, pool, now):
         two, one = self.rules.niw_pull_two_share, self.rules.niw_pull_one_share
-        pulls = 2 if self.slack(pool, two) else 1 if self.slack(pool, one) else 0
         waiting = self.niw[self.fleet.llm[pool]]
+        is_patient = bool(waiting) and now - waiting[0].arrival_s < 0.1 * self.rules.niw_priority_age_s
+        spare = self.slack if is_patient else self.under
+        pulls = 2 if spare(pool, two) else 1 if spare(pool, one) else 0
         for _ in range(pulls):
             if waiting and self.takes(pool, waiting[0]):
                 self.dispatch(waiting.pop(0), pool, now)

@@ -165,13 +165,19 @@ class NaiveFleet:
             self.rate[pool] += share * (tokens / self.rules.monitor_s - self.rate[pool])
         self.came = [0] * self.pools
 
-    def reflex(self):
-        """More than the plan while more comes and waits than the instances sustain."""
+    def reflex(self, now):
+        """More than the plan while more comes, waits and is due than the instances sustain."""
+        there = [self.held(e) * float(self.fleet.tokens_per_s[e]) for e in range(self.pools)]
         for pool in range(self.pools):
-            work, each = self.work(pool), float(self.fleet.tokens_per_s[pool])
-            wish = ceil(work / each)
-            is_over = work > self.rules.reflex_share * self.held(pool) * each
-            self.past_plan[pool] = (max if is_over else min)(self.past_plan[pool], wish)
+            llm, each = self.fleet.llm[pool], float(self.fleet.tokens_per_s[pool])
+            sustained = sum(there[e] for e in range(self.pools) if self.fleet.llm[e] == llm)
+            work = self.work(pool)
+            if self.niw[llm] and sustained:
+                left_s = self.niw[llm][0].arrival_s + self.rules.niw_priority_age_s - now
+                held = sum(r.input_tokens for r in self.niw[llm])
+                work += held / max(left_s, 900.0) / sustained * there[pool]
+            is_over = work > self.rules.reflex_share * there[pool]
+            self.past_plan[pool] = (max if is_over else min)(self.past_plan[pool], ceil(work / each))
 
     def wish(self, now):
         """Kubernetes' rule: as many as memory wants; fewer only after 20 cooldowns of wanting fewer."""

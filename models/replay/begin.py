@@ -181,6 +181,7 @@ def initial_state(fleet: Fleet, start: Ints, lanes: int) -> State:
         manager_head=nobody(llms),
         manager_tail=nobody(llms),
         manager_output_tokens=np.zeros(llms, np.int64),
+        manager_input_tokens=np.zeros(llms, np.int64),
         stranded_head=nobody(llms),
         stranded_tail=nobody(llms),
     )

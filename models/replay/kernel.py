@@ -147,7 +147,7 @@ def monitor(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) 
     if rules.scaling == HPA:
         set_hpa_targets(fleet, rules, state, now)
     elif rules.scaling == REFLEX:
-        set_reflex(fleet, rules, state)
+        set_reflex(trace, fleet, rules, state, now)
     if rules.scaling in (FOLLOW, REFLEX, HPA):
         follow_targets(fleet, state, now)
     for llm in range(state.manager_head.size):

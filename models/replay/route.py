@@ -27,6 +27,7 @@ from models.replay.state import (
     Trace,
 )
 
+PATIENCE_SHARE = 0.1  # of the time to ageing, in which niw takes only what no signal claims
 SHORTEST_QUEUE, ROUND_ROBIN, LEAST_KV, LEAST_WORK = range(4)  # positions in models.world.config.ROUTINGS
 
 
@@ -139,6 +140,7 @@ def hold_niw(trace: Trace, state: State, request: int) -> None:
     llm = trace.llm[request]
     push_back(state, state.manager_head, state.manager_tail, llm, request)
     state.manager_output_tokens[llm] += trace.output_tokens[request]
+    state.manager_input_tokens[llm] += trace.input_tokens[request]
 
 
 @compiled
@@ -146,16 +148,30 @@ def take_niw(trace: Trace, state: State, llm: int) -> int:
     """The request that the queue manager has held longest, which must be there."""
     request = pop_front(state, state.manager_head, llm)
     state.manager_output_tokens[llm] -= trace.output_tokens[request]
+    state.manager_input_tokens[llm] -= trace.input_tokens[request]
     return request
 
 
 @compiled
+def has_spare(fleet: Fleet, rules: Rules, state: State, pool: int, share: float, is_patient: bool) -> bool:
+    """Whether less than `share` of the pool is in use: as the signal tells, or of its memory."""
+    return is_slack(fleet, rules, state, pool, share) if is_patient else is_under(state, pool, share)
+
+
+@compiled
 def pull_niw(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -> None:
-    """The pool signals spare memory and gets one request of the queue manager, or two (60 %, 50 %)."""
+    """The pool signals spare memory and gets one request of the queue manager, or two (60 %, 50 %).
+
+    Where the signal is not memory alone, the other one counts too until half of the time to ageing is over.
+    """
     llm, pulls = fleet.llm[pool], 0
-    if is_slack(fleet, rules, state, pool, rules.niw_pull_two_share):
+    if state.manager_head[llm] == NOBODY:
+        return
+    waits_s = now - trace.arrival_s[state.manager_head[llm]]
+    is_patient = waits_s < PATIENCE_SHARE * rules.niw_priority_age_s
+    if has_spare(fleet, rules, state, pool, rules.niw_pull_two_share, is_patient):
         pulls = 2
-    elif is_slack(fleet, rules, state, pool, rules.niw_pull_one_share):
+    elif has_spare(fleet, rules, state, pool, rules.niw_pull_one_share, is_patient):
         pulls = 1
     while pulls > 0 and state.manager_head[llm] != NOBODY:
         if not may_have(trace, fleet, pool, state.manager_head[llm]):

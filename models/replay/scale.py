@@ -24,6 +24,7 @@ FOLLOW, REACTIVE, LT_U, LT_UA, CHIRON, HPA, REFLEX = range(7)  # positions in mo
 # Defaults of the HorizontalPodAutoscaler (kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale).
 HPA_TOLERANCE_SHARE = 0.1
 HPA_STABILISATION_COOLDOWNS = 20.0  # of 15 s: five minutes
+LEAST_LEFT_S = 900.0  # in which held niw is done at the soonest
 RECENT_COOLDOWNS = 20.0  # of 15 s: LT-UA compares the traffic of five to ten minutes with the forecast
 
 
@@ -120,15 +121,37 @@ def by_pressure(
 
 
 @called
-def set_reflex(fleet: Fleet, rules: Rules, state: State) -> None:
-    """How many instances what comes and waits needs: more than there are at once, fewer when it is over."""
-    for pool in range(state.target.size):
-        work = work_tokens_per_s(rules, state, pool)
-        wish = math.ceil(work / fleet.tokens_per_s[pool])
-        if work > rules.reflex_share * held(state, pool) * fleet.tokens_per_s[pool]:
-            state.past_plan[pool] = max(state.past_plan[pool], wish)
-        else:
-            state.past_plan[pool] = min(state.past_plan[pool], wish)
+def set_reflex(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) -> None:
+    """How many instances the work of each pool needs: more than there are at once, fewer when it is over.
+
+    That is what comes and waits there, and its part of the llm's held niw, which is due before it ages.
+    """
+    for llm in range(state.manager_head.size):
+        sustained = 0.0
+        for pool in range(state.target.size):
+            if fleet.llm[pool] == llm:
+                sustained += held(state, pool) * fleet.tokens_per_s[pool]
+        due = due_tokens_per_s(trace, rules, state, llm, now) / sustained if sustained > 0 else 0.0
+        for pool in range(state.target.size):
+            if fleet.llm[pool] != llm:
+                continue
+            there = held(state, pool) * fleet.tokens_per_s[pool]
+            work = work_tokens_per_s(rules, state, pool) + (due * there if due > 0 else 0.0)
+            wish = math.ceil(work / fleet.tokens_per_s[pool])
+            if work > rules.reflex_share * there:
+                state.past_plan[pool] = max(state.past_plan[pool], wish)
+            else:
+                state.past_plan[pool] = min(state.past_plan[pool], wish)
+
+
+@compiled
+def due_tokens_per_s(trace: Trace, rules: Rules, state: State, llm: int, now: float) -> float:
+    """Input tokens/s at which the llm's held niw is done before the first of it ages."""
+    head = state.manager_head[llm]
+    if head == NOBODY:
+        return 0.0
+    left_s = trace.arrival_s[head] + rules.niw_priority_age_s - now
+    return state.manager_input_tokens[llm] / max(left_s, LEAST_LEFT_S)
 
 
 @called

@@ -257,5 +257,6 @@ class State(NamedTuple):
     manager_head: Ints  # (L,) those at the queue manager
     manager_tail: Ints  # (L,)
     manager_output_tokens: Ints  # (L,) of these
+    manager_input_tokens: Ints  # (L,) of these
     stranded_head: Ints  # (L,) those that found no serving instance anywhere
     stranded_tail: Ints  # (L,)
