@@ -167,7 +167,7 @@ def test_instances_of_a_plan_and_of_its_pools_are_the_same(tmp_path: Path) -> No
 DAY = date(2025, 7, 3)
 THETA = {"bloom-176b": 400.0, "llama3.2-3b": 250.0}  # small instances, so that there is something to plan
 OF_KIND = {(LLM, "whole", 2): 60.0, (LLM, "whole", 4): 100.0}
-POLICIES = ("reactive", "dynamo", "lt_ua", "corrected", "corrected_closed", "clairvoyant")
+POLICIES = ("reactive", "dynamo", "lt_i", "lt_ua", "corrected", "corrected_closed", "clairvoyant")
 
 
 @pytest.fixture(scope="module")
@@ -248,11 +248,11 @@ def test_the_replay_follows_the_plan_of_each_kind(night: Settings) -> None:
     """Serving and booting instances of an hour are, but for what boots and drains, those of the plan."""
     held = night.lake.sql(
         "select llm, role, gpus_per_instance, sum(serving_s + booting_s) / 3600 as held from fleet_hours "
-        "where policy = 'clairvoyant' group by all order by all"
+        "where policy = 'lt_i' group by all order by all"
     ).to_pandas()
     wanted = night.lake.sql(
         "select llm, role, gpus_per_instance, sum(instances) as held from plans "
-        "where policy = 'clairvoyant' group by all order by all"
+        "where policy = 'lt_i' group by all order by all"
     ).to_pandas()
     assert held["held"].to_numpy(float) == pytest.approx(wanted["held"].to_numpy(float), rel=0.01)
     columns = "llm, role, region, gpus_per_instance, hour_start, instances"

@@ -56,7 +56,6 @@ SWITCHES: dict[str, tuple[str, Switch]] = {
     "passing the plan after a slump": ("lt_ua", rules(slump_ratio=-1.0)),
     "the last minutes of the hour": ("lt_ua", rules(correction_s=0.0)),
     "back-pressure": ("chiron", rules(pressure_share=1e9)),
-    "the batch queue's deadline": ("chiron", rules(allowance_s=np.full(3, 1e9))),
     "reflex": ("corrected", rules(reflex_share=1e9)),
     "working off what waits": ("corrected", rules(catch_up_s=1e9)),
     "late ones last": ("corrected", rules(order=FCFS)),

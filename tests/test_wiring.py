@@ -44,7 +44,7 @@ FOLLOWED: dict[str, tuple[str | None, str, list[tuple[Any, int]], bool]] = {
     "corrected": ("corrected", "reflex", UNIFIED, False),
     "corrected_closed": ("corrected", "reflex", UNIFIED, True),
     "day_ahead": ("day_ahead", "reflex", UNIFIED, False),
-    "clairvoyant": ("truth", "follow", UNIFIED, False),
+    "clairvoyant": ("truth", "reflex", UNIFIED, False),
 }
 
 

@@ -29,7 +29,7 @@ TOLD = (
 DEAREST_HOUR = """
 select max(usd) as usd from (select sum(usd) as usd from fleet_by_hour group by hour_start)
 """
-POLICY = "clairvoyant"  # its rule follows a plan at once, so that the plan is all that differs
+POLICY = "lt_i"  # its rule follows a plan at once, so that the plan is all that differs
 
 
 class Trial(NamedTuple):

@@ -71,7 +71,9 @@ POLICIES = {
         signal="both",
         order="late_last",
     ),
-    "clairvoyant": Policy("truth", "follow", "the corrected programme on the true demand, at once"),
+    "clairvoyant": Policy(
+        "truth", "reflex", "the same on the true demand of each hour", signal="both", order="late_last"
+    ),
 }
 
 
