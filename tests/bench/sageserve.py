@@ -1,0 +1,82 @@
+"""SageServe: what the reflex is worth on a day with bursts, and what it costs on a calm one."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from measure import Figures, Target
+
+from assets.lake.settings import Progress
+from assets.pages.telling import SettingsResource
+from pipelines.night import run_night
+
+OTHERS = ("siloed", "reactive", "hpa", "chiron", "lt_i", "lt_u", "lt_ua")
+CALM = """
+based_on = "office"
+
+[trace]
+name = "calm"
+
+[trace.office]
+
+[replay]
+policies = ["corrected", "plain"]
+
+[policies.plain]
+like = "corrected"
+scaling = "follow"
+"""
+TARGETS = {
+    "sageserve_burst_corrected_over_best_missed": Target(
+        "", "office_bursts: iw_fast missed by corrected over the least of any other rule", at_most=1.0
+    ),
+    "sageserve_burst_corrected_over_lt_ua_gpu_hours": Target(
+        "", "the same day: GPU-hours over those of lt_ua, those left to do at midnight too", at_most=1.0
+    ),
+    "sageserve_burst_missed_share": Target("", "the same day: iw_fast missed by corrected"),
+    "sageserve_calm_cost_of_reflex": Target(
+        "", "office: GPU-hours of corrected over the same without reflex, less 1", at_most=0.005
+    ),
+    "sageserve_calm_gain_of_reflex": Target("", "the same day: iw_fast attainment, difference"),
+}
+
+
+def bursts() -> Figures:
+    """The night of office_bursts in a lake of its own."""
+    board = night("office_bursts")
+    missed = {policy: 1 - row["iw_fast_attainment_share"] for policy, row in board.items()}
+    spent = {policy: row["gpu_hours"] + row["left_gpu_hours"] for policy, row in board.items()}
+    return {
+        "sageserve_burst_corrected_over_best_missed": missed["corrected"] / min(missed[p] for p in OTHERS),
+        "sageserve_burst_corrected_over_lt_ua_gpu_hours": spent["corrected"] / spent["lt_ua"],
+        "sageserve_burst_missed_share": missed["corrected"],
+    }
+
+
+def calm() -> Figures:
+    """The default day with and without the reflex."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "calm.toml"
+        path.write_text(CALM, encoding="utf-8")
+        board = night(str(path))
+    spent = {policy: row["gpu_hours"] + row["left_gpu_hours"] for policy, row in board.items()}
+    attained = {policy: row["iw_fast_attainment_share"] for policy, row in board.items()}
+    return {
+        "sageserve_calm_cost_of_reflex": spent["corrected"] / spent["plain"] - 1,
+        "sageserve_calm_gain_of_reflex": attained["corrected"] - attained["plain"],
+    }
+
+
+def night(config: str) -> dict[str, dict[str, float]]:
+    """The scoreboard of a night in a lake of its own, by policy."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["DAGSTER_HOME"] = folder  # its runs are nobody's
+        resource = SettingsResource(config=config, lake=str(Path(folder) / "lake"))
+        run_night(resource, None, Progress())
+        rows = resource.load().lake.sql(
+            "select policy, gpu_hours, left_gpu_hours, iw_fast_attainment_share from scoreboard"
+        )
+    return {row["policy"]: row for row in rows.to_pylist()}
+
+
+FUNCTIONS = (bursts, calm)
