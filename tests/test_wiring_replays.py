@@ -293,8 +293,8 @@ def preempted(workload: Workload, outcome: Outcome) -> float:
 @pytest.mark.parametrize(
     ("policy", "less", "more", "measure"),
     [
-        ("clairvoyant", {"order": "pf"}, {"order": "fcfs"}, wait(IW_FAST)),
-        ("clairvoyant", {"order": "edf"}, {"order": "fcfs"}, wait(IW_FAST)),
+        ("lt_i", {"order": "pf"}, {"order": "fcfs"}, wait(IW_FAST)),
+        ("lt_i", {"order": "edf"}, {"order": "fcfs"}, wait(IW_FAST)),
         ("lt_i", {"route_utilisation_share": 0.9}, {"route_utilisation_share": 0.3}, elsewhere),
         ("lt_i", {"niw_pull_one_share": 0.58}, {"niw_pull_one_share": 0.41}, held),
         ("lt_i", {"niw_pull_two_share": 0.58}, {"niw_pull_two_share": 0.1}, held),
