@@ -162,7 +162,7 @@ def has_spare(fleet: Fleet, rules: Rules, state: State, pool: int, share: float,
 def pull_niw(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -> None:
     """The pool signals spare memory and gets one request of the queue manager, or two (60 %, 50 %).
 
-    Where the signal is not memory alone, the other one counts too until half of the time to ageing is over.
+    Where the signal is not memory alone, the other one counts too for a tenth of the time to ageing.
     """
     llm, pulls = fleet.llm[pool], 0
     if state.manager_head[llm] == NOBODY:
