@@ -60,8 +60,7 @@ def plan_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
         for name in planned(rules)
         if not rules[name].is_closed
     }
-    by_quantile = {plan.quantile: plan for _, plan in asked.values()}
-    loads = {quantile: all_loads(with_plan(settings, plan), day) for quantile, plan in by_quantile.items()}
+    loads = {plan: all_loads(with_plan(settings, plan), day) for plan in {plan for _, plan in asked.values()}}
     with progress.bar(f"plan {day}", len(set(asked.values())) * HOURS) as done:
         days = chained_plans(settings, sustained, asked.values(), loads, done)
     followed = {name: days[kind] for name, kind in asked.items()}
@@ -70,7 +69,7 @@ def plan_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
     flows = pa.Table.from_pylist(windows, schema=RESULTS["plan_windows"])
     settings.lake.write("plan_windows", flows, trace=settings.trace, day=day)
     least = pa.Table.from_pylist(
-        _bound_rows(settings, day, sustained, loads[settings.config.plan.quantile]["truth"]),
+        _bound_rows(settings, day, sustained, loads[settings.config.plan]["truth"]),
         schema=RESULTS["plan_bounds"],
     )
     settings.lake.write("plan_bounds", least, trace=settings.trace, day=day)
@@ -123,7 +122,7 @@ def chained_plans(
     settings: Settings,
     sustained: Sequence[float],
     asked: Iterable[Asked],
-    loads: Mapping[float, dict[str, Load]],
+    loads: Mapping[PlanConfig, dict[str, Load]],
     done: Step,
 ) -> dict[Asked, Day]:
     """Plan the hours of every kind that is asked for; all of them start from hour 0 of the forecast plan.
@@ -136,7 +135,7 @@ def chained_plans(
     days: dict[Asked, Day] = {}
     for kind, plan in dict.fromkeys([papers, *asked]):
         own = with_plan(settings, plan)
-        hours = hour_problems(problem_template(own, sustained, kind), loads[plan.quantile][kind])
+        hours = hour_problems(problem_template(own, sustained, kind), loads[plan][kind])
         whole = hours[0].instances_now
         start = days[papers][0][1].instances if papers in days else whole
         spot = np.maximum(whole - start, 0)

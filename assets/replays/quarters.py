@@ -4,14 +4,12 @@ A quarter with 4 instances and, for a moment, 9 counts 9/4 instance-hours so; it
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from models.replay.kernel import account, advance, start_hour
-from models.replay.run import Drive, Session, plan_rows
-from models.replay.state import ENDED, NOW, STATES, Fleet, Floats, Ints, Rules
+from models.replay.run import Session
+from models.replay.state import HOUR, STATES, Fleet, Ints, Rules
 
 QUARTER_S = 900.0
 INSTANT_S = 1e-6  # in which whatever happens at an instant has happened
@@ -32,34 +30,13 @@ class WatchedSession(Session):
         self.stretch_s = QUARTER_S / math.ceil(QUARTER_S / shortest_s)
         self.held: list[Ints] = []
 
-    def play(
-        self, drive: Drive, until_s: float, progress: Callable[[int], None] | None = None
-    ) -> tuple[Floats, Floats, Floats]:
-        """As Session.play, where rows of the plan are whole stretches."""
-        fleet, state, rules = self.fleet, self.state, self.rules
-        begin_s, row_s = float(state.clock[NOW]), drive.row_s
-        rows = math.ceil((until_s - begin_s) / row_s)
-        targets = plan_rows(drive.targets, (rows, fleet.kind.size), "targets")
-        forecast = plan_rows(
-            drive.forecast_tokens_per_s, (rows, fleet.pools_of.shape[0]), "forecast_tokens_per_s"
-        )
-        totals = [self._totals()]
-        for row in range(rows):
-            state.target[:], state.forecast_tokens_per_s[:] = targets[row], forecast[row]
-            now = begin_s + row * row_s
-            start_hour(fleet, rules, state, now)
-            for stretch in range(round(row_s / self.stretch_s)):
-                for until in (INSTANT_S, self.stretch_s):
-                    advance(self.trace, fleet, rules, state, now + stretch * self.stretch_s + until, False)
-                    self.held.append(by_endpoint(fleet, self.instances()[:, HELD].sum(axis=1)))
-            self._require_progress()
-            if (row + 1) % drive.rows_per_hour == 0 or row + 1 == rows:
-                account(fleet, state, now + row_s)
-                totals.append(self._totals())
-                if progress is not None:
-                    progress(int(state.counts[ENDED]))
-        instance_s, used, room = (np.diff(np.stack(column), axis=0) for column in zip(*totals, strict=True))
-        return instance_s, used, room
+    def run_until(self, end_s: float) -> None:
+        """As Session, twice a stretch: once all that happens when it begins has happened, and at its end."""
+        begin_s = float(self.state.clock[HOUR])
+        for stretch in range(round((end_s - begin_s) / self.stretch_s)):
+            for until_s in (INSTANT_S, self.stretch_s):
+                super().run_until(begin_s + stretch * self.stretch_s + until_s)
+                self.held.append(by_endpoint(self.fleet, self.instances()[:, HELD].sum(axis=1)))
 
     def largest(self) -> Ints:
         """The most instances that each endpoint has held in each quarter played: (quarters, L*G)."""

@@ -17,7 +17,10 @@ class Policy(NamedTuple):
     pooling: str = "unified"  # one of models.replay.pools.POOLINGS
     signal: str | None = None  # what its rule looks at (signal.py); None: as the config says, likewise:
     order: str | None = None  # of an instance's queue (queue.py)
+    routing: str | None = None  # to an instance (route.py)
     start: str | None = None  # which instances serve at the start: those of the first plan, or all
+    capacity_share: float | None = None  # of an instance's capacity that its plan counts on
+    quantile: float | None = None  # of the hour's maximum that its plan covers
     is_closed: bool = False  # each hour is planned when it begins, from the fleet that the replay has then
 
     @property

@@ -132,7 +132,7 @@ class Session:
             state.target[:], state.forecast_tokens_per_s[:] = targets[row], forecast[row]
             start_hour(fleet, self.rules, state, begin_s + row * row_s)
             end_s = min(begin_s + (row + 1) * row_s, until_s)
-            advance(self.trace, fleet, self.rules, state, end_s, False)
+            self.run_until(end_s)
             self._require_progress()
             if (row + 1) % drive.rows_per_hour and row + 1 < rows:
                 continue
@@ -142,6 +142,10 @@ class Session:
                 progress(int(state.counts[ENDED]))
         instance_s, used, room = (np.diff(np.stack(column), axis=0) for column in zip(*totals, strict=True))
         return instance_s, used, room
+
+    def run_until(self, end_s: float) -> None:
+        """Run every event before then; one who watches stops on the way."""
+        advance(self.trace, self.fleet, self.rules, self.state, end_s, False)
 
     def instances(self) -> Ints:
         """How many instances there are now, by pool and state: shape (E, 4) in STATES."""

@@ -230,6 +230,12 @@ class OwnPolicy:
     capacity_share: PositiveShare | None = None  # else that of [plan] for its programme, likewise:
     quantile: Annotated[float, Among(QUANTILES)] | None = None
 
+    @property
+    def policy(self) -> Policy:
+        """The shipped one with these figures."""
+        own = {name: value for name, value in vars(self).items() if name != "like" and value is not None}
+        return POLICIES[self.like]._replace(**own)
+
 
 @dataclass(frozen=True)
 class Config:
@@ -248,41 +254,25 @@ class Config:
     @cached_property
     def rules(self) -> dict[str, Policy]:
         """Every policy that can be replayed: the shipped ones, then the config's own."""
-        shipped = {name: POLICIES[own.like] for name, own in self.policies.items()}
-        return POLICIES | {
-            name: rule._replace(scaling=self.policies[name].scaling or rule.scaling)
-            for name, rule in shipped.items()
-        }
+        return POLICIES | {name: own.policy for name, own in self.policies.items()}
 
     @property
     def by_memory(self) -> list[str]:
         """The policies whose rule looks at memory alone."""
-        memory = [name for name in self.rules if self.under(name).replay.signal == "memory"]
         return [
             name
             for name, rule in self.rules.items()
-            if rule.scaling == "hpa" or (rule.scaling in BY_SIGNAL and name in memory)
+            if rule.scaling == "hpa"
+            or (rule.scaling in BY_SIGNAL and self.under(name).replay.signal == "memory")
         ]
 
     def under(self, policy: str) -> "Config":
         """The config as a policy sees it: with the figures that are its own."""
-        rule, own = self.rules[policy], self.policies.get(policy)
-        if own is None:
-            return replace(
-                self, replay=replaced(self.replay, signal=rule.signal, order=rule.order, start=rule.start)
-            )
-        share = own.capacity_share
-        plan = replaced(
-            self.plan, capacity_share=share, corrected_capacity_share=share, quantile=own.quantile
-        )
-        replay = replaced(
-            self.replay,
-            order=own.order or rule.order,
-            routing=own.routing,
-            signal=own.signal or rule.signal,
-            start=rule.start,
-        )
-        return replace(self, plan=plan, replay=replay)
+        rule = self.rules[policy]
+        share, quantile = rule.capacity_share, rule.quantile
+        plan = replaced(self.plan, capacity_share=share, corrected_capacity_share=share, quantile=quantile)
+        own = {name: getattr(rule, name) for name in ("signal", "order", "routing", "start")}
+        return replace(self, plan=plan, replay=replaced(self.replay, **own))
 
 
 def replaced(table: Any, **said: Any) -> Any:
