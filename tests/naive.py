@@ -69,6 +69,7 @@ class Instance:
     pool: int
     status: int
     wakes_s: float = inf
+    leaves_s: float | None = None  # when it is donated, once it is empty
     since_s: float = 0.0
     joining: list = field(default_factory=list)  # being prefilled
     batch: list = field(default_factory=list)

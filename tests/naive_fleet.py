@@ -30,11 +30,15 @@ class NaiveFleet:
 
     def add(self, pool, now):
         if self.of(pool, DRAINING):
-            self.change(self.of(pool, DRAINING)[0], SERVING, now)
+            back = self.of(pool, DRAINING)[0]
+            if back.leaves_s is not None:
+                back.leaves_s, back.wakes_s = None, inf
+            self.change(back, SERVING, now)
             return True
         if self.of(pool, DONATED):
             instance = self.of(pool, DONATED)[0]
             delay_s = float(self.fleet.boot_spot_s[self.booted % len(self.fleet.boot_spot_s)])
+            delay_s *= float(self.fleet.boot_factor[self.fleet.kind[pool]])
         elif self.of(pool, GONE) and self.make_room(pool, now):
             instance = self.of(pool, GONE)[0]
             delay_s = float(self.fleet.boot_cold_s[pool])
@@ -81,7 +85,12 @@ class NaiveFleet:
         return True
 
     def donate_when_empty(self, instance, now):
-        if instance.status == DRAINING and not instance.load(self.requests):
+        if instance.status != DRAINING or instance.load(self.requests):
+            return
+        if instance.leaves_s is None:
+            instance.leaves_s = instance.wakes_s = now + self.fleet.donate_s
+        if now >= instance.leaves_s:
+            instance.leaves_s, instance.wakes_s = None, inf
             self.change(instance, DONATED, now)
 
     def follow(self, now):

@@ -68,6 +68,9 @@ def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> Fleet:
         network_s=np.zeros((1, 1)),
         boot_cold_s=np.full(1, 512.0),
         boot_spot_s=np.array([64.0]),
+        boot_factor=np.ones(1),
+        donate_s=0.0,
+        network_factor=np.ones(1),
         latency=latency,
     )
     capacity = changes.get("kv_capacity", fleet.kv_capacity)

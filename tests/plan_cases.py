@@ -40,8 +40,9 @@ def a_problem(l: int = 2, r: int = 2, g: int = 1, w: int = 2, **changes: object)
         budget_usd=np.inf,
         epsilon=0.8,
         window_s=WINDOW_S,
+        hours=1.0,
         boot_spot_s=np.full((l, g), 600.0),
-        boot_cold_s=np.full((l, r), 900.0),
+        boot_cold_s=np.full((l, r, g), 900.0),
         spot_earning_share=1.0,
         hysteresis_share=0.0,
         export_share=0.0625,
@@ -66,7 +67,7 @@ def problems(draw: st.DrawFn) -> Problem:
         tokens_per_s=grid((l, g), 2, 12) * 16.0,
         usd_per_hour=grid((l, g), 0, 8) / 4,
         boot_spot_s=grid((l, g), 0, 4) * 450.0,
-        boot_cold_s=grid((l, r), 1, 9) * 900.0,
+        boot_cold_s=grid((l, r, g), 1, 9) * 900.0,
         demand_tokens_per_s=grid((l, r, 2), 0, 24) * 16.0,
         buffer_tokens_per_s=grid((l, r), 0, 2) * 16.0,
         uses=of_own_type(grid((l, g), 1, 2).astype(np.int64)),
@@ -76,6 +77,7 @@ def problems(draw: st.DrawFn) -> Problem:
         epsilon=draw(st.sampled_from([0.5, 0.75, 1.0])),
         spot_earning_share=draw(st.sampled_from([0.25, 1.0])),
         hysteresis_share=draw(st.sampled_from([0.0, 0.5])),
+        hours=draw(st.sampled_from([0.25, 1.0])),
     )
 
 
@@ -112,7 +114,10 @@ def prices(p: Problem) -> tuple[list[float], list[float]]:
     """What the dearest token/s and the dearest instance of each llm cost, a dollar an instance added."""
     tokens, instances = [], []
     for i in range(len(p.llms)):
-        usd = [p.usd_per_hour[i, k] * (1 + p.boot_cold_s[i].max() / 3600) + 1 for k in range(len(p.options))]
+        usd = [
+            p.usd_per_hour[i, k] * (1 + p.boot_cold_s[i, :, k].max() / 3600) + 1
+            for k in range(len(p.options))
+        ]
         instances.append(max(usd))
         tokens.append(max(u / t for u, t in zip(usd, p.tokens_per_s[i], strict=True)))
     return tokens, instances
@@ -193,8 +198,10 @@ def _ways(p: Problem, at: tuple[int, int, int], x: int) -> Iterator[tuple[int, i
 def _usd(p: Problem, i: int, j: int, k: int, x: int, reclaimed: int, cold: int, donated: int) -> float:
     alpha = p.usd_per_hour[i, k]
     spot = p.spot[i, j, k] + donated - reclaimed
-    lost_h = (p.boot_spot_s[i, k] * reclaimed + p.boot_cold_s[i, j] * cold) / 3600
-    return float(alpha * (x + (1 - p.spot_earning_share) * spot + lost_h + p.hysteresis_share * donated))
+    lost_h = (p.boot_spot_s[i, k] * reclaimed + p.boot_cold_s[i, j, k] * cold) / 3600
+    return float(
+        alpha * (p.hours * (x + (1 - p.spot_earning_share) * spot) + lost_h + p.hysteresis_share * donated)
+    )
 
 
 def _capacity(p: Problem, way: np.ndarray, i: int, j: int, w: int) -> float:
@@ -202,7 +209,7 @@ def _capacity(p: Problem, way: np.ndarray, i: int, j: int, w: int) -> float:
     for k, (reclaimed, cold, donated) in enumerate(way.tolist()):
         up = p.instances_now[i, j, k] - donated
         up += reclaimed * (w + 0.5 >= p.boot_spot_s[i, k] / p.window_s)
-        up += cold * (w + 0.5 >= p.boot_cold_s[i, j] / p.window_s)
+        up += cold * (w + 0.5 >= p.boot_cold_s[i, j, k] / p.window_s)
         total += up * p.tokens_per_s[i, k]
     return float(total)
 
@@ -210,7 +217,7 @@ def _capacity(p: Problem, way: np.ndarray, i: int, j: int, w: int) -> float:
 def naive_flow_usd(p: Problem, i: int, w: int, capacity: tuple[float, ...]) -> float:
     """The cheapest e, m, z, v, y of one llm and window, by a linear programme with every line spelled out."""
     r, per_token = len(capacity), prices(p)[0][i]
-    kappa = p.export_share * min(p.usd_per_hour[i] / p.tokens_per_s[i]) / p.windows
+    kappa = p.export_share * p.hours * min(p.usd_per_hour[i] / p.tokens_per_s[i]) / p.windows
     rho, b = p.demand_tokens_per_s[i, :, w], p.buffer_tokens_per_s[i]
     one, none = np.eye(r), np.zeros((r, r))
     home = np.hstack([-one, one, -one, none, -one])  # -(e - m + z + y) <= capacity - rho - b

@@ -105,8 +105,11 @@ def fleets(draw: st.DrawFn) -> Fleet:
         prefix_block_tokens=8,
         preference=np.array(preference),
         network_s=np.array([[0.0, 0.5], [0.5, 0.0]]),
+        network_factor=np.array(draw(st.sampled_from([[1.0], [0.5, 4.0, 1.0]]))),
         boot_cold_s=np.array([8.0, 8.0, 6.0, 60.0])[llm * REGIONS + region],
         boot_spot_s=np.array([1.0, 2.5, 0.75]),
+        boot_factor=np.array([1.0, 2.0, 0.5, 1.0]),
+        donate_s=draw(st.sampled_from([0.0, 1.0, 8.0])),
         latency=binary_latency(max_batch),
     )
 

@@ -83,7 +83,7 @@ def test_a_fleet_that_is_too_small_says_by_how_much(programme) -> None:
         l=1,
         demand_tokens_per_s=np.full((1, 2, 2), 1500.0),
         max_instances=np.full((1, 2), 99),
-        boot_cold_s=np.zeros((1, 2)),
+        boot_cold_s=np.zeros((1, 2, 1)),
     )
     plan = programme.solve(problem)
     assert plan.instances.sum() == 24
@@ -94,7 +94,7 @@ def test_a_fleet_that_is_too_small_says_by_how_much(programme) -> None:
 @BOTH
 def test_no_shortage_is_bought_off_however_small(programme) -> None:
     problem = a_problem(
-        l=1, r=1, demand_tokens_per_s=np.full((1, 1, 1), 100.001), boot_cold_s=np.zeros((1, 1))
+        l=1, r=1, demand_tokens_per_s=np.full((1, 1, 1), 100.001), boot_cold_s=np.zeros((1, 1, 1))
     )
     assert programme.solve(problem).instances.sum() == 2
     assert (
@@ -116,7 +116,7 @@ def test_minima_are_kept_and_where_they_cannot_be_the_plan_says_so(programme) ->
         demand_tokens_per_s=np.full((2, 1, 1), 100.0),
         cap_gpus=np.array([[3, 9]]),
         min_instances=np.full((2, 1), 2),
-        boot_cold_s=np.zeros((2, 1)),
+        boot_cold_s=np.zeros((2, 1, 2)),
     )
     plan = exactly[programme](problem)
     assert plan.missing_instances.sum() == 1
@@ -129,7 +129,7 @@ def test_traffic_that_peaks_at_different_times_shares_the_capacity(programme) ->
     """Peaks of 1,000 in different windows: 16 instances at epsilon 0.8, 20 at 1; coverage is per window."""
     demand = np.array([[[1000.0, 200.0], [200.0, 1000.0]]])
     problem = a_problem(
-        l=1, demand_tokens_per_s=demand, max_instances=np.full((1, 2), 99), boot_cold_s=np.zeros((1, 2))
+        l=1, demand_tokens_per_s=demand, max_instances=np.full((1, 2), 99), boot_cold_s=np.zeros((1, 2, 1))
     )
     plan = exactly[programme](problem)
     assert plan.instances.sum() == 16
@@ -146,20 +146,20 @@ def test_donated_instances_come_back_before_cold_ones_and_count_sooner() -> None
         spot=np.array([[[1]]]),
         demand_tokens_per_s=np.array([[[300.0, 300.0]]]),
         boot_spot_s=np.array([[600.0]]),
-        boot_cold_s=np.array([[1200.0]]),
+        boot_cold_s=np.array([[[1200.0]]]),
     )
     plan = exactly[corrected](problem)
     assert (plan.reclaimed.sum(), plan.started.sum()) == (1, 1)
     assert plan.windows is not None
     assert plan.windows.capacity.tolist() == [[[200.0, 300.0]]]
     assert plan.short_llm_tokens_per_s == pytest.approx([100.0])  # in the first window nobody can help
-    too_late = problem._replace(boot_cold_s=np.array([[7200.0]]))
+    too_late = problem._replace(boot_cold_s=np.array([[[7200.0]]]))
     assert exactly[corrected](too_late).started.sum() == 0
 
 
 def test_a_budget_leaves_requests_unserved_and_says_how_many() -> None:
     """Four instances of 2 USD serve 400 of the 600 tokens/s when 8 USD an hour are all there is."""
-    problem = a_problem(l=1, demand_tokens_per_s=np.full((1, 2, 2), 300.0), boot_cold_s=np.zeros((1, 2)))
+    problem = a_problem(l=1, demand_tokens_per_s=np.full((1, 2, 2), 300.0), boot_cold_s=np.zeros((1, 2, 1)))
     assert exactly[corrected](problem).instances.sum() == 6
     poor = problem._replace(budget_usd=8.0)
     plan = exactly[corrected](poor)
@@ -198,7 +198,7 @@ def test_hysteresis_keeps_what_hardly_saves() -> None:
         tokens_per_s=np.full((1, 2), 100.0),
         uses=of_own_type(np.ones((1, 2), dtype=np.int64)),
         demand_tokens_per_s=np.full((1, 1, 2), 100.0),
-        boot_cold_s=np.zeros((1, 1)),
+        boot_cold_s=np.zeros((1, 1, 2)),
     )
     assert exactly[corrected](problem).instances.tolist() == [[[0, 1]]]
     assert exactly[corrected](problem._replace(hysteresis_share=0.1)).instances.tolist() == [[[1, 0]]]

@@ -121,7 +121,7 @@ def test_reasons_name_the_load_the_flow_and_the_limit() -> None:
         l=1,
         instances_now=np.array([[[2], [4]]]),
         demand_tokens_per_s=np.array([[[100.0, 500.0], [250.0, 250.0]]]),
-        boot_cold_s=np.zeros((1, 2)),
+        boot_cold_s=np.zeros((1, 2, 1)),
     )
     told = reasons(problem, corrected.solve(problem), hour=14)
     assert told == {
@@ -134,7 +134,7 @@ def test_reasons_name_the_load_the_flow_and_the_limit() -> None:
     )
     assert "epsilon 0.8 binds" in reasons(problem, paper.solve(problem), hour=0)[0, 0, 0]
     tight = problem._replace(cap_gpus=np.array([[3], [4]]), spot=np.array([[[1], [0]]]))
-    tight = tight._replace(boot_cold_s=np.full((1, 2), 900.0))
+    tight = tight._replace(boot_cold_s=np.full((1, 2, 1), 900.0))
     (why,) = reasons(tight, corrected.solve(tight), hour=14).values()
     assert why.startswith("1 back from spot: ")
     assert why.endswith(

@@ -134,7 +134,7 @@ def test_the_bounds_of_an_hour_by_hand() -> None:
         ({"budget_usd": -1.0}, "budget_usd: got -1.0"),
         ({"spot_earning_share": 1.5}, r"spot_earning_share: got 1.5, needed 0 to 1"),
         ({"spot": np.full((2, 2, 1), -1)}, "spot of llm0 in region0 on gpu0: got -1"),
-        ({"boot_cold_s": np.full((2, 2), np.inf)}, "cold boot of llm0 in region0: got inf"),
+        ({"boot_cold_s": np.full((2, 2, 1), np.inf)}, "cold boot of llm0 in region0 on gpu0: got inf"),
         ({"boot_spot_s": np.full((2, 1), -1.0)}, "boot from spot of llm0 on gpu0: got -1.0"),
         ({"window_s": 0.0}, "window_s: got 0.0"),
         (

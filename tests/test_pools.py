@@ -128,7 +128,7 @@ def test_the_cheaper_kind_is_planned_and_the_other_where_the_first_ones_limit_bi
     assert options(settings) == [("h100-80gb", 2), ("h100-80gb", 4)]
     for tokens_per_s, cheap, dear in ((900, 1, 0), (5500, 6, 0), (7000, 6, 1), (12000, 6, 3)):
         problem = asked(settings, [1000.0, 1400.0], float(tokens_per_s))._replace(
-            epsilon=1.0, boot_cold_s=np.zeros((1, 3))
+            epsilon=1.0, boot_cold_s=np.zeros((1, 3, 2))
         )
         central = list(problem.regions).index("central")
         problem.demand_tokens_per_s[0, central] = min(tokens_per_s, 5500.0)

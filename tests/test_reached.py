@@ -67,7 +67,10 @@ SWITCHES: dict[str, tuple[str, Switch]] = {
     "minimum of an endpoint": ("reactive", fleet(min_instances=lambda fleet: 0 * fleet.min_instances)),
     "spot boots": ("reactive", fleet(boot_spot_s=lambda fleet: 0 * fleet.boot_spot_s)),
     "cold boots": ("reactive", fleet(boot_cold_s=lambda fleet: 0 * fleet.boot_cold_s)),
-    "cold boots from another region": ("reactive", fleet(boot_cold_s=as_near)),
+    "cold boots from another region": ("lt_ua", fleet(boot_cold_s=as_near)),
+    "boots by GPU type": ("lt_ua", fleet(boot_factor=lambda fleet: np.ones_like(fleet.boot_factor))),
+    "donation that takes a minute": ("reactive", fleet(donate_s=lambda fleet: 0.0)),
+    "network delays that vary": ("lt_ua", fleet(network_factor=lambda fleet: np.ones(1))),
     "failures": ("clairvoyant", rules(failure_s=np.zeros(0), failure_slot=np.zeros(0, np.int64))),
 }
 

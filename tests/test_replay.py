@@ -146,7 +146,8 @@ def assert_twin_agrees(
     for n, request in enumerate(requests):
         slot = request.served_by
         region = -1 if slot is None else int(fleet.region[fleet.pool[slot]])
-        network_s = 0.0 if slot is None else fleet.network_s[request.region, region]
+        drawn = fleet.network_factor[n % fleet.network_factor.size]
+        network_s = 0.0 if slot is None else fleet.network_s[request.region, region] * drawn
         ends = (request.spared, request.refused, request.finish_s is None, True)
         status = (SPARED, REFUSED, QUEUED, FINISHED)[ends.index(True)]
         times = [np.nan if at is None else at + network_s for at in (request.first_token_s, request.finish_s)]

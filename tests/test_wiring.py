@@ -71,6 +71,7 @@ def at(fleet: Fleet, llm: str, region: str, pool: int = 0) -> dict[str, Any]:
         "instances_at_start": fleet.instances_at_start[row],
         "min_instances": fleet.min_instances[row],
         "boot_cold_s": fleet.boot_cold_s[row],
+        "boot_factor": fleet.boot_factor[kind],
         "kv_capacity": fleet.kv_capacity[kind],
         "gpu": fleet.gpu[kind],
         "gpus": fleet.gpus[kind],
@@ -150,7 +151,9 @@ def test_the_fleet_is_that_of_the_config_and_the_catalogue(wired: Settings) -> N
     for llm, region in PLACES:
         assert at(fleet, llm, region) == {
             **{"slots": 13, "instances_at_start": 8, "min_instances": 1},
-            "boot_cold_s": 480.0 if (llm, region) in has_weights else 1500.0,
+            "boot_cold_s": (480.0 if (llm, region) in has_weights else 1500.0)
+            * (1.25 if llm == LLMS[0] else 1),
+            "boot_factor": 1.25 if llm == LLMS[0] else 1.0,
             "kv_capacity": kv[llm],
             "gpu": list(wired.catalogue.gpus).index("h100-80gb" if llm == LLMS[1] else "a100-80gb"),
             "gpus": 4 if llm == LLMS[1] else 8,
@@ -168,6 +171,7 @@ def test_the_fleet_is_that_of_the_config_and_the_catalogue(wired: Settings) -> N
     assert fleet.network_s.tolist() == [[0.0, 0.11, 0.07], [0.05, 0.0, 0.13], [0.19, 0.17, 0.0]]
     assert fleet.preference.tolist() == [[0, 2, 1], [1, 0, NOBODY], [2, 1, 0]]
     assert fleet.latency.decode_s[:, 1].tolist() == [0.04837, 0.029525]  # 8 x a100, 4 x h100
+    assert fleet.donate_s == 37.0
     assert np.median(fleet.boot_spot_s) == pytest.approx(45.0, rel=0.05)
     assert (fleet.boot_spot_s.min(), fleet.boot_spot_s.max()) == (45.0 / 2, 90.0)
 

@@ -22,9 +22,11 @@ from wired import (
 
 from assets.lake.settings import Progress, Settings
 from assets.plans import inputs, plans
+from assets.replays.drives import day_drives
 from models.plan.problem import Problem
 from models.plan.solver import Options
 
+SLOWER = np.array([1.0, 1.25])  # boots by GPU type
 WINDOWS, NIW = 3, TIERS.index("niw")
 FORECAST = np.array([PAPER_FACTOR[region] for region in REGIONS])[:, None]  # (regions, windows)
 SHARES = {"forecast": 0.71, "peak": 0.71, "corrected": 0.93, "day_ahead": 0.93, "truth": 0.93}
@@ -142,9 +144,9 @@ def test_an_hour_is_asked_with_the_capacities_prices_and_limits_of_config_and_ca
         "max_option_instances": np.array([[[0, 13]] * 3, [[13, 0]] * 3]),
         "cap_gpus": np.array([[53, 101], [47, 97], [43, 89]]),
         **{"min_instances": nothing + 1, "max_instances": nothing + 13, "budget_usd": np.inf},
-        **{"epsilon": 0.65, "window_s": 1200.0},
-        "boot_spot_s": np.full((2, 2), 45.0),
-        "boot_cold_s": np.array([[480.0, 480.0, 1500.0], [1500.0, 480.0, 480.0]]),
+        **{"epsilon": 0.65, "window_s": 1200.0, "hours": 1.0},
+        "boot_spot_s": np.full((2, 2), 45.0) * SLOWER,
+        "boot_cold_s": np.array([[480.0, 480.0, 1500.0], [1500.0, 480.0, 480.0]])[..., None] * SLOWER,
         **{"spot_earning_share": 0.84, "hysteresis_share": 0.06, "export_share": 0.04},
     }
     assert asked.keys() == expected.keys()
@@ -222,6 +224,31 @@ def test_a_policy_of_ones_own_is_planned_with_its_own_figures(wired_day: Setting
     close(of(table, "lean", "demand_tokens_per_s"), own.demand.max(axis=-1))
     assert (of(table, "lean", "instances_before")[0] == of(table, "lt_i", "instances")[0]).all()
     assert (of(table, "hasty", "instances") == of(table, "lt_ua", "instances")).all()
+
+
+def test_a_plan_in_slots_covers_each_by_itself_and_is_followed_slot_by_slot(
+    wired_day: Settings, table
+) -> None:
+    slots = table.loc["brisk"]
+    of_slots = {
+        name: slots[name].to_numpy().reshape(24 * WINDOWS, len(LLMS), len(REGIONS))
+        for name in ("hour_start", "demand_tokens_per_s", "instances_before", "instances", "usd")
+    }
+    close(
+        of_slots["demand_tokens_per_s"], 1.6 * np.moveaxis(came(), -1, 1).reshape(-1, len(LLMS), len(REGIONS))
+    )
+    starts = pd.to_datetime(slots["hour_start"]).unique()
+    assert (np.diff(starts) == pd.Timedelta(minutes=20)).all()
+    held = of_slots["instances"]
+    assert (of_slots["instances_before"][0] == of(table, "lt_i", "instances")[0]).all()
+    assert (of_slots["instances_before"][1:] == held[:-1]).all()
+    changes = (held[1:] != held[:-1]).any(axis=(1, 2))
+    assert all(changes[first::WINDOWS].any() for first in range(WINDOWS))
+    close(of_slots["usd"], held * np.array([8 * 3.25, 4 * 9.5])[:, None] / WINDOWS)
+    drive = day_drives(wired_day, DAY)["brisk"]
+    assert drive.row_s == 1200.0
+    close(np.asarray(drive.targets), held.reshape(24 * WINDOWS, -1))
+    close(np.asarray(drive.forecast_tokens_per_s), of_slots["demand_tokens_per_s"])
 
 
 def test_plans_begin_where_the_papers_first_hour_ends_and_cost_what_their_gpus_cost(table) -> None:

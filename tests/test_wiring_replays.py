@@ -235,13 +235,25 @@ def test_no_two_policies_have_one_outcome_and_all_stand_above_their_minimum(play
 
 
 def test_another_region_answers_later_by_the_network_between_them(workload: Workload, play: Play) -> None:
-    outcome, between = play("reactive"), np.array([0.0, 0.11, 0.07])
+    outcome, between = play("reactive", network_sigma=0.0), np.array([0.0, 0.11, 0.07])
     own = (workload.trace.region == 0) & (outcome.served_region >= 0)
     np.testing.assert_array_equal(outcome.network_s[own], between[outcome.served_region[own]])
     assert set(outcome.served_region[own].tolist()) == {0, 1, 2}
     # the network is in what the request meets, not in what the instance does
     served = outcome.first_token_s - outcome.network_s - outcome.admitted_s
     assert np.nanmin(served) > 0
+
+
+def test_the_networks_delay_is_drawn_about_the_catalogues(play: Play) -> None:
+    """One draw for each request, whatever the policy; its median is what the catalogue says."""
+    plain, drawn = play("lt_i", network_sigma=0.0), play("lt_i")
+    far = plain.network_s > 0
+    factor = np.log(drawn.network_s[far] / plain.network_s[far])
+    assert np.median(factor) == pytest.approx(0.0, abs=0.1)
+    assert factor.std() == pytest.approx(1.2, rel=0.1)
+    other = play("reactive")
+    both = far & (other.served_region == drawn.served_region)
+    np.testing.assert_array_equal(other.network_s[both], drawn.network_s[both])
 
 
 def paid(outcome: Outcome) -> float:
@@ -260,6 +272,7 @@ def booting(outcome: Outcome) -> float:
         ("lt_i", DYING | {"boot_local_s": 60.0}, DYING | {"boot_local_s": 1400.0}, booting),
         ("lt_i", DYING | {"boot_remote_s": 490.0}, DYING | {"boot_remote_s": 3000.0}, booting),
         ("reactive", {"boot_spot_s": 5.0}, {"boot_spot_s": 80.0}, booting),
+        ("lt_i", {"donate_s": 0.0}, {"donate_s": 300.0}, paid),
         ("reactive", {"cooldown_s": 17.0}, {"cooldown_s": 1.0}, paid),
         ("chiron", {"pressure_share": 0.9}, {"pressure_share": 0.2}, paid),
         ("hpa", {"scale_out_share": 0.74}, {"scale_out_share": 0.4}, paid),

@@ -34,7 +34,9 @@ def wired_catalogue() -> Catalogue:
     world, source = load_catalogue(), "a test"
     gpus = {
         "h100-80gb": dataclasses.replace(world.gpus["h100-80gb"], memory_gib=58.2, usd_per_hour=9.5),
-        "a100-80gb": dataclasses.replace(world.gpus["a100-80gb"], memory_gib=75.0, usd_per_hour=3.25),
+        "a100-80gb": dataclasses.replace(
+            world.gpus["a100-80gb"], memory_gib=75.0, usd_per_hour=3.25, boot_factor=1.25
+        ),
     }
     tiers = {"iw_fast": (1.3, 47.0, 0.91), "iw_normal": (31.0, 507.0, 0.93), "niw": (None, 43_000.0, 0.89)}
     north = Region(

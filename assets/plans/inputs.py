@@ -20,6 +20,7 @@ from assets.lake.lookups import positions
 from assets.lake.settings import HOURS, Settings, midnight
 from assets.plans.kinds import answered, answered_shares, by_cell, kinds, options, pools, services
 from models.plan.problem import Problem
+from models.replay.fleet import boot_cold_s
 
 Floats = NDArray[np.float64]
 Tokens = NDArray[np.int32]
@@ -180,19 +181,29 @@ def problem_template(settings: Settings, sustained_tokens_per_s: Sequence[float]
         budget_usd=np.inf,
         epsilon=asked.epsilon,
         window_s=60.0 * config.forecast.bucket_minutes,
-        boot_spot_s=np.full(usd.shape, config.replay.boot_spot_s),
-        boot_cold_s=boot_cold_s(settings),
+        hours=1.0,
+        boot_spot_s=np.tile(
+            [config.replay.boot_spot_s * catalogue.gpus[gpu].boot_factor for gpu, _ in what], (len(served), 1)
+        ),
+        boot_cold_s=np.array(
+            [
+                [
+                    [boot_cold_s(catalogue, config.replay, llm, site, gpu) for gpu, _ in what]
+                    for site in catalogue.regions
+                ]
+                for llm, _ in served
+            ]
+        ),
         spot_earning_share=asked.spot_earning_share,
         hysteresis_share=asked.hysteresis_share,
         export_share=asked.export_share,
     )
 
 
-def boot_cold_s(settings: Settings) -> Floats:
-    """Seconds of a cold start, shape (services, regions): longer where the weights come from elsewhere."""
-    times, sites = settings.config.replay, settings.catalogue.regions.values()
-    is_local = np.array([[llm in site.weights for site in sites] for llm, _ in services(settings)])
-    return np.where(is_local, times.boot_local_s, times.boot_remote_s)
+def in_slots(load: Load, per_hour: int) -> Load:
+    """The load of each slot of the hours: shape (hours * per_hour, llms, regions, windows / per_hour)."""
+    slots = np.stack(np.split(load.demand, per_hour, axis=3), axis=1)
+    return Load(slots.reshape(-1, *slots.shape[2:]), np.repeat(load.buffer, per_hour, axis=0))
 
 
 def hour_problems(template: Problem, load: Load) -> list[Problem]:

@@ -111,10 +111,10 @@ def by_cell(settings: Settings, of_pools: Ints) -> Ints:
     return counts
 
 
-def hourly_cells(settings: Settings, rows: pd.DataFrame, column: str) -> Floats:
-    """A column of a plan's rows, which have an `hour`, shape (hours, i, j, k); 0 where there is no row.
+def hourly_cells(settings: Settings, rows: pd.DataFrame, column: str, slots: int = 1) -> Floats:
+    """A column of a plan's rows, which have an `hour`, shape (hours * slots, i, j, k).
 
-    Rows of kinds and regions that the config does not have are left out.
+    0 where there is no row. Rows of kinds and regions that the config does not have are left out.
     """
     regions = list(settings.catalogue.regions)
     at = {
@@ -122,11 +122,11 @@ def hourly_cells(settings: Settings, rows: pd.DataFrame, column: str) -> Floats:
         for kind in kinds(settings)
         for j, region in enumerate(regions)
     }
-    table = np.zeros((HOURS, *shape(settings)))
+    table = np.zeros((HOURS * slots, *shape(settings)))
     names = (rows[name] for name in ("llm", "role", "gpu", "gpus_per_instance", "region"))
     for hour, name, value in zip(rows["hour"], zip(*names, strict=True), rows[column], strict=True):
         if name in at:
-            table[int(hour), *at[name]] = value
+            table[round(hour * slots), *at[name]] = value
     return table
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from assets.plans.inputs import (
     day_ahead_load,
     day_loads,
     hour_problems,
+    in_slots,
     problem_template,
     token_mixes,
 )
@@ -48,7 +49,14 @@ PROGRAMMES = {
 }
 # Hour by hour: what was asked, from what the hour before left, and the answer.
 Day = list[tuple[Problem, Plan]]
-Asked = tuple[str, PlanConfig]  # a kind of plan, and the figures that it counts on
+
+
+class Asked(NamedTuple):
+    """What a plan is asked."""
+
+    kind: str
+    figures: PlanConfig  # that it counts on
+    slots: int = 1  # per hour, each with a plan of its own
 
 
 def plan_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
@@ -56,12 +64,14 @@ def plan_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
     sustained = sustained_tokens_per_s(settings, day, progress)
     rules = settings.config.rules
     asked = {
-        name: (str(rules[name].plan), settings.under(name).config.plan)
+        name: Asked(str(rules[name].plan), settings.under(name).config.plan, rules[name].slots)
         for name in planned(rules)
         if not rules[name].is_closed
     }
-    loads = {plan: all_loads(with_plan(settings, plan), day) for plan in {plan for _, plan in asked.values()}}
-    with progress.bar(f"plan {day}", len(set(asked.values())) * HOURS) as done:
+    loads = {
+        plan: all_loads(with_plan(settings, plan), day) for plan in {one.figures for one in asked.values()}
+    }
+    with progress.bar(f"plan {day}", sum(one.slots for one in set(asked.values())) * HOURS) as done:
         days = chained_plans(settings, sustained, asked.values(), loads, done)
     followed = {name: days[kind] for name, kind in asked.items()}
     table = plan_table(day, followed)
@@ -130,21 +140,22 @@ def chained_plans(
     So the policies differ in what they do, not in what they are given; the replay starts there as well, and
     there too the rest of the fleet is donated.
     """
-    papers = ("forecast", settings.config.plan)
+    papers = Asked("forecast", settings.config.plan)
     counted = Counted(done)
     days: dict[Asked, Day] = {}
-    for kind, plan in dict.fromkeys([papers, *asked]):
-        own = with_plan(settings, plan)
-        hours = hour_problems(problem_template(own, sustained, kind), loads[plan][kind])
+    for one in dict.fromkeys([papers, *asked]):
+        kind, own = one.kind, with_plan(settings, one.figures)
+        template = problem_template(own, sustained, kind)._replace(hours=1 / one.slots)
+        hours = hour_problems(template, in_slots(loads[one.figures][kind], one.slots))
         whole = hours[0].instances_now
         start = days[papers][0][1].instances if papers in days else whole
         spot = np.maximum(whole - start, 0)
         solve = checked_solve(own, kind, lambda _: counted.one_more())
         if kind == "peak":
             at_start = [problem._replace(instances_now=start, spot=spot) for problem in hours]
-            days[kind, plan] = _held(at_start, peak_plan(at_start, solve))
+            days[one] = _held(at_start, peak_plan(at_start, solve))
         else:
-            days[kind, plan] = open_loop(hours, start, spot, solve)
+            days[one] = open_loop(hours, start, spot, solve)
     return days
 
 
@@ -195,9 +206,9 @@ def plan_table(day: date, followed: Mapping[str, Day]) -> pa.Table:
 
 
 def _rows(day: date, policy: str, hours: Day) -> Iterator[dict[str, Any]]:
-    """Long rows of one policy's plan: every hour, service and region, on each option that it runs on."""
-    for hour, (problem, plan) in enumerate(hours):
-        why = reasons(problem, plan, hour)
+    """Long rows of one policy's plan: every slot, service and region, on each option that it runs on."""
+    for slot, (problem, plan) in enumerate(hours):
+        why = reasons(problem, plan, slot * problem.hours)
         for i, k in np.argwhere(problem.runs).tolist():
             gpu = int(problem.uses[i, k].argmax())
             for j, region in enumerate(problem.regions):
@@ -205,7 +216,7 @@ def _rows(day: date, policy: str, hours: Day) -> Iterator[dict[str, Any]]:
                 yield {
                     "policy": policy,
                     "programme": plan.programme,
-                    "hour_start": midnight(day) + timedelta(hours=hour),
+                    "hour_start": midnight(day) + timedelta(hours=slot * problem.hours),
                     "llm": problem.llms[i],
                     "role": problem.roles[i],
                     "region": region,
@@ -225,7 +236,7 @@ def _rows(day: date, policy: str, hours: Day) -> Iterator[dict[str, Any]]:
                     "short_llm_tokens_per_s": plan.short_llm_tokens_per_s[i],
                     "status": plan.status,
                     "gap_share": plan.gap_share,
-                    "usd": held * problem.usd_per_hour[i, k],
+                    "usd": held * problem.hours * problem.usd_per_hour[i, k],
                     "plan_usd": plan.objective_usd,
                     "plan_bound_usd": plan.bound_usd,
                     "plan_lp_bound_usd": plan.lp_bound_usd,
@@ -247,10 +258,10 @@ def _bound_rows(
 
 def _window_rows(day: date, policy: str, hours: Day) -> Iterator[dict[str, Any]]:
     """Long rows of what a plan serves in each window; none of the paper's plans, which leave that open."""
-    for hour, (problem, plan) in enumerate(hours):
+    for slot, (problem, plan) in enumerate(hours):
         if plan.windows is None:
             continue
-        start = midnight(day) + timedelta(hours=hour)
+        start = midnight(day) + timedelta(hours=slot * problem.hours)
         for i, j, w in np.ndindex(*problem.demand_tokens_per_s.shape):
             yield {
                 "policy": policy,

@@ -64,8 +64,9 @@ def day_drives(settings: Settings, day: date) -> dict[str, Drive]:
             targets = recent_targets(settings, day, rows, start)
             drives[policy] = Drive(targets, None, start, HOUR_S, rows_per_hour=60 // RECENT_MINUTES)
         else:
-            targets = hourly_targets(settings, rows, policy)
-            drives[policy] = Drive(targets, hourly_demand(settings, rows, policy), start, HOUR_S)
+            targets = hourly_targets(settings, rows, policy, rule.slots)
+            demand = hourly_demand(settings, rows, policy, rule.slots)
+            drives[policy] = Drive(targets, demand, start, HOUR_S, rule.slots)
     return drives
 
 
@@ -86,7 +87,8 @@ def whole(settings: Settings, pooling: str) -> Floats:
 def plan_rows(settings: Settings, day: date) -> pd.DataFrame:
     """The plans of the day as they stand in the lake; ConfigError for a name that the catalogue lacks."""
     rows = settings.lake.sql(
-        "select *, hour(hour_start) as hour from plans where trace = $trace and day = $day",
+        "select *, hour(hour_start) + minute(hour_start) / 60 as hour from plans "
+        "where trace = $trace and day = $day",
         trace=settings.trace,
         day=day,
     ).to_pandas()
@@ -96,14 +98,14 @@ def plan_rows(settings: Settings, day: date) -> pd.DataFrame:
     return rows
 
 
-def hourly_targets(settings: Settings, rows: pd.DataFrame, policy: str) -> Floats:
-    """The instances of a policy's plan, shape (hours, pools)."""
-    return by_pool(settings, hourly_cells(settings, rows[rows["policy"] == policy], "instances"))
+def hourly_targets(settings: Settings, rows: pd.DataFrame, policy: str, slots: int = 1) -> Floats:
+    """The instances of a policy's plan, shape (hours * slots, pools)."""
+    return by_pool(settings, hourly_cells(settings, rows[rows["policy"] == policy], "instances", slots))
 
 
-def hourly_demand(settings: Settings, rows: pd.DataFrame, policy: str) -> Floats:
-    """The interactive load that a policy's plan carries, tokens/s, shape (hours, llms, regions)."""
-    of_cells = hourly_cells(settings, rows[rows["policy"] == policy], "demand_tokens_per_s")
+def hourly_demand(settings: Settings, rows: pd.DataFrame, policy: str, slots: int) -> Floats:
+    """The interactive load that a policy's plan carries, tokens/s, shape (hours * slots, llms, regions)."""
+    of_cells = hourly_cells(settings, rows[rows["policy"] == policy], "demand_tokens_per_s", slots)
     return of_llms(settings, of_cells.max(axis=-1), axis=1)
 
 

@@ -73,5 +73,5 @@ def pooled(problem: Problem) -> Problem:
         budget_usd=np.inf,
         epsilon=1.0,
         boot_spot_s=np.zeros_like(problem.boot_spot_s),
-        boot_cold_s=np.zeros((services, 1)),
+        boot_cold_s=np.zeros((services, 1, options)),
     )

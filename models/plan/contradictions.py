@@ -7,6 +7,8 @@ import numpy as np
 
 from models.plan.problem import PlanError, Problem
 
+OF_OPTIONS = ("instances_now", "spot", "min_option_instances", "max_option_instances", "boot_cold_s")
+
 
 def contradictions(problem: Problem) -> list[str]:
     """Everything that is wrong with the question, one line each; empty when it is sound."""
@@ -29,8 +31,8 @@ def _wrong_shapes(p: Problem) -> list[str]:
     w = p.demand_tokens_per_s.shape[-1] if p.demand_tokens_per_s.ndim == 3 else 1
     wanted = {
         **{"demand_tokens_per_s": (i, j, max(w, 1)), "cap_gpus": (j, g), "uses": (i, k, g)},
-        **dict.fromkeys(("instances_now", "spot", "min_option_instances", "max_option_instances"), (i, j, k)),
-        **dict.fromkeys(("buffer_tokens_per_s", "min_instances", "max_instances", "boot_cold_s"), (i, j)),
+        **dict.fromkeys(OF_OPTIONS, (i, j, k)),
+        **dict.fromkeys(("buffer_tokens_per_s", "min_instances", "max_instances"), (i, j)),
         **dict.fromkeys(("tokens_per_s", "usd_per_hour", "boot_spot_s"), (i, k)),
     }
     return [
@@ -53,8 +55,9 @@ def _bad_values(p: Problem) -> Iterator[str]:
             for what, now in (("instances", p.instances_now[i, j, k]), ("spot", p.spot[i, j, k])):
                 if now < 0 or (now > 0 and not p.runs[i, k]):
                     yield f"{what} of {where} on {option}: got {now}, needed >= 0, or 0 if it cannot run."
-        if not (np.isfinite(p.boot_cold_s[i, j]) and p.boot_cold_s[i, j] >= 0):
-            yield f"cold boot of {where}: got {p.boot_cold_s[i, j]}, needed seconds >= 0."
+            if not (np.isfinite(p.boot_cold_s[i, j, k]) and p.boot_cold_s[i, j, k] >= 0):
+                got = f"cold boot of {where} on {option}: got {p.boot_cold_s[i, j, k]}"
+                yield f"{got}, needed seconds >= 0."
 
 
 def _bad_shares(p: Problem) -> Iterator[str]:
@@ -65,6 +68,8 @@ def _bad_shares(p: Problem) -> Iterator[str]:
             yield f"{name}: got {getattr(p, name)}, needed 0 to 1. Mend [plan] {name}."
     if not p.budget_usd >= 0:
         yield f"budget_usd: got {p.budget_usd}, needed USD >= 0, or inf for none."
+    if not p.hours > 0:
+        yield f"hours: got {p.hours}, needed more than 0."
     if not p.window_s > 0:
         yield f"window_s: got {p.window_s}, needed seconds > 0."
 

@@ -4,15 +4,16 @@ Sets       i services, j regions, k options on which service i runs, g GPU types
 Data       n[i,j,k] instances serving, s[i,j,k] donated ones of the same service, theta[i,k] tokens/s and
            uses[i,k,g] GPUs of one instance, alpha[i,k] USD per instance-hour, rho[i,j,w] tokens/s that are
            forecast (a quantile), b[i,j] tokens/s of buffer for niw, cap[j,g] GPUs, min[i,j], max[i,j], for an
-           option with limits of its own min[i,j,k], max[i,j,k], epsilon, budget USD of the hour,
-           pi what a donated instance earns and eta what giving one up is expected to cost later, as shares
-           of alpha, kappa[i] USD to serve a token/s elsewhere for a window, reclaim[i,k] and cold[i,j,k] USD
-           of GPU time lost in booting, tauW[i,k] and tauC[i,j] the first window in which a start counts
+           option with limits of its own min[i,j,k], max[i,j,k], epsilon, budget USD of the hour, h hours that
+           the plan holds, pi what a donated instance earns and eta what giving one up is expected to cost
+           later, as shares of alpha, kappa[i] USD to serve a token/s elsewhere for a window, reclaim[i,k] and
+           cold[i,j,k] USD of GPU time lost in booting, tauW[i,k] and tauC[i,j,k] the first window in which a
+           start counts
 Decisions  aW, aC, d[i,j,k] integer >= 0: reclaimed, started cold, donated; x = n + aW + aC - d
            e[i,j,w] >= 0: tokens/s of the region's demand that other regions serve
            z, v, y[i,j,w] >= 0, q[i,j] >= 0: unserved, too far from home, buffer given up, below the minimum
 
-min  sum alpha x + (1 - pi) alpha (s + d - aW)                          (hold: a donated instance earns pi)
+min  sum h alpha x + (1 - pi) h alpha (s + d - aW)                      (hold: a donated instance earns pi)
    + sum reclaim aW + cold aC + eta alpha d                             (start, give up)
    + sum kappa e                                                        (latency)
    + penalty(z >> v > q > y)                                            (short)
@@ -110,8 +111,8 @@ def build(p: Problem) -> Programme:
 
 
 def holding(p: Problem, a_w: Cells, a_c: Cells, d: Cells) -> Any:
-    """(hold) alpha x + (1 - pi) alpha (s + d - aW): who reclaims forgoes pi, who donates earns it."""
-    alpha, pi = p.usd_per_hour, p.spot_earning_share
+    """(hold) h alpha x + (1 - pi) h alpha (s + d - aW): who reclaims forgoes pi, who donates earns it."""
+    alpha, pi = p.hours * p.usd_per_hour, p.spot_earning_share
     now = p.instances_now + (1 - pi) * p.spot
     fixed = float((np.where(p.runs, alpha, 0.0)[:, None, :] * now).sum())
     reclaimed = [(a_w[i, j, k], alpha[i, k] * pi) for i, j, k in a_w]
@@ -152,5 +153,5 @@ def capacity_added(p: Problem, on: list[list[int]], a_w: Cells, a_c: Cells, d: C
     for i, j, w in np.ndindex(*p.demand_tokens_per_s.shape):
         up = terms[i, j, w] = [(d[i, j, k], -theta[i, k]) for k in on[i]]
         up += [(a_w[i, j, k], theta[i, k]) for k in on[i] if w >= tau_w[i, k]]
-        up += [(a_c[i, j, k], theta[i, k]) for k in on[i] if w >= tau_c[i, j]]
+        up += [(a_c[i, j, k], theta[i, k]) for k in on[i] if w >= tau_c[i, j, k]]
     return terms

@@ -57,7 +57,7 @@ def cost_usd(p: Problem, reclaimed: Ints, started: Ints, donated: Ints) -> float
     pi, eta = p.spot_earning_share, p.hysteresis_share
     instances = p.instances_now + reclaimed + started - donated
     spot = p.spot + donated - reclaimed
-    usd = alpha * (instances + (1 - pi) * spot + eta * donated)
+    usd = alpha * (p.hours * (instances + (1 - pi) * spot) + eta * donated)
     return float((usd + p.reclaim_usd[:, None, :] * reclaimed + p.cold_usd * started).sum())
 
 
@@ -65,7 +65,7 @@ def capacity_tokens_per_s(p: Problem, reclaimed: Ints, started: Ints, donated: I
     """C[i,j,w]: tokens/s of the instances that are up in each window."""
     w = np.arange(p.windows)
     is_back = w >= p.reclaim_window[:, None, :, None]
-    is_booted = w >= p.cold_window[:, :, None, None]
+    is_booted = w >= p.cold_window[..., None]
     up = (p.instances_now - donated)[..., None]
     up = up + reclaimed[..., None] * is_back + started[..., None] * is_booted
     return np.einsum("ijkw,ik->ijw", up, np.where(p.runs, p.tokens_per_s, 0.0))

@@ -48,8 +48,9 @@ class Problem(NamedTuple):
     budget_usd: float  # the most that the instances of the hour may cost; inf: any
     epsilon: float  # share of its own peak that a region must be able to serve
     window_s: float  # length of a window
+    hours: float  # how long a corrected plan holds [h]; the paper's does for one
     boot_spot_s: Floats  # (i, k) seconds to reclaim a donated instance of the same llm
-    boot_cold_s: Floats  # (i, j) seconds to start on any other VM of the region
+    boot_cold_s: Floats  # (i, j, k) seconds to start on any other VM of the region
     spot_earning_share: float  # [pi] what a donated instance earns, of its price
     hysteresis_share: float  # [eta] what giving an instance up is expected to cost later, of its hourly price
     export_share: float  # [kappa] what serving a token elsewhere costs, of the cheapest capacity for it
@@ -88,7 +89,7 @@ class Problem(NamedTuple):
     @property
     def cold_usd(self) -> Floats:
         """GPU time lost in a cold start, shape (i, j, k)."""
-        return self.usd_per_hour[:, None, :] * self.boot_cold_s[:, :, None] / HOUR_S
+        return self.usd_per_hour[:, None, :] * self.boot_cold_s / HOUR_S
 
     @property
     def reclaim_window(self) -> Ints:
@@ -100,7 +101,7 @@ class Problem(NamedTuple):
 
     @property
     def cold_window(self) -> Ints:
-        """The first window in which a cold start counts, shape (i, j) [tauC]."""
+        """The first window in which a cold start counts, shape (i, j, k) [tauC]."""
         return np.ceil(self.boot_cold_s / self.window_s - 0.5).astype(np.int64)
 
     @property
@@ -109,7 +110,7 @@ class Problem(NamedTuple):
         usd = np.divide(
             self.usd_per_hour, self.tokens_per_s, out=np.full(self.runs.shape, np.inf), where=self.runs
         )
-        return self.export_share * usd.min(axis=1) / self.windows
+        return self.export_share * self.hours * usd.min(axis=1) / self.windows
 
     def missing_instances(self, instances: Ints) -> Ints:
         """What instances of shape (i, j, k) lack of a minimum, shape (i, j): of all options or of one."""

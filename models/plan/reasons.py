@@ -7,16 +7,16 @@ from models.plan.problem import TOLERANCE, Plan, Problem
 Where = tuple[int, int, int]
 
 
-def reasons(problem: Problem, plan: Plan, hour: int) -> dict[Where, str]:
+def reasons(problem: Problem, plan: Plan, hour: float) -> dict[Where, str]:
     """By (i, j, k), where the plan reclaims, starts or donates: what it does, for which load, and what binds.
 
-    `hour` is the hour of the day that the plan is for; windows are told by the clock.
+    `hour` of the day is when the plan begins; windows are told by the clock.
     """
     changes = plan.reclaimed + plan.started + plan.donated
     return {(i, j, k): _why(problem, plan, (i, j, k), hour) for i, j, k in np.argwhere(changes).tolist()}
 
 
-def _why(p: Problem, plan: Plan, at: Where, hour: int) -> str:
+def _why(p: Problem, plan: Plan, at: Where, hour: float) -> str:
     i, j, _k = at
     parts = [f"{_what(plan, at)}: {_load(p, i, j, hour)}", _flow(p, plan, i, j), _limit(p, plan, at)]
     moved = [name for k, name in enumerate(p.options) if plan.delta[i, j, k] * plan.delta[at] < 0]
@@ -32,12 +32,12 @@ def _what(plan: Plan, at: Where) -> str:
     return ", ".join(f"{values[at]} {what}" for values, what in counts if values[at])
 
 
-def _load(p: Problem, i: int, j: int, hour: int) -> str:
+def _load(p: Problem, i: int, j: int, hour: float) -> str:
     """The region's peak against what serves when the hour begins."""
     need = p.need_tokens_per_s[i, j]
-    peak, minute = float(need.max()), int(need.argmax() * p.window_s // 60)
+    peak, minute = float(need.max()), round(60 * hour + need.argmax() * p.window_s / 60)
     serving = float(np.nan_to_num(p.tokens_per_s[i]) @ p.instances_now[i, j])
-    clock = f" at {hour:02d}:{minute:02d}" if p.windows > 1 else ""
+    clock = f" at {minute // 60:02d}:{minute % 60:02d}" if p.windows > 1 else ""
     than = f", {peak / serving - 1:+.0%} on what serves" if serving > 0 else ""
     return f"peak{clock} of {peak:,.0f} tokens/s{than}"
 

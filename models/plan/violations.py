@@ -71,12 +71,12 @@ def _broken_cost(p: Problem, plan: Plan) -> Iterator[str]:
             continue
         alpha, held = float(p.usd_per_hour[i, k]), int(plan.instances[i, j, k])
         back, cold, gone = (int(a[i, j, k]) for a in (plan.reclaimed, plan.started, plan.donated))
-        usd += alpha * held
         if plan.windows is None:
-            usd += alpha * p.boot_spot_s[i, k] / 3600 * cold
+            usd += alpha * (held + p.boot_spot_s[i, k] / 3600 * cold)
             continue
-        usd += (1 - p.spot_earning_share) * alpha * (int(p.spot[i, j, k]) + gone - back)
-        usd += alpha * (p.boot_spot_s[i, k] * back + p.boot_cold_s[i, j] * cold) / 3600
+        spot = int(p.spot[i, j, k]) + gone - back
+        usd += p.hours * alpha * (held + (1 - p.spot_earning_share) * spot)
+        usd += alpha * (p.boot_spot_s[i, k] * back + p.boot_cold_s[i, j, k] * cold) / 3600
         usd += p.hysteresis_share * alpha * gone
     if plan.windows is not None:
         usd += sum(float(p.export_usd[i] * e.sum()) for i, e in enumerate(plan.windows.exports))
@@ -142,7 +142,7 @@ def _broken_window(
             count = int(p.instances_now[i, j, k]) - int(plan.donated[i, j, k])
             if w >= p.boot_spot_s[i, k] / p.window_s - 0.5:
                 count += int(plan.reclaimed[i, j, k])
-            if w >= p.boot_cold_s[i, j] / p.window_s - 0.5:
+            if w >= p.boot_cold_s[i, j, k] / p.window_s - 0.5:
                 count += int(plan.started[i, j, k])
             up += count * float(p.tokens_per_s[i, k])
     rho, b = float(p.demand_tokens_per_s[at]), float(p.buffer_tokens_per_s[i, j])

@@ -121,6 +121,7 @@ def initial_state(fleet: Fleet, start: Ints, lanes: int) -> State:
         **untouched(0, fleet),
         status=status,
         since_s=np.zeros(slots),
+        leaves_s=np.full(slots, NEVER),
         event_s=np.full(slots + 1, NEVER),
         heap=np.arange(slots + 1),
         place=np.arange(slots + 1),

@@ -29,6 +29,7 @@ from models.world.reading import ConfigError
 
 SPOT_SIGMA = 0.69  # lognormal spread that puts the largest of 100 draws at five times the median
 SPOT_DRAWS = 4096
+NETWORK_DRAWS = 65_521  # prime, so that no rhythm of the arrivals meets the same ones
 # Of a live move: copies before the last, what the last may leave, and seconds to land, so that a move stops a
 # request for the 20 to 30 ms that Llumnix tells.
 MAX_COPIES, LAST_COPY_TOKENS, MOVE_S = 8, 16, 0.010
@@ -113,15 +114,13 @@ def make_fleet(
         network_s=np.array(
             [[r.network_s.get(other, 0.0) for other in regions] for r in catalogue.regions.values()]
         ),
+        network_factor=network_factors(replay, seed),
         boot_cold_s=np.array(
-            [
-                replay.boot_local_s
-                if row.kind.llm in catalogue.regions[row.region].weights
-                else replay.boot_remote_s
-                for row in rows
-            ]
+            [boot_cold_s(catalogue, replay, row.kind.llm, row.region, row.kind.gpu) for row in rows]
         ),
         boot_spot_s=spot_delays_s(replay, seed),
+        boot_factor=np.array([catalogue.gpus[each.gpu].boot_factor for each in kinds]),
+        donate_s=replay.donate_s,
         latency=tables(
             [profile_of(catalogue, *each[:-1]) for each in kinds], [each.engine.max_batch for each in kinds]
         ),
@@ -254,6 +253,19 @@ def spot_delays_s(replay: ReplayConfig, seed: int) -> Floats:
         np.log(replay.boot_spot_s), SPOT_SIGMA, SPOT_DRAWS
     )
     return np.clip(draws, replay.boot_spot_s / 2, replay.boot_spot_max_s)
+
+
+def boot_cold_s(catalogue: Catalogue, replay: ReplayConfig, llm: str, region: str, gpu: str) -> float:
+    """Seconds of a cold start: longer where the weights come from elsewhere."""
+    is_local = llm in catalogue.regions[region].weights
+    return catalogue.gpus[gpu].boot_factor * (replay.boot_local_s if is_local else replay.boot_remote_s)
+
+
+def network_factors(replay: ReplayConfig, seed: int) -> Floats:
+    """Draws of the network's delay in that of the catalogue, its median: lognormal."""
+    if replay.network_sigma == 0:
+        return np.ones(1)
+    return np.random.default_rng([seed, 0x4E7]).lognormal(0.0, replay.network_sigma, NETWORK_DRAWS)
 
 
 def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap: bool = True) -> Rules:

@@ -77,11 +77,15 @@ def add_instance(fleet: Fleet, state: State, pool: int, now: float) -> bool:
     """
     slot = first_with(fleet, state, pool, DRAINING)
     if slot != NOBODY:
+        if state.leaves_s[slot] != NEVER:
+            state.leaves_s[slot] = NEVER
+            reschedule(state, slot, NEVER)
         change_status(fleet, state, slot, SERVING, now)
         return True
     slot = first_with(fleet, state, pool, DONATED)
     if slot != NOBODY:
         delay_s = fleet.boot_spot_s[state.counts[BOOTED] % fleet.boot_spot_s.size]
+        delay_s *= fleet.boot_factor[fleet.kind[pool]]
     else:
         slot = first_with(fleet, state, pool, GONE)
         if slot == NOBODY or not make_room(fleet, state, pool, now):
@@ -145,6 +149,13 @@ def remove_instance(fleet: Fleet, state: State, pool: int, now: float) -> bool:
 
 @compiled
 def donate_when_empty(fleet: Fleet, state: State, slot: int, now: float) -> None:
-    """A draining instance that has finished its work joins the spot pool."""
-    if state.status[slot] == DRAINING and state.phase[slot] == IDLE and state.load[slot] == 0:
+    """A draining instance that has finished its work joins the spot pool, once it has changed hands."""
+    if state.status[slot] != DRAINING or state.phase[slot] != IDLE or state.load[slot] > 0:
+        return
+    if state.leaves_s[slot] == NEVER:
+        state.leaves_s[slot] = now + fleet.donate_s
+    if now < state.leaves_s[slot]:
+        reschedule(state, slot, state.leaves_s[slot])
+    else:
+        state.leaves_s[slot] = NEVER
         change_status(fleet, state, slot, DONATED, now)

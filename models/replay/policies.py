@@ -21,12 +21,18 @@ class Policy(NamedTuple):
     start: str | None = None  # which instances serve at the start: those of the first plan, or all
     capacity_share: float | None = None  # of an instance's capacity that its plan counts on
     quantile: float | None = None  # of the hour's maximum that its plan covers
+    slot_minutes: int = 60  # for which a corrected plan holds
     is_closed: bool = False  # each hour is planned when it begins, from the fleet that the replay has then
 
     @property
     def programme(self) -> str | None:
         """The kind of hourly plan that it follows; None: it has none."""
         return None if self.plan == "recent" else self.plan
+
+    @property
+    def slots(self) -> int:
+        """How many plans an hour has."""
+        return 60 // self.slot_minutes
 
 
 POLICIES = {

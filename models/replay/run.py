@@ -173,7 +173,9 @@ class Session:
         fleet, state = self.fleet, self.state
         dispatched = state.served_by != NOBODY
         served = np.where(dispatched, fleet.region[fleet.pool[state.served_by]], NOBODY).astype(np.int16)
-        network_s = np.where(dispatched, fleet.network_s[self.trace.region, served], 0.0)
+        delay_s = fleet.network_s[self.trace.region, served]
+        drawn = fleet.network_factor[self.row % fleet.network_factor.size]
+        network_s = np.where(dispatched, delay_s * drawn, 0.0)
         cases = (np.isfinite(state.finish_s), state.refused, state.spared)
         status = np.select(cases, (FINISHED, REFUSED, SPARED), QUEUED)
         return Outcome(

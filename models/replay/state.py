@@ -101,9 +101,12 @@ class Fleet(NamedTuple):
     prefix: int  # position in models.world.config.PREFIXES
     prefix_block_tokens: int  # of a block that the trace has a hash of; in whole KV blocks
     preference: Ints  # (G, G) regions that may serve a region's requests, best first; NOBODY ends a row
-    network_s: Floats  # (G, G) added when a request of the first is served in the second
+    network_s: Floats  # (G, G) added when a request of the first is served in the second; the median
+    network_factor: Floats  # (W,) draws of it, in that delay, used in turn by the requests
     boot_cold_s: Floats  # (E,)
     boot_spot_s: Floats  # (D,) draws, used in turn
+    boot_factor: Floats  # (J,) on these
+    donate_s: float  # in which an instance that has finished its work is donated
     latency: LatencyTables  # rows are kinds
 
 
@@ -192,6 +195,7 @@ class State(NamedTuple):
     # instances
     status: Ints  # (N,) GONE ... DONATED
     since_s: Floats  # (N,) GPU time is accounted up to here
+    leaves_s: Floats  # (N,) when it is donated, once it has finished its work; NEVER until then
     event_s: Floats  # (N+1,) its next event, NEVER if none; the last clock is that of the hand-overs
     heap: Ints  # (N+1,) clocks, a binary heap by (event_s, clock)
     place: Ints  # (N+1,) where a clock stands in the heap

@@ -26,7 +26,8 @@ SUMS = ("interactive", "all")  # what tables call several tiers together, so tha
 class Gpu:
     """A GPU type: memory in GiB, dense bf16 TFLOP/s, TB/s of memory bandwidth, USD per GPU-hour.
 
-    `link_gbit_per_s` is the bandwidth of a GPU's own network card, over which it hands KV caches on.
+    `link_gbit_per_s` is the bandwidth of a GPU's own network card, over which it hands KV caches on;
+    `boot_factor` how long an instance on it boots, in the times of [replay].
     """
 
     memory_gib: Positive
@@ -35,6 +36,7 @@ class Gpu:
     usd_per_hour: NotNegative
     source: str
     link_gbit_per_s: Positive | None = None
+    boot_factor: Positive = 1.0
 
 
 @dataclass(frozen=True)

@@ -205,6 +205,8 @@ class ReplayConfig:
     boot_local_s: Seconds
     boot_remote_s: Seconds
     failures_per_instance_day: Annotated[float, Range(0, 100)]
+    donate_s: Seconds  # in which an instance that has finished its work is donated
+    network_sigma: Annotated[float, Range(0, 5)]  # of ln(network delay): its spread about the catalogue's
     pressure_share: PositiveShare  # Chiron: of the instances that may be busy with interactive requests
     # LT-UA: observed over forecast load, from which on and down to which it may pass its target
     surge_ratio: Annotated[float, Range(1, 1000)]
@@ -229,6 +231,7 @@ class OwnPolicy:
     signal: Annotated[str, Known("signal", SIGNALS)] | None = None
     capacity_share: PositiveShare | None = None  # else that of [plan] for its programme, likewise:
     quantile: Annotated[float, Among(QUANTILES)] | None = None
+    slot_minutes: Annotated[int, Among((15, 20, 30, 60))] | None = None  # of its plan; else the whole hour
 
     @property
     def policy(self) -> Policy:

@@ -11,6 +11,8 @@ from models.world.config import Config, TraceConfig
 from models.world.pools import check_pools
 from models.world.reading import TRACE_NAME, ConfigError, require_known
 
+IN_SLOTS = ("corrected", "day_ahead", "truth")  # plans that may hold for less than an hour
+
 
 def check(config: Config, catalogue: Catalogue) -> None:
     """Refuse names that nobody knows and figures that contradict each other, before work begins."""
@@ -33,6 +35,12 @@ def check_names(config: Config, catalogue: Catalogue) -> None:
             raise ConfigError(f"{place}: a shipped policy has this name. Choose another.")
         if POLICIES[own.like].programme is None and (own.capacity_share or own.quantile) is not None:
             raise ConfigError(f"{place}: {own.like} has no plan. Drop capacity_share and quantile.")
+        rule, bucket = own.policy, config.forecast.bucket_minutes
+        if own.slot_minutes and (rule.plan not in IN_SLOTS or rule.is_closed or own.slot_minutes % bucket):
+            raise ConfigError(
+                f"{place}: slot_minutes = {own.slot_minutes} needs a corrected plan in open loop, and "
+                f"to be a multiple of [forecast] bucket_minutes = {bucket}. Change it or drop it."
+            )
     for llm, pools in deployments.items():
         place = f"{where} [fleet.deployments]"
         require_known(llm, catalogue.llms, "llm", place)

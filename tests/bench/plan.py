@@ -129,8 +129,9 @@ def running_hour(llms: int, regions: int, gpus: int, room: float) -> Problem:
         budget_usd=np.inf,
         epsilon=0.8,
         window_s=900.0,
+        hours=1.0,
         boot_spot_s=np.full((llms, gpus), 60.0),
-        boot_cold_s=np.zeros((llms, regions)),
+        boot_cold_s=np.zeros((llms, regions, gpus)),
         spot_earning_share=1.0,
         hysteresis_share=0.05,
         export_share=0.05,
@@ -140,7 +141,7 @@ def running_hour(llms: int, regions: int, gpus: int, room: float) -> Problem:
         instances_now=held,
         spot=held // 3,
         demand_tokens_per_s=before.demand_tokens_per_s * rng.uniform(0.85, 1.15, (llms, regions, 1)),
-        boot_cold_s=np.full((llms, regions), 600.0),
+        boot_cold_s=np.full((llms, regions, gpus), 600.0),
     )
 
 
