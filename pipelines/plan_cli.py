@@ -136,6 +136,7 @@ def whatif(
     cases: Annotated[
         list[str] | None, typer.Argument(help="Cases of data/whatif.toml; without any all.", metavar="CASE")
     ] = None,
+    policy: Annotated[str, typer.Option(help="Which is planned and replayed.")] = "corrected",
     date_: Day = None,
     config: Config = "office",
     quiet: Quiet = False,
@@ -145,6 +146,8 @@ def whatif(
         fleetcast whatif
 
         fleetcast whatif as_is min_1 demand_1_3
+
+        fleetcast whatif demand_1_3 --policy reactive
 
     The day must have forecasts (`fleetcast nightly`). A case takes some ten seconds. Its row tells what the
     day cost, what it attained, and what its plan could not carry: hours in which load is served nowhere,
@@ -159,10 +162,10 @@ def whatif(
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day
-        table = what_if(settings, day, cases or [], progress_of(quiet))
+        table = what_if(settings, day, cases or [], progress_of(quiet), policy)
         settings.lake.publish()
         report("whatifs", whatifs_said(settings, day, table))
-        show_whatifs(table, settings.trace, day)
+        show_whatifs(table, settings.trace, day, policy)
         OUT.print(f"figure   {near(draw(settings, day, table.to_pandas()))}")
         OUT.print('table    fleetcast sql "from whatifs"')
 

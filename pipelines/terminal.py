@@ -147,9 +147,9 @@ def show_other_targets(found: pa.Table | None) -> None:
     show_board("attainment by target   (TPOT: time per output token)", heads, rows)
 
 
-def show_whatifs(cases: pa.Table, trace: str, day: date) -> None:
+def show_whatifs(cases: pa.Table, trace: str, day: date, policy: str) -> None:
     """What each case of a what-if costs and attains."""
-    title = f"what if, {trace}, {day}   (attainment in %)"
+    title = f"what if under {policy}, {trace}, {day}   (attainment in %)"
     heads = ("\n\ncase", "\n\nUSD", "USD,\ndear-\nest h", "\nGPU-\nhours", "SLA\nattained\niw_fast",
              "\niw_\nnormal", "\n\nniw", "plan\nshort,\nhours", "too\nfar,\n%", "buffer\nlost,\n%",
              "below\nmin,\nhours")  # fmt: skip

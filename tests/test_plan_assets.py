@@ -355,7 +355,7 @@ def test_what_if_tells_cost_attainment_and_what_each_case_lacks(planned: Setting
         patch.setattr(cases.possible_cases, "__defaults__", (path,))
         table = whatif.what_if(planned, DAY, chosen, Progress())
         both = cases.possible_cases(planned, ["as_is", "quantile_0_5"])
-        trusted, median = (trial.hours for trial in whatif.planned_cases(both, DAY, Progress()))
+        trusted, median = (trial.hours for trial in whatif.planned_cases(both, DAY, Progress(), "corrected"))
     rows = table.to_pandas().set_index("case_name")
     assert list(rows.index) == chosen
     assert planned.lake.sql("select case_name from whatifs").num_rows == len(chosen)
@@ -435,13 +435,35 @@ def test_a_case_that_cannot_be_is_refused_before_anything_is_replayed(
         cases.possible_cases(planned, ["eastdown"])
 
 
+@pytest.mark.parametrize("policy", ["reactive", "lt_ua", "chiron"])
+def test_what_if_nothing_were_different_is_the_night(planned: Settings, policy: str) -> None:
+    """Where its plan begins as that of the night does: then the policy does the same, whatever it is."""
+    replay_day(planned, DAY, [policy], Progress())
+    night = planned.lake.sql(
+        f"select sum(paid_gpu_hours) as spent from fleet_by_hour where policy = '{policy}'"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(whatif, "sustained_tokens_per_s", lambda *_: [300.0, 400.0, 200.0, 250.0])
+        [row] = whatif.what_if(planned, DAY, ["as_is"], Progress(), policy).to_pylist()
+    assert row["gpu_hours"] == pytest.approx(night["spent"][0].as_py(), rel=1e-12)
+    assert planned.lake.sql(
+        "select policy from whatifs where case_name = $name", name=f"as_is@{policy}"
+    ).num_rows
+
+
+def test_a_policy_that_plans_as_it_goes_is_no_what_if(planned: Settings) -> None:
+    for policy in ("dynamo", "corrected_closed"):
+        with pytest.raises(ConfigError, match=f"What if under {policy}: its plan is not made hour by hour"):
+            whatif.what_if(planned, DAY, ["as_is"], Progress(), policy)
+
+
 def test_a_case_that_no_plan_can_satisfy_is_named(planned: Settings) -> None:
     crowded = dataclasses.replace(cases.load_cases(planned)["as_is"], min_instances=40)
     chosen = {"crowded": (crowded, cases.possible(planned, crowded, "x"))}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(whatif, "sustained_tokens_per_s", lambda *_: [300.0, 400.0, 200.0, 250.0])
         with pytest.raises(ConfigError, match=r"^whatif\.toml \[crowded\]: The plan contradicts itself"):
-            whatif.planned_cases(chosen, DAY, Progress())
+            whatif.planned_cases(chosen, DAY, Progress(), "corrected")
 
 
 def test_a_plan_of_nothing_says_why(planned: Settings) -> None:

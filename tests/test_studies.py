@@ -19,14 +19,15 @@ from assets.lake import settings as lake_settings
 from assets.lake.schemas import REQUEST_SCHEMA, SCHEMAS
 from assets.lake.settings import Progress, Settings, load_settings
 from assets.lake.warehouse import Lake
-from assets.replays.drives import DAY_S, day_drives, setting
-from assets.replays.outcomes import read_workload
+from assets.replays import replays
+from assets.replays.drives import DAY_S, day_drives, measured, plan_rows, setting, sustained_of_plans
+from assets.replays.outcomes import ENDED_S, Workload, read_workload
 from assets.replays.quarters import QUARTER_S, WatchedSession, by_endpoint, largest_by_quarter
-from assets.replays.replays import play_open
 from assets.studies import study, study_files
 from assets.studies.study_files import Head, load_study, study_names
-from models.replay.run import Drive, replay
+from models.replay.run import Drive, Outcome, replay
 from models.replay.scale import REACTIVE
+from models.replay.state import Trace
 from pipelines.cli import app
 
 # --- the largest of each quarter -----------------------------------------------------------------------
@@ -70,7 +71,12 @@ def test_a_session_that_is_watched_plays_the_same_and_misses_no_size(
     fleet, rules = setting(own, policy)
     watched, finer = (WatchedSession(fleet, rules, drive.start) for _ in range(2))
     finer.stretch_s = 5.0
-    outcomes = [play_open(drive, session, workload.trace, lambda ended: None) for session in (watched, finer)]
+    outcomes = []
+    for session in (watched, finer):
+        session.feed(workload.trace)
+        spent = session.play(drive, DAY_S)
+        session.finish(ENDED_S)
+        outcomes.append(session.outcome(*spent))
     plain = replay(workload.trace, fleet, drive, rules, DAY_S)
     for outcome in outcomes:
         np.testing.assert_array_equal(outcome.finish_s, plain.finish_s)
@@ -80,6 +86,45 @@ def test_a_session_that_is_watched_plays_the_same_and_misses_no_size(
     assert (watched.largest() <= whole).all()
     assert watched.largest().max(axis=0).sum() > by_endpoint(fleet, fleet.min_instances).sum()
     np.testing.assert_array_equal(watched.largest(), finer.largest())
+
+
+def test_days_in_one_go_are_one_long_day(wired_day: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits at midnight is served after it, by the fleet of midnight, and told with the day it came."""
+    own = changed(wired_day, "replay", niw_pull_one_share=0.0, niw_pull_two_share=0.0)
+    told: list[tuple[Workload, Outcome]] = []
+    monkeypatch.setattr(
+        replays, "write_outcome", lambda s, d, p, workload, _, out: told.append((workload, out))
+    )
+    for policy in ("lt_ua", "corrected"):
+        told.clear()
+        replays.replay_through(own, [DAY, DAY], [policy], Progress())
+        (one, first), (_, second) = told
+        drive = day_drives(own, DAY)[policy]
+        twice = [np.tile(np.asarray(rows), (2, *[1] * (np.ndim(rows) - 1))) for rows in drive[:2]]
+        fleet, rules = setting(own, policy, days=2)
+        fleet = measured(own, fleet, sustained_of_plans(own, plan_rows(own, DAY)))
+        trace = one.trace
+        both = Trace(*(np.concatenate([c, c]) if c.size == trace.arrival_s.size else c for c in trace))
+        arrival_s = np.concatenate([trace.arrival_s, trace.arrival_s + DAY_S])
+        whole = replay(
+            both._replace(arrival_s=arrival_s),
+            fleet,
+            drive._replace(targets=twice[0], forecast_tokens_per_s=twice[1]),
+            rules,
+            2 * DAY_S,
+        )
+        held = np.append(first.instance_s, second.instance_s, axis=0)
+        np.testing.assert_allclose(held, whole.instance_s, atol=1e-6)
+        for name in ("status", "slot", "preemptions"):
+            np.testing.assert_array_equal(
+                np.append(getattr(first, name), getattr(second, name)), getattr(whole, name)
+            )
+        for name in ("first_token_s", "finish_s", "admitted_s"):
+            ours = np.append(getattr(first, name), getattr(second, name) + DAY_S)
+            np.testing.assert_allclose(ours, getattr(whole, name), rtol=0, atol=1e-6)
+        carried = first.finish_s > DAY_S
+        assert (first.slot[carried] >= 0).all()
+        assert np.count_nonzero(first.dispatched_s > DAY_S) > 20, "niw of the day is taken after midnight"
 
 
 # --- a study from the command to its rows --------------------------------------------------------------
@@ -108,14 +153,14 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lake, Lake]:
     lake.write("studies", gone, study="tiny", variant="no_longer_there")
 
     def replayed(settings: Settings, *rest: object) -> None:
-        replay_day(settings, *rest)  # type: ignore[arg-type]
+        replay_through(settings, *rest)  # type: ignore[arg-type]
         shutil.copytree(settings.lake.root, kept, dirs_exist_ok=True)
 
-    replay_day = study.replay_day
+    replay_through = study.replay_through
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lake_settings, "load_settings", lambda name: load_settings(name, lake.root))
         patch.setattr(study_files, "STUDIES", studies)
-        patch.setattr(study, "replay_day", replayed)
+        patch.setattr(study, "replay_through", replayed)
         result = CliRunner().invoke(app, ["study", "tiny", "--quiet"])
     assert result.exit_code == 0, result.output
     assert "as_is, lt_ua" in result.stdout

@@ -76,6 +76,7 @@ RESULTS: Mapping[str, pa.Schema] = {
             **dict.fromkeys(("remote_share", "buffer_short_share"), _FIGURE),
             "below_minimum_hours": _COUNT,
             "what": _TEXT,
+            "policy": _TEXT,
         }
     ),
     "error_draws": pa.schema(

@@ -13,20 +13,20 @@ from assets.lake.settings import Settings, Step
 from assets.plans.inputs import day_loads, hour_problems, problem_template
 from assets.plans.kinds import by_cell, by_pool, hourly_cells, kinds, of_llms
 from assets.plans.plans import Day, checked_solve, plan_table
-from assets.replays.drives import DAY_S, HOUR_S, plan_rows
+from assets.replays.drives import HOUR_S, plan_rows
 from models.plan.problem import Ints, Problem
-from models.replay.run import TAIL_PERIODS, Drive, Outcome, Session
-from models.replay.state import STATES, Trace
+from models.replay.run import Drive, Session
+from models.replay.state import NOW, STATES, Floats
 
 SERVING, BOOTING, DONATED = (STATES.index(name) for name in ("serving", "booting", "donated"))
 
 
 def play_closed(
-    settings: Settings, day: date, policy: str, session: Session, trace: Trace, step: Step
-) -> Outcome:
-    """Replay a policy's day, planning as it goes; what it planned is written to `closed_plans`."""
+    settings: Settings, day: date, policy: str, session: Session, step: Step
+) -> tuple[Floats, Floats, Floats]:
+    """Play a policy's next day as Session.play, planning as it goes; the plans go to `closed_plans`."""
     rows = plan_rows(settings, day)
-    session.feed(trace)
+    begin_s = float(session.state.clock[NOW])
     own = settings.under(policy)
     solve = checked_solve(own, str(settings.config.rules[policy].plan))
     hours: Day = []
@@ -38,11 +38,11 @@ def play_closed(
         targets = by_pool(settings, hours[-1][1].instances)
         forecast = of_llms(settings, asked.demand_tokens_per_s.max(axis=2))
         drive = Drive(targets, forecast, hour_s=HOUR_S)
-        spent.append(session.play(drive, (hour + 1) * HOUR_S, step))
-    session.finish(DAY_S + TAIL_PERIODS * HOUR_S)
+        spent.append(session.play(drive, begin_s + (hour + 1) * HOUR_S, step))
     planned = plan_table(day, {policy: hours}).drop_columns("policy")
     settings.lake.write("closed_plans", planned, trace=settings.trace, day=day, policy=policy)
-    return session.outcome(*(np.concatenate(columns) for columns in zip(*spent, strict=True)))
+    instance_s, used, room = (np.concatenate(columns) for columns in zip(*spent, strict=True))
+    return instance_s, used, room
 
 
 def asked_hours(settings: Settings, day: date, policy: str, rows: pd.DataFrame) -> list[Problem]:

@@ -19,13 +19,13 @@ DAY_S = HOURS * HOUR_S
 RECENT_MINUTES = 3  # the adjustment interval of Dynamo's planner (docs.nvidia.com/dynamo, planner guide)
 
 
-def setting(settings: Settings, policy: str) -> tuple[Fleet, Rules]:
-    """The fleet and the rules under which a policy is replayed."""
+def setting(settings: Settings, policy: str, days: int = 1) -> tuple[Fleet, Rules]:
+    """The fleet and the rules under which a policy is replayed for so many days."""
     config, rule = settings.under(policy).config, settings.config.rules[policy]
     fleet = make_fleet(settings.catalogue, config.fleet, config.replay, config.trace.seed, rule.pooling)
     rules = make_rules(settings.catalogue, config.replay, rule.scaling)
     rate = config.replay.failures_per_instance_day
-    return fleet, with_failures(rules, fleet, rate, DAY_S, config.trace.seed)
+    return fleet, with_failures(rules, fleet, rate, days * DAY_S, config.trace.seed)
 
 
 def measured(settings: Settings, fleet: Fleet, sustained: Floats) -> Fleet:

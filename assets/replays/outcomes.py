@@ -1,5 +1,6 @@
 """What goes into a replay of a day and what comes out of it: requests as arrays, outcomes as tables."""
 
+from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from models.replay.state import NOBODY, ROLES, STATES, Fleet, Ints, Rules, Trace
 from models.world.reading import ConfigError
 
 ENDED_S = DAY_S + TAIL_PERIODS * HOUR_S  # when a replay stops watching, on the day's clock
+CLOCKS = ("first_token_s", "finish_s", "dispatched_s", "admitted_s", "sent_s", "came_s", "joined_s")
 KEPT = (
     "request_id", "region", "llm", "tier", "app", "arrived_at", "input_tokens", "output_tokens", "deadline_s",
 )  # fmt: skip
@@ -79,6 +81,29 @@ def in_legs(settings: Settings, day: date, workload: Workload) -> Workload:
         return workload
     rng = np.random.default_rng([settings.config.trace.seed, day.toordinal(), 0xCA5C])
     return workload._replace(trace=as_legs(workload.trace, settings.catalogue, cascades, rng))
+
+
+def by_day(outcomes: Sequence[Outcome], sizes: Sequence[int]) -> list[Outcome]:
+    """The outcomes of a session that was fed day after day, so many rows each: of each day's own rows.
+
+    Times are on the day's own clock then. What had not ended at midnight is told as it ended later.
+    """
+    days = []
+    ends = np.cumsum(sizes)
+    for at, (outcome, first, last) in enumerate(zip(outcomes, ends - sizes, ends, strict=True)):
+        own = outcome.row >= first
+        columns = {
+            name: column[own]
+            for name, column in outcome._asdict().items()
+            if isinstance(column, np.ndarray) and column.shape == outcome.row.shape
+        }
+        for later in outcomes[at + 1 :]:
+            here = (later.row >= first) & (later.row < last)
+            for name, column in columns.items():
+                column[later.row[here] - first] = getattr(later, name)[here]
+        clock = {name: columns[name] - at * DAY_S for name in CLOCKS if name in columns}
+        days.append(outcome._replace(**{**columns, **clock, "row": columns["row"] - first}))
+    return days
 
 
 def write_outcome(

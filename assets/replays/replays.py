@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
+from functools import partial
 from pathlib import Path
 from threading import Event, Lock
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from assets.lake.lookups import require_day
 from assets.lake.schemas import PARTITIONS
-from assets.lake.settings import Progress, Settings, Step, side_by_side
+from assets.lake.settings import Progress, Settings, side_by_side
 from assets.replays.closed_loop import play_closed
 from assets.replays.drives import (
     DAY_S,
@@ -24,9 +25,9 @@ from assets.replays.drives import (
     setting,
     sustained_of_plans,
 )
-from assets.replays.outcomes import in_legs, read_workload, write_outcome
+from assets.replays.outcomes import Workload, by_day, in_legs, read_workload, write_outcome
 from assets.replays.quarters import WatchedSession
-from models.replay.run import TAIL_PERIODS, Drive, Outcome, Session
+from models.replay.run import QUEUED, TAIL_PERIODS, Session
 from models.replay.state import Ints, Trace
 from models.world.reading import ConfigError, require_known
 
@@ -42,16 +43,33 @@ def replay_day(
 
     `largest` is given, by policy, what its endpoints held at most in each quarter of an hour (quarters.py).
     """
+    return replay_through(settings, [day], policies, progress, largest)
+
+
+def replay_through(
+    settings: Settings,
+    days: Sequence[date],
+    policies: Sequence[str],
+    progress: Progress,
+    largest: dict[str, Ints] | None = None,
+) -> int:
+    """As replay_day, days on end in one go: fleet and queues of midnight are those of the next day's begin.
+
+    A plan of a day is still made from the fleet that all plans start from; the replay follows it from the
+    fleet that it has then.
+    """
     for policy in policies:
         require_known(policy, settings.config.rules, "policy", "replay")
-    require_day(settings.lake, "plans", settings.trace, day)
-    workload = in_legs(settings, day, read_workload(settings, day))
-    drives = day_drives(settings, day)
-    sustained = sustained_of_plans(settings, plan_rows(settings, day))
-    total = len(policies) * workload.trace.arrival_s.size
+    for day in days:
+        require_day(settings.lake, "plans", settings.trace, day)
+    workloads = [in_legs(settings, day, read_workload(settings, day)) for day in days]
+    drives = [day_drives(settings, day) for day in days]
+    sustained = [sustained_of_plans(settings, plan_rows(settings, day)) for day in days]
+    sizes = [workload.trace.arrival_s.size for workload in workloads]
+    total = len(policies) * sum(sizes)
     watched = Session if largest is None else WatchedSession
     ended, lock, stopped = dict.fromkeys(policies, 0), Lock(), Event()
-    with progress.bar(f"replay {day}", total) as done:
+    with progress.bar(f"replay {spoken(days)}", total) as done:
 
         def one(policy: str) -> None:
             def step(requests: int) -> None:
@@ -61,28 +79,43 @@ def replay_day(
                     ended[policy] = requests
                     done(sum(ended.values()))
 
-            fleet, rules = setting(settings, policy)
-            fleet = measured(settings, fleet, sustained)
-            session = watched(fleet, rules, np.asarray(drives[policy].start))
-            if settings.config.rules[policy].is_closed:
-                outcome = play_closed(settings, day, policy, session, workload.trace, step)
-            else:
-                outcome = play_open(drives[policy], session, workload.trace, step)
+            fleet, rules = setting(settings, policy, len(days))
+            session = watched(fleet, rules, np.asarray(drives[0][policy].start))
+            outcomes, before = [], 0
+            for at, (day, trace) in enumerate(zip(days, on_one_clock(workloads), strict=True)):
+                session.fleet = measured(settings, fleet, sustained[at])
+                session.feed(trace)
+                count = partial(lambda before, requests: step(before + requests), before)
+                if settings.config.rules[policy].is_closed:
+                    spent = play_closed(settings, day, policy, session, count)
+                else:
+                    spent = session.play(drives[at][policy], (at + 1) * DAY_S, count)
+                if at == len(days) - 1:
+                    session.finish(len(days) * DAY_S + TAIL_PERIODS * HOUR_S)
+                outcomes.append(session.outcome(*spent))
+                before = sum(sizes[: at + 1]) - int(np.count_nonzero(outcomes[-1].status == QUEUED))
             if largest is not None and isinstance(session, WatchedSession):
                 largest[policy] = session.largest()
-            write_outcome(settings, day, policy, workload, (fleet, rules), outcome)
-            step(workload.trace.arrival_s.size)
+            for day, workload, outcome in zip(days, workloads, by_day(outcomes, sizes), strict=True):
+                write_outcome(settings, day, policy, workload, (fleet, rules), outcome)
+            step(sum(sizes))
 
         side_by_side(one, policies, stopped.set)  # what has begun stops at its next step
     return total
 
 
-def play_open(drive: Drive, session: Session, trace: Trace, step: Step) -> Outcome:
-    """Replay a day under a plan that is known when it begins, or under none."""
-    session.feed(trace)
-    spent = session.play(drive, DAY_S, step)
-    session.finish(DAY_S + TAIL_PERIODS * HOUR_S)
-    return session.outcome(*spent)
+def spoken(days: Sequence[date]) -> str:
+    """The days in words."""
+    return f"{days[0]}" if len(days) == 1 else f"{days[0]} to {days[-1]}"
+
+
+def on_one_clock(workloads: Sequence[Workload]) -> Iterator[Trace]:
+    """The traces of days on end as one goes through them; blocks of prompts are not shared over midnight."""
+    known = 0
+    for at, workload in enumerate(workloads):
+        trace = workload.trace
+        yield trace._replace(arrival_s=trace.arrival_s + at * DAY_S, hashes=trace.hashes + known)
+        known += int(trace.hashes.max(initial=-1)) + 1
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from assets.lake.settings import Progress, Settings
 from assets.lake.warehouse import Lake
 from assets.plans.plans import plan_day
 from assets.replays.quarters import QUARTER_S
-from assets.replays.replays import replay_day
+from assets.replays.replays import replay_through
 from assets.studies import study_files
 from assets.studies.study_files import Variant, load_study, study_names
 from models.replay.state import Floats, Ints
@@ -84,9 +84,10 @@ def run_variant(variant: Variant, known: Lake, progress: Progress) -> pa.Table:
         own = dataclasses.replace(variant.settings, lake=Lake(folder))
         share(known, own.lake, KNOWN)
         for day in variant.days:
-            largest: dict[str, Ints] = {}
             plan_day(own, day, progress)
-            replay_day(own, day, policies, progress, largest)
+        for days in [variant.days] if variant.in_one_go else [[day] for day in variant.days]:
+            largest: dict[str, Ints] = {}
+            replay_through(own, days, policies, progress, largest)
             quarters = {name: quarters[name] + by_llm(own, most) for name, most in largest.items()}
         found = []
         with progress.bar(f"measure {variant.study}, {variant.name}", len(policies)) as done:

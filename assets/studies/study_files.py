@@ -10,7 +10,7 @@ from assets.lake.warehouse import Lake
 from models.world.catalogue import ROOT, load_catalogue
 from models.world.changes import layered
 from models.world.loading import SOURCES, TABLES, checked_config, config_path, read_tables
-from models.world.reading import ConfigError, Range, build, read_toml, require_known
+from models.world.reading import ConfigError, Range, build, convert, read_toml, require_known
 
 STUDIES = ROOT / "data" / "studies"
 ALL_DEPTHS = 20  # as deep as a TOML file may be
@@ -26,6 +26,7 @@ class Head:
     based_on: str
     section: str | None = None
     replayed_days: Annotated[int, Range(1, 366)] = 1
+    in_one_go: bool = False  # fleet and queues are carried over midnight
     tiers: tuple[str, ...] = ()
     variants: Mapping[str, Any] = field(default_factory=dict)
 
@@ -38,6 +39,7 @@ class Variant(NamedTuple):
     what: str
     settings: Settings
     days: tuple[date, ...]  # that are replayed, in order
+    in_one_go: bool  # each from the fleet and the queues that the one before it left
 
 
 def study_names() -> list[str]:
@@ -67,14 +69,15 @@ def load_study(name: str, lake: Lake, base: str | None = None) -> list[Variant]:
             raise ConfigError(f"{where}: got {said!r}, needed a table.")
         own = dict(said)
         what = own.pop("what", head.what)
+        in_one_go = convert(bool, own.pop("in_one_go", head.in_one_go), f"{where} in_one_go")
         for key in own:
-            require_known(key, (*TABLES, "what"), "key", where)
+            require_known(key, (*TABLES, "what", "in_one_go"), "key", where)
         config = checked_config(laid_over(below, own), STUDIES / where, catalogue)
         last = config.trace.replay_day
         days = tuple(last - timedelta(days=back) for back in reversed(range(head.replayed_days)))
         settings = settings_of(lake, catalogue, config)
         require_tiers(settings, head.tiers, days, where)
-        variants.append(Variant(name, variant, str(what), settings, days))
+        variants.append(Variant(name, variant, str(what), settings, days, in_one_go))
     return variants
 
 

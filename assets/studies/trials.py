@@ -10,9 +10,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets.lake.settings import Progress, Settings
+from assets.lake.settings import HOURS, Progress, Settings
 from assets.lake.warehouse import Lake
-from assets.plans.kinds import by_pool
+from assets.plans.kinds import by_pool, of_llms
 from assets.plans.plans import Day
 from assets.replays.drives import DAY_S, HOUR_S, measured, setting
 from assets.replays.outcomes import Workload, in_legs, read_workload, write_outcome
@@ -29,7 +29,7 @@ TOLD = (
 DEAREST_HOUR = """
 select max(usd) as usd from (select sum(usd) as usd from fleet_by_hour group by hour_start)
 """
-POLICY = "lt_i"  # its rule follows a plan at once, so that the plan is all that differs
+FOLLOWS = "lt_i"  # its rule follows a plan at once, so that the plan is all that differs
 
 
 class Trial(NamedTuple):
@@ -40,6 +40,10 @@ class Trial(NamedTuple):
     hours: Day
     start: Floats  # (pools,) instances that serve
     demand_factor: float = 1.0  # requests for each one of the day
+    policy: str = FOLLOWS
+    sustained: Floats | None = (
+        None  # (services, options) tokens/s of an instance; else what the plan counts on
+    )
 
 
 def score(
@@ -80,13 +84,17 @@ def multiplied_workload(settings: Settings, day: date, workload: Workload, facto
 
 def _score(settings: Settings, day: date, trial: Trial, workload: Workload) -> pd.DataFrame:
     """One trial's row of the scoreboard, its dearest hour, and what its plan could not carry."""
-    targets = by_pool(settings, np.array([plan.instances for _, plan in trial.hours]))
-    fleet, rules = setting(settings, POLICY)
-    # A plan may go below the minimum (a budget, a region that is full): the replay follows it there.
-    theta = trial.hours[0][0].tokens_per_s
+    fleet, rules = setting(settings, trial.policy)
+    theta = trial.hours[0][0].tokens_per_s if trial.sustained is None else trial.sustained
     fleet = measured(settings, fleet, np.repeat(theta[:, None], len(settings.catalogue.regions), axis=1))
-    fleet = fleet._replace(min_instances=np.minimum(fleet.min_instances, targets.min(axis=0)))
-    drive = Drive(targets, start=trial.start, hour_s=HOUR_S)
+    drive = Drive(start=trial.start, hour_s=HOUR_S)
+    if settings.config.rules[trial.policy].plan is not None:
+        targets = by_pool(settings, np.array([plan.instances for _, plan in trial.hours]))
+        load = np.array([problem.demand_tokens_per_s.max(axis=2) for problem, _ in trial.hours])
+        slots = len(trial.hours) // HOURS
+        drive = Drive(targets, of_llms(settings, load, axis=1), trial.start, HOUR_S, slots)
+        # A plan may go below the minimum (a budget, a region that is full): the replay follows it there.
+        fleet = fleet._replace(min_instances=np.minimum(fleet.min_instances, targets.min(axis=0)))
     outcome = replay(workload.trace, fleet, drive, rules, DAY_S)
     write_outcome(settings, day, trial.name, workload, (fleet, rules), outcome)
     score_day(settings, day)

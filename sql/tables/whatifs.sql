@@ -4,7 +4,8 @@
 -- units: US dollars, GPU-hours, shares 0 to 1, hours
 -- trace = name of the trace <- forecasts.trace
 -- day = UTC <- forecasts.day
--- case_name = its name in data/whatif.toml
+-- case_name = its name in data/whatif.toml; with "@" and the policy where that is not corrected
+-- policy = which was planned and replayed; null in lakes of before there was a choice
 -- usd = cost of the day, as in scoreboard
 -- gpu_hours = serving, booting and draining
 -- iw_fast_attainment_share = of iw_fast requests, those that met all targets of the tier
