@@ -9,6 +9,7 @@ from math import inf, nan
 
 from naive_fleet import BOOTING, DECODE_ONLY, DONATED, GONE, PREFILL_ONLY, SERVING, WHOLE, NaiveFleet
 from naive_legs import NaiveLegs
+from naive_levels import NaiveLevels
 
 
 @dataclass
@@ -23,6 +24,7 @@ class Request:
     then: int  # row of the next leg, or -1
     leg: int
     score: float
+    level: int
     given: int  # tokens of the prompt that a cache had, as the trace says
     hashes: list  # of the prompt's whole blocks
     refs: list = field(default_factory=list)  # those of them that it holds where it is
@@ -98,13 +100,14 @@ class Instance:
         return prompts + (0 if self.role == PREFILL_ONLY else sum(r.output_tokens for r in mine))
 
 
-class Replay(NaiveFleet, NaiveLegs):
+class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
     def __init__(self, rows, fleet, rules, policies, start):
         self.requests = [Request(turn, *row) for turn, row in enumerate(rows)]
         self.fleet, self.rules = fleet, rules
         self.scaling, self.order, self.batching, self.routing, self.spread, self.prefix, self.signal = (
             policies
         )
+        self.by_level = self.order in ("priority", "preemptive")
         self.credit = [0.0] * len(fleet.kind)
         self.failures = list(zip(rules.failure_s.tolist(), rules.failure_slot.tolist(), strict=True))
         self.turn = [int(end) - 1 for end in fleet.slots[1:]]
@@ -133,6 +136,7 @@ class Replay(NaiveFleet, NaiveLegs):
         self.booted = self.admissions = 0
         self.coming = list(self.requests)
         self.moving = []
+        self.tick = 0
 
     # --- the clock: control tick, monitor tick, failures, arrivals, instances by slot, hand-overs
 
@@ -143,11 +147,15 @@ class Replay(NaiveFleet, NaiveLegs):
             failure_s = self.failures[0][0] if self.failures else inf
             next_moved = min(self.moving, key=lambda r: (r.ready_s, r.turn), default=None)
             ready_s = next_moved.ready_s if next_moved else inf
-            now = min(self.monitor_s, failure_s, arrival_s, instance.wakes_s, ready_s)
+            tick_s = self.tick * self.rules.balance_s if self.rules.balance_s < inf else inf
+            now = min(self.monitor_s, tick_s, failure_s, arrival_s, instance.wakes_s, ready_s)
             if now >= until_s:
                 break
             if now == self.monitor_s:
                 self.monitor(now)
+            elif now == tick_s:
+                self.tick += 1
+                self.balance(now)
             elif now == failure_s:
                 self.fail(self.instances[self.failures.pop(0)[1]], now)
             elif now == arrival_s:
@@ -307,6 +315,8 @@ class Replay(NaiveFleet, NaiveLegs):
         serving = self.serving(pool)
         if self.routing == "shortest_queue":
             instance = min(serving, key=lambda i: (i.load(self.requests), i.slot))
+        elif self.routing == "freeness":
+            instance = max(serving, key=lambda i: (self.freeness(i, request.level), -i.slot))
         elif self.routing == "least_work":
             work = {i.slot: i.load(self.requests) - self.reusable(request, i) for i in serving}
             instance = min(serving, key=lambda i: (work[i.slot], i.slot))
@@ -482,16 +492,21 @@ class Replay(NaiveFleet, NaiveLegs):
             held = instance.batch + instance.joining
             if not held or (len(held) == 1 and not instance.sending):
                 break
-            victim = max(held, key=lambda r: (r in instance.joining, r.admitted))
-            (instance.batch if victim in instance.batch else instance.joining).remove(victim)
-            self.give_up(victim)
-            computed = victim.cached if victim.pending == 0 else victim.reused
-            self.leave(victim, instance, computed)
-            victim.cached = victim.pending = 0
-            victim.preemptions += 1
-            instance.waiting.append(victim)
-            instance.look = changed = True
+            level = {r.turn: 0 if r in instance.joining else self.by_level * r.level for r in held}
+            victim = max(held, key=lambda r: (r in instance.joining, level[r.turn], r.admitted))
+            self.preempt(victim, instance)
+            changed = True
         return changed
+
+    def preempt(self, victim, instance):
+        """It loses its cache and waits again."""
+        (instance.batch if victim in instance.batch else instance.joining).remove(victim)
+        self.give_up(victim)
+        self.leave(victim, instance, victim.cached if victim.pending == 0 else victim.reused)
+        victim.cached = victim.pending = 0
+        victim.preemptions += 1
+        instance.waiting.append(victim)
+        instance.look = True
 
     def begin(self, instance, now):
         kind = self.fleet.kind[instance.pool]
@@ -544,6 +559,9 @@ class Replay(NaiveFleet, NaiveLegs):
                 longest = [r.input_tokens + r.output_tokens for r in [*held, *instance.sending, request]]
                 needed = sum(-(-tokens // block) * block for tokens in longest)
             if members > self.fleet.max_batch[kind] or needed > capacity:
+                if self.order == "preemptive" and self.make_way(request, instance):
+                    instance.seen_kv = self.holding(instance)
+                    continue
                 return
             if (
                 self.batching[kind] == "whole"
@@ -572,6 +590,9 @@ class Replay(NaiveFleet, NaiveLegs):
         """Who goes first, as a tuple: priority 0 before 1, then the policy's order, then arrival."""
         due_s = request.arrival_s + float(self.rules.allowance_s[request.tier])
         left_s = due_s - now
+        if self.by_level:
+            risen = int((now - request.arrival_s) / self.rules.promote_s) * (self.order == "priority")
+            return (max(0, request.level - risen), request.turn)
         if not self.interactive(request) and not self.aged(request, now):
             return (1, 0, due_s if self.order == "edf" else 0, request.turn)
         if self.order == "edf":

@@ -105,7 +105,8 @@ class NaiveFleet:
     def react(self, pool, now):
         if self.scaling in ("follow", "reflex", "hpa") or now < self.cooldown[pool]:
             return
-        grow, shrink = (self.pressure if self.scaling == "chiron" else self.crowding)(pool, now)
+        rule = {"chiron": self.pressure, "freeness": self.by_freeness}.get(self.scaling, self.crowding)
+        grow, shrink = rule(pool, now)
         if (grow and self.add(pool, now)) or (not grow and shrink and self.remove(pool, now)):
             self.cooldown[pool] = now + self.rules.cooldown_s
 

@@ -1,6 +1,6 @@
 """The legs of the naive twin: chains of them, caches handed over, live moves."""
 
-from naive_fleet import SERVING
+from naive_fleet import DRAINING, SERVING
 
 
 class NaiveLegs:
@@ -70,7 +70,7 @@ class NaiveLegs:
         here, there = self.instances[request.served_by], self.instances[to]
         alike = self.fleet.llm[here.pool] == self.fleet.llm[there.pool] and here.role == there.role
         fits = request.input_tokens + request.output_tokens <= self.fleet.longest[there.pool]
-        serve = here.status == SERVING and there.status == SERVING
+        serve = here.status in (SERVING, DRAINING) and there.status == SERVING
         if here is not there and alike and fits and serve and request in here.batch:
             request.copying_to, request.copied, request.copies, request.leaves = to, 0, 0, False
             self.copy_next(request, now)

@@ -6,6 +6,7 @@ import numpy as np
 
 from models.latency import LatencyTables
 from models.replay.batch import WHOLE
+from models.replay.freeness import HEAD
 from models.replay.prefix import NONE
 from models.replay.queue import FCFS
 from models.replay.route import SHORTEST_QUEUE
@@ -57,6 +58,7 @@ def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> Fleet:
         is_interactive=np.array([True, True, False]),
         holds=np.array([True]),
         weight=np.ones(1),
+        by_freeness=False,
         tokens_per_s=np.full(1, np.inf),
         batching=np.array([WHOLE]),
         max_batch=np.array([max_batch]),
@@ -109,6 +111,17 @@ def some_rules(**changes: Any) -> Rules:
         routing=SHORTEST_QUEUE,
         order=FCFS,
         spread=IN_ORDER,
+        headroom_share=np.zeros(1),
+        counts_above=False,
+        demand=HEAD,
+        promote_s=np.inf,
+        balance_s=np.inf,
+        gap_blocks=0.3,
+        from_blocks=np.inf,
+        is_guarded=True,
+        lowest_first=True,
+        freeness_out=-0.5,
+        freeness_in=1.5,
         go_on_below=np.zeros(1),
         judge_s=np.zeros(1),
         allowance_s=np.array([1.0, 60.0, 86_400.0]),

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from models.latency import LatencyTables
 from models.replay.fleet import pools_by_endpoint, urgencies
 from models.replay.pools import POOLINGS
+from models.replay.route import FREENESS
 from models.replay.state import ALL_STEPS, DECODE_ONLY, NOBODY, PREFILL_ONLY, WHOLE, Fleet, Rules, Trace
-from models.world.config import BATCHINGS, ORDERS, PREFIXES, ROUTINGS, SCALINGS, SIGNALS, SPREADS
+from models.world.config import BATCHINGS, DEMANDS, ORDERS, PREFIXES, ROUTINGS, SCALINGS, SIGNALS, SPREADS
 
 GRID_S = 0.25
 LLMS, REGIONS, HOURS, HOUR_S = 2, 2, 2, 64.0
@@ -79,6 +80,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
         then=then,
         hands_over=True,
         weight=np.array([1.0, 2.0, 0.5, 0.25])[kind],
+        by_freeness=False,  # as the rules say: by_rules
         tokens_per_s=np.array(draw(st.sampled_from([[1.0, 2.0, 0.5, 0.25], [8.0, 0.25, 2.0, 4.0]])))[kind],
         longest=longest,
         roomiest=np.array([longest[(llm == code) & (role != DECODE_ONLY)].max() for code in range(LLMS)]),
@@ -127,6 +129,17 @@ def rules(draw: st.DrawFn, fleet: Fleet) -> Rules:
         routing=draw(st.integers(0, len(ROUTINGS) - 1)),
         order=draw(st.integers(0, len(ORDERS) - 1)),
         spread=draw(st.sampled_from([0, *range(len(SPREADS))])),
+        headroom_share=np.array(draw(st.sampled_from([[0.0], [0.25, 0.125, 0.0625], [0.5, 0.25]]))),
+        counts_above=draw(st.booleans()),
+        demand=draw(st.integers(0, len(DEMANDS) - 1)),
+        promote_s=draw(st.sampled_from([np.inf, np.inf, 4.0])),
+        balance_s=draw(st.sampled_from([np.inf, np.inf, 1.0, 4.0])),
+        gap_blocks=draw(st.sampled_from([0.0, 0.5, 2.0])),
+        from_blocks=draw(st.sampled_from([np.inf, 1.0, 0.0])),
+        is_guarded=draw(st.booleans()),
+        lowest_first=draw(st.booleans()),
+        freeness_out=draw(st.sampled_from([-0.5, 1.0])),
+        freeness_in=draw(st.sampled_from([1.5, 4.0])),
         go_on_below=np.array(draw(st.sampled_from([[0.5, 0.5], [1.0, 0.25], [0.0, 1.0]]))),
         judge_s=np.array(draw(st.sampled_from([[0.0, 0.0], [0.5, 1.25]]))),
         allowance_s=allowance_s,
@@ -156,8 +169,13 @@ def rules(draw: st.DrawFn, fleet: Fleet) -> Rules:
     )
 
 
+def by_rules(fleet: Fleet, rules: Rules) -> Fleet:
+    """The fleet whose instances stand in line as the rules' routing needs it."""
+    return fleet._replace(by_freeness=rules.routing == FREENESS)
+
+
 @st.composite
-def traces(draw: st.DrawFn, tiers: int = 3) -> Trace:
+def traces(draw: st.DrawFn, tiers: int = 3, levels: int = 1) -> Trace:
     """Some dozens of requests in clusters: at the start, in the last part of the hour, about its end.
 
     The rows come from a drawn seed: lists drawn one by one are mostly too short for anything to queue.
@@ -173,6 +191,7 @@ def traces(draw: st.DrawFn, tiers: int = 3) -> Trace:
         rng.choice([*range(tiers), tiers - 1], size).astype(np.int16),
         rng.integers(1, 24, size).astype(np.int32),
         rng.integers(1, 16, size).astype(np.int32),
+        level=rng.integers(0, levels, size).astype(np.int16),
     )
     legged = with_more_legs(trace, rng) if draw(st.sampled_from([False, False, True])) else trace
     return with_prefixes(legged, rng)
@@ -206,6 +225,7 @@ def with_more_legs(trace: Trace, rng: np.random.Generator) -> Trace:
         np.where(is_last, NOBODY, np.arange(row.size) + 1).astype(np.int32),
         leg.astype(np.int8),
         (rng.integers(0, 4, row.size) / 4).astype(np.float32),
+        trace.level[row],
     )
     return chained._replace(
         llm=np.where(leg > 0, rng.integers(0, LLMS, row.size), chained.llm).astype(np.int16),

@@ -33,8 +33,9 @@ def cases(draw: st.DrawFn) -> tuple[Trace, Fleet, Rules, Any]:
     fleet = draw(strategies.fleets())
     targets, forecasts, start = draw(strategies.plans(fleet.kind.size))
     start = [int(np.clip(n, fleet.min_instances[0], fleet.instances_at_start[0])) for n in start]
-    trace = draw(strategies.traces(fleet.is_interactive.size))
-    return trace, fleet, draw(strategies.rules(fleet)), (targets, forecasts, start)
+    rules = draw(strategies.rules(fleet))
+    trace = draw(strategies.traces(fleet.is_interactive.size, rules.headroom_share.size))
+    return trace, strategies.by_rules(fleet, rules), rules, (targets, forecasts, start)
 
 
 def run(trace: Trace, fleet: Fleet, rules: Rules, plan: Any) -> Outcome:
@@ -123,7 +124,8 @@ def assert_twin_agrees(
     """Every request meets the same in the naive twin; its instance time by pool and state."""
     trace, fleet, rules, _ = case
     legged = with_legs(trace)
-    rows = zip(*(column.tolist() for column in legged[:10]), prompts_of(trace), strict=True)
+    columns = (*legged[:9], legged.level, legged.cached_tokens)
+    rows = zip(*(column.tolist() for column in columns), prompts_of(trace), strict=True)
     requests, spent = naive.replay(
         rows,
         fleet,

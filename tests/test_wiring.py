@@ -18,9 +18,20 @@ from assets.lake.settings import Settings, load_settings
 from assets.replays.drives import DAY_S, day_drives, setting
 from models.replay.fleet import make_fleet, make_rules
 from models.replay.policies import POLICIES, planned
+from models.replay.queue import DPA
 from models.replay.run import Drive
 from models.replay.state import NOBODY, Fleet, Rules
-from models.world.config import BATCHINGS, ORDERS, ROLES, ROUTINGS, SCALINGS, SIGNALS, SPREADS, Deployment
+from models.world.config import (
+    BATCHINGS,
+    DEMANDS,
+    ORDERS,
+    ROLES,
+    ROUTINGS,
+    SCALINGS,
+    SIGNALS,
+    SPREADS,
+    Deployment,
+)
 
 PLACES = [(llm, region) for llm in LLMS for region in REGIONS]
 # What each policy follows, by which rule, and on which pools: whether they take interactive requests, whether
@@ -44,6 +55,8 @@ FOLLOWED: dict[str, tuple[str | None, str, list[tuple[Any, int]], bool]] = {
     "corrected": ("corrected", "reflex", UNIFIED, False),
     "corrected_closed": ("corrected", "reflex", UNIFIED, True),
     "day_ahead": ("day_ahead", "reflex", UNIFIED, False),
+    "llumnix": (None, "freeness", UNIFIED, False),
+    "corrected_llumnix": ("corrected", "reflex", UNIFIED, False),
     "clairvoyant": ("truth", "reflex", UNIFIED, False),
 }
 
@@ -93,7 +106,7 @@ def pools_of(fleet: Fleet) -> list[tuple[Any, float]]:
 
 def test_nothing_in_this_run_is_a_default_and_no_two_figures_are_equal(wired: Settings) -> None:
     usual = load_settings("office", wired.lake.root).config
-    apart = ("calendar", "cascades", "start")  # test_calendar.py, test_cascades.py, below
+    apart = ("calendar", "cascades", "start", "is_balanced")  # test_calendar.py, test_cascades.py, below
     for table in ("fleet", "forecast", "plan", "replay"):
         own = dataclasses.asdict(getattr(wired.config, table))
         default = dataclasses.asdict(getattr(usual, table))
@@ -109,7 +122,10 @@ def test_the_rules_are_those_of_the_config_and_the_tiers(wired: Settings) -> Non
     assert (SPREADS[found.pop("spread")], SIGNALS[found.pop("signal")]) == ("most_unused", "both")
     assert found.pop("urgency").tolist() == [0, 1, 1]
     assert [found.pop(name).tolist() for name in ("go_on_below", "judge_s")] == [[0.0, 0.0]] * 2
-    assert [found.pop(name) for name in ("last_copy_tokens", "max_copies", "move_s")] == [16, 8, 0.010]
+    assert [found.pop(name) for name in ("last_copy_tokens", "max_copies", "move_s")] == [48, 5, 0.02]
+    np.testing.assert_allclose(found.pop("headroom_share"), 0.35 * np.exp([0.0, -0.6, -1.2]))
+    assert DEMANDS[found.pop("demand")] == "all"
+    assert found.pop("balance_s") == np.inf
     assert found.pop("allowance_s").tolist() == [1.3, 31.0, 43_000.0]
     assert [found.pop(name).size for name in ("failure_s", "failure_slot")] == [0, 0]
     assert found.pop("steps_per_event") > 1 << 40
@@ -120,14 +136,24 @@ def test_the_rules_are_those_of_the_config_and_the_tiers(wired: Settings) -> Non
         **{"surge_ratio": 3.3, "slump_ratio": 0.62, "pressure_share": 0.54},
         **{"catch_up_s": 91.0, "reflex_share": 1.7},
         "correction_s": (60 - 25) * 60.0,
+        **{"counts_above": True, "promote_s": 77.0, "freeness_out": -0.77, "freeness_in": 2.9},
+        **{"gap_blocks": 0.7, "from_blocks": 6.0, "is_guarded": False, "lowest_first": False},
     }
+
+
+def test_requests_move_where_the_policy_says_so(wired: Settings) -> None:
+    for policy, is_balanced in (("llumnix", True), ("corrected_llumnix", True), ("lt_ua", False)):
+        fleet, rules = setting(wired, policy)
+        assert (rules.balance_s, fleet.hands_over) == ((1.5, True) if is_balanced else (np.inf, False))
+        assert fleet.by_freeness == (ROUTINGS[rules.routing] == "freeness") == is_balanced
+        assert ORDERS[rules.order] == ("priority" if is_balanced else "edf")
 
 
 @pytest.mark.parametrize(
     ("names", "key", "field"),
     [
         (ROUTINGS, "routing", "routing"),
-        (ORDERS[:-1], "order", "order"),
+        (ORDERS, "order", "order"),
         (SIGNALS, "signal", "signal"),
         (SCALINGS, None, "scaling"),
     ],
@@ -137,7 +163,7 @@ def test_every_name_has_its_own_code(wired: Settings, names, key, field) -> None
     for code, name in enumerate(names):
         own = dataclasses.replace(replay, **({key: name} if key else {}))
         rules = make_rules(wired.catalogue, own, "follow" if key else name)
-        assert getattr(rules, field) == code
+        assert getattr(rules, field) == (DPA if name == "late_last" else code)
 
 
 def test_the_fleet_is_that_of_the_config_and_the_catalogue(wired: Settings) -> None:
@@ -223,7 +249,10 @@ def test_each_policy_follows_its_own_plan_by_its_own_rule_on_its_own_pools(wired
     fleet, rules = setting(wired, policy)
     assert pools_of(fleet) == pools
     kept = {name: value for name, value in rules._asdict().items() if not name.startswith("failure")}
-    own = dataclasses.replace(wired.config.replay, **({"order": "late_last"} if scaling == "reflex" else {}))
+    said = {"order": "late_last"} if scaling == "reflex" else {}
+    if "llumnix" in policy:
+        said = {"order": "priority", "routing": "freeness", "is_balanced": True}
+    own = dataclasses.replace(wired.config.replay, **said)
     np.testing.assert_equal(
         kept | {"failure_s": np.zeros(0), "failure_slot": np.zeros(0, np.int64)},
         make_rules(wired.catalogue, own, scaling)._asdict(),  # the signal of all is "both" here

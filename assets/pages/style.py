@@ -28,6 +28,8 @@ COLOURS = {
     "corrected": "#CC79A7",
     "corrected_closed": "#882255",
     "day_ahead": "#332288",
+    "llumnix": "#999933",
+    "corrected_llumnix": "#AA4499",
     "clairvoyant": "#222222",
 }
 # Of the axes: from a point to its name, a letter of it, half a line; a point in width and height.

@@ -17,6 +17,7 @@ from models.metrics import tpot_s
 from models.replay.legs import answers, as_legs, begun_s, first_legs, requests_of, summed
 from models.replay.run import STATUSES, TAIL_PERIODS, Outcome, share_of
 from models.replay.state import NOBODY, ROLES, STATES, Fleet, Ints, Rules, Trace
+from models.traffic.priorities import levels_of
 from models.world.reading import ConfigError
 
 ENDED_S = DAY_S + TAIL_PERIODS * HOUR_S  # when a replay stops watching, on the day's clock
@@ -49,6 +50,9 @@ def read_workload(settings: Settings, day: date) -> Workload:
         output_tokens=table["output_tokens"].to_numpy(),
         **prompts,
     )
+    drawn = config.replay.levels
+    seed = config.trace.seed + day.toordinal()
+    trace = trace._replace(level=levels_of(trace.tier, drawn.by, drawn.count, seed))
     return Workload(table, trace)
 
 

@@ -25,13 +25,14 @@ from models.replay.memory import (
     capacity_blocks,
     cross,
     longest_blocks,
+    needed_blocks,
     prompt_tokens,
     see_kv,
     steps_in_memory,
 )
 from models.replay.move import give_up, let_go, stop_soon
 from models.replay.pools import assign
-from models.replay.preempt import preempt_while_full
+from models.replay.preempt import make_way, preempt_while_full
 from models.replay.prefix import (
     NONE,
     blocks_back,
@@ -41,7 +42,16 @@ from models.replay.prefix import (
     reusable_tokens,
     work_of,
 )
-from models.replay.queue import DPA, is_unknown, next_lane, notice, pop_front, push_back, somebody_waits
+from models.replay.queue import (
+    DPA,
+    PREEMPTIVE,
+    is_unknown,
+    next_lane,
+    notice,
+    pop_front,
+    push_back,
+    somebody_waits,
+)
 from models.replay.state import (
     ADMITTED,
     CACHED,
@@ -65,6 +75,12 @@ WHOLE, CHUNKED, ORCA = range(3)  # positions in models.world.config.BATCHINGS
 def has_place(fleet: Fleet, state: State, slot: int) -> bool:
     """Whether the batch is not full."""
     return state.batch[slot] + state.joining[slot] < fleet.max_batch[fleet.slot_kind[slot]]
+
+
+@compiled
+def may_have_place(fleet: Fleet, rules: Rules, state: State, slot: int) -> bool:
+    """Whether the batch is not full, or somebody may make way."""
+    return rules.order == PREEMPTIVE or has_place(fleet, state, slot)
 
 
 @compiled
@@ -107,13 +123,16 @@ def begin(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
 def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """Give as many waiting requests as fit their memory, in queue order; their prompts are pending then."""
     state.look[slot] = False
-    before, kind = state.counts[ADMITTED], fleet.slot_kind[slot]
+    before, kind, gave_way = state.counts[ADMITTED], fleet.slot_kind[slot], False
     while True:
         waiting = next_lane(trace, fleet, rules, state, slot, now)
         if waiting == NOBODY:
             break
         request = state.head[slot, waiting]
         if not fits(trace, fleet, state, slot, request):
+            if rules.order == PREEMPTIVE and make_way(trace, fleet, rules, state, slot, request):
+                gave_way = True
+                continue
             break
         prompt = prompt_tokens(trace, state, request)
         comes_along = brings_cache(fleet, state, request)
@@ -123,6 +142,7 @@ def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
             state.look[slot] = True  # the next boundary can take it
             break
         pop_front(state, state.head[slot], waiting)
+        state.waiting_blocks[slot] -= needed_blocks(trace, fleet, state, request)
         state.reserved[slot] += longest_blocks(trace, fleet, request)
         state.counts[ADMITTED] += 1
         state.admitted[request] = state.counts[ADMITTED]
@@ -140,7 +160,7 @@ def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
         state.brimful[slot] += prompt % fleet.kv_block_tokens == 0
         if state.generated[request] == 0:
             state.admitted_s[request] = now
-    if state.counts[ADMITTED] > before:
+    if gave_way or state.counts[ADMITTED] > before:
         see_kv(fleet, state, slot, now)
 
 
@@ -201,7 +221,7 @@ def context_pairs(trace: Trace, fleet: Fleet, state: State, slot: int, chunk: in
 def decode(fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """Start a decode stretch up to the earliest finish, or to the step at which memory would overflow."""
     steps = min((state.finish_key[slot, 0] >> 32) - state.steps[slot], rules.steps_per_event)
-    if is_unknown(state, slot) and has_place(fleet, state, slot):
+    if is_unknown(state, slot) and may_have_place(fleet, rules, state, slot):
         steps = 1  # then it knows of those that came during the last one
     state.stretch[slot] = steps_in_memory(fleet, state, slot, steps)
     state.phase[slot] = DECODE
@@ -213,9 +233,11 @@ def decode(fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> N
 def cut_stretch(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """A request has joined the queue in mid-stretch: stop at the first boundary that may admit someone.
 
-    Where no head fits now none will, as memory only fills; under DPA others may have come to the head.
+    Where no head fits now none will, as memory only fills; under DPA, or where requests are promoted, others
+    may have come to the head, and PREEMPTIVE makes way.
     """
-    hopeful = rules.order == DPA and has_place(fleet, state, slot)
+    turns = rules.order in (DPA, PREEMPTIVE) or rules.promote_s < NEVER
+    hopeful = turns and may_have_place(fleet, rules, state, slot)
     for at in range(state.head.shape[1]):
         head = state.head[slot, at]
         hopeful = hopeful or (head != NOBODY and fits(trace, fleet, state, slot, head))
@@ -248,7 +270,7 @@ def end_prefill(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: in
     if state.leavers[slot] > 0:
         let_go(trace, fleet, rules, state, slot, now)
         changed = changed or state.batch[slot] != before
-    changed = preempt_while_full(trace, fleet, state, slot) or changed
+    changed = preempt_while_full(trace, fleet, rules, state, slot) or changed
     if changed:
         see_kv(fleet, state, slot, now)
     return changed
@@ -275,7 +297,7 @@ def end_stretch(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: in
     end_steps(trace, fleet, rules, state, slot, state.stretch[slot], now)
     if state.leavers[slot] > 0:
         let_go(trace, fleet, rules, state, slot, now)
-    changed = preempt_while_full(trace, fleet, state, slot) or state.batch[slot] != before
+    changed = preempt_while_full(trace, fleet, rules, state, slot) or state.batch[slot] != before
     if changed:
         see_kv(fleet, state, slot, now)
     return changed

@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from models.replay.pools import LAST
 from models.replay.prefix import BLOCKS, GIVEN, NEXT, NONE
+from models.replay.queue import PRIORITY
 from models.replay.state import (
     ARRIVED,
+    DECODE_ONLY,
     DONATED,
     ENDED,
     GONE,
@@ -20,6 +21,7 @@ from models.replay.state import (
     STATES,
     Fleet,
     Ints,
+    Rules,
     State,
     Trace,
 )
@@ -28,11 +30,17 @@ SHORTS, WHOLES = np.zeros(0, np.int16), np.zeros(0, np.int32)
 EMPTY = Trace(np.zeros(0), SHORTS, SHORTS, SHORTS, WHOLES, WHOLES)
 
 
-def check_trace(trace: Trace, fleet: Fleet) -> None:
+def in_lanes(trace: Trace, rules: Rules) -> Trace:
+    """The trace with levels, where it says none, and with the lane in which each request waits."""
+    level = trace.level if trace.level.size else np.zeros(trace.arrival_s.size, np.int16)
+    return trace._replace(level=level, lane=level if rules.order >= PRIORITY else trace.tier)
+
+
+def check_trace(trace: Trace, fleet: Fleet, rules: Rules) -> None:
     """Refuse a trace that the kernel must not see; the message names the first bad request."""
     regions, tiers = fleet.network_s.shape[0], fleet.is_interactive.size
-    llms = fleet.holds.size
-    rules = (
+    llms, levels = fleet.holds.size, rules.headroom_share.size
+    laws = (
         ("arrival_s must be finite and not negative", ~(trace.arrival_s >= 0) | np.isinf(trace.arrival_s)),
         ("arrivals must be sorted", np.diff(trace.arrival_s, prepend=trace.arrival_s[:1]) < 0),
         ("input_tokens must be at least 1", trace.input_tokens < 1),
@@ -40,8 +48,9 @@ def check_trace(trace: Trace, fleet: Fleet) -> None:
         (f"llm must be below {llms}", (trace.llm < 0) | (trace.llm >= llms)),
         (f"region must be below {regions}", (trace.region < 0) | (trace.region >= regions)),
         (f"tier must be below {tiers}", (trace.tier < 0) | (trace.tier >= tiers)),
+        (f"level must be below {levels}", (trace.level < 0) | (trace.level >= levels)),
     )
-    for rule, bad in (*rules, *leg_rules(trace, fleet), *prefix_rules(trace, fleet)):
+    for rule, bad in (*laws, *leg_rules(trace, fleet), *prefix_rules(trace, fleet)):
         if bad.any():
             at = int(np.argmax(bad))
             columns = trace._asdict().items()
@@ -89,10 +98,10 @@ def prefix_rules(trace: Trace, fleet: Fleet) -> list[tuple[str, np.ndarray]]:
     return []
 
 
-def initial_state(fleet: Fleet, start: Ints, lanes: int) -> State:
+def initial_state(fleet: Fleet, start: Ints, lanes: int, levels: int) -> State:
     """The fleet at time 0: `start` instances of each pool serve, the others it has are donated.
 
-    Requests wait in so many `lanes` at an instance, and in one more until it knows of them.
+    Requests of so many `levels` wait in so many `lanes` at an instance, and in one more until it knows them.
     """
     slots, pools = fleet.pool.size, fleet.kind.size
     endpoints, llms = fleet.pools_of.shape[0], fleet.holds.size
@@ -112,11 +121,15 @@ def initial_state(fleet: Fleet, start: Ints, lanes: int) -> State:
             f"{fleet.cap_gpus[region, gpu]}. Raise cap_gpus or lower instances_at_start."
         )
 
+    unknown = np.zeros(slots, bool)  # as in memory.is_by_freeness
+    if fleet.by_freeness:
+        unknown = fleet.role[fleet.pool] != DECODE_ONLY
+
     def nobody(*shape: int) -> Ints:
         return np.full(shape, NOBODY, np.int64)
 
     return State(
-        clock=np.zeros(5),
+        clock=np.array([0.0, 0.0, 0.0, 0.0, 0.0, NEVER]),
         counts=np.where(np.arange(12) == RUNNING, NOBODY, 0),
         **untouched(0, fleet),
         status=status,
@@ -147,6 +160,11 @@ def initial_state(fleet: Fleet, start: Ints, lanes: int) -> State:
         leavers=np.zeros(slots, np.int64),
         sending=np.zeros(slots, np.int64),
         coming=np.zeros(slots, np.int64),
+        giving=np.zeros(slots, np.int64),
+        getting=np.zeros(slots, np.int64),
+        paired=np.zeros(slots, np.bool_),
+        present=np.zeros((slots, levels), np.int64),
+        waiting_blocks=np.zeros(slots, np.int64),
         **empty_caches(fleet),
         out_free_s=np.zeros(slots),
         in_free_s=np.zeros(slots),
@@ -155,7 +173,7 @@ def initial_state(fleet: Fleet, start: Ints, lanes: int) -> State:
         tail=nobody(slots, lanes + 1),
         interactive=np.zeros(slots, np.int64),
         load=np.zeros(slots, np.int64),
-        queue=np.where(status == SERVING, 0, LAST),
+        queue=np.where(status == SERVING, np.where(unknown, -NEVER, 0.0), NEVER),
         shortest=np.arange(slots),  # in order: those that serve are the first of their pool
         shortest_place=rank,
         instances=instances,
@@ -173,6 +191,7 @@ def initial_state(fleet: Fleet, start: Ints, lanes: int) -> State:
         cooldown_s=np.zeros(pools),
         turn=fleet.slots[1:] - 1,
         target=np.zeros(pools, np.int64),
+        moved=np.zeros((pools, 2), np.int64),
         credit=np.zeros(pools),
         highest_wish=nobody(pools),
         instance_s=np.zeros((pools, len(STATES))),

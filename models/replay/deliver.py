@@ -1,6 +1,6 @@
 """The end of a hand-over: the cache has come, or is lost because one of the two instances died."""
 
-from models.replay.batch import cut_stretch, has_place
+from models.replay.batch import cut_stretch, may_have_place
 from models.replay.compiled import called, compiled
 from models.replay.events import reschedule
 from models.replay.handover import take_off_the_way
@@ -22,13 +22,13 @@ def come(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, requ
     if enqueue(trace, fleet, state, slot, request, now):
         look_soon(trace, fleet, rules, state, slot, now)
     else:
-        look_later(fleet, state, slot, now)
+        look_later(fleet, rules, state, slot, now)
 
 
 @called
-def look_later(fleet: Fleet, state: State, slot: int, now: float) -> None:
+def look_later(fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """Let an async engine end a stretch after the step that follows the one under way."""
-    if state.phase[slot] == DECODE and has_place(fleet, state, slot):
+    if state.phase[slot] == DECODE and may_have_place(fleet, rules, state, slot):
         has_begun = int(now > state.base_s[slot])  # else its first step has yet to be composed
         stop_after(fleet, state, slot, has_begun * steps_until(fleet, state, slot, now) + 1)
 

@@ -14,6 +14,7 @@ from models.replay.state import ALL_STEPS, DECODE_ONLY, NOBODY, ROLES, Bools, Fl
 from models.world.catalogue import Catalogue
 from models.world.config import (
     BATCHINGS,
+    DEMANDS,
     ORDERS,
     PREFIXES,
     ROUTINGS,
@@ -22,6 +23,7 @@ from models.world.config import (
     SPREADS,
     Engine,
     FleetConfig,
+    Levels,
     ReplayConfig,
 )
 from models.world.pools import taker
@@ -32,7 +34,6 @@ SPOT_DRAWS = 4096
 NETWORK_DRAWS = 65_521  # prime, so that no rhythm of the arrivals meets the same ones
 # Of a live move: copies before the last, what the last may leave, and seconds to land, so that a move stops a
 # request for the 20 to 30 ms that Llumnix tells.
-MAX_COPIES, LAST_COPY_TOKENS, MOVE_S = 8, 16, 0.010
 
 
 def make_fleet(
@@ -78,7 +79,7 @@ def make_fleet(
         takes=takes,
         role=role,
         then=then,
-        hands_over=bool((then != NOBODY).any() or replay.cascades),
+        hands_over=bool((then != NOBODY).any() or replay.cascades or replay.is_balanced),
         longest=longest,
         roomiest=np.array(
             [longest[(llm == code) & (role != DECODE_ONLY)].max() for code in range(len(llms))]
@@ -102,6 +103,7 @@ def make_fleet(
         min_instances=np.array([row.min_instances for row in rows]),
         is_interactive=is_interactive,
         weight=np.array([row.weight for row in rows]),
+        by_freeness=replay.routing == "freeness",
         tokens_per_s=np.full(len(rows), np.inf),
         holds=np.array([is_mixed[llm == code].any() for code in range(len(llms))]),
         batching=np.array([BATCHINGS.index(each.engine.batching) for each in kinds]),
@@ -284,6 +286,17 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
         routing=ROUTINGS.index(replay.routing),
         order=DPA if replay.order == "late_last" else ORDERS.index(replay.order),
         spread=SPREADS.index(replay.spread),
+        headroom_share=headroom_shares(replay.levels),
+        counts_above=replay.levels.headroom_counts == "above",
+        demand=DEMANDS.index(replay.levels.demand),
+        promote_s=replay.levels.promote_s or np.inf,
+        balance_s=replay.moves.interval_s if replay.is_balanced else np.inf,
+        gap_blocks=replay.moves.gap_blocks,
+        from_blocks=np.inf if replay.moves.from_blocks is None else replay.moves.from_blocks,
+        is_guarded=replay.moves.is_guarded,
+        lowest_first=replay.moves.lowest_first,
+        freeness_out=replay.freeness_out,
+        freeness_in=replay.freeness_in,
         go_on_below=np.array([judged.get(llm, (0.0, 0.0))[0] for llm in catalogue.llms]),
         judge_s=np.array([judged.get(llm, (0.0, 0.0))[1] for llm in catalogue.llms]),
         allowance_s=allowance_s,
@@ -304,13 +317,20 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
         catch_up_s=replay.catch_up_s,
         reflex_share=replay.reflex_share,
         correction_s=3600.0 - 60.0 * replay.correction_minutes,
-        last_copy_tokens=LAST_COPY_TOKENS,
-        max_copies=MAX_COPIES,
-        move_s=MOVE_S,
+        last_copy_tokens=replay.moves.last_copy_tokens,
+        max_copies=replay.moves.max_copies,
+        move_s=replay.moves.hand_over_s,
         failure_s=np.zeros(0),
         failure_slot=np.zeros(0, np.int64),
         steps_per_event=ALL_STEPS if leap else 1,
     )
+
+
+def headroom_shares(levels: Levels) -> Floats:
+    """h e^(-decay p) of each level p, shape (K,); none where there is one level only (Llumnix, eq. 3)."""
+    if levels.count == 1:
+        return np.zeros(1)
+    return levels.headroom_share * np.exp(-levels.headroom_decay * np.arange(levels.count))
 
 
 def urgencies(allowance_s: Floats, is_held: Bools) -> Ints:

@@ -11,7 +11,8 @@ are leapt or played. Between two changes it lags by at most one token per reques
 """
 
 from models.replay.compiled import compiled
-from models.replay.state import SERVING, Fleet, State, Trace
+from models.replay.events import settle
+from models.replay.state import DECODE_ONLY, NEVER, SERVING, Fleet, State, Trace
 
 
 @compiled
@@ -75,6 +76,7 @@ def see_kv(fleet: Fleet, state: State, slot: int, now: float) -> None:
         integrate_kv(state, pool, now)
         state.kv_used[pool] += state.blocks[slot] * fleet.kv_block_tokens - state.kv_seen[slot]
     state.kv_seen[slot] = state.blocks[slot] * fleet.kv_block_tokens
+    nobody_knows(fleet, state, slot)
 
 
 @compiled
@@ -99,6 +101,32 @@ def see_less(fleet: Fleet, state: State, slot: int, blocks: int, now: float) -> 
         pool = fleet.pool[slot]
         integrate_kv(state, pool, now)
         state.kv_used[pool] -= tokens
+    nobody_knows(fleet, state, slot)
+
+
+@compiled
+def needed_blocks(trace: Trace, fleet: Fleet, state: State, request: int) -> int:
+    """Blocks that one who waits would take: of the cache that it brings, or its prompt, and a token."""
+    if fleet.hands_over and state.carried[request] > 0:
+        return blocks_of(fleet, state.carried[request] + 1)
+    return blocks_of(fleet, prompt_tokens(trace, state, request) + 1)
+
+
+@compiled
+def is_by_freeness(fleet: Fleet, pool: int) -> bool:
+    """Whether the pool's instances stand in line by their freeness, and not by their load."""
+    return fleet.by_freeness and fleet.role[pool] != DECODE_ONLY
+
+
+@compiled
+def nobody_knows(fleet: Fleet, state: State, slot: int) -> None:
+    """The slot's freeness may have risen: it stands first in line until somebody looks (freeness.py)."""
+    pool = fleet.pool[slot]
+    if is_by_freeness(fleet, pool) and state.status[slot] == SERVING and state.queue[slot] != -NEVER:
+        first = fleet.slots[pool]
+        state.queue[slot] = -NEVER
+        size = fleet.slots[pool + 1] - first
+        settle(state.queue, state.shortest, state.shortest_place, first, size, slot)
 
 
 @compiled

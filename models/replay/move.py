@@ -14,7 +14,18 @@ from models.replay.leap import steps_until, stretch_s
 from models.replay.memory import cross, longest_blocks, prompt_tokens
 from models.replay.pools import assign
 from models.replay.prefix import blocks_back, forget_the_oldest
-from models.replay.state import DECODE, NOBODY, REQUEST_BITS, RUNNING, SERVING, Fleet, Rules, State, Trace
+from models.replay.state import (
+    DECODE,
+    DRAINING,
+    NOBODY,
+    REQUEST_BITS,
+    RUNNING,
+    SERVING,
+    Fleet,
+    Rules,
+    State,
+    Trace,
+)
 
 LEAVING = -1  # the stage of a request that goes at the next boundary
 
@@ -25,8 +36,8 @@ def ask_for_move(
 ) -> bool:
     """Begin to move a decoding request to slot `to`; False where that cannot be.
 
-    It must decode at a serving instance, and not move yet; the other one must serve, be of the same llm and
-    in the same role, and be large enough.
+    It must decode at an instance that serves or drains, and not move yet; the other one must serve, be of the
+    same llm and in the same role, and be large enough.
     """
     slot = state.served_by[request]
     if slot in (NOBODY, to) or state.copying_to[request] != NOBODY:
@@ -35,11 +46,15 @@ def ask_for_move(
     tokens = trace.input_tokens[request] + trace.output_tokens[request]
     if fleet.llm[pool] != fleet.llm[other] or fleet.role[pool] != fleet.role[other]:
         return False
-    if state.status[slot] != SERVING or state.status[to] != SERVING or tokens > fleet.longest[other]:
+    if state.status[slot] not in (SERVING, DRAINING) or state.status[to] != SERVING:
+        return False
+    if tokens > fleet.longest[other]:
         return False
     if place_in_batch(state, slot, request) == NOBODY:
         return False
     state.copying_to[request], state.copied[request], state.stage[request] = to, 0, 0
+    state.giving[slot] += 1
+    state.getting[to] += 1
     copy_next(trace, fleet, rules, state, request, now)
     return True
 
@@ -49,7 +64,7 @@ def copy_next(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: i
     """Copy what has been cached since the last copy began; or leave, where little enough is left."""
     slot, to = state.served_by[request], state.copying_to[request]
     if state.status[to] != SERVING:
-        state.copying_to[request] = NOBODY
+        end_copying(state, request)
         return
     last_step = state.finish_key[slot, place_in_batch(state, slot, request)] >> 32
     left = last_step - state.steps[slot] - steps_passed(fleet, state, slot, now)
@@ -81,7 +96,7 @@ def let_go(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, no
         request = next_leaver(state, slot)
         state.leavers[slot] -= 1
         to = state.copying_to[request]
-        state.copying_to[request], state.stage[request] = NOBODY, 0
+        end_copying(state, request)
         if state.status[to] != SERVING:
             continue
         at = place_in_batch(state, slot, request)
@@ -125,6 +140,14 @@ def give_up(state: State, request: int) -> None:
         state.leavers[state.served_by[request]] -= 1
     else:
         take_off_the_way(state, request)
+    end_copying(state, request)
+
+
+@compiled
+def end_copying(state: State, request: int) -> None:
+    """The request is not being copied any more, be it that it leaves or stays."""
+    state.giving[state.served_by[request]] -= 1
+    state.getting[state.copying_to[request]] -= 1
     state.copying_to[request], state.stage[request] = NOBODY, 0
 
 

@@ -18,6 +18,7 @@ class Policy(NamedTuple):
     signal: str | None = None  # what its rule looks at (signal.py); None: as the config says, likewise:
     order: str | None = None  # of an instance's queue (queue.py)
     routing: str | None = None  # to an instance (route.py)
+    is_balanced: bool | None = None  # requests move between its instances (balance.py)
     start: str | None = None  # which instances serve at the start: those of the first plan, or all
     capacity_share: float | None = None  # of an instance's capacity that its plan counts on
     quantile: float | None = None  # of the hour's maximum that its plan covers
@@ -79,6 +80,23 @@ POLICIES = {
         "the same, all hours planned at midnight from a forecast of the whole day",
         signal="both",
         order="late_last",
+    ),
+    "llumnix": Policy(
+        None,
+        "freeness",
+        "multi-tier Llumnix: dispatch, moves and scaling by freeness, higher levels first",
+        order="priority",
+        routing="freeness",
+        is_balanced=True,
+    ),
+    "corrected_llumnix": Policy(
+        "corrected",
+        "reflex",
+        "the corrected plan with its reflex, dispatch and moves by freeness, higher levels first",
+        signal="both",
+        order="priority",
+        routing="freeness",
+        is_balanced=True,
     ),
     "clairvoyant": Policy(
         "truth", "reflex", "the same on the true demand of each hour", signal="both", order="late_last"

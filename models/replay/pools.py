@@ -9,8 +9,9 @@ These are three ways to write the rows of a fleet (fleet.py); the kernel sees ro
 
 from models.replay.compiled import compiled
 from models.replay.events import settle
+from models.replay.memory import is_by_freeness
 from models.replay.prefix import NONE
-from models.replay.state import DECODE_ONLY, PREFILL_ONLY, SERVING, WHOLE, Fleet, State, Trace
+from models.replay.state import DECODE_ONLY, NEVER, PREFILL_ONLY, SERVING, WHOLE, Fleet, State, Trace
 
 # Whether a pool takes interactive requests, whether others, and its share of an endpoint's instances: 16
 # and 4 of 20 (SageServe 4); 10, 5 and 5 (7.1).
@@ -19,7 +20,6 @@ POOLINGS = {
     "siloed": ((True, False, 0.8), (False, True, 0.2)),
     "chiron": ((True, False, 0.5), (True, True, 0.25), (False, True, 0.25)),
 }
-LAST = 1 << 62  # more than any load
 
 
 @compiled
@@ -64,14 +64,17 @@ def assign(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, ch
         state.interactive[slot] += change
         if state.status[slot] == SERVING:
             state.busy[fleet.pool[slot]] += int(state.interactive[slot] > 0) - was_busy
+    state.present[slot, trace.level[request]] += change
     stand_in_line(fleet, state, slot)
 
 
 @compiled
 def stand_in_line(fleet: Fleet, state: State, slot: int) -> None:
-    """Put the slot where its load belongs among those of its pool; those that do not serve go last."""
-    state.queue[slot] = state.load[slot] if state.status[slot] == SERVING else LAST
+    """Put the slot where its load, or freeness, belongs in its pool; those that do not serve go last."""
     pool = fleet.pool[slot]
     first = fleet.slots[pool]
+    state.queue[slot] = state.load[slot] if state.status[slot] == SERVING else NEVER
+    if state.status[slot] == SERVING and is_by_freeness(fleet, pool):
+        state.queue[slot] = -NEVER  # nobody knows it now
     size = fleet.slots[pool + 1] - first
     settle(state.queue, state.shortest, state.shortest_place, first, size, slot)

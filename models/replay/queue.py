@@ -11,9 +11,10 @@ during a step cannot be in the next one, only in the one after it. Until then it
 import numpy as np
 
 from models.replay.compiled import compiled
+from models.replay.memory import needed_blocks
 from models.replay.state import NOBODY, Fleet, Rules, State, Trace
 
-FCFS, EDF, PF, DPA = range(4)  # positions in models.world.config.ORDERS
+FCFS, EDF, PF, DPA, LATE_LAST, PRIORITY, PREEMPTIVE = range(7)  # positions in models.world.config.ORDERS
 LAST = 1 << 30  # rank of non-interactive requests that are not aged: behind everything of priority 0
 
 
@@ -55,12 +56,13 @@ def insert_in_order(state: State, heads: np.ndarray, tails: np.ndarray, at: int,
 @compiled
 def enqueue(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, now: float) -> bool:
     """Let the request wait at the instance; False where that is async and busy: it is not known yet."""
+    state.waiting_blocks[slot] += needed_blocks(trace, fleet, state, request)
     if fleet.is_async[fleet.slot_kind[slot]]:
         state.queued_s[request] = now
         if state.batch[slot] + state.joining[slot] > 0:
             push_back(state, state.head[slot], state.tail[slot], state.head.shape[1] - 1, request)
             return False
-    insert_in_order(state, state.head[slot], state.tail[slot], trace.tier[request], request)
+    insert_in_order(state, state.head[slot], state.tail[slot], trace.lane[request], request)
     return True
 
 
@@ -71,8 +73,20 @@ def notice(trace: Trace, state: State, slot: int, until_s: float) -> None:
     unknown = heads.size - 1
     while heads[unknown] != NOBODY and state.queued_s[heads[unknown]] <= until_s:
         request = pop_front(state, heads, unknown)
-        insert_in_order(state, heads, tails, trace.tier[request], request)
+        insert_in_order(state, heads, tails, trace.lane[request], request)
         state.look[slot] = True
+
+
+@compiled
+def first_of(rules: Rules, state: State, slot: int, lane: int) -> int:
+    """The list that has the request of a tier or level which came first; NOBODY where none waits."""
+    lists = state.head.shape[1] - 1
+    head = state.head[slot, lane]
+    if rules.order == DPA:
+        other = state.head[slot, lane + lists // 2]
+        if other != NOBODY and (head == NOBODY or other < head):
+            return lane + lists // 2
+    return lane if head != NOBODY else NOBODY
 
 
 @compiled
@@ -136,15 +150,48 @@ def set_expired_apart(trace: Trace, rules: Rules, state: State, slot: int, now: 
 
 
 @compiled
+def first_lane(trace: Trace, rules: Rules, state: State, slot: int, now: float) -> int:
+    """The highest level that waits, of equal ones the first that came; NOBODY if none waits."""
+    best, best_rank = NOBODY, 0
+    for lane in range(state.head.shape[1] - 1):
+        head = state.head[slot, lane]
+        if head == NOBODY:
+            continue
+        its_rank = risen_to(trace, rules, head, now)
+        if (
+            best == NOBODY
+            or its_rank < best_rank
+            or (its_rank == best_rank and head < state.head[slot, best])
+        ):
+            best, best_rank = lane, its_rank
+    return best
+
+
+@compiled
+def risen_to(trace: Trace, rules: Rules, request: int, now: float) -> int:
+    """The level that a request counts as: one higher for each `promote_s` that it has waited.
+
+    Not where requests make way for higher ones: two would push each other out for ever.
+    """
+    if rules.order == PREEMPTIVE:
+        return trace.level[request]
+    risen = int((now - trace.arrival_s[request]) / rules.promote_s)
+    return max(0, trace.level[request] - risen)
+
+
+@compiled
 def next_lane(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> int:
     """The lane whose head is to be admitted next; NOBODY if none waits.
 
     FCFS takes the earliest arrival, EDF the earliest deadline, PF the most urgent tier; DPA ranks severely
     expired, urgent by tier, others by tier, recently expired. Equal ranks (and equal deadlines) go by
-    arrival; non-interactive requests go when no other waits, or when aged.
+    arrival; non-interactive requests go when no other waits, or when aged. PRIORITY and PREEMPTIVE take the
+    highest level, whatever the tier.
     """
     if rules.order == DPA:
         set_expired_apart(trace, rules, state, slot, now)
+    if rules.order >= PRIORITY:
+        return first_lane(trace, rules, state, slot, now)
     best, best_rank, best_due = NOBODY, 0, 0.0
     for at in range(state.head.shape[1] - 1):
         head = state.head[slot, at]
@@ -164,6 +211,14 @@ def next_lane(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int,
     return best
 
 
+@compiled
+def tiers_or_levels(rules: Rules, state: State) -> int:
+    """How many tiers, or levels where those go first, requests wait by."""
+    return (state.head.shape[1] - 1) // (2 if rules.order == DPA else 1)
+
+
 def lanes(rules: Rules) -> int:
-    """How many lists an instance's requests wait in."""
+    """How many lists an instance's requests wait in: one for each level, or tier, or two under DPA."""
+    if rules.order >= PRIORITY:
+        return rules.headroom_share.size
     return rules.allowance_s.size * (2 if rules.order == DPA else 1)

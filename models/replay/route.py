@@ -3,6 +3,7 @@
 from models.replay.compiled import called, compiled
 from models.replay.deliver import come, lose, recall
 from models.replay.events import reschedule
+from models.replay.freeness import freest
 from models.replay.handover import brings_cache
 from models.replay.leap import steps_until
 from models.replay.life import change_status
@@ -28,7 +29,9 @@ from models.replay.state import (
 )
 
 PATIENCE_SHARE = 0.1  # of the time to ageing, in which niw takes only what no signal claims
-SHORTEST_QUEUE, ROUND_ROBIN, LEAST_KV, LEAST_WORK = range(4)  # positions in models.world.config.ROUTINGS
+SHORTEST_QUEUE, ROUND_ROBIN, LEAST_KV, LEAST_WORK, FREENESS = range(
+    5
+)  # positions in models.world.config.ROUTINGS
 
 
 @compiled
@@ -65,7 +68,9 @@ def choose_pool(trace: Trace, fleet: Fleet, rules: Rules, state: State, request:
 
 
 @compiled
-def choose_instance(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, request: int) -> int:
+def choose_instance(
+    trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, request: int, now: float
+) -> int:
     """The serving instance that the routing rule names; ties to the lowest slot.
 
     SHORTEST_QUEUE  fewest tokens assigned and not finished (SageServe 6.1), from a heap
@@ -73,10 +78,13 @@ def choose_instance(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool
     LEAST_KV        fewest KV tokens in use
     LEAST_WORK      fewest tokens with the request's own, less those of its prompt that are cached there
                     (NVIDIA Dynamo's KV-aware router)
+    FREENESS        most free blocks per request that it runs (multi-tier Llumnix 3.4)
     """
     first, end = fleet.slots[pool], fleet.slots[pool + 1]
     if rules.routing == SHORTEST_QUEUE:
         return state.shortest[first]
+    if rules.routing == FREENESS:
+        return freest(trace, fleet, rules, state, pool, trace.level[request], now)
     best, best_rank = NOBODY, 0
     for slot in range(first, end):
         if state.status[slot] != SERVING:
@@ -97,7 +105,7 @@ def dispatch(
     trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, pool: int, now: float
 ) -> None:
     """Hand the request to an instance of the pool, which must have one that serves."""
-    slot = choose_instance(trace, fleet, rules, state, pool, request)
+    slot = choose_instance(trace, fleet, rules, state, pool, request, now)
     state.served_by[request] = slot
     if state.generated[request] == 0:
         state.dispatched_s[request] = now
@@ -224,13 +232,15 @@ def empty_instance(trace: Trace, fleet: Fleet, state: State, slot: int, now: flo
         if state.joining[slot] > 0:
             request = drop_last_joining(trace, fleet, state, slot)
         else:
-            request = drop_last_decoding(trace, fleet, state, slot)
+            request = drop_last_decoding(trace, fleet, False, state, slot)
         state.preemptions[request] += 1
         if fleet.prefix != NONE:
             state.held_hashes[request] = 0
         insert_in_order(state, heads, tails, 0, request)
     state.kv[slot] = state.blocks[slot] = state.kv_seen[slot] = state.reserved[slot] = 0
-    state.load[slot] = state.interactive[slot] = 0
+    state.load[slot] = state.interactive[slot] = state.waiting_blocks[slot] = 0
+    for level in range(state.present.shape[1]):
+        state.present[slot, level] = 0
     state.pending[slot] = state.prefilled[slot] = 0
     state.look[slot] = False
     state.phase[slot] = IDLE

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from models.replay.begin import EMPTY, carry_over, check_trace, initial_state, is_open
+from models.replay.begin import EMPTY, carry_over, check_trace, in_lanes, initial_state, is_open
 from models.replay.kernel import account, advance, move, patience, start_hour
 from models.replay.queue import lanes
 from models.replay.state import (
@@ -98,13 +98,15 @@ class Session:
             counts = np.round(fleet.share * counts[fleet.llm * fleet.network_s.shape[0] + fleet.region])
         serving = np.clip(counts, fleet.min_instances, np.diff(fleet.slots)).astype(np.int64)
         self.fleet, self.rules = fleet, rules
-        self.trace, self.state = EMPTY, initial_state(fleet, serving, lanes(rules))
+        levels = rules.headroom_share.size
+        self.trace, self.state = EMPTY, initial_state(fleet, serving, lanes(rules), levels)
         self.row = np.zeros(0, np.int64)
         self.fed = 0
 
     def feed(self, trace: Trace) -> None:
         """Forget what has ended and append `trace`, whose arrivals lie at or after all time played so far."""
-        check_trace(trace, self.fleet)
+        trace = in_lanes(trace, self.rules)
+        check_trace(trace, self.fleet, self.rules)
         now = self.state.clock[NOW]
         if trace.arrival_s.size and trace.arrival_s[0] < now:
             raise ValueError(

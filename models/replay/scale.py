@@ -7,6 +7,7 @@ lt_u      the same, but only towards the plan's target
 lt_ua     lt_u, and past the target when the hour's traffic is far from its forecast
 chiron    out when too many instances are busy with interactive requests, or when the queue of the others
           would miss its deadline (Chiron, arXiv 2501.08090; theta from SageServe 7.1)
+freeness  out where the mean freeness, without headroom, is below a limit, in above another (Llumnix, 3.6)
 hpa       enough instances for a memory target, smaller only after five quiet minutes (Kubernetes' autoscaler)
 
 Reactive, LT-U and LT-UA look at the signal of the rules (signal.py), which is memory unless told otherwise.
@@ -15,12 +16,15 @@ Reactive, LT-U and LT-UA look at the signal of the rules (signal.py), which is m
 import math
 
 from models.replay.compiled import called, compiled
+from models.replay.freeness import mean_freeness
 from models.replay.life import add_instance, held, remove_instance
 from models.replay.pools import endpoint_of, is_batch
 from models.replay.signal import is_crowded, is_slack, work_tokens_per_s
 from models.replay.state import BEFORE, HOUR, NOBODY, Fleet, Rules, State, Trace
 
-FOLLOW, REACTIVE, LT_U, LT_UA, CHIRON, HPA, REFLEX = range(7)  # positions in models.world.config.SCALINGS
+FOLLOW, REACTIVE, LT_U, LT_UA, CHIRON, HPA, REFLEX, BY_FREENESS = range(
+    8
+)  # positions in models.world.config.SCALINGS
 # Defaults of the HorizontalPodAutoscaler (kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale).
 HPA_TOLERANCE_SHARE = 0.1
 HPA_STABILISATION_COOLDOWNS = 20.0  # of 15 s: five minutes
@@ -55,6 +59,9 @@ def react(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, now
         return
     if rules.scaling == CHIRON:
         out, in_ = by_pressure(trace, fleet, rules, state, pool, now)
+    elif rules.scaling == BY_FREENESS:
+        mean = mean_freeness(trace, fleet, rules, state, pool, now)
+        out, in_ = mean < rules.freeness_out, mean > rules.freeness_in
     else:
         out, in_ = by_signal(fleet, rules, state, pool, now)
     if (out and add_instance(fleet, state, pool, now)) or (

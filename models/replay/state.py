@@ -33,11 +33,13 @@ ROLES = ("whole", "prefill", "decode")
 IDLE, PREFILL, DECODE = range(3)
 
 # Fields of State.clock (float64) and State.counts (int64): scalars that change live in arrays.
-NOW, MONITOR, HOUR, SINCE, BEFORE = range(5)
+NOW, MONITOR, HOUR, SINCE, BEFORE, BALANCE = range(6)
+MOVED_QUEUED, MOVED_LIVE = range(2)  # columns of State.moved
 ARRIVED, ENDED, ADMITTED, BOOTED, RUNNING, EVENTS, FAILED, IDLING, CACHED, LOST, MOVING, REUSED = range(12)
 
 
 NO_LEGS: Any = (np.zeros(0, np.int32), np.zeros(0, np.int8), np.zeros(0, np.float32))
+NO_LEVELS: Any = np.zeros(0, np.int16)
 NO_PREFIXES: Any = (np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
@@ -58,6 +60,8 @@ class Trace(NamedTuple):
     then: npt.NDArray[np.int32] = NO_LEGS[0]  # (R,) row of the next leg; NOBODY: this is the last
     leg: npt.NDArray[np.int8] = NO_LEGS[1]  # (R,) 0 is the first
     score: npt.NDArray[np.float32] = NO_LEGS[2]  # (R,) what the judge says of the answer
+    level: npt.NDArray[np.int16] = NO_LEVELS  # (R,) of priority, 0 the highest; empty: all are of level 0
+    lane: npt.NDArray[np.int16] = NO_LEVELS  # (R,) of its instance, where it waits; set when it is fed
     # what prompts share; empty where the fleet's prefix does not need it
     cached_tokens: npt.NDArray[np.int32] = NO_PREFIXES[0]  # (R,) of the prompt, found in a cache
     first_hash: Ints = NO_PREFIXES[1]  # (R+1,) the prompt's blocks are hashes[first_hash[r]:first_hash[r+1]]
@@ -76,6 +80,7 @@ class Fleet(NamedTuple):
     then: Ints  # (E,) the pool that a request goes on to with its first token; NOBODY: it stays
     hands_over: bool  # whether some pool does, or requests are judged between two legs
     weight: Floats  # (E,) of a pool, where requests are spread by weight
+    by_freeness: bool  # instances stand in line by their freeness, else by their load
     tokens_per_s: Floats  # (E,) of prompts, that an instance sustains within its targets; inf: not known
     longest: Ints  # (E,) tokens of the largest request that it can hold
     roomiest: Ints  # (L,) the same of the roomiest pool of each llm
@@ -118,6 +123,17 @@ class Rules(NamedTuple):
     routing: int  # position in models.world.config.ROUTINGS
     order: int  # position in models.world.config.ORDERS
     spread: int  # position in models.world.config.SPREADS
+    headroom_share: Floats  # (K,) of its memory that an instance keeps free for a level that is there
+    counts_above: bool  # for a request only the headroom of levels above its own counts
+    demand: int  # position in models.world.config.DEMANDS
+    promote_s: float  # a request that has waited so long goes one lane up; inf: never
+    balance_s: float  # between two looks of the balancer; inf: it never looks
+    gap_blocks: float  # of freeness, between the two of a pair at least
+    from_blocks: float  # of freeness, that a source has at most
+    is_guarded: bool  # nobody moves where the other one would be less free than the source is
+    lowest_first: bool  # of those that wait the lowest lane moves first, else the highest
+    freeness_out: float  # of the mean, below which a pool grows
+    freeness_in: float  # above which it shrinks
     go_on_below: Floats  # (L,) an answer of this llm whose score is lower is followed by the next leg
     judge_s: Floats  # (L,) seconds that judging an answer takes
     allowance_s: Floats  # (T,) from arrival to when the first token is due (where none is: the end)
@@ -154,8 +170,8 @@ class State(NamedTuple):
     """Everything that changes. Saving these arrays saves the replay."""
 
     # clock: NOW, MONITOR: next monitor tick, HOUR: start of the hour, SINCE when seen_tokens counts, BEFORE
-    # when seen_before began
-    clock: Floats  # (5,)
+    # when seen_before began, BALANCE: next tick of the balancer, NEVER while none can do anything
+    clock: Floats  # (6,)
     # counts: ARRIVED and ENDED requests, ADMITTED, BOOTED instances, the last clock RUNNING at this instant,
     # EVENTS, FAILED
     # failures passed, IDLING: events since the clock last moved, tokens CACHED by prefill and decode, tokens
@@ -221,6 +237,11 @@ class State(NamedTuple):
     leavers: Ints  # (N,) requests that leave at its next step boundary
     sending: Ints  # (N,) caches that are being sent from here and still fill its memory
     coming: Ints  # (N,) requests on their way here
+    giving: Ints  # (N,) requests that are copied from here, and decode here still
+    getting: Ints  # (N,) requests that are copied to here, and decode there still
+    paired: Bools  # (N,) has had its move of this tick
+    present: Ints  # (N, K) requests of each level, assigned and not finished
+    waiting_blocks: Ints  # (N,) KV blocks that those who wait would take
     cache: npt.NDArray[np.int32]  # (N, blocks, 5) of prompts, held or not; columns in prefix.py; (N, 0, 5)
     bucket: npt.NDArray[np.int32]  # (N, power of two) first of each chain of these; (N, 0)
     idle: npt.NDArray[np.int32]  # (N, 4) those that nobody holds, and the free rows; columns in prefix.py
@@ -231,7 +252,7 @@ class State(NamedTuple):
     tail: Ints  # (N, lanes + 1)
     interactive: Ints  # (N,) interactive requests assigned and not finished
     load: Ints  # (N,) input + output tokens of the requests assigned and not finished
-    queue: Ints  # (N,) the load of a serving instance; behind all of these the others
+    queue: Floats  # (N,) what a serving instance stands in line by; NEVER: it does not serve
     shortest: Ints  # (N,) slots, for each pool a binary heap of its own by (queue, slot)
     shortest_place: Ints  # (N,) where a slot stands in its pool's
     # pools
@@ -253,6 +274,7 @@ class State(NamedTuple):
     credit: Floats  # (E,) what a pool is owed where requests are spread by weight
     highest_wish: Ints  # (E,) at most wanted by it since it began to want fewer; NOBODY: it does not
     instance_s: Floats  # (E, 4) instance-seconds in STATES
+    moved: Ints  # (E, 2) requests that the balancer has moved: MOVED_QUEUED, MOVED_LIVE
     # endpoints
     forecast_tokens_per_s: Floats  # (L*G,) interactive input tokens of this hour
     seen_tokens: Ints  # (L*G,) interactive input tokens that arrived from the region in the last minutes

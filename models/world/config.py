@@ -25,9 +25,20 @@ QUANTILES = (0.5, 0.9, 0.95)  # of the forecasts
 
 # The replay's mechanisms (models/replay, a file each); codes in its kernel are positions here.
 BATCHINGS = ("whole", "chunked", "orca")  # batch.py
-ROUTINGS = ("shortest_queue", "round_robin", "least_kv", "least_work")  # route.py
-ORDERS = ("fcfs", "edf", "pf", "dpa", "late_last")  # queue.py; the last is DPA that never turns round
-SCALINGS = ("follow", "reactive", "lt_u", "lt_ua", "chiron", "hpa", "reflex")  # scale.py
+ROUTINGS = ("shortest_queue", "round_robin", "least_kv", "least_work", "freeness")  # route.py
+ORDERS = (
+    "fcfs",
+    "edf",
+    "pf",
+    "dpa",
+    "late_last",  # DPA that never turns round
+    "priority",
+    "preemptive",
+)  # queue.py
+SCALINGS = ("follow", "reactive", "lt_u", "lt_ua", "chiron", "hpa", "reflex", "freeness")  # scale.py
+DEMANDS = ("head", "all")  # freeness.py, also:
+HEADROOMS = ("all", "above")
+LEVELS_BY = ("tier", "uniform", "gaussian", "enterprise")  # models/traffic/priorities.py
 SIGNALS = ("memory", "queue", "both")  # signal.py
 SPREADS = ("in_order", "round_robin", "most_unused", "goodput", "weights")  # spread.py
 ROLES = ("whole", "prefill", "decode")  # pools.py
@@ -184,6 +195,33 @@ class Cascade:
 
 
 @dataclass(frozen=True)
+class Levels:
+    """Levels of priority, 0 the highest, and what instances keep free for them (multi-tier Llumnix 3.3)."""
+
+    count: Annotated[int, Range(1, 10)] = 1
+    by: Annotated[str, Known("way to draw levels", LEVELS_BY)] = "tier"
+    headroom_share: Share = 0.2  # of an instance's memory, for level 0
+    headroom_decay: Annotated[float, Range(0, 100)] = 1.0  # from level to level: e^-decay
+    headroom_counts: Annotated[str, Known("headroom that counts", HEADROOMS)] = "all"
+    demand: Annotated[str, Known("demand", DEMANDS)] = "head"  # of those that wait
+    promote_s: Annotated[float, Range(0, 1_000_000, is_above=True)] | None = None  # None: never
+
+
+@dataclass(frozen=True)
+class Moves:
+    """When the balancer looks, and what it moves (multi-tier Llumnix 3.5)."""
+
+    interval_s: Annotated[float, Range(0, 86_400, is_above=True)] = 0.5
+    gap_blocks: Annotated[float, Range(0, 1_000_000)] = 0.3  # of freeness, between source and destination
+    from_blocks: Annotated[float, Range(-1_000_000, 1_000_000)] | None = None  # of a source; None: any
+    is_guarded: bool = True
+    lowest_first: bool = True  # of those that wait
+    last_copy_tokens: Annotated[int, Range(0, 1_000_000)] = 16  # so few go while the request stands still
+    max_copies: Annotated[int, Range(1, 100)] = 8
+    hand_over_s: Seconds = 0.01  # between the last copy and the next step at the other instance
+
+
+@dataclass(frozen=True)
 class ReplayConfig:
     """The replay's thresholds and clocks (SageServe 4, 6.1, 6.2, 6.4, 7.1)."""
 
@@ -218,6 +256,14 @@ class ReplayConfig:
     catch_up_s: Annotated[float, Range(1, 86_400)] = 60.0  # in which what waits is to be worked off
     reflex_share: Annotated[float, Range(0, 100, is_above=True)] = 1.3  # of what is sustained, to pass a plan
     cascades: Mapping[str, Cascade] = field(default_factory=dict)  # by the llm that is asked for
+    levels: Levels = field(default_factory=Levels)
+    moves: Moves = field(default_factory=Moves)
+    is_balanced: bool = False  # requests move, as [replay.moves] says, where a policy says nothing
+    freeness_out: Annotated[float, Range(-1_000_000, 1_000_000)] = -0.5  # of the mean, below which it grows
+    freeness_in: Annotated[float, Range(-1_000_000, 1_000_000)] = 1.5  # and above which it shrinks
+
+
+OF_REPLAY = ("signal", "order", "routing", "start", "is_balanced")  # that a policy may say itself
 
 
 @dataclass(frozen=True)
@@ -229,6 +275,7 @@ class OwnPolicy:
     order: Annotated[str, Known("queue order", ORDERS)] | None = None  # else that of [replay], likewise:
     routing: Annotated[str, Known("routing", ROUTINGS)] | None = None
     signal: Annotated[str, Known("signal", SIGNALS)] | None = None
+    is_balanced: bool | None = None
     capacity_share: PositiveShare | None = None  # else that of [plan] for its programme, likewise:
     quantile: Annotated[float, Among(QUANTILES)] | None = None
     slot_minutes: Annotated[int, Among((15, 20, 30, 60))] | None = None  # of its plan; else the whole hour
@@ -274,7 +321,7 @@ class Config:
         rule = self.rules[policy]
         share, quantile = rule.capacity_share, rule.quantile
         plan = replaced(self.plan, capacity_share=share, corrected_capacity_share=share, quantile=quantile)
-        own = {name: getattr(rule, name) for name in ("signal", "order", "routing", "start")}
+        own = {name: getattr(rule, name) for name in OF_REPLAY}
         return replace(self, plan=plan, replay=replaced(self.replay, **own))
 
 

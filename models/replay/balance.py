@@ -1,0 +1,181 @@
+"""Balancing: requests move from the least free instance of a pool to the freest (multi-tier Llumnix 3.5).
+
+Every `balance_s` seconds, after the monitor and before all else of that instant. The least free instance and
+the freest make a pair while F_to - F_from >= gap_blocks and F_from <= from_blocks, then the next two. A pair
+moves one request: the first that waits in the lowest lane (or the highest), which costs nothing; else one
+that decodes, of the lowest level, with the fewest blocks, admitted last, by a live move (move.py). With a
+guard only if the freest is freer with it than the other was. An instance is in one move at a time; one that
+drains is always a source.
+
+Freeness only falls between two changes. So where at a tick no pair can come to be before the next event, the
+ticks until then are skipped: nothing would come of them.
+"""
+
+import math
+
+from models.replay.compiled import called, compiled
+from models.replay.deliver import come, look_soon
+from models.replay.freeness import (
+    EVERY_LEVEL,
+    free_blocks,
+    freeness,
+    freeness_after,
+    known_steps,
+    running,
+)
+from models.replay.memory import blocks_of, needed_blocks
+from models.replay.move import ask_for_move, steps_passed
+from models.replay.pools import assign
+from models.replay.prefix import NONE, reusable_tokens
+from models.replay.queue import first_of, pop_front, somebody_waits, tiers_or_levels
+from models.replay.state import (
+    BALANCE,
+    DECODE,
+    DRAINING,
+    MOVED_LIVE,
+    MOVED_QUEUED,
+    NEVER,
+    NOBODY,
+    REQUEST_BITS,
+    SERVING,
+    Fleet,
+    Rules,
+    State,
+    Trace,
+)
+
+
+@compiled
+def wake(rules: Rules, state: State, now: float, is_past: bool) -> None:
+    """Let the next tick be that after now, or at now where that is not past."""
+    if state.clock[BALANCE] == NEVER and rules.balance_s < NEVER:
+        tick = math.floor(now / rules.balance_s) + 1 if is_past else math.ceil(now / rules.balance_s)
+        state.clock[BALANCE] = tick * rules.balance_s
+
+
+@called
+def balance(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) -> None:
+    """A tick: every pool moves what it may; sleep where nothing can come of the next ones."""
+    is_awake = rules.steps_per_event == 1
+    for slot in range(state.paired.size):
+        state.paired[slot] = False
+    for pool in range(fleet.kind.size):
+        if fleet.slots[pool + 1] - fleet.slots[pool] > 1:
+            is_awake = move_pairs(trace, fleet, rules, state, pool, now) or is_awake
+    tick = round(state.clock[BALANCE] / rules.balance_s) + 1
+    state.clock[BALANCE] = tick * rules.balance_s if is_awake else NEVER
+
+
+@called
+def move_pairs(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -> bool:
+    """Move one request of each pair of the pool; whether a pair was there or may be before the next event."""
+    found = False
+    while True:
+        source, to, least, most, lowest = NOBODY, NOBODY, NEVER, -NEVER, NEVER
+        for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
+            if state.paired[slot] or is_in_move(state, slot):
+                continue
+            if state.status[slot] == DRAINING and state.load[slot] > 0 and least > -NEVER:
+                source, least, lowest = slot, -NEVER, -NEVER
+            elif state.status[slot] == SERVING:
+                its = freeness(trace, fleet, rules, state, slot, EVERY_LEVEL, now)
+                if its < least:
+                    source, least = slot, its
+                if its > most:
+                    to, most = slot, its
+                steps = state.stretch[slot] if state.phase[slot] == DECODE else 0
+                at_end = freeness_after(trace, fleet, rules, state, slot, EVERY_LEVEL, steps)
+                lowest = min(lowest, at_end)
+        nobody = to == NOBODY or source == NOBODY
+        if nobody or source == to or not may_pair(rules, least, most):
+            return found or may_pair(rules, lowest, most)
+        found = state.paired[source] = state.paired[to] = True
+        move_one(trace, fleet, rules, state, source, to, least, now)
+
+
+@compiled
+def may_pair(rules: Rules, least: float, most: float) -> bool:
+    """Whether two instances of such freeness are far enough apart, and the one full enough."""
+    return most - least >= rules.gap_blocks and least <= rules.from_blocks
+
+
+@compiled
+def is_in_move(state: State, slot: int) -> bool:
+    """Whether a request is being copied from the instance or to it, or is on its way here."""
+    return state.giving[slot] + state.getting[slot] + state.coming[slot] > 0
+
+
+@called
+def move_one(
+    trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, to: int, its: float, now: float
+) -> None:
+    """Move the request of the slot, whose freeness is `its`, that goes first to the other one; or none."""
+    lanes = tiers_or_levels(rules, state)
+    for n in range(lanes):
+        at = first_of(rules, state, slot, lanes - 1 - n if rules.lowest_first else n)
+        if at == NOBODY or state.carried[state.head[slot, at]] > 0:
+            continue
+        request = state.head[slot, at]
+        if is_worth(trace, fleet, rules, state, to, needed_blocks(trace, fleet, state, request), its, now):
+            send_away(trace, fleet, rules, state, slot, at, to, now)
+            state.moved[fleet.pool[slot], MOVED_QUEUED] += 1
+        return
+    request, blocks = who_decodes(trace, fleet, state, slot, now)
+    if (
+        request != NOBODY
+        and is_worth(trace, fleet, rules, state, to, blocks, its, now)
+        and ask_for_move(trace, fleet, rules, state, request, to, now)
+    ):
+        state.moved[fleet.pool[slot], MOVED_LIVE] += 1
+
+
+@called
+def is_worth(
+    trace: Trace, fleet: Fleet, rules: Rules, state: State, to: int, blocks: int, its: float, now: float
+) -> bool:
+    """The guard: whether the other one runs so many blocks more and is freer still than this one is now."""
+    if not rules.is_guarded:
+        return True
+    steps = known_steps(trace, fleet, state, to, now)
+    free = free_blocks(trace, fleet, rules, state, to, EVERY_LEVEL, steps)
+    return (free - blocks) / (running(state, to) + 1) > its
+
+
+@called
+def send_away(
+    trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, lane: int, to: int, now: float
+) -> None:
+    """The first request of a lane waits at the other instance from now on; who waited behind it may go."""
+    request = pop_front(state, state.head[slot], lane)
+    state.waiting_blocks[slot] -= needed_blocks(trace, fleet, state, request)
+    assign(trace, fleet, state, slot, request, -1)
+    state.served_by[request] = to
+    if fleet.prefix != NONE:
+        state.saved[request] = reusable_tokens(trace, fleet, state, to, request)
+    assign(trace, fleet, state, to, request, 1)
+    if somebody_waits(state, slot):
+        look_soon(trace, fleet, rules, state, slot, now)
+    come(trace, fleet, rules, state, to, request, now)
+
+
+@called
+def who_decodes(trace: Trace, fleet: Fleet, state: State, slot: int, now: float) -> tuple[int, int]:
+    """Who decodes here, of the lowest level, with the fewest blocks, admitted last; and its blocks."""
+    best, best_blocks = NOBODY, 0
+    done = state.steps[slot] + steps_passed(fleet, state, slot, now)
+    for at in range(state.batch[slot]):
+        key = state.finish_key[slot, at]
+        request = key & REQUEST_BITS
+        left = (key >> 32) - done
+        blocks = blocks_of(fleet, trace.input_tokens[request] + trace.output_tokens[request] - left - 1)
+        if best == NOBODY:
+            is_first = True
+        elif trace.level[request] != trace.level[best]:
+            is_first = trace.level[request] > trace.level[best]
+        elif blocks != best_blocks:
+            is_first = blocks < best_blocks
+        else:
+            is_first = state.admitted[request] > state.admitted[best]
+        if is_first:
+            best, best_blocks = request, blocks
+    return best, best_blocks

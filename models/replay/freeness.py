@@ -1,0 +1,122 @@
+"""Freeness: how much of an instance's memory is free for each request that it runs (Llumnix, 3.2 to 3.4).
+
+    F = (M - V) / max(1, B)        V = blocks held + demand of those that wait + headroom
+
+M blocks that the instance has, B requests that it runs. The demand is that of the first that waits (HEAD, eq.
+2) or of all of them (ALL). A level p of which some request is here adds its whole headroom M h[p] (eq. 3, 4).
+Where only those above count (`counts_above`), for a request of level p the headroom of levels < p does.
+
+Between two changes of an instance its freeness only falls, as those that decode take blocks. So the line of a
+pool (pools.py) may hold what it was, or that nobody knows: whoever stands first is evaluated and put where it
+belongs, until the first one's place is right. That is the freest, found without a look at most others.
+"""
+
+from models.replay.compiled import called, compiled
+from models.replay.events import settle
+from models.replay.leap import stretch_s
+from models.replay.memory import blocks_taken, capacity_blocks, needed_blocks
+from models.replay.move import steps_passed
+from models.replay.queue import first_of, is_unknown, notice, tiers_or_levels
+from models.replay.state import NOBODY, SERVING, Fleet, Rules, State, Trace
+
+HEAD, ALL = range(2)  # positions in models.world.config.DEMANDS
+NO_LEVEL = -1  # of nobody: no headroom counts
+EVERY_LEVEL = 1 << 30  # of nobody: all headroom counts
+
+
+@compiled
+def demand_blocks(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int) -> int:
+    """What those that wait would take: the first of the first lane, or all of them."""
+    if rules.demand == ALL:
+        return state.waiting_blocks[slot]
+    for lane in range(tiers_or_levels(rules, state)):
+        first = first_of(rules, state, slot, lane)
+        if first != NOBODY:
+            return needed_blocks(trace, fleet, state, state.head[slot, first])
+    return 0
+
+
+@compiled
+def headroom_blocks(fleet: Fleet, rules: Rules, state: State, slot: int, level: int) -> float:
+    """What the levels that are here set aside; of those above `level` only, where the rules say so."""
+    share = 0.0
+    levels = state.present.shape[1]
+    above = min(level, levels) if rules.counts_above or level == NO_LEVEL else levels
+    for p in range(above):
+        if state.present[slot, p] > 0:
+            share += rules.headroom_share[p]
+    return share * capacity_blocks(fleet, slot)
+
+
+@compiled
+def free_blocks(
+    trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, level: int, steps: int
+) -> float:
+    """M - V for a request of this level, after so many steps of the slot's stretch; below 0: overfull."""
+    held = state.blocks[slot] + blocks_taken(fleet, state, slot, steps)
+    there = capacity_blocks(fleet, slot) - held - demand_blocks(trace, fleet, rules, state, slot)
+    return there - headroom_blocks(fleet, rules, state, slot, level)
+
+
+@compiled
+def running(state: State, slot: int) -> int:
+    """B: the requests that the slot runs."""
+    return state.batch[slot] + state.joining[slot]
+
+
+@called
+def freeness_after(
+    trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, level: int, steps: int
+) -> float:
+    """F of the slot for a request of this level, after so many steps of its stretch."""
+    return free_blocks(trace, fleet, rules, state, slot, level, steps) / max(1, running(state, slot))
+
+
+@called
+def freeness(
+    trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, level: int, now: float
+) -> float:
+    """F of the slot as of its boundaries that are over."""
+    steps = known_steps(trace, fleet, state, slot, now)
+    return freeness_after(trace, fleet, rules, state, slot, level, steps)
+
+
+@compiled
+def known_steps(trace: Trace, fleet: Fleet, state: State, slot: int, now: float) -> int:
+    """The steps of its stretch that are over; an async engine knows who came before the last of them."""
+    passed = steps_passed(fleet, state, slot, now)
+    if passed > 0 and is_unknown(state, slot):
+        notice(trace, state, slot, state.base_s[slot] + stretch_s(fleet, state, slot, passed - 1))
+    return passed
+
+
+@called
+def freest(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, level: int, now: float) -> int:
+    """The serving instance of the pool with the largest freeness; ties to the lowest slot."""
+    first, end = fleet.slots[pool], fleet.slots[pool + 1]
+    if rules.counts_above:  # then it depends on who asks
+        best, most = NOBODY, 0.0
+        for slot in range(first, end):
+            if state.status[slot] == SERVING:
+                its = freeness(trace, fleet, rules, state, slot, level, now)
+                if best == NOBODY or its > most:
+                    best, most = slot, its
+        return best
+    while True:
+        slot = state.shortest[first]
+        its = -freeness(trace, fleet, rules, state, slot, level, now)
+        if state.queue[slot] == its:
+            return slot
+        state.queue[slot] = its
+        settle(state.queue, state.shortest, state.shortest_place, first, end - first, slot)
+
+
+@compiled
+def mean_freeness(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -> float:
+    """The mean over the pool's serving instances, without headroom (3.6); 0 where none serves."""
+    total, count = 0.0, 0
+    for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
+        if state.status[slot] == SERVING:
+            total += freeness(trace, fleet, rules, state, slot, NO_LEVEL, now)
+            count += 1
+    return total / max(1, count)

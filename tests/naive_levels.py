@@ -1,0 +1,102 @@
+"""Levels, freeness and balancing of the naive twin: every tick is evaluated, every sum made anew."""
+
+from math import inf
+
+from naive_fleet import DRAINING, SERVING
+
+
+class NaiveLevels:
+    def needed(self, request):
+        """Blocks that one who waits would take."""
+        tokens = request.carried or request.input_tokens + request.made
+        return -(-(tokens + 1) // self.fleet.kv_block_tokens)
+
+    def lane(self, request):
+        return request.level if self.by_level else request.tier
+
+    def freeness(self, instance, level=inf, beside=0):
+        """(M - V) / B for a request of this level; None: no headroom counts."""
+        block = self.fleet.kv_block_tokens
+        there = self.capacity(instance.pool) // block
+        waiting = instance.waiting + instance.unknown
+        first = sorted(instance.waiting, key=lambda r: (self.lane(r), r.turn))[:1]
+        demand = sum(self.needed(r) for r in (first if self.rules.demand == 0 else waiting))
+        here = instance.batch + instance.joining + instance.sending + waiting
+        mine = here + [r for r in self.moving if r.served_by == instance.slot and r.holder is not None]
+        levels = {r.level for r in mine}
+        shares = list(enumerate(self.rules.headroom_share.tolist()))
+        if level is None:
+            shares = []
+        elif self.rules.counts_above:
+            shares = [(p, share) for p, share in shares if p < level]
+        headroom = sum(share for p, share in shares if p in levels) * there
+        running = len(instance.batch) + len(instance.joining)
+        free = there - self.holding(instance) // block - demand - headroom
+        return (free - beside) / (running + 1) if beside else free / max(1, running)
+
+    def by_freeness(self, pool, now):
+        means = [self.freeness(i, None) for i in self.serving(pool)]
+        total = 0.0
+        for each in means:
+            total += each
+        mean = total / max(1, len(means))
+        return mean < self.rules.freeness_out, mean > self.rules.freeness_in
+
+    def make_way(self, request, instance):
+        last = instance.joining[-1:]
+        if last and last[0].level > request.level:
+            self.preempt(last[0], instance)
+            return True
+        lower = [r for r in instance.batch if r.level > request.level]
+        if lower:
+            self.preempt(max(lower, key=lambda r: (r.level, r.admitted)), instance)
+        return bool(lower)
+
+    # --- moves
+
+    def balance(self, now):
+        for pool in range(self.pools):
+            paired = set()
+            while True:
+                free = [i for i in self.serving(pool) if i.slot not in paired and not self.in_move(i)]
+                drains = [i for i in self.of(pool, DRAINING) if i.slot not in paired and not self.in_move(i)]
+                drains = [i for i in drains if i.load(self.requests)]
+                if not free or len(self.of(pool, *range(5))) < 2:
+                    break
+                least = {i.slot: self.freeness(i) for i in free} | {i.slot: -inf for i in drains}
+                source = min(free + drains, key=lambda i: (least[i.slot], i.slot))
+                to = max(free, key=lambda i: (least[i.slot], -i.slot))
+                gap = least[to.slot] - least[source.slot]
+                if source is to or gap < self.rules.gap_blocks or least[source.slot] > self.rules.from_blocks:
+                    break
+                paired |= {source.slot, to.slot}
+                self.move_one(source, to, least[source.slot], now)
+
+    def in_move(self, instance):
+        batches = [r for i in self.of(instance.pool, SERVING, DRAINING) for r in i.batch]
+        copies = any(
+            r.copying_to is not None and instance.slot in (r.served_by, r.copying_to) for r in batches
+        )
+        return copies or any(r.served_by == instance.slot and r.holder is not None for r in self.moving)
+
+    def move_one(self, source, to, its, now):
+        lanes = sorted({self.lane(r) for r in source.waiting}, reverse=self.rules.lowest_first)
+        for lane in lanes:
+            request = min((r for r in source.waiting if self.lane(r) == lane), key=lambda r: r.turn)
+            if request.carried:
+                continue
+            if self.worth(to, self.needed(request), its):
+                source.waiting.remove(request)
+                request.served_by = to.slot
+                request.saved = self.reusable(request, to)
+                if source.waiting:
+                    self.look_soon(source, now)
+                self.come(request, to, now)
+            return
+        blocks = {r.turn: -(-r.cached // self.fleet.kv_block_tokens) for r in source.batch}
+        first = min(source.batch, key=lambda r: (-r.level, blocks[r.turn], -r.admitted), default=None)
+        if first and self.worth(to, blocks[first.turn], its):
+            self.ask(first, to.slot, now)
+
+    def worth(self, to, blocks, its):
+        return not self.rules.is_guarded or self.freeness(to, beside=blocks) > its

@@ -1,0 +1,141 @@
+"""Levels of priority: how they are drawn, and the laws of queueing that they keep."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from one_endpoint import DECODE_S, a_fleet, a_trace, run, some_rules
+
+from models.replay.queue import FCFS, PREEMPTIVE, PRIORITY
+from models.replay.route import FREENESS
+from models.replay.run import FINISHED, Outcome
+from models.replay.state import Fleet, Rules, Trace
+from models.traffic.priorities import levels_of, shares
+
+
+@pytest.mark.parametrize("by", ["uniform", "gaussian", "enterprise"])
+@pytest.mark.parametrize("count", range(1, 11))
+def test_shares_sum_to_one_and_are_drawn(by: str, count: int) -> None:
+    share = shares(by, count)
+    assert share.sum() == pytest.approx(1.0)
+    drawn = levels_of(np.zeros(200_000, np.int16), by, count, seed=3)
+    np.testing.assert_allclose(np.bincount(drawn, minlength=count) / drawn.size, share, atol=0.005)
+
+
+def test_enterprise_has_few_at_the_top_and_gaussian_most_in_the_middle() -> None:
+    np.testing.assert_allclose(shares("enterprise", 4), [0.10, 0.35, 0.35, 0.20])
+    np.testing.assert_allclose(shares("enterprise", 2), [0.25, 0.75])
+    outer, middle = np.exp(-(1.5**2) / 2), np.exp(-(0.5**2) / 2)
+    weight = np.array([outer, middle, middle, outer])
+    np.testing.assert_allclose(shares("gaussian", 4), weight / weight.sum())
+    assert levels_of(np.array([0, 1, 2], np.int16), "tier", 2, seed=0).tolist() == [0, 1, 1]
+
+
+# --- one server: M/D/1 -----------------------------------------------------------------------------------
+
+LOAD, SERVICE_S, REQUESTS = 0.8, 0.125 + 3 * DECODE_S, 300_000
+
+
+def queue(count: int, order: int = PRIORITY) -> tuple[Trace, Outcome]:
+    """One request at a time, each of like length, at 80 % load; levels uniform."""
+    rng = np.random.default_rng(5)
+    arrival_s = np.cumsum(rng.exponential(SERVICE_S / LOAD, REQUESTS))
+    level = levels_of(np.zeros(REQUESTS, np.int16), "uniform", count, 1)
+    trace = a_trace(arrival_s, 128, 4)._replace(level=level)
+    rules = some_rules(order=order, headroom_share=np.zeros(count), monitor_s=1e12)
+    still = a_fleet(1)
+    flat = still._replace(latency=still.latency._replace(decode_kv_s=0 * still.latency.decode_kv_s))
+    return trace, run(trace, flat, rules, horizon_s=float(arrival_s[-1]) + 1, start=[[1]])
+
+
+def waits(count: int) -> tuple[Trace, np.ndarray]:
+    trace, outcome = queue(count)
+    assert (outcome.status == FINISHED).all()
+    return trace, outcome.admitted_s - trace.arrival_s
+
+
+def test_waits_by_level_are_cobhams() -> None:
+    """W_p = W_0 / ((1 - s_{p-1}) (1 - s_p)), W_0 = rho S / 2 for like services (Cobham 1954)."""
+    trace, wait_s = waits(4)
+    cumulated = np.concatenate([[0.0], np.cumsum(np.full(4, LOAD / 4))])
+    theory = LOAD * SERVICE_S / 2 / ((1 - cumulated[:-1]) * (1 - cumulated[1:]))
+    found = [wait_s[trace.level == level].mean() for level in range(4)]
+    np.testing.assert_allclose(found, theory, rtol=0.04)
+
+
+def test_the_mean_wait_does_not_depend_on_how_many_levels_there_are() -> None:
+    """Kleinrock's conservation: like services, no preemption. The variance grows instead."""
+    means, variances = zip(*((w.mean(), w.var()) for _, w in map(waits, (1, 2, 4, 8))), strict=True)
+    np.testing.assert_allclose(means, LOAD * SERVICE_S / 2 / (1 - LOAD), rtol=0.02)
+    np.testing.assert_allclose(means, means[0], rtol=1e-9)
+    assert (np.diff(variances) > 0).all()
+
+
+def test_one_level_is_first_come_first_served() -> None:
+    for order in (PRIORITY, PREEMPTIVE):
+        np.testing.assert_array_equal(queue(1, order)[1].finish_s, queue(1, FCFS)[1].finish_s)
+
+
+# --- several instances -----------------------------------------------------------------------------------
+
+
+def busy(rules: Rules, seed: int = 0, **levels: Any) -> tuple[Trace, Outcome]:
+    """A thousand requests on four instances with little memory, more than they can take at once."""
+    rng = np.random.default_rng(seed)
+    arrival_s = np.sort(rng.uniform(0, 60, 1000))
+    level = rng.integers(0, rules.headroom_share.size, 1000).astype(np.int16)
+    trace = a_trace(arrival_s, rng.integers(50, 400, 1000), rng.integers(5, 60, 1000))
+    trace = trace._replace(level=levels.get("level", level))
+    return trace, run(trace, crowd(rules), rules, horizon_s=900.0, start=[[4]])
+
+
+def crowd(rules: Rules) -> Fleet:
+    capacity = np.array([2048])
+    return a_fleet(
+        4, 8, kv_capacity=capacity, kv_block_tokens=16, hands_over=True, link_token_s=np.array([1e-6]),
+        by_freeness=rules.routing == FREENESS,
+    )  # fmt: skip
+
+
+def test_without_headroom_dispatch_does_not_see_levels() -> None:
+    rules = some_rules(routing=FREENESS, headroom_share=np.zeros(4))
+    rng = np.random.default_rng(9)
+    (_, one), (_, other) = busy(rules), busy(rules, level=rng.integers(0, 4, 1000).astype(np.int16))
+    np.testing.assert_array_equal(one.slot, other.slot)
+    with_headroom = busy(rules._replace(headroom_share=np.array([0.4, 0.2, 0.1, 0.05])))[1]
+    assert (with_headroom.slot != one.slot).any()
+
+
+def test_a_balancer_that_finds_no_pair_changes_nothing_and_one_that_does_moves() -> None:
+    still = some_rules(routing=FREENESS, order=PRIORITY, headroom_share=np.zeros(4))
+    ticks = still._replace(balance_s=0.05, gap_blocks=np.inf)
+    for name in ("slot", "first_token_s", "finish_s"):
+        np.testing.assert_array_equal(getattr(busy(still)[1], name), getattr(busy(ticks)[1], name))
+    moves = busy(ticks._replace(gap_blocks=0.3))[1]
+    assert (moves.finish_s != busy(still)[1].finish_s).any()
+    assert (moves.sent_from >= 0).sum() > 10, "some move live"
+    assert (moves.status == FINISHED).all()
+
+
+def test_times_scaled_by_c_scale_all_results_by_c() -> None:
+    levels = {"order": PRIORITY, "headroom_share": np.array([0.25, 0.125])}
+    rules = some_rules(routing=FREENESS, balance_s=0.5, move_s=0.25, **levels)
+    trace, once = busy(rules)
+    fleet, c = crowd(rules), 4.0
+    timed = [name for name in fleet.latency._fields if name != "prefill_tokens"]
+    latency = fleet.latency._replace(**{name: getattr(fleet.latency, name) * c for name in timed})
+    boots = {name: getattr(fleet, name) * c for name in ("link_token_s", "boot_spot_s", "boot_cold_s")}
+    clocks = ("balance_s", "move_s", "monitor_s", "cooldown_s", "niw_priority_age_s")
+    slower = rules._replace(**{name: getattr(rules, name) * c for name in clocks})
+    later = trace._replace(arrival_s=trace.arrival_s * c)
+    twice = run(later, fleet._replace(latency=latency, **boots), slower, horizon_s=900.0 * c, start=[[4]])
+    np.testing.assert_array_equal(twice.slot, once.slot)
+    np.testing.assert_allclose(twice.finish_s, once.finish_s * c, rtol=1e-9)
+
+
+def test_who_is_above_pushes_others_out_and_waits_less() -> None:
+    levels = {"headroom_share": np.zeros(4)}
+    (trace, first), (_, pushed) = (busy(some_rules(order=n, **levels)) for n in (PRIORITY, PREEMPTIVE))
+    wait_s = [np.mean((out.first_token_s - trace.arrival_s)[trace.level == 0]) for out in (first, pushed)]
+    assert pushed.preemptions.sum() > first.preemptions.sum() + 20
+    assert wait_s[1] < 0.8 * wait_s[0]
