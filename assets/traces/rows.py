@@ -84,9 +84,7 @@ def rows_query(landed: LandedFile, folder: Path, guard: Guard) -> str:
     if container == "jsonl":
         columns = ", ".join(f'fields[{place}] as "{c}"' for place, c in enumerate(there, start=1))
         paths = ", ".join(f"'$.\"{c}\"'" for c in there)  # one walk through the document for all of them
-        shaped = (
-            f"select row, raw, if(json_valid(raw), json_extract_string(raw, [{paths}]), null) as fields"
-        )
+        shaped = f"select row, raw, if(json_valid(raw), json_extract_string(raw, [{paths}]), null) as fields"
         complaint = "if(fields is null, 'not a JSON object', null)"
     else:
         width = len(landed.columns)
