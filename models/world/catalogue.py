@@ -26,7 +26,8 @@ SUMS = ("interactive", "all")  # what tables call several tiers together, so tha
 class Gpu:
     """A GPU type: memory in GiB, dense bf16 TFLOP/s, TB/s of memory bandwidth, USD per GPU-hour.
 
-    `link_gbit_per_s` is the bandwidth of a GPU's own network card, over which it hands KV caches on.
+    `link_gbit_per_s` is the bandwidth of a GPU's own network card, over which it hands KV caches on;
+    `peer_gb_per_s` that to the other GPUs of its server, each way, in GB/s: of NVLink, else of PCIe.
     """
 
     memory_gib: Positive
@@ -35,6 +36,7 @@ class Gpu:
     usd_per_hour: NotNegative
     source: str
     link_gbit_per_s: Positive | None = None
+    peer_gb_per_s: Positive | None = None
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ class Efficiency:
     flops_share: NotNegative
     bandwidth_share: NotNegative
     expert_bandwidth_share: NotNegative  # of the bandwidth that other weights are read at
-    tensor_parallel_exponent: NotNegative  # n GPUs compute as fast as n to this power
+    link_share: PositiveShare  # of the bandwidth between the GPUs of an instance
     layer_s: NotNegative
     allreduce_s: NotNegative  # per layer and doubling of the GPUs
     request_s: NotNegative  # of a decode step, per request
