@@ -17,6 +17,7 @@ from assets.forecasts.forecasts import forecast_day
 from assets.lake.settings import Progress, Settings, load_settings
 from assets.lake.warehouse import Lake, LakeError
 from assets.plans import plans
+from assets.replays import scorecards
 from assets.replays.replays import of_one_config, replay_day
 from assets.replays.scorecards import score_day, scoreboard
 from assets.studies import latency_error
@@ -230,11 +231,41 @@ def test_the_cost_of_a_plan_is_off_as_its_llms_are(replayed) -> None:
     assert share({}) == 0.0
 
 
-def test_savings_are_held_against_the_error_of_the_latencies(replayed, capsys) -> None:
+def test_savings_tell_which_part_the_error_of_the_latencies_may_be(replayed, capsys) -> None:
+    spent = replayed.lake.sql(latency_error.PLANNED_USD, trace=replayed.trace, day=DAY).to_pylist()
+    error = latency_error.usd_error_share(replayed, spent)
+    assert 0.02 < error < 0.4
     methods = {"method": ["last_value", "arima", "truth"], "saved_on_last_value_share": [None, 0.02, 0.5]}
     error_cli.show_savings(replayed, DAY, pa.table(methods))
     first, second = capsys.readouterr().out.splitlines()
     assert re.search(
         r"llama3.1-8b, llama3.2-3b estimated, 11 % off in the median; .* may be \d+\.\d % off", first
     )
-    assert second.startswith("Savings on last value that exceed it: truth 50.0 % (")
+    part = f"{200 * error:.0f} %"  # of a half
+    assert f"each that this may be: arima 2.0 % (100 %), truth 50.0 % ({part});" in second
+    cases = pa.table({"case_name": ["dear", "as_is", "cheap"], "usd": [150.0, 100.0, 50.0]})
+    error_cli.show_differences(replayed, DAY, cases)
+    assert (
+        f"on as_is, and the part of each that this may be: dear -50.0 % ({part}), cheap 50.0 % ({part});"
+        in capsys.readouterr().out
+    )
+
+
+def test_a_plan_tells_what_the_draws_leave_of_its_saving(replayed, tmp_path, monkeypatch) -> None:
+    lake = Lake(tmp_path)
+    usd = {"static": [100.0, 130, 140, 150], "reactive": [90, 80, 110, 100], "lt_ua": [95.0, 100, 100, 100]}
+    told(lake, usd)
+    board = pa.table({"policy": list(usd), "usd": [values[0] for values in usd.values()]})
+    monkeypatch.setattr(scorecards, "scoreboard", lambda *_: board)
+    own = dataclasses.replace(replayed, lake=lake, config=load_settings("office").config)
+
+    def line(policy: str, day: date = DAY) -> str:
+        return error_cli.drawn_saving_said(own, day, policy)
+
+    assert "static costs +5 USD beside lt_ua, +31 to +49 in nine of ten draws" in line("static")
+    assert line("static").endswith("their error carries that.")
+    assert "reactive costs -5 USD beside lt_ua, -18 to +9 in nine of ten draws" in line("reactive")
+    assert line("reactive").endswith("their error does not carry that.")
+    assert line("lt_ua") == line("corrected") == line("static", DAY - timedelta(days=1)) == ""
+    board = board.set_column(1, "usd", pa.array([1.0, 1.0, 1.0]))  # that these draws are not of
+    assert line("static") == ""
