@@ -27,6 +27,7 @@ SHOWN = {  # figure: its head, and how it is written
 COUNTED = ("iw_fast_attainment_share", "usd")  # figures whose differences are told pair by pair
 TOLD_PAIRS = 8
 BASE = "lt_ua"  # the published policy
+AS_IS = "as_is"  # the case of a what-if that changes nothing
 
 
 def error(
@@ -144,21 +145,60 @@ def cost_error_said(settings: "Settings", rows: Sequence[Row]) -> str:
 
 
 def show_savings(settings: "Settings", day: date, board: pa.Table) -> None:
-    """Under what forecasts are worth: which savings exceed the error of the latencies that they stand on.
+    """Under what forecasts are worth: how much of each saving the error of the latencies may be."""
+    saved = {row["method"]: row["saved_on_last_value_share"] for row in board.to_pylist()}
+    _show_carried(settings, day, "Savings on last value", saved, "methods")
 
-    All methods are compared on the same latencies, so that this is the cautious reading.
+
+def show_differences(settings: "Settings", day: date, cases: pa.Table) -> None:
+    """Under a what-if: how much of each case's difference in cost the error of the latencies may be."""
+    usd = dict(zip(cases["case_name"].to_pylist(), cases["usd"].to_pylist(), strict=True))
+    base = AS_IS if AS_IS in usd else next(iter(usd))
+    less = {name: 1 - value / usd[base] for name, value in usd.items() if name != base and usd[base]}
+    _show_carried(settings, day, f"USD saved on {base}", less, "cases")
+
+
+def _show_carried(
+    settings: "Settings", day: date, what: str, saved: Mapping[str, float | None], sharers: str
+) -> None:
+    """The error of the cost of the day's plan, and the part of each saving, a share of it, that this may be.
+
+    The cautious reading: it takes nothing of the error for common to what is compared.
     """
     from assets.studies.latency_error import PLANNED_USD, usd_error_share
 
     spent = settings.lake.sql(PLANNED_USD, trace=settings.trace, day=day).to_pylist()
-    OUT.print(cost_error_said(settings, spent), soft_wrap=True)
     error_share = usd_error_share(settings, spent)
-    saved = {row["method"]: row["saved_on_last_value_share"] for row in board.to_pylist()}
     told = [
-        f"{name} {percent(share, '.1f')} %" for name, share in saved.items() if (share or 0) > error_share
+        f"{name} {percent(share, '.1f')} % ({percent(min(1.0, error_share / abs(share)), '.0f')} %)"
+        for name, share in saved.items()
+        if share
     ]
-    OUT.print(
-        f"Savings on last value that exceed it: {', '.join(told) or 'none'} (the cautious reading: all "
-        "methods share these latencies)",
-        soft_wrap=True,
+    if spent and told:
+        OUT.print(cost_error_said(settings, spent), soft_wrap=True)
+        OUT.print(
+            f"{what}, and the part of each that this may be: {', '.join(told)}; less, as all {sharers} share "
+            "these latencies",
+            soft_wrap=True,
+        )
+
+
+def drawn_saving_said(settings: "Settings", day: date, policy: str) -> str:
+    """What a policy costs in the replay beside BASE, in all draws of the latencies; "" without draws."""
+    from assets.replays.scorecards import scoreboard
+    from assets.studies.latency_error import differences, intervals
+
+    if day not in settings.lake.days("error_draws", settings.trace):
+        return ""
+    if not intervals(settings, day, scoreboard(settings, day)):
+        return ""
+    wanted = (policy, BASE, "usd")
+    found = [r for r in differences(settings, day) if (r["policy"], r["against"], r["figure"]) == wanted]
+    if not found:
+        return ""
+    value, low, high = (found[0][end] for end in ("difference", "low", "high"))
+    carries = "carries" if found[0]["is_carried"] else "does not carry"
+    return (
+        f"Replayed, {policy} costs {value:+,.0f} USD beside {BASE}, {low:+,.0f} to {high:+,.0f} in nine of "
+        f"ten draws of the latencies: their error {carries} that."
     )

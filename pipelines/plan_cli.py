@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from models.replay.policies import planned
-from pipelines.error_cli import cost_error_said, show_savings
+from pipelines.error_cli import cost_error_said, drawn_saving_said, show_differences, show_savings
 from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
 from pipelines.plan_shown import show_plans
 from pipelines.tables import OUT
@@ -51,7 +51,8 @@ def show(
     The fullest endpoint is told by its load, buffer included, of what its instances sustain; above 100 %
     another region helps. In a pipe it is CSV: the fleet of the first hour, then the changes. Hours before
     the day in which nobody was collecting are told on stderr: the forecast does not know them. So is how far
-    the cost may be off because the latency profiles are.
+    the cost may be off because the latency profiles are, and after `fleetcast error` what that leaves of the
+    saving.
 
         fleetcast plan show --region east
     """
@@ -73,6 +74,8 @@ def _shown(settings: "Settings", days: Sequence[date], policy: str, region: str 
     show_plans([(steps(of_day), by_hour) for of_day, by_hour in zip(rows, hours, strict=True)])
     show_note(not_known(settings, days[0]))
     show_note(cost_error_said(settings, [row for of_day in rows for row in of_day]))
+    for day in days if region is None else ():
+        show_note(drawn_saving_said(settings, day, policy))
 
 
 @app.command()
@@ -166,6 +169,7 @@ def whatif(
         settings.lake.publish()
         report("whatifs", whatifs_said(settings, day, table))
         show_whatifs(table, settings.trace, day, policy)
+        show_differences(settings, day, table)
         OUT.print(f"figure   {near(draw(settings, day, table.to_pandas()))}")
         OUT.print('table    fleetcast sql "from whatifs"')
 

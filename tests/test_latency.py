@@ -21,6 +21,7 @@ from models.latency.roofline import prefill_s as roofline_prefill_s
 from models.latency.silicon import (
     ATTENTION_FLOPS_SHARE,
     COEFFICIENTS,
+    OF_SEVERAL_GPUS,
     Closed,
     fit_efficiency,
     log_errors,
@@ -77,9 +78,14 @@ def test_reading_the_cache_is_neither_faster_than_the_memory_nor_absurdly_slow(
 @needs_profiles
 def test_the_efficiencies_are_what_the_measurements_give() -> None:
     rows, closed = measurements.silicon(catalogue)
-    fitted = fit_efficiency(closed, (rows["llm"] + rows["gpu"]).tolist(), catalogue.efficiency.source)
+    groups, told = (rows["llm"] + rows["gpu"]).tolist(), catalogue.efficiency
+    of_one_gpu = {name: getattr(told, name) for name in COEFFICIENTS if name not in OF_SEVERAL_GPUS}
+    fitted = fit_efficiency(closed, groups, told.source, of_one_gpu)
     for name in COEFFICIENTS:
-        assert getattr(fitted, name) == pytest.approx(getattr(catalogue.efficiency, name), rel=0.01), name
+        assert getattr(fitted, name) == pytest.approx(getattr(told, name), rel=0.01), name
+    together = fit_efficiency(closed, groups, told.source)
+    for name in set(COEFFICIENTS) - {"request_s"}:  # which the page tells
+        assert getattr(together, name) == pytest.approx(getattr(told, name), rel=0.05), name
     errors = np.abs(np.expm1(log_errors(closed, catalogue.efficiency)))
     assert fitted.median_error_share == catalogue.efficiency.median_error_share < 0.13
     bf16_8b = ((rows["llm"] == "Llama-3.1-8B") & (rows["gpu"] == "h100-80gb")).to_numpy()
@@ -126,14 +132,20 @@ def estimate(llm: Llm, gpu: str = "h100-80gb", tensor_parallel: int = 4) -> Fit:
 
 
 def test_a_roofline_by_hand() -> None:
-    """An llm of 1e9 parameters on one GPU of 1e12 FLOP/s and 1e12 B/s, where everything is reached."""
-    llm = Llm(parameters_b=1.0, layers=10, heads=5, kv_heads=5, head_dim=10, source="made up")
-    gpu = dataclasses.replace(catalogue.gpus["h100-80gb"], peak_tflops=1.0, bandwidth_tb_per_s=1.0)
+    """An llm of 1e9 parameters on one GPU of 1e12 FLOP/s and 1e12 B/s, where everything is reached.
+
+    The link to its peers has 1e9 B/s, of which half is reached: a token's 10 layers send twice 100 bytes each
+    from one of two GPUs, one and a half times as much from one of four.
+    """
+    llm = Llm(parameters_b=1.0, layers=10, heads=5, kv_heads=5, head_dim=10, hidden=50, source="made up")
+    gpu = dataclasses.replace(
+        catalogue.gpus["h100-80gb"], peak_tflops=1.0, bandwidth_tb_per_s=1.0, peer_gb_per_s=1.0
+    )
     all_of_it = Efficiency(
         1.0,
         1.0,
         1.0,
-        1.0,
+        link_share=0.5,
         layer_s=1e-3,
         allreduce_s=1e-4,
         request_s=1e-6,
@@ -141,12 +153,24 @@ def test_a_roofline_by_hand() -> None:
         median_error_share=0.0,
         source="",
     )
-    alone, two = (roofline(llm, gpu, tensor_parallel, all_of_it) for tensor_parallel in (1, 2))
+    alone, two, four = (roofline(llm, gpu, tensor_parallel, all_of_it) for tensor_parallel in (1, 2, 4))
     assert context_token_s(llm, gpu, 2, all_of_it) == pytest.approx(4 * 10 * 5 * 10 / (2 * 1e12 * 0.5))
     assert alone.prefill_s[0] == pytest.approx(10e-3 + 128 * 2e9 / 1e12)
     assert alone.decode_s[0] == pytest.approx(10e-3 + 1e-6 + 2e9 / 1e12)
     assert alone.decode_per_kv_token_s == pytest.approx(2 * 10 * 5 * 10 * 2 / 1e12)
-    assert two.decode_s[0] == pytest.approx(10 * 1.1e-3 + 1e-6 + 1e9 / 1e12)
+    between_s = 10 * 2 * 100 / 0.5e9
+    assert two.decode_s[0] == pytest.approx(10 * 1.1e-3 + 1e-6 + 1e9 / 1e12 + between_s)
+    assert two.prefill_s[-1] == pytest.approx(10 * 1.1e-3 + 32768 * (2e9 / 2e12 + between_s))
+    assert four.prefill_s[-1] == pytest.approx(10 * 1.2e-3 + 32768 * (2e9 / 4e12 + 1.5 * between_s))
+    for lacking in (
+        (dataclasses.replace(llm, hidden=None), gpu),
+        (llm, dataclasses.replace(gpu, peer_gb_per_s=None)),
+    ):
+        assert roofline(*lacking, 1, all_of_it) == alone
+        with pytest.raises(
+            ConfigError, match=r"^An estimate for 2 GPUs needs .*; got (None and 1.0|50 and None)\. Add"
+        ):
+            roofline(*lacking, 2, all_of_it)
 
 
 def test_a_roofline_rises_with_work_and_falls_with_gpus_and_bits() -> None:
@@ -154,14 +178,23 @@ def test_a_roofline_rises_with_work_and_falls_with_gpus_and_bits() -> None:
     two, four = estimate(llama, tensor_parallel=2), estimate(llama, tensor_parallel=4)
     assert list(two.prefill_s) == sorted(two.prefill_s)
     assert all(fast < slow for fast, slow in zip(four.decode_s, two.decode_s, strict=True))
-    half = estimate(dataclasses.replace(llama, weight_bits=8))
-    assert half.prefill_s[-1] == pytest.approx(four.prefill_s[-1] / 2, rel=0.01)
-    assert half.decode_s[0] < 0.7 * four.decode_s[0]
+    one = estimate(llama, tensor_parallel=1)
+    half = estimate(dataclasses.replace(llama, weight_bits=8), tensor_parallel=1)
+    assert half.prefill_s[-1] == pytest.approx(one.prefill_s[-1] / 2, rel=0.01)
+    assert half.decode_s[0] < 0.7 * one.decode_s[0]
     assert estimate(llama, "h200-141gb").decode_s[0] < four.decode_s[0]
 
 
 def test_a_mixture_reads_more_experts_with_every_token_up_to_all_of_them() -> None:
-    dense = Llm(235.1, MIXTURE.layers, MIXTURE.heads, MIXTURE.kv_heads, MIXTURE.head_dim, "made up")
+    dense = Llm(
+        235.1,
+        MIXTURE.layers,
+        MIXTURE.heads,
+        MIXTURE.kv_heads,
+        MIXTURE.head_dim,
+        "made up",
+        hidden=MIXTURE.hidden,
+    )
     sparse = estimate(MIXTURE)
     rise = np.diff(sparse.decode_s) / np.diff(sparse.decode_batch)
     assert (np.diff(rise) < 0).all()  # every further token finds fewer experts unread
@@ -183,7 +216,7 @@ def test_efficiencies_come_back_from_what_they_foretell() -> None:
     works = works_of([(llms[i % len(llms)], gpus[i % 3], 2 ** (i % 4)) for i in range(400)])
     requests, inputs, outputs = (2.0 ** rng.integers(*powers, 400) for powers in ((0, 8), (7, 14), (7, 11)))
     truth = dataclasses.replace(
-        catalogue.efficiency, bandwidth_share=0.7, expert_bandwidth_share=0.8, tensor_parallel_exponent=0.9
+        catalogue.efficiency, bandwidth_share=0.7, expert_bandwidth_share=0.8, link_share=0.6
     )
     nothing_yet = Closed(works, requests, inputs, outputs, np.ones(400))
     found = fit_efficiency(

@@ -74,7 +74,7 @@ def prompts_of(table: pa.Table, prefix: str, said_in: str, trace: str) -> dict[s
         return {"cached_tokens": cached.to_numpy().astype(np.int32)}
     hashes = table[column].combine_chunks()
     counts = pc.fill_null(pc.list_value_length(hashes), 0).to_numpy()
-    codes = pc.list_flatten(hashes).dictionary_encode().indices.to_numpy()
+    codes, _ = pd.factorize(pc.list_flatten(hashes).to_numpy())  # half the time of Arrow's dictionary
     return {"first_hash": np.concatenate([[0], np.cumsum(counts)]), "hashes": codes.astype(np.int64)}
 
 

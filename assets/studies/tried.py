@@ -101,7 +101,7 @@ def requests_of(path: Path, catalogue: Catalogue, scratch: Path, progress: Progr
     rows = lake.sql(
         "select epoch(arrived_at) as arrival_s, llm, tier, input_tokens, output_tokens, cached_tokens, "
         "prefix_hashes from requests order by arrived_at, request_id"
-    ).to_pandas()
+    ).to_pandas(types_mapper=lambda of: pd.ArrowDtype(of) if pa.types.is_list(of) else None)
     if rows.empty:
         raise ConfigError(f"{path.name}: none of its {report.rows_in:,} rows is a request. {report.reasons}")
     return Asked(report, rows.assign(arrival_s=rows["arrival_s"] - rows["arrival_s"].iloc[0]))
@@ -151,8 +151,7 @@ def codes(asked: pd.DataFrame, llms: Sequence[str], text: str) -> NDArray[np.int
 
 def positions(names: pd.Series, known: Iterable[str]) -> NDArray[np.int16]:
     """Where each name stands among those that are known."""
-    place = {name: n for n, name in enumerate(known)}
-    return np.array([place[name] for name in names], np.int16)
+    return pd.Index(list(known)).get_indexer(pd.Index(names)).astype(np.int16)
 
 
 def row_of(

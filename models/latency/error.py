@@ -1,7 +1,7 @@
 """How far latency profiles may be off, and draws of profiles that are off by so much.
 
 The error of a profile is a median of |predicted - measured| / measured where nothing was fitted. A factor
-exp(e / MEDIAN_SIGMAS * z), z standard normal, is off by e in the median; for the roofline that makes 29 % at
+exp(e / MEDIAN_SIGMAS * z), z standard normal, is off by e in the median; for the roofline that makes 26 % at
 the 90th percentile, where the measurements have 38 %: its tails are heavier than those of the law.
 
 All knots of a part move by one factor, as if the whole error were a bias. That is the cautious reading: what

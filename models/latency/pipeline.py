@@ -14,11 +14,9 @@ import dataclasses
 
 import numpy as np
 
-from models.latency.roofline import context_token_s
+from models.latency.roofline import ACTIVATION_BYTES, context_token_s
 from models.world.catalogue import Catalogue, LatencyProfile
 from models.world.reading import ConfigError
-
-ACTIVATION_BYTES = 2
 
 
 def profile_of(

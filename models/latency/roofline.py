@@ -1,16 +1,21 @@
 """Profiles estimated for what nobody measured: FLOPs, bytes and architecture, with fitted efficiencies.
 
-    prefill(t) = overhead + max(read(t)/bandwidth, t*flops/compute)
-    f[B]       = overhead + B*request_s + max(read(B)/bandwidth, B*flops/compute)
+    prefill(t) = overhead + max(read(t)/bandwidth, t*flops/compute) + t*between
+    f[B]       = overhead + B*request_s + max(read(B)/bandwidth, B*flops/compute) + B*between
     g          = KV bytes per token / bandwidth
     h          = 4*layers*heads*head_dim / (tp * peak * attention_flops_share)
 
     overhead   = layers*(layer_s + allreduce_s*log2(tp))
     bandwidth  = tp * peak * bandwidth_share
-    compute    = tp^tensor_parallel_exponent * peak * flops_share, twice that at 8 or 4 bits
+    compute    = tp * peak * flops_share, twice that at 8 or 4 bits
+    between    = layers * 2 * 2*(tp - 1)/tp * hidden * 2 bytes / (link * link_share)
     read(n)    = bytes of the weights that n tokens touch: all of a dense llm; of a mixture of experts what
                  every token uses, and the experts that n tokens choose, experts*(1 - (1 - k/experts)^n) of
                  them in the mean, read at expert_bandwidth_share of the rest's speed
+
+The GPUs of an instance sum what each of them has of a token's hidden state twice a layer, after attention and
+after the feed-forward network (Megatron-LM, section 3). In a ring each sends 2*(tp - 1)/tp of it (Patarasuk
+and Yuan, Bandwidth optimal all-reduce algorithms, section 4) over its link to its peers, NVLink or PCIe.
 
 h is what a prompt token takes for each token of context before its pass: two products per query head. Kernels
 of attention reach much the same share of the peak on every GPU that was measured.
@@ -26,8 +31,11 @@ import numpy.typing as npt
 from models.latency.measured import Fit, kv_floor_s
 from models.latency.tables import Floats
 from models.world.catalogue import Efficiency, Gpu, Llm
+from models.world.reading import ConfigError
 
 PREFILL_KNOTS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
+ACTIVATION_BYTES = 2
+SUMS_PER_LAYER = 2
 DECODE_KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 FULL_BITS = 16  # GPUs compute twice as fast below
 
@@ -40,6 +48,7 @@ class Work(NamedTuple):
     expert_share: npt.ArrayLike  # of the experts that one token uses; 1 where there are none
     flops: npt.ArrayLike  # per token
     kv_floor_s: npt.ArrayLike  # per cached token at peak bandwidth
+    between_floor_s: npt.ArrayLike  # per token, between the GPUs at the peak bandwidth of their links
     layers: npt.ArrayLike
     tensor_parallel: npt.ArrayLike
     peak_flops: npt.ArrayLike  # of one GPU, per second
@@ -47,7 +56,7 @@ class Work(NamedTuple):
 
 
 def work_of(llm: Llm, gpu: Gpu, tensor_parallel: int) -> Work:
-    """The work of one deployment."""
+    """The work of one deployment; ConfigError where it has several GPUs and no link is known."""
     active_b = llm.active_parameters_b or llm.parameters_b
     share = llm.experts_per_token / llm.experts if llm.experts and llm.experts_per_token else 1.0
     expert_b = (llm.parameters_b - active_b) / (1 - share) if share < 1 else 0.0
@@ -58,11 +67,28 @@ def work_of(llm: Llm, gpu: Gpu, tensor_parallel: int) -> Work:
         expert_share=share,
         flops=2 * active_b * 1e9,
         kv_floor_s=kv_floor_s(llm, gpu, tensor_parallel),
+        between_floor_s=between_floor_s(llm, gpu, tensor_parallel),
         layers=llm.layers,
         tensor_parallel=tensor_parallel,
         peak_flops=gpu.peak_tflops * 1e12 * (1 if llm.weight_bits >= FULL_BITS else 2),
         peak_bytes=gpu.bandwidth_tb_per_s * 1e12,
     )
+
+
+def between_floor_s(llm: Llm, gpu: Gpu, tensor_parallel: int) -> float:
+    """Seconds in which a token's hidden state is summed over the GPUs, all layers, at their links' peak.
+
+    Raises ConfigError where there are several, and the width of the llm or the link is not known.
+    """
+    if tensor_parallel == 1:
+        return 0.0
+    if llm.hidden is None or gpu.peer_gb_per_s is None:
+        raise ConfigError(
+            f"An estimate for {tensor_parallel} GPUs needs the llm's hidden (llms.toml) and the GPU's "
+            f"peer_gb_per_s (gpus.toml); got {llm.hidden} and {gpu.peer_gb_per_s}. Add what is missing."
+        )
+    sent = 2 * (tensor_parallel - 1) / tensor_parallel * llm.hidden * ACTIVATION_BYTES
+    return llm.layers * SUMS_PER_LAYER * sent / (gpu.peer_gb_per_s * 1e9)
 
 
 def prefill_s(work: Work, tokens: npt.ArrayLike, efficiency: Efficiency) -> Floats:
@@ -94,15 +120,18 @@ def overhead_s(work: Work, efficiency: Efficiency) -> Floats:
 
 
 def pass_s(work: Work, tokens: npt.ArrayLike, efficiency: Efficiency) -> Floats:
-    """Seconds of a forward pass over `tokens` tokens: reading the weights or computing, what takes longer."""
+    """Seconds of a pass over `tokens` tokens: reading or computing, what takes longer, then the sums."""
     tokens, gpus = np.asarray(tokens, dtype=np.float64), np.asarray(work.tensor_parallel, dtype=np.float64)
     touched_share = 1 - (1 - np.asarray(work.expert_share)) ** tokens
     read_bytes = np.asarray(work.common_bytes) + np.asarray(work.expert_bytes) * touched_share / (
         efficiency.expert_bandwidth_share
     )
     read_s = read_bytes / (gpus * np.asarray(work.peak_bytes) * efficiency.bandwidth_share)
-    speed = gpus**efficiency.tensor_parallel_exponent * np.asarray(work.peak_flops) * efficiency.flops_share
-    return np.maximum(read_s, tokens * np.asarray(work.flops) / speed)
+    compute_s = (
+        tokens * np.asarray(work.flops) / (gpus * np.asarray(work.peak_flops) * efficiency.flops_share)
+    )
+    between_s = tokens * np.asarray(work.between_floor_s) / efficiency.link_share
+    return np.maximum(read_s, compute_s) + between_s
 
 
 def roofline(llm: Llm, gpu: Gpu, tensor_parallel: int, efficiency: Efficiency) -> Fit:

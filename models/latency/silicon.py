@@ -10,7 +10,7 @@ How the benchmark lets its requests in decides how that divides into TTFT and th
 fitted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,12 +24,13 @@ COEFFICIENTS = {  # where the search starts, and what is possible at all
     "flops_share": (0.5, 0.1, 0.95),
     "bandwidth_share": (0.8, 0.2, 0.95),
     "expert_bandwidth_share": (0.7, 0.1, 1.0),
-    "tensor_parallel_exponent": (0.8, 0.3, 1.0),
+    "link_share": (0.5, 0.1, 1.0),
     "layer_s": (3e-5, 1e-6, 1e-3),
     "allreduce_s": (1e-5, 1e-7, 1e-3),
     "request_s": (2e-5, 1e-7, 1e-3),
 }
 ATTENTION_FLOPS_SHARE = 0.55  # the median of prefill attention kernels, of 4,096 tokens or more, on six GPUs
+OF_SEVERAL_GPUS = ("link_share", "allreduce_s")  # the other coefficients stand by what one GPU does
 ROBUST_SHARE = 0.1  # errors above it count less than their square
 
 
@@ -74,18 +75,26 @@ def log_errors(closed: Closed, efficiency: Efficiency) -> Floats:
     return np.log(predicted_e2e_s(closed, efficiency) / closed.e2e_s)
 
 
-def fit_efficiency(closed: Closed, groups: Sequence[str], source: str) -> Efficiency:
-    """Robust least squares of the logarithms; every group of rows weighs the same, whatever its size."""
+def fit_efficiency(
+    closed: Closed, groups: Sequence[str], source: str, held: Mapping[str, float] | None = None
+) -> Efficiency:
+    """Robust least squares of the logarithms; every group of rows weighs the same, whatever its size.
+
+    Coefficients that are `held` stay as they are given; the others are searched.
+    """
     from scipy.optimize import least_squares
 
-    start, low, high = np.log(np.array(list(COEFFICIENTS.values()))).T
+    held = held or {}
+    searched = [name for name in COEFFICIENTS if name not in held]
+    start, low, high = np.log(np.array([COEFFICIENTS[name] for name in searched])).T
     _, group, sizes = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
     weight = 1 / np.sqrt(sizes[group])
     weight /= weight.mean()
 
     def efficiency(coefficients: Floats, error_share: float = 0.0) -> Efficiency:
         return Efficiency(
-            **dict(zip(COEFFICIENTS, coefficients.tolist(), strict=True)),
+            **held,
+            **dict(zip(searched, coefficients.tolist(), strict=True)),
             attention_flops_share=ATTENTION_FLOPS_SHARE,
             median_error_share=error_share,
             source=source,

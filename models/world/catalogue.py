@@ -27,7 +27,8 @@ class Gpu:
     """A GPU type: memory in GiB, dense bf16 TFLOP/s, TB/s of memory bandwidth, USD per GPU-hour.
 
     `link_gbit_per_s` is the bandwidth of a GPU's own network card, over which it hands KV caches on;
-    `boot_factor` how long an instance on it boots, in the times of [replay].
+    `boot_factor` how long an instance on it boots, in the times of [replay];
+    `peer_gb_per_s` the bandwidth to the other GPUs of its server, each way, in GB/s: of NVLink, else of PCIe.
     """
 
     memory_gib: Positive
@@ -37,6 +38,7 @@ class Gpu:
     source: str
     link_gbit_per_s: Positive | None = None
     boot_factor: Positive = 1.0
+    peer_gb_per_s: Positive | None = None
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ class Efficiency:
     flops_share: NotNegative
     bandwidth_share: NotNegative
     expert_bandwidth_share: NotNegative  # of the bandwidth that other weights are read at
-    tensor_parallel_exponent: NotNegative  # n GPUs compute as fast as n to this power
+    link_share: PositiveShare  # of the bandwidth between the GPUs of an instance
     layer_s: NotNegative
     allreduce_s: NotNegative  # per layer and doubling of the GPUs
     request_s: NotNegative  # of a decode step, per request

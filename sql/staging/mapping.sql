@@ -42,10 +42,12 @@ create or replace temp macro at_start(seconds) as
             then getvariable('start') + to_microseconds(round(1e6 * try_cast(seconds as double))::bigint)
     end;
 
+-- By way of JSON, which DuckDB parses ten times as fast as a list in a text.
 create or replace temp macro hashes(value) as
     case
-        when not list_contains(list_transform(try_cast(value as ubigint[]), lambda h: h is null), true)
-            then try_cast(value as ubigint[])
+        when len(try_cast(try_cast(value as json) as ubigint[]))
+            = list_count(try_cast(try_cast(value as json) as ubigint[]))
+            then try_cast(try_cast(value as json) as ubigint[])
     end;
 
 create or replace temp macro nth(dice, n) as

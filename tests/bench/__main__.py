@@ -12,7 +12,7 @@ from rich.table import Table
 SUBJECTS = (
     *("first_run", "traces", "character", "made", "board", "forecast", "panel", "plan", "policies"),
     "sageserve",
-    *("replay", "legs", "growth", "fidelity", "engines", "dynamo", "mutants"),
+    *("replay", "legs", "growth", "fidelity", "engines", "dynamo", "processes", "mutants"),
 )
 RECORD = ROOT / "data" / "bench.json"
 OUT = Console(highlight=False, width=None if sys.stdout.isatty() else 150)

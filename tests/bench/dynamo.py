@@ -4,7 +4,8 @@ It runs where DYNAMO_PYTHON names a Python that can import it. Both replays get 
 trace where it lies in ../shared/data/traces, else those that the other figures are measured on, with chunked
 prefill of 8,192 tokens a step, ai-dynamo's default. For speed neither reuses prefixes: every request gets
 hash ids of its own. For prefixes both have the trace's hashes, 8 workers with its memory and its latencies:
-what its mocker takes for a prompt alone is a polynomial that a profile holds too.
+what its mocker takes for a prompt alone is a polynomial that a profile holds too. processes.py compares whole
+processes.
 """
 
 import dataclasses
@@ -99,10 +100,7 @@ def side_by_side() -> Figures:
 
 def prefixes() -> Figures:
     """Prefix reuse: the trace's hashes through both, by round robin and by the router that weighs overlap."""
-    try:
-        dynamo_cpu_seconds("-c", "import dynamo.replay")
-    except (RuntimeError, OSError) as error:
-        raise Skipped(INSTALL) from error
+    require_dynamo()
     trace = hashed_requests(1)
     figures: Figures = {"engines_prefix_reuse_gap": 0.0, "engines_prefix_ttft_gap": 0.0}
     for its_router, our_router in ROUTERS.items():
@@ -227,16 +225,23 @@ def requests() -> Trace:
 def dynamo_replay_cpu_seconds(trace: Trace, workers: int) -> float:
     """CPU seconds of a process that replays the trace with ai-dynamo."""
     with tempfile.TemporaryDirectory() as folder:
-        path, report = Path(folder) / "trace.jsonl", Path(folder) / "report.json"
+        path = Path(folder) / "trace.jsonl"
         path.write_text("".join(mooncake_lines(trace)))
+        return dynamo_file_cpu_seconds(path, trace.arrival_s.size, workers)
+
+
+def dynamo_file_cpu_seconds(path: Path, count: int, workers: int) -> float:
+    """CPU seconds of a process that replays a file of so many requests with ai-dynamo, by round robin."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
         spent = dynamo_cpu_seconds(
             "-m", "dynamo.replay", "--replay-mode", "offline", "--router-mode", "round_robin",
             "--trace-format", "mooncake", "--trace-block-size", str(BLOCK_TOKENS),
             "--num-workers", str(workers), "--report-json", str(report), str(path),
         )  # fmt: skip
         completed = json.loads(report.read_text())["completed_requests"]
-    if completed != trace.arrival_s.size:
-        raise RuntimeError(f"ai-dynamo completed {completed} of {trace.arrival_s.size} requests.")
+    if completed != count:
+        raise RuntimeError(f"ai-dynamo completed {completed} of {count} requests.")
     return spent
 
 
@@ -256,6 +261,14 @@ def mooncake_lines(trace: Trace) -> list[str]:
         lines.append(json.dumps(row) + "\n")
         used += blocks
     return lines
+
+
+def require_dynamo() -> None:
+    """Skip where there is no ai-dynamo."""
+    try:
+        dynamo_cpu_seconds("-c", "import dynamo.replay")
+    except (RuntimeError, OSError) as error:
+        raise Skipped(INSTALL) from error
 
 
 def dynamo_cpu_seconds(*arguments: str) -> float:
