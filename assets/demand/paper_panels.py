@@ -145,7 +145,7 @@ def draw_tiers(load: pd.DataFrame, minutes: pd.DataFrame) -> "Figure":
     below.set_title(f"The busiest hour, {minutes['time'].min():%Y-%m-%d %H:%M}, by the minute")
     for left, right in zip((above, below), rights, strict=True):
         left.set_ylabel("requests/s")
-        right.set_ylabel("thousand tokens/s, dashed")
+        right.set_ylabel("1,000 tokens/s, dashed")
     in_days(above)
     in_minutes(below)
     define(figure, "Means of an hour and of a minute; tokens are input and output (SageServe figure 3).")
@@ -219,7 +219,7 @@ def draw_apps_by_hour(apps: pd.DataFrame) -> "Figure":
     figure, panel = plt.subplots()
     names = sorted(apps["tier"].unique())
     by_tier = rates(apps, "tier")
-    draw_rates(panel, by_tier, names).set_ylabel("thousand tokens/s, dashed")
+    draw_rates(panel, by_tier, names).set_ylabel("1,000 tokens/s, dashed")
     panel.set_ylabel("requests/s")
     panel.legend(frameon=False, ncols=len(names), loc="upper left")
     whole = apps.groupby("time")[["requests"]].sum().reset_index().sort_values("requests")
