@@ -285,6 +285,12 @@ def test_the_panels_of_the_load_have_the_last_week_by_tier_llm_and_sort() -> Non
     (north, _) = paper_panels.draw_regions(load, held={"slow"}).axes
     sorts = {one.get_label(): set(one.get_ydata()) for one in north.lines}
     assert sorts == {"interactive": {8.0}, "not interactive": {2.0}}
+    crowd = pd.concat([load.assign(region=name, requests=n) for n, name in enumerate("dcba", start=1)])
+    assert [axes.get_title(loc="left") for axes in paper_panels.draw_regions(crowd, set()).axes[:3]] == [
+        "a",
+        "b",
+        "c",
+    ]
     day = load[load["time"] < "2025-07-02"]
     busier = day.assign(requests=np.where(day["time"].dt.hour == 9, 25 * day["requests"], day["requests"]))
     apps = paper_panels.draw_apps_by_hour(busier).axes[0]

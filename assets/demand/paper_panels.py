@@ -6,6 +6,7 @@ take is drawn where the trace was replayed, for its last day, under the rule tha
 
 from collections.abc import Iterator, Sequence
 from datetime import date
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WEEK = np.timedelta64(7, "D")
-SHOWN = 3  # tiers and regions, so many of each
+SHOWN = 3  # tiers and regions, so many of each: those with most requests
 AS_SERVED = "reactive"  # what SageServe's section 7.1 calls its service's own way to scale
 LOAD = """
 select
@@ -108,6 +109,11 @@ def last_week(load: pd.DataFrame) -> pd.DataFrame:
     return load[load["time"] >= end - WEEK]
 
 
+def foremost(load: pd.DataFrame, by: str) -> list[str]:
+    """The values of a column that have most requests, by name."""
+    return sorted(load.groupby(by)["requests"].sum().nlargest(SHOWN).index)
+
+
 def rates(load: pd.DataFrame, by: str) -> pd.DataFrame:
     """Requests and tokens per second over time, a column of each for every value of `by`; 0 for none."""
     return load.pivot_table(
@@ -118,7 +124,7 @@ def rates(load: pd.DataFrame, by: str) -> pd.DataFrame:
 def draw_rates(panel: "Axes", of: pd.DataFrame, names: Sequence[str]) -> "Axes":
     """Solid requests/s on the left axis, dashed thousand tokens/s on the right; the right axis."""
     right = panel.twinx()
-    for colour, name in zip(PALETTE, names, strict=False):
+    for colour, name in zip(cycle(PALETTE), names, strict=False):
         if name in of["requests"]:
             panel.plot(of.index, of["requests"][name], color=colour, linewidth=1.2, label=name)
             right.plot(
@@ -157,7 +163,7 @@ def draw_endpoints(load: pd.DataFrame) -> "Figure":
     import matplotlib.pyplot as plt
 
     week = last_week(load)
-    tiers, regions = (sorted(week[name].unique())[:SHOWN] for name in ("tier", "region"))
+    tiers, regions = foremost(week, "tier"), foremost(week, "region")
     figure, grid = plt.subplots(
         len(tiers), len(regions), sharex=True, sharey="row", squeeze=False, figsize=(12, 2 + 2 * len(tiers))
     )
@@ -184,7 +190,7 @@ def draw_regions(load: pd.DataFrame, held: set[str]) -> "Figure":
 
     week = last_week(load)
     week = week.assign(sort=np.where(week["tier"].isin(held), "not interactive", "interactive"))
-    regions = sorted(week["region"].unique())[:SHOWN]
+    regions = foremost(week, "region")
     figure, grid = plt.subplots(1, len(regions), sharex=True, sharey=True, squeeze=False, figsize=(12, 4))
     draw_row(list(grid[0]), [(place, week[week["region"] == place]) for place in regions], "sort")
     grid[0, 0].set_ylabel("requests/s")
