@@ -48,7 +48,7 @@ def characterisation(
 
 
 def characterisation_said(lake: Lake, trace: str, table: pa.Table) -> Said:
-    """The table characterisation of a trace, and its four figures."""
+    """The table characterisation of a trace, and its figures."""
     lake.publish()
     pictures = {name: picture(path) for name, path in draw_character(lake, trace).items()}
     return {**told(trace, table, "tables/characterisation.sql"), **pictures}

@@ -43,6 +43,7 @@ def try_(
     """
     with spoken():
         from assets.studies import tried
+        from models.latency.reach import with_reach
         from models.replay.compiled import is_cached
         from models.world.catalogue import load_catalogue
         from models.world.changes import changed_catalogue
@@ -51,6 +52,7 @@ def try_(
         catalogue = load_catalogue()
         chosen, path = with_options(load_config(config_of(config), catalogue), prefix, routing), file_of(file)
         catalogue = changed_catalogue(catalogue, chosen.catalogue, chosen.file.name)
+        catalogue = with_reach(catalogue, chosen.fleet, chosen.file.name)
         fleets = {text: tried.pools_of(text, catalogue, chosen) for text in on}
         progress = progress_of(quiet)
         with tempfile.TemporaryDirectory() as scratch:

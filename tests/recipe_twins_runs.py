@@ -151,6 +151,42 @@ def uneven_instances(t: Tables) -> Frame:
     return summed(minutes, keys, instances=("instance", "nunique"), **quantiles)
 
 
+@twin(policy="reactive")
+def latency_by_region(t: Tables) -> Frame:
+    own = t.outcomes.query("policy == 'reactive' and status == 'finished'")
+    own = own.assign(region=own["served_region"])
+    shares = {f"p{q}_s": ("e2e_s", lambda e2e_s, q=q: e2e_s.quantile(q / 100)) for q in (5, 25, 50, 75, 95)}
+    keys = ["trace", "day", "policy", "tier", "region"]
+    return summed(own, keys, requests=("e2e_s", "size"), mean_s=("e2e_s", "mean"), **shares)
+
+
+def busiest_hour(own: Frame) -> Frame:
+    hours = own["arrived_at"].dt.floor("h")
+    counts = hours.value_counts()
+    return own[hours == counts[counts == counts.max()].index.min()].assign(
+        minute=lambda f: f["arrived_at"].dt.floor("min")
+    )
+
+
+@twin(policy="lt_ua")
+def peak_hour_latency(t: Tables) -> Frame:
+    own = busiest_hour(t.outcomes.query("policy == 'lt_ua' and status == 'finished'"))
+    keys = ["trace", "day", "policy", "tier", "minute"]
+    wait = {"mean_s": ("e2e_s", "mean"), "deviation_s": ("e2e_s", "std")}
+    return summed(own, keys, requests=("e2e_s", "size"), **wait)
+
+
+@twin(policy="lt_ua")
+def peak_hour_instances(t: Tables) -> Frame:
+    own = busiest_hour(t.outcomes.query("policy == 'lt_ua' and status == 'finished'"))
+    own = own.assign(tokens=own["input_tokens"] + own["output_tokens"])
+    own = own.assign(region=own["served_region"], llm=own["served_llm"])
+    keys = ["trace", "day", "policy", "region", "llm", "minute"]
+    each = summed(own, [*keys, "instance"], tokens=("tokens", "sum"))
+    shares = {f"p{q}_tokens": ("tokens", lambda sums, q=q: sums.quantile(q / 100)) for q in (50, 95, 99)}
+    return summed(each, keys, instances=("instance", "size"), **shares)
+
+
 @twin()
 def what_the_forecast_is_worth(t: Tables) -> Frame:
     board = t.scoreboard

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from models.latency.reach import with_reach
 from models.replay.capacity import capacity_tokens_per_s
 from models.replay.fleet import make_fleet, make_rules
 from models.replay.run import Drive, replay
@@ -31,6 +32,17 @@ def capacity(
     llm: str = LLM,
 ) -> float:
     return capacity_tokens_per_s(llm, Deployment(GPU, tensor_parallel), catalogue, config, *mix)
+
+
+def with_batching(config: Config, batching: str) -> Config:
+    """The config with another engine."""
+    return dataclasses.replace(config, fleet=dataclasses.replace(config.fleet, batching=batching))
+
+
+def by_throughput(batching: str = "whole") -> Config:
+    """The config whose plans count on what instances serve at all."""
+    plan = dataclasses.replace(CONFIG.plan, capacity="throughput")
+    return with_batching(dataclasses.replace(CONFIG, plan=plan), batching)
 
 
 def with_target(tier: str, **target: float) -> Catalogue:
@@ -71,19 +83,20 @@ def test_capacity_is_the_same_when_measured_again() -> None:
     assert capacity() == capacity()
 
 
-def attained_share(load_share: float, seed: int) -> float:
-    """Share of first tokens within the SLO at so much of the capacity: other draws, ten times as many."""
+def waits_s(
+    requests_per_instance_s: float, seed: int, tensor_parallel: int = 2, config: Config = CONFIG
+) -> np.ndarray:
+    """Seconds to each first token at such a load, in order of arrival: other draws, twice as many."""
     instances, requests = 4, 40_000
     rng = np.random.default_rng(seed)
     picks = rng.integers(0, MIX[0].size, requests)
     tokens = [column[picks] for column in MIX]
-    requests_per_s = load_share * instances * capacity() / tokens[0].mean()
-    arrival_s = np.cumsum(rng.exponential(1 / requests_per_s, requests))
+    arrival_s = np.cumsum(rng.exponential(1 / (instances * requests_per_instance_s), requests))
     nobody = np.zeros(requests, np.int16)
-    here = Region(("here",), {}, {GPU: 2 * instances}, (), "a test")
+    here = Region(("here",), {}, {GPU: tensor_parallel * instances}, (), "a test")
     alone = dataclasses.replace(CATALOGUE, llms={LLM: CATALOGUE.llms[LLM]}, regions={"here": here})
     same = dict.fromkeys(("instances_at_start", "min_instances", "max_instances"), instances)
-    sized = dataclasses.replace(CONFIG.fleet, deployments={LLM: (Deployment(GPU, 2),)}, **same)
+    sized = dataclasses.replace(config.fleet, deployments={LLM: (Deployment(GPU, tensor_parallel),)}, **same)
     fleet = make_fleet(alone, sized, CONFIG.replay, seed=0)
     until_s = arrival_s[-1] + 1.0
     outcome = replay(
@@ -93,9 +106,14 @@ def attained_share(load_share: float, seed: int) -> float:
         make_rules(CATALOGUE, CONFIG.replay, "follow"),
         until_s,
     )
+    return outcome.first_token_s - arrival_s
+
+
+def attained_share(load_share: float, seed: int) -> float:
+    """Share of first tokens within the SLO at so much of the capacity."""
     slo_s = CATALOGUE.tiers["iw_fast"].ttft_slo_s
     assert slo_s is not None
-    return float(np.mean(outcome.first_token_s - arrival_s <= slo_s))
+    return float(np.mean(waits_s(load_share * capacity() / MIX[0].mean(), seed) <= slo_s))
 
 
 def test_the_target_is_attained_up_to_the_capacity_and_not_beyond() -> None:
@@ -103,6 +121,55 @@ def test_the_target_is_attained_up_to_the_capacity_and_not_beyond() -> None:
     target = CATALOGUE.tiers["iw_fast"].attainment_target_share * attained_share(0.01, seed=1)
     assert attained_share(0.95, seed=2) >= target
     assert attained_share(1.3, seed=3) < target / 2
+
+
+@pytest.mark.parametrize(("tensor_parallel", "batching"), [(2, "whole"), (2, "chunked"), (8, "whole")])
+def test_below_its_throughput_an_endpoint_keeps_up_and_above_it_falls_behind(
+    tensor_parallel: int, batching: str
+) -> None:
+    """The law that defines it: the waits at the end of a long stretch are as short as before, or longer."""
+    config = by_throughput(batching)
+    tokens_per_s = capacity(tensor_parallel, config=config)
+
+    def growth_s(load_share: float) -> float:
+        rate = load_share * tokens_per_s / MIX[0].mean()
+        waits = waits_s(rate, seed=4, tensor_parallel=tensor_parallel, config=config)
+        second, last = (np.nanmedian(waits[10_000:20_000]), np.nanmedian(waits[30_000:]))
+        return float(last - second)
+
+    assert abs(growth_s(0.9)) < 1.0
+    assert growth_s(1.1) > 60.0
+    assert capacity(tensor_parallel, config=with_batching(CONFIG, batching)) < tokens_per_s
+
+
+def test_no_more_is_sustained_in_time_than_at_all() -> None:
+    """Where memory has room for a thousand, first tokens come in time while the batches grow and grow."""
+    alone = {LLM: (Deployment(GPU, 8),)}
+    fleet = dataclasses.replace(CONFIG.fleet, deployments=alone, max_batch=4096)
+    roomy = with_reach(CATALOGUE, fleet, "a test")
+    in_time, at_all = (
+        capacity(8, config=dataclasses.replace(config, fleet=fleet), catalogue=roomy)
+        for config in (CONFIG, by_throughput())
+    )
+    assert in_time == at_all
+
+
+def test_throughput_asks_for_no_target_and_the_parts_of_requests_have_their_own() -> None:
+    config = by_throughput()
+    strict = with_target("iw_fast", ttft_slo_s=1e-6)  # within which nobody could serve
+    assert capacity(config=config, catalogue=strict) == capacity(config=config)
+    assert capacity(config=config, mix=(MIX[0], 3 * MIX[1])) < capacity(config=config)
+    prefill, decode = (Deployment(GPU, 2, role=role) for role in ("prefill", "decode"))
+    first, rest = (
+        capacity_tokens_per_s(LLM, own, CATALOGUE, config, *MIX, partner=partner)
+        for own, partner in ((prefill, decode), (decode, prefill))
+    )
+    assert min(first, rest) > capacity(config=config)
+    assert 1 / first + 1 / rest == pytest.approx(
+        1 / capacity(config=config), rel=0.2
+    )  # time of one after the other
+    with pytest.raises(ValueError, match=r"Only 0 of 20,000 requests of llama2-70b ever end .* more GPUs"):
+        capacity(config=config, mix=(np.full(9, 10_000_000, np.int32), MIX[1][:9]))
 
 
 def test_prompts_too_long_for_the_slo_on_an_empty_instance_do_not_make_capacity_vanish() -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from assets.lake.settings import settings_of
+from assets.lake.warehouse import Lake
 from models.replay.fleet import kv_capacity_tokens, make_fleet, make_rules
 from models.world.catalogue import CATALOGUE_DIR, load_catalogue
 from models.world.config import SCALINGS, Config, Deployment, TraceConfig
@@ -49,7 +51,8 @@ def load(data: Path) -> None:
 @pytest.mark.parametrize("name", sorted(path.stem for path in CONFIG_DIR.glob("*.toml")))
 def test_every_shipped_run_loads_and_fits_its_gpus(name: str) -> None:
     config = load_config(name, CATALOGUE)
-    fleet = make_fleet(CATALOGUE.serving(config.fleet.deployments), config.fleet, config.replay, seed=0)
+    world = settings_of(Lake(), CATALOGUE, config).catalogue
+    fleet = make_fleet(world, config.fleet, config.replay, seed=0)
     assert (fleet.kv_capacity > 0).all()
     for policy_scaling in SCALINGS:
         make_rules(CATALOGUE, config.replay, policy_scaling)

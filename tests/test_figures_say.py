@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from wired import DAY, LLMS, SEASONAL_FACTOR, came
 
-from assets.demand import character_figures
+from assets.demand import character_figures, latency_panels, paper_panels
 from assets.forecasts import leaderboard
 from assets.lake.settings import Settings
 from assets.pages.style import BLUE, COLOURS, INK, STYLE
@@ -239,19 +239,86 @@ def test_the_largest_apps_are_shown_by_requests_and_tokens() -> None:
 def test_tokens_are_told_by_their_median() -> None:
     rows = [
         {"kind": kind, "llm": llm, "tokens": tokens * (10 if kind == "input" else 1), "requests": requests}
-        for kind in ("input", "output")
+        for kind in character_figures.KINDS
         for llm, counts in {"x": (10, 10, 80), "y": (50, 0, 0)}.items()
         for tokens, requests in zip((10, 20, 40), counts, strict=True)
     ]
     cdf = pd.DataFrame(rows)
     cdf["share"] = cdf.groupby(["kind", "llm"])["requests"].transform(lambda n: n.cumsum() / n.sum())
-    left, right = character_figures.draw_tokens(cdf).axes
+    left, middle, right = character_figures.draw_tokens(cdf).axes
     assert left.get_title(loc="left") == "Half of the requests have up to 400 tokens in and 40 out"
-    assert [(axes.get_xlabel(), len(axes.lines)) for axes in (left, right)] == [
+    assert [(axes.get_xlabel(), len(axes.lines)) for axes in (left, middle, right)] == [
         ("input tokens", 2),
         ("output tokens", 2),
+        ("total tokens", 2),
     ]
     assert left.lines[0].get_xydata().tolist() == [[100, 0.1], [200, 0.2], [400, 1.0]]
+
+
+def fortnight() -> pd.DataFrame:
+    """Two weeks by the hour: x has 3 fast requests/s and a slow one, y a fast one; then twice as many."""
+    times = pd.date_range("2025-07-01", periods=14 * 24, freq="h")
+    parts = [
+        {"time": times, "tier": tier, "region": "north", "llm": llm, "requests": rate, "tokens": 1000 * rate}
+        for tier, llm, rate in (("fast", "x", 3.0), ("slow", "x", 1.0), ("fast", "y", 1.0))
+    ]
+    load = pd.concat(map(pd.DataFrame, parts))
+    second = load["time"] >= times[7 * 24]
+    return load.assign(**{name: load[name].where(~second, 2 * load[name]) for name in ("requests", "tokens")})
+
+
+def test_the_panels_of_the_load_have_the_last_week_by_tier_llm_and_sort() -> None:
+    load = fortnight()
+    minutes = pd.DataFrame(
+        {"time": pd.date_range("2025-07-09 12:00", periods=60, freq="min"), "tier": "fast"}
+    )
+    figure = paper_panels.draw_tiers(load, minutes.assign(requests=7.0, tokens=700.0))
+    week, hour, in_week, in_hour = figure.axes
+    assert week.get_title(loc="left") == "fast is the largest tier with 80% of a week's requests"
+    assert {one.get_label(): set(one.get_ydata()) for one in week.lines} == {"fast": {8.0}, "slow": {2.0}}
+    assert [len(one.get_xdata()) for one in week.lines] == [7 * 24, 7 * 24]
+    assert [set(one.get_ydata()) for one in in_week.lines] == [{8.0}, {2.0}]  # thousand tokens/s
+    assert (set(hour.lines[0].get_ydata()), set(in_hour.lines[0].get_ydata())) == ({7.0}, {0.7})
+    fast, slow, *_ = paper_panels.draw_endpoints(load).axes
+    assert {one.get_label(): set(one.get_ydata()) for one in fast.lines} == {"x": {6.0}, "y": {2.0}}
+    assert {one.get_label(): set(one.get_ydata()) for one in slow.lines} == {"x": {2.0}}
+    (north, _) = paper_panels.draw_regions(load, held={"slow"}).axes
+    sorts = {one.get_label(): set(one.get_ydata()) for one in north.lines}
+    assert sorts == {"interactive": {8.0}, "not interactive": {2.0}}
+    crowd = pd.concat([load.assign(region=name, requests=n) for n, name in enumerate("dcba", start=1)])
+    assert [axes.get_title(loc="left") for axes in paper_panels.draw_regions(crowd, set()).axes[:3]] == [
+        "a",
+        "b",
+        "c",
+    ]
+    day = load[load["time"] < "2025-07-02"]
+    busier = day.assign(requests=np.where(day["time"].dt.hour == 9, 25 * day["requests"], day["requests"]))
+    apps = paper_panels.draw_apps_by_hour(busier).axes[0]
+    assert apps.get_title(loc="left") == "The ten largest apps: most at 09 h, 12.5 of the mean"
+
+
+def test_the_panels_of_latency_have_quartiles_deviation_and_the_percentiles_of_the_largest_llm() -> None:
+    box = {"mean_s": 4.0, "p5_s": 1.0, "p25_s": 2.0, "p50_s": 3.0, "p75_s": 5.0, "p95_s": 9.0}
+    boxes = pd.DataFrame([{"tier": "fast", "region": region} | box for region in ("north", "south")])
+    boxes.loc[1, "p95_s"] = 10.0
+    times = pd.date_range("2025-07-01 12:00", periods=2, freq="min")
+    minutes = pd.DataFrame({"tier": "fast", "minute": times, "mean_s": [4.0, 5.0], "deviation_s": [6.0, 1.0]})
+    at, shares = {"region": "north", "minute": times[0]}, {f"p{q}_tokens": 1000.0 * q for q in (50, 95, 99)}
+    llms = ("llama3.1-8b", "bloom-176b", "not-in-the-catalogue")
+    instances = pd.DataFrame([at | shares | {"llm": llm} for llm in llms])
+    figure = latency_panels.draw_latency(boxes, minutes, instances, "a day")
+    left, middle, right = figure.axes
+    assert left.get_title(loc="left") == "fast in south varies most"
+    assert {tuple(one.get_ydata()) for one in left.lines} >= {
+        (3.0, 3.0),
+        (4.0,),
+        (5.0, 9.0),
+        (1.0, 2.0)[::-1],
+    }
+    (band,) = [patch.get_paths()[0].vertices for patch in middle.collections]
+    assert (band[:, 1].min(), band[:, 1].max()) == (0.0, 10.0)
+    assert right.get_title(loc="left").startswith("Instances of bloom-176b")
+    assert [one.get_ydata()[0] for one in right.lines] == [50.0, 95.0, 99.0]
 
 
 @pytest.mark.parametrize(

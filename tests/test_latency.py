@@ -6,6 +6,8 @@ import measurements
 import numpy as np
 import pytest
 
+from assets.lake.settings import load_settings
+from models.latency.error import errors_in_use
 from models.latency.measured import (
     KV_CEILING,
     Fit,
@@ -16,7 +18,9 @@ from models.latency.measured import (
     relative_errors,
 )
 from models.latency.pipeline import hop_token_s, profile_of, staged
+from models.latency.reach import continued, with_reach
 from models.latency.roofline import context_token_s, roofline, work_of
+from models.latency.roofline import decode_s as roofline_decode_s
 from models.latency.roofline import prefill_s as roofline_prefill_s
 from models.latency.silicon import (
     ATTENTION_FLOPS_SHARE,
@@ -29,11 +33,15 @@ from models.latency.silicon import (
     take,
     works_of,
 )
-from models.latency.tables import check, prefill_s, step_s, tables
+from models.latency.tables import REACH, check, prefill_s, step_s, tables
+from models.replay.fleet import make_fleet
 from models.world.catalogue import Efficiency, LatencyProfile, Llm, load_catalogue
+from models.world.config import Deployment, FleetConfig
+from models.world.loading import load_config
 from models.world.reading import ConfigError
 
 catalogue = load_catalogue()
+OFFICE = load_config("office", catalogue).fleet
 MEASURED = [p for p in catalogue.latency if p.source.startswith("measured")]
 ESTIMATED = [p for p in catalogue.latency if p.source.startswith("estimated")]
 MIXTURE = measurements.llms()["Qwen3-235B-A22B"]
@@ -304,6 +312,70 @@ def test_a_batch_far_beyond_what_a_profile_knows_is_refused() -> None:
     tables([profile], [2 * profile.decode_batch[-1]])
     with pytest.raises(ValueError, match=r"up to a batch of 64, max_batch is 129.*Lower \[fleet\] max_batch"):
         tables([profile], [129])
+
+
+# --- beyond the largest batch
+
+
+def roomy(max_batch: int, *pools: Deployment) -> FleetConfig:
+    """The fleet of office with these pools of llama2-70b and room for such batches."""
+    return dataclasses.replace(OFFICE, deployments={"llama2-70b": pools}, max_batch=max_batch)
+
+
+@pytest.mark.parametrize("profile", catalogue.latency, ids=lambda p: f"{p.llm}-{p.gpu}-{p.tensor_parallel}")
+def test_a_profile_that_is_continued_grows_as_the_roofline_and_by_its_last_slope(
+    profile: LatencyProfile,
+) -> None:
+    known = REACH * profile.decode_batch[-1]
+    assert continued(catalogue, profile, known) is profile
+    most = 5 * known + 3
+    more = continued(catalogue, profile, most)
+    before, after = np.arange(1, known + 1), np.arange(known, most + 1)
+    np.testing.assert_allclose(step_s(more, before, 0), step_s(profile, before, 0), rtol=1e-12)
+    assert (step_s(more, after, 0) >= step_s(profile, after, 0) * (1 - 1e-12)).all()
+    work = work_of(catalogue.llms[profile.llm], catalogue.gpus[profile.gpu], profile.tensor_parallel)
+    grown = roofline_decode_s(work, after, catalogue.efficiency)
+    least = step_s(profile, known, 0) * grown / grown[0]
+    assert (step_s(more, after, 0) >= 0.995 * least).all()  # linear between knots that double
+    at_most = np.maximum(step_s(profile, most, 0), least[-1])
+    assert step_s(more, most, 0) == pytest.approx(float(at_most))
+    assert tables([more], [most]).decode_s[0, -1] == pytest.approx(float(at_most))
+    assert (more.decode_per_kv_token_s, more.prefill_s) == (profile.decode_per_kv_token_s, profile.prefill_s)
+
+
+def test_what_is_continued_counts_as_estimated_and_only_that() -> None:
+    eight = Deployment("h100-80gb", 8)
+    (known,) = errors_in_use(with_reach(catalogue, roomy(128, eight), "f"), [("llama2-70b", [eight])])
+    (beyond,) = errors_in_use(with_reach(catalogue, roomy(129, eight), "f"), [("llama2-70b", [eight])])
+    assert (known.kind, beyond.kind) == ("measured", "estimated")
+    assert known.decode_share == 0.0188
+    assert beyond.decode_share == beyond.prefill_share == catalogue.efficiency.median_error_share
+    assert beyond.profile.source.startswith("estimated beyond a batch of 128, measured")
+    other = with_reach(catalogue, roomy(64, dataclasses.replace(eight, max_batch=500)), "f")
+    assert [p.llm for p in other.latency if "beyond" in p.source] == ["llama2-70b"] * 6
+
+
+def test_the_fleet_of_the_paper_may_fill_its_memory() -> None:
+    settings = load_settings("paper")
+    fleet = make_fleet(settings.catalogue, settings.config.fleet, settings.config.replay, seed=0)
+    assert (fleet.max_batch == 4096).all()
+    assert (fleet.gpus == 8).all()
+    assert (fleet.instances_at_start == 20).all()
+    assert (np.bincount(fleet.region, 8 * fleet.instances_at_start) == fleet.cap_gpus.max(axis=1)).all()
+    slope = np.diff(fleet.latency.decode_s[:, 1:], axis=1)
+    assert (slope[:, 4000] > 0.99 * slope[:, 200]).all()  # no step is quicker than the line
+
+
+def test_no_batch_has_more_requests_than_memory_has_blocks() -> None:
+    two = Deployment("h100-80gb", 2)
+    with_reach(catalogue, roomy(3169, two), "own.toml")
+    message = (
+        r"own.toml: Latency profile of llama2-70b on 2 x h100-80gb: max_batch is 3170, but .* 3,169 blocks"
+    )
+    with pytest.raises(ConfigError, match=message):
+        with_reach(catalogue, roomy(3170, two), "own.toml")
+    with pytest.raises(ConfigError, match="room for 100 blocks"):
+        with_reach(catalogue, roomy(101, dataclasses.replace(two, kv_tokens=1600)), "own.toml")
 
 
 # --- several stages

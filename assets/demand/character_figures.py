@@ -1,4 +1,4 @@
-"""Four figures of a characterised trace: each headline says what was found, each foot how it is defined."""
+"""Figures of a characterised trace: each headline says what was found, each foot how it is defined."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from assets.demand.latency_panels import define
+from assets.demand.paper_panels import panels_of
 from assets.lake.warehouse import Lake
-from assets.pages.style import BLUE, INK, MUTED, STYLE
+from assets.pages.style import BLUE, INK, MUTED, PALETTE, STYLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe and Ito, in the order of the catalogue: tiers, kinds of tokens, llms.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+KINDS = ("input", "output", "total")
 TOKEN_TICKS = (10, 100, 1_000, 10_000, 100_000)
 
 
@@ -23,7 +24,7 @@ def figures_of(lake: Lake, trace: str) -> Path:
 
 
 def draw_character(lake: Lake, trace: str) -> dict[str, Path]:
-    """Draw the four figures of a trace that was characterised, and save them as PNG; name -> file."""
+    """Draw the figures of a trace that was characterised, and save them as PNG; name -> file."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -41,13 +42,13 @@ def draw_character(lake: Lake, trace: str) -> dict[str, Path]:
     where.mkdir(parents=True, exist_ok=True)
     paths = {}
     with plt.rc_context(STYLE):
-        figures = {
+        own = {
             "load": draw_load(load, parts),
             "apps": draw_apps(rows("select * from top_apps where trace = $trace and tier = 'all'")),
             "tokens": draw_tokens(rows("select * from token_cdf where trace = $trace order by all")),
             "burstiness": draw_burstiness(parts),
         }
-        for name, figure in figures.items():
+        for name, figure in (*own.items(), *panels_of(lake, trace)):
             figure.text(0.995, 0.99, trace, ha="right", va="top", fontsize=10, color=MUTED)
             paths[name] = where / f"{name}.png"
             figure.savefig(paths[name])
@@ -85,7 +86,7 @@ def draw_load(load: pd.DataFrame, parts: pd.DataFrame) -> "Figure":
     )
     panels[0].set_title(f"{whole['requests_per_s']:,.1f} requests/s on average, {said}")
     figure.autofmt_xdate()
-    _define(
+    define(
         figure,
         f"Means of {minutes} min; tokens are input and output (SageServe figure 3). Strength: "
         "1 - Var(remainder) / Var(season + remainder), by STL (Wang, Smith and Hyndman 2006).",
@@ -110,17 +111,17 @@ def draw_apps(apps: pd.DataFrame, shown: int = 10) -> "Figure":
     axes.legend(frameon=False, loc="lower right")
     first = top.iloc[0]
     axes.set_title(f"{first['app']} sends {first['request_share']:.0%} of the requests, of {len(apps)} apps")
-    _define(figure, "All tiers and days; tokens are input and output (SageServe figure 6a).")
+    define(figure, "All tiers and days; tokens are input and output (SageServe figure 6a).")
     return figure
 
 
 def draw_tokens(cdf: pd.DataFrame) -> "Figure":
-    """Distribution of input and output tokens per llm (SageServe figure 10); `cdf`: the mart token_cdf."""
+    """Distribution of tokens per llm, in, out and both (SageServe figure 10); `cdf`: the mart token_cdf."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(1, 2, sharey=True)
+    figure, panels = plt.subplots(1, len(KINDS), sharey=True)
     medians = {}
-    for panel, kind in zip(panels, ("input", "output"), strict=True):
+    for panel, kind in zip(panels, KINDS, strict=True):
         of_kind = cdf[cdf["kind"] == kind]
         for colour, (llm, rows) in zip(PALETTE, of_kind.groupby("llm"), strict=False):
             panel.plot(rows["tokens"], rows["share"], color=colour, drawstyle="steps-post", label=llm)
@@ -130,11 +131,11 @@ def draw_tokens(cdf: pd.DataFrame) -> "Figure":
         ticks = [t for t in TOKEN_TICKS if of_kind["tokens"].min() / 3 <= t <= 3 * of_kind["tokens"].max()]
         panel.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     panels[0].set_ylabel("share of the requests with at most so many")
-    panels[1].legend(frameon=False, loc="lower right")
+    panels[1].legend(frameon=False, loc="lower right", fontsize=10)
     panels[0].set_title(
         f"Half of the requests have up to {medians['input']:,.0f} tokens in and {medians['output']:,.0f} out"
     )
-    _define(figure, "Steps of 10 ^ (1 / 20); all tiers and apps of an llm together (SageServe figure 10).")
+    define(figure, "Steps of 10 ^ (1 / 20); all tiers and apps of an llm together (SageServe figure 10).")
     return figure
 
 
@@ -160,7 +161,7 @@ def draw_burstiness(parts: pd.DataFrame) -> "Figure":
         panel.axvline(1, color=MUTED, linewidth=1)
     whole = parts[(parts[["tier", "region", "llm", "app"]] == "all").all(axis=1)].iloc[0]
     panels[0].set_title(_burst_headline(whole))
-    _define(
+    define(
         figure,
         "Dispersion: variance in mean of an hour's minutes about its line. CV: of gaps within ten minutes. "
         "Client: an app in a region, one llm and tier; pooling can hide how bursty they are (ServeGen).",
@@ -173,7 +174,3 @@ def _burst_headline(whole: "pd.Series") -> str:
         return f"Gaps vary by {whole['gap_cv']:.2f} of their mean"
     kind = "near Poisson" if whole["dispersion"] < 1.5 else f"{whole['dispersion']:,.1f} times Poisson"
     return f"Minutes disperse {kind}; gaps have a CV of {whole['gap_cv']:.2f}"
-
-
-def _define(figure: "Figure", text: str) -> None:
-    figure.supxlabel(text, fontsize=8, color=MUTED, wrap=True)

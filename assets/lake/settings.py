@@ -10,6 +10,7 @@ from threading import Lock
 from typing import TypeVar
 
 from assets.lake.warehouse import LAKE, Lake
+from models.latency.reach import with_reach
 from models.world.catalogue import Catalogue, load_catalogue
 from models.world.changes import changed_catalogue
 from models.world.config import Config
@@ -58,7 +59,8 @@ def load_settings(config: str, lake: str | Path = LAKE) -> Settings:
 def settings_of(lake: Lake, catalogue: Catalogue, config: Config) -> Settings:
     """Settings of a config that was checked against this catalogue, with what it changes there."""
     world = changed_catalogue(catalogue, config.catalogue, config.file.name)
-    return Settings(lake, world.serving(config.fleet.deployments), config)
+    world = with_reach(world.serving(config.fleet.deployments), config.fleet, config.file.name)
+    return Settings(lake, world, config)
 
 
 def midnight(day: date) -> datetime:

@@ -32,6 +32,8 @@ COLOURS = {
     "corrected_llumnix": "#AA4499",
     "clairvoyant": "#222222",
 }
+# The same for tiers, kinds of tokens, regions and llms, in their order.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 # Of the axes: from a point to its name, a letter of it, half a line; a point in width and height.
 GAP, LETTER, HALF_LINE, POINT = 0.013, 0.0105, 0.018, (0.008, 0.016)
 STYLE: dict[Any, Any] = {

@@ -1,15 +1,20 @@
-"""What an instance sustains within its SLO: the theta of the plans, measured by the replay itself."""
+"""What an instance sustains: the theta of the plans, measured by the replay itself.
+
+`slo` is what it serves within its targets, `throughput` what it serves at all ([plan] capacity). The first is
+what a fleet must be sized by; the second is how SageServe's Fig. 9 has it, whatever anyone waits.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from models.metrics import tpot_s
 from models.replay.fleet import make_fleet, make_rules
-from models.replay.run import Drive, replay
-from models.replay.state import Bools, Fleet, Floats, Trace
+from models.replay.run import Drive, Outcome, replay
+from models.replay.state import Bools, Fleet, Floats, Rules, Trace
 from models.world.catalogue import Catalogue, Region, Tier
 from models.world.config import Config, Deployment
 
@@ -17,7 +22,9 @@ REQUESTS = 20_000  # per trial: shorter ones end before a load that is slightly 
 INSTANCES = 4  # a small endpoint, because load is shared: one instance alone would look worse than it is
 PARTNERS = 64  # of the pool that does the other part of each request: so many that none waits there
 HALVINGS = 12  # of the bracket, to a thousandth of the rate
-IDLE_PER_S = 1e-3  # so slow that no request meets another
+IDLE_PER_S, FLOOD_PER_S = 1e-3, 1e6  # so slow that no request meets another; so fast that all wait at once
+FLOOD_S = 86_400.0  # in which they are served
+STEADY = (0.25, 0.75)  # of the requests that end: between them an overloaded endpoint is full throughout
 
 
 def capacity_tokens_per_s(
@@ -30,12 +37,18 @@ def capacity_tokens_per_s(
     partner: Deployment | None = None,
     cached_tokens: npt.NDArray[np.int32] | None = None,
 ) -> float:
-    """Input tokens/s that one instance serves with enough requests within all targets of the strictest tier.
+    """Input tokens/s that one instance serves, by the sort of capacity that [plan] asks for.
 
-    Bisection over the rate of Poisson arrivals, at an endpoint of INSTANCES whose requests are drawn from
-    the given mix. Enough is the tier's attainment target times what an idle fleet attains: a prompt too
-    long for its SLO on an empty instance says nothing about load. Of instances that decode what others
-    prefill it is the last token that counts, within the deadline of the same tier.
+    The trial is an endpoint of INSTANCES whose requests are drawn from the given mix.
+
+    slo         the highest rate of Poisson arrivals, by bisection, at which enough requests meet all targets
+                of the strictest tier. Enough is its attainment target times what an idle fleet attains: a
+                prompt too long for its SLO on an empty instance says nothing about load. Of instances that
+                decode what others prefill it is the last token that counts, within the deadline of that tier.
+                It is never more than the throughput.
+    throughput  the rate at which requests end while more always wait. At a lower rate of arrivals the queue
+                does not grow, at a higher one it grows without end (Baccelli and Foss 1995).
+                No target counts.
 
     Parameters
     ----------
@@ -45,30 +58,52 @@ def capacity_tokens_per_s(
 
     Raises
     ------
-    ValueError : an empty mix; targets that no request meets even on an idle fleet
+    ValueError : an empty mix; targets that no request meets even on an idle fleet; no request that fits
     """
     if input_tokens.size == 0:
         raise ValueError(f"No interactive request of {llm} to measure its capacity with. Give some history.")
+    rng = np.random.default_rng(0xCA9)
+    picks, gaps = rng.integers(0, input_tokens.size, REQUESTS), rng.exponential(1.0, REQUESTS)
+    nobody = np.zeros(REQUESTS, np.int16)
+    drawn = Trace(np.cumsum(gaps), nobody, nobody, nobody, input_tokens[picks], output_tokens[picks])
+    if cached_tokens is not None:
+        drawn = drawn._replace(cached_tokens=cached_tokens[picks])
+    given = "none" if cached_tokens is None else "given"
+    config = dataclasses.replace(config, fleet=dataclasses.replace(config.fleet, prefix=given))
+    fleet = trial_fleet(llm, deployment, catalogue, config, partner=partner)
+    trial = Trial(drawn, fleet, make_rules(catalogue, config.replay, "follow"))
+    at_all = throughput_tokens_per_s(trial, llm, deployment.role)
+    if config.plan.capacity == "throughput":
+        return at_all
+    in_time = highest_rate_in_time(trial, llm, deployment, catalogue) * float(drawn.input_tokens.mean())
+    return min(in_time / INSTANCES, at_all)  # first tokens may come in time while batches grow and grow
+
+
+class Trial(NamedTuple):
+    """An endpoint of INSTANCES, and the requests that it is tried with, one a second in the mean."""
+
+    drawn: Trace
+    fleet: Fleet
+    rules: Rules
+
+    def played(self, requests_per_s: float, longer_s: float = 1.0) -> tuple[Trace, Outcome]:
+        """What becomes of them at another rate, up to so many seconds after the last has come."""
+        trace = self.drawn._replace(arrival_s=self.drawn.arrival_s / requests_per_s)
+        until_s = float(trace.arrival_s[-1]) + longer_s
+        drive = Drive(np.diff(self.fleet.slots), hour_s=until_s)
+        return trace, replay(trace, self.fleet, drive, self.rules, until_s)
+
+
+def highest_rate_in_time(trial: Trial, llm: str, deployment: Deployment, catalogue: Catalogue) -> float:
+    """Requests/s of the endpoint at which enough still meet the targets of the strictest tier."""
     name = catalogue.strictest_tier(catalogue.tiers)
     if name is None:
         raise ValueError("No interactive tier has a target to measure capacity by. Give one in tiers.toml.")
     tier = of_role(deployment.role, catalogue.tiers[name])
-    rng = np.random.default_rng(0xCA9)
-    picks, gaps = rng.integers(0, input_tokens.size, REQUESTS), rng.exponential(1.0, REQUESTS)
-    nobody = np.zeros(REQUESTS, np.int16)
-    given = "none" if cached_tokens is None else "given"
-    config = dataclasses.replace(config, fleet=dataclasses.replace(config.fleet, prefix=given))
-    fleet = trial_fleet(llm, deployment, catalogue, config, partner=partner)
-    rules = make_rules(catalogue, config.replay, "follow")
 
     def attained_share(requests_per_s: float) -> float:
-        arrival_s = np.cumsum(gaps) / requests_per_s
-        trace = Trace(arrival_s, nobody, nobody, nobody, input_tokens[picks], output_tokens[picks])
-        if cached_tokens is not None:
-            trace = trace._replace(cached_tokens=cached_tokens[picks])
-        until_s = float(arrival_s[-1]) + 1.0
-        outcome = replay(trace, fleet, Drive(np.diff(fleet.slots), hour_s=until_s), rules, until_s)
-        ttft_s, e2e_s = outcome.first_token_s - arrival_s, outcome.finish_s - arrival_s
+        trace, outcome = trial.played(requests_per_s)
+        ttft_s, e2e_s = outcome.first_token_s - trace.arrival_s, outcome.finish_s - trace.arrival_s
         return float(np.mean(meets(tier, ttft_s, e2e_s, trace.output_tokens)))
 
     idle_share = attained_share(IDLE_PER_S)
@@ -84,7 +119,22 @@ def capacity_tokens_per_s(
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if attained_share(middle) >= target_share else (low, middle)
-    return low * float(input_tokens[picks].mean()) / INSTANCES
+    return low
+
+
+def throughput_tokens_per_s(trial: Trial, llm: str, role: str) -> float:
+    """Input tokens/s of one instance in the steady part of a flood; ValueError where hardly any ends."""
+    _, outcome = trial.played(FLOOD_PER_S, FLOOD_S)
+    ended_s = outcome.first_token_s if role == "prefill" else outcome.finish_s
+    order = np.argsort(ended_s)[: np.count_nonzero(~np.isnan(ended_s))]
+    first, last = (int(share * order.size) for share in STEADY)
+    if last <= first or ended_s[order[last]] <= ended_s[order[first]]:
+        raise ValueError(
+            f"Only {order.size:,} of {ended_s.size:,} requests of {llm} ever end on one of its instances. "
+            "Deploy it on more GPUs."
+        )
+    tokens = trial.drawn.input_tokens[order[first:last]].sum()
+    return float(tokens / (ended_s[order[last]] - ended_s[order[first]])) / INSTANCES
 
 
 def of_role(role: str, tier: Tier) -> Tier:

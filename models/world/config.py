@@ -45,6 +45,7 @@ ROLES = ("whole", "prefill", "decode")  # pools.py
 PREFIXES = ("none", "given", "blocks")  # prefix.py
 STARTS = ("plan", "whole")  # assets/replays/drives.py
 HAND_OVERS = ("bulk", "layers")  # handover.py
+CAPACITIES = ("slo", "throughput")  # capacity.py
 
 Instances = Annotated[int, Range(0, 10_000)]
 Seconds = Annotated[float, Range(0, 2_592_000)]  # to 30 days
@@ -183,6 +184,7 @@ class PlanConfig:
     export_share: Share  # of the cheapest capacity that serving a token in another region costs on top
     gap_share: Share
     time_limit_s: Annotated[float, Range(0.1, 3600)]  # of an hour's plan
+    capacity: Annotated[str, Known("capacity", CAPACITIES)] = "slo"  # of an instance: in time, or at all
 
 
 @dataclass(frozen=True)

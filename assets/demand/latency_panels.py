@@ -1,0 +1,86 @@
+"""What requests took when a trace was replayed: SageServe's figures 6c, 6d and 6e, side by side."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from assets.pages.style import MUTED, PALETTE
+from models.world.catalogue import load_catalogue
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def draw_latency(boxes: pd.DataFrame, minutes: pd.DataFrame, instances: pd.DataFrame, title: str) -> "Figure":
+    """What requests take by tier, region and minute, and how instances share the load (SageServe 6c to e)."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, 3, figsize=(14, 5))
+    draw_boxes(panels[0], boxes)
+    for colour, (tier, own) in zip(PALETTE, minutes.groupby("tier"), strict=False):
+        panels[1].plot(own["minute"], own["mean_s"], color=colour, linewidth=1.5, label=tier)
+        low, high = ((own["mean_s"] + sign * own["deviation_s"]).clip(lower=0) for sign in (-1, 1))
+        panels[1].fill_between(own["minute"], low, high, color=colour, alpha=0.15, linewidth=0)
+    panels[1].set_title("Mean and deviation in the busiest hour", fontsize=11)
+    panels[1].set_ylabel("E2E, s")
+    panels[1].legend(frameon=False, fontsize=9)
+    llm = largest(instances["llm"].tolist())
+    styles = {"p50_tokens": "-", "p95_tokens": "--", "p99_tokens": ":"}
+    for colour, (region, own) in zip(
+        PALETTE, instances[instances["llm"] == llm].groupby("region"), strict=False
+    ):
+        for column, style in styles.items():
+            label = region if column == "p50_tokens" else None
+            panels[2].plot(
+                own["minute"], own[column] / 1e3, color=colour, linestyle=style, linewidth=1.2, label=label
+            )
+    panels[2].set_title(f"Instances of {llm}: P50, P95 --, P99 ..", fontsize=11)
+    panels[2].set_ylabel("thousand tokens per minute")
+    panels[2].legend(frameon=False, fontsize=9)
+    for panel in panels[1:]:
+        in_minutes(panel)
+        panel.set_ylim(bottom=0)
+    define(figure, f"{title}: as it was replayed, by the region that serves (SageServe figure 6c to e).")
+    return figure
+
+
+def draw_boxes(panel: "Axes", boxes: pd.DataFrame) -> None:
+    """A box of each tier and region: quartiles, median, whiskers from P5 to P95, the mean a point."""
+    stats = [
+        {"med": row.p50_s, "q1": row.p25_s, "q3": row.p75_s, "whislo": row.p5_s, "whishi": row.p95_s}
+        | {"mean": row.mean_s, "label": f"{row.tier}\n{row.region}"}
+        for row in boxes.itertuples()
+    ]
+    panel.bxp(
+        stats,
+        showfliers=False,
+        showmeans=True,
+        meanprops={"marker": ".", "markerfacecolor": MUTED},
+        medianprops={"color": PALETTE[1]},
+    )
+    panel.set_yscale("log")
+    panel.tick_params(axis="x", labelrotation=90, labelsize=8)
+    panel.set_ylabel("E2E, s: P5, quartiles, P95")
+    worst = boxes.sort_values("p95_s").iloc[-1]
+    panel.set_title(f"{worst['tier']} in {worst['region']} varies most", fontsize=11)
+
+
+def largest(llms: Sequence[str]) -> str:
+    """The llm with the most parameters; the first where the catalogue knows none of them."""
+    known = load_catalogue().llms
+    return max(sorted(set(llms)), key=lambda name: known[name].parameters_b if name in known else 0.0)
+
+
+def in_minutes(panel: "Axes") -> None:
+    """Name minutes on the axis of time."""
+    from matplotlib.dates import DateFormatter, MinuteLocator
+
+    panel.xaxis.set_major_locator(MinuteLocator(byminute=(0, 15, 30, 45)))
+    panel.xaxis.set_major_formatter(DateFormatter("%H:%M"))
+
+
+def define(figure: "Figure", text: str) -> None:
+    """What the figure shows and where a paper shows the same, at its foot."""
+    figure.supxlabel(text, fontsize=8, color=MUTED, wrap=True)

@@ -1,0 +1,252 @@
+"""The panels of SageServe's characterisation (its figures 3 to 6), of any trace of the lake.
+
+Requests per second are solid lines, input and output tokens per second dashed ones, as there. What requests
+take is drawn where the trace was replayed, for its last day, under the rule that the paper's own service has.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import date
+from itertools import cycle
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from assets.demand.latency_panels import define, draw_latency, in_minutes
+from assets.lake.warehouse import Lake
+from assets.pages.style import PALETTE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WEEK = np.timedelta64(7, "D")
+SHOWN = 3  # tiers and regions, so many of each: those with most requests
+AS_SERVED = "reactive"  # what SageServe's section 7.1 calls its service's own way to scale
+LOAD = """
+select
+    hour_start::timestamp as time, tier, region, llm,
+    sum(requests_per_s) as requests,
+    sum(tokens_per_s) as tokens
+from load_by_hour
+where trace = $trace
+group by all
+order by all
+"""
+MINUTES = """
+with minutes as (
+    select bucket_start::timestamp as time, tier, sum(requests) / 60 as requests, sum(tokens) / 60 as tokens
+    from streams
+    where trace = $trace and tier <> 'all' and region = 'all' and llm = 'all' and app = 'all'
+    group by all
+),
+
+busiest as (
+    select date_trunc('hour', time) as hour_start
+    from minutes
+    group by hour_start
+    order by sum(requests) desc, hour_start
+    limit 1
+)
+
+select * from minutes where date_trunc('hour', time) = (select hour_start from busiest) order by all
+"""
+APPS = """
+with days as (select day, sum(requests) as requests from load_by_hour where trace = $trace group by day),
+
+busiest as (select day from days order by requests desc, day limit 1)
+
+select hour_start::timestamp as time, tier, sum(requests_per_s) as requests, sum(tokens_per_s) as tokens
+from load_by_hour
+where trace = $trace and day = (select day from busiest) and app in (
+    select app from top_apps where trace = $trace and tier = 'all' and place <= 10
+)
+group by all
+order by all
+"""
+
+
+def panels_of(lake: Lake, trace: str) -> Iterator[tuple[str, "Figure"]]:
+    """Every figure that there is of a trace with its demand, by name; one at a time."""
+
+    def rows(query: str) -> pd.DataFrame:
+        return lake.sql(query, trace=trace).to_pandas()
+
+    load, minutes = rows(LOAD), rows(MINUTES)
+    yield "tiers", draw_tiers(load, minutes)
+    yield "endpoints", draw_endpoints(load)
+    yield "regions", draw_regions(load, held_tiers(lake, trace))
+    yield "apps_by_hour", draw_apps_by_hour(rows(APPS))
+    if (asked := last_replay(lake, trace)) is not None:
+        day, policy = asked
+        told = [
+            lake.sql(f"queries/{name}.sql", trace=trace, day=day, policy=policy).to_pandas()
+            for name in ("latency_by_region", "peak_hour_latency", "peak_hour_instances")
+        ]
+        yield "latency", draw_latency(told[0], told[1], told[2], f"{day}, {policy}")
+
+
+def last_replay(lake: Lake, trace: str) -> tuple[date, str] | None:
+    """The last day of a trace that was replayed, and under which policy it is shown; None where none was."""
+    days = lake.days("outcomes", trace)
+    if not days:
+        return None
+    there = {
+        file.parent.name.removeprefix("policy=") for file in lake.files("outcomes", trace=trace, day=days[-1])
+    }
+    return days[-1], AS_SERVED if AS_SERVED in there else min(there)
+
+
+def held_tiers(lake: Lake, trace: str) -> set[str]:
+    """The tiers of a trace that are not interactive."""
+    found = lake.sql("select tier from tiers where trace = $trace and may_wait(is_held, tier)", trace=trace)
+    return set(found["tier"].to_pylist()) or {"niw"}
+
+
+def last_week(load: pd.DataFrame) -> pd.DataFrame:
+    """The hours of the last seven days."""
+    end = load["time"].max().floor("D") + pd.Timedelta(days=1)
+    return load[load["time"] >= end - WEEK]
+
+
+def foremost(load: pd.DataFrame, by: str) -> list[str]:
+    """The values of a column that have most requests, by name."""
+    return sorted(load.groupby(by)["requests"].sum().nlargest(SHOWN).index)
+
+
+def rates(load: pd.DataFrame, by: str) -> pd.DataFrame:
+    """Requests and tokens per second over time, a column of each for every value of `by`; 0 for none."""
+    return load.pivot_table(
+        index="time", columns=by, values=["requests", "tokens"], aggfunc="sum", fill_value=0
+    )
+
+
+def draw_rates(panel: "Axes", of: pd.DataFrame, names: Sequence[str]) -> "Axes":
+    """Solid requests/s on the left axis, dashed thousand tokens/s on the right; the right axis."""
+    right = panel.twinx()
+    for colour, name in zip(cycle(PALETTE), names, strict=False):
+        if name in of["requests"]:
+            panel.plot(of.index, of["requests"][name], color=colour, linewidth=1.2, label=name)
+            right.plot(
+                of.index, of["tokens"][name] / 1e3, color=colour, linewidth=0.9, linestyle="--", alpha=0.7
+            )
+    for axes in (panel, right):
+        axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
+    right.grid(visible=False)
+    right.spines["top"].set_visible(False)
+    return right
+
+
+def draw_tiers(load: pd.DataFrame, minutes: pd.DataFrame) -> "Figure":
+    """Load by tier over a week, and within its busiest hour (SageServe figure 3)."""
+    import matplotlib.pyplot as plt
+
+    week, names = last_week(load), sorted(load["tier"].unique())
+    figure, (above, below) = plt.subplots(2, 1)
+    by_tier = rates(week, "tier")
+    share = by_tier["requests"].sum() / by_tier["requests"].to_numpy().sum()
+    rights = [draw_rates(above, by_tier, names), draw_rates(below, rates(minutes, "tier"), names)]
+    above.legend(frameon=False, ncols=len(names), loc="upper left")
+    above.set_title(f"{share.idxmax()} is the largest tier with {share.max():.0%} of a week's requests")
+    below.set_title(f"The busiest hour, {minutes['time'].min():%Y-%m-%d %H:%M}, by the minute")
+    for left, right in zip((above, below), rights, strict=True):
+        left.set_ylabel("requests/s")
+        right.set_ylabel("1,000 tokens/s, dashed")
+    in_days(above)
+    in_minutes(below)
+    define(figure, "Means of an hour and of a minute; tokens are input and output (SageServe figure 3).")
+    return figure
+
+
+def draw_endpoints(load: pd.DataFrame) -> "Figure":
+    """Load by llm for each tier and region over a week (SageServe figure 4)."""
+    import matplotlib.pyplot as plt
+
+    week = last_week(load)
+    tiers, regions = foremost(week, "tier"), foremost(week, "region")
+    figure, grid = plt.subplots(
+        len(tiers), len(regions), sharex=True, sharey="row", squeeze=False, figsize=(12, 2 + 2 * len(tiers))
+    )
+    for row, name in zip(grid, tiers, strict=True):
+        of_tier = week[week["tier"] == name]
+        draw_row(list(row), [(place, of_tier[of_tier["region"] == place]) for place in regions], "llm")
+        row[0].set_ylabel(f"{name}\nrequests/s")
+    grid[0, 0].legend(frameon=False, fontsize=8)
+    means = week.groupby(["tier", "region", "llm"])["requests"].sum() / week["time"].nunique()
+    most = means.sort_values().index.to_frame().iloc[-1]
+    where = f"{most['llm']} in {most['region']} as {most['tier']}"
+    head = f"The most is asked of {where}: {means.max():.1f} requests/s in the week's mean"
+    figure.suptitle(head, weight="bold", fontsize=12)
+    define(
+        figure,
+        "Means of an hour; dashed: thousand tokens/s, right axis (SageServe figure 4).",
+    )
+    return figure
+
+
+def draw_regions(load: pd.DataFrame, held: set[str]) -> "Figure":
+    """Interactive and other load by region over a week (SageServe figure 5)."""
+    import matplotlib.pyplot as plt
+
+    week = last_week(load)
+    week = week.assign(sort=np.where(week["tier"].isin(held), "not interactive", "interactive"))
+    regions = foremost(week, "region")
+    figure, grid = plt.subplots(1, len(regions), sharex=True, sharey=True, squeeze=False, figsize=(12, 4))
+    draw_row(list(grid[0]), [(place, week[week["region"] == place]) for place in regions], "sort")
+    grid[0, 0].set_ylabel("requests/s")
+    grid[0, 0].legend(frameon=False, loc="upper left", fontsize=10)
+    sums = week.groupby("region")["requests"].sum()
+    head = f"{sums.idxmax()} has {sums.max() / sums.sum():.0%} of the requests"
+    figure.suptitle(head, weight="bold", fontsize=12)
+    define(
+        figure,
+        "Means of an hour, all llms; dashed: thousand tokens/s, right axis (SageServe figure 5a to c; the "
+        "hour of 5d is in tiers.png).",
+    )
+    return figure
+
+
+def draw_row(row: Sequence["Axes"], parts: Sequence[tuple[str, pd.DataFrame]], by: str) -> None:
+    """Panels beside each other, of the same lines on the same two axes."""
+    names = sorted({name for _, own in parts for name in own[by]})
+    rights = []
+    for panel, (title, own) in zip(row, parts, strict=True):
+        rights.append(draw_rates(panel, rates(own, by), names))
+        panel.set_title(title, fontweight="normal", fontsize=10)
+        in_days(panel, short=True)
+    for right in rights:
+        right.set_ylim(0, max(other.get_ylim()[1] for other in rights))
+
+
+def draw_apps_by_hour(apps: pd.DataFrame) -> "Figure":
+    """Load of the ten largest apps by tier over the busiest day (SageServe figure 6b)."""
+    import matplotlib.pyplot as plt
+
+    figure, panel = plt.subplots()
+    names = sorted(apps["tier"].unique())
+    by_tier = rates(apps, "tier")
+    draw_rates(panel, by_tier, names).set_ylabel("1,000 tokens/s, dashed")
+    panel.set_ylabel("requests/s")
+    panel.legend(frameon=False, ncols=len(names), loc="upper left")
+    whole = apps.groupby("time")[["requests"]].sum().reset_index().sort_values("requests")
+    peak, times = whole["time"].iloc[-1], whole["requests"].max() / whole["requests"].mean()
+    panel.set_title(f"The ten largest apps: most at {peak:%H} h, {times:.1f} of the mean")
+    in_hours(panel)
+    define(figure, f"{apps['time'].min():%Y-%m-%d}, means of an hour (SageServe figure 6b).")
+    return figure
+
+
+def in_days(panel: "Axes", short: bool = False) -> None:
+    """Name the days on the axis of time."""
+    from matplotlib.dates import DateFormatter, DayLocator
+
+    panel.xaxis.set_major_locator(DayLocator())
+    panel.xaxis.set_major_formatter(DateFormatter("%d" if short else "%a %d"))
+
+
+def in_hours(panel: "Axes") -> None:
+    """Name the hours on the axis of time."""
+    from matplotlib.dates import DateFormatter
+
+    panel.xaxis.set_major_formatter(DateFormatter("%H"))
+    panel.set_xlabel("hour of the day, UTC")

@@ -1,0 +1,30 @@
+-- How much does what requests take vary within the busiest hour of a day? By minute of arrival (SageServe figure 6d).
+-- grain: trace, day, policy, tier, minute
+-- reads: outcomes
+-- units: *_s seconds from arrival to the last token, of requests that finished; deviation_s standard deviation, null of one
+with asked as (
+    select *
+    from outcomes
+    where
+        day = coalesce($day::date, day) and trace = coalesce($trace, trace)
+        and policy = coalesce($policy, policy) and status = 'finished'
+),
+
+busiest as (
+    select trace, day, policy, time_bucket(interval 1 hour, arrived_at) as hour_start
+    from asked
+    group by trace, day, policy, hour_start
+    qualify row_number() over (partition by trace, day, policy order by count(*) desc, hour_start) = 1
+)
+
+select
+    trace, day, policy, tier,
+    time_bucket(interval 1 minute, arrived_at) as minute,
+    count(*) as requests,
+    avg(e2e_s) as mean_s,
+    stddev_samp(e2e_s) as deviation_s
+from asked
+inner join busiest using (trace, day, policy)
+where time_bucket(interval 1 hour, arrived_at) = hour_start
+group by trace, day, policy, tier, minute
+order by trace, day, policy, tier, minute
