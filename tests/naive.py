@@ -151,11 +151,11 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
             now = min(self.monitor_s, tick_s, failure_s, arrival_s, instance.wakes_s, ready_s)
             if now >= until_s:
                 break
-            if now == self.monitor_s:
-                self.monitor(now)
-            elif now == tick_s:
+            if now == tick_s:
                 self.tick += 1
                 self.balance(now)
+            elif now == self.monitor_s:
+                self.monitor(now)
             elif now == failure_s:
                 self.fail(self.instances[self.failures.pop(0)[1]], now)
             elif now == arrival_s:

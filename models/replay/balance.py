@@ -1,7 +1,7 @@
 """Balancing: requests move from the least free instance of a pool to the freest (multi-tier Llumnix 3.5).
 
-Every `balance_s` seconds, after the monitor and before all else of that instant. The least free instance and
-the freest make a pair while F_to - F_from >= gap_blocks and F_from <= from_blocks, then the next two. A pair
+Every `balance_s` seconds, before all else of that instant but a control tick. The least free instance and the
+freest make a pair while F_to - F_from >= gap_blocks and F_from <= from_blocks, then the next two. A pair
 moves one request: the first that waits in the lowest lane (or the highest), which costs nothing; else one
 that decodes, of the lowest level, with the fewest blocks, admitted last, by a live move (move.py). With a
 guard only if the freest is freer with it than the other was. An instance is in one move at a time; one that
@@ -13,7 +13,7 @@ ticks until then are skipped: nothing would come of them.
 
 import math
 
-from models.replay.compiled import called, compiled
+from models.replay.compiled import called, compiled, entry
 from models.replay.deliver import come, look_soon
 from models.replay.freeness import (
     EVERY_LEVEL,
@@ -23,20 +23,28 @@ from models.replay.freeness import (
     known_steps,
     running,
 )
+from models.replay.kernel import advance, patience
 from models.replay.memory import blocks_of, needed_blocks
 from models.replay.move import ask_for_move, steps_passed
 from models.replay.pools import assign
 from models.replay.prefix import NONE, reusable_tokens
 from models.replay.queue import first_of, pop_front, somebody_waits, tiers_or_levels
 from models.replay.state import (
+    ARRIVED,
     BALANCE,
     DECODE,
     DRAINING,
+    ENDED,
+    FAILED,
+    IDLING,
+    MONITOR,
     MOVED_LIVE,
     MOVED_QUEUED,
     NEVER,
     NOBODY,
+    NOW,
     REQUEST_BITS,
+    RUNNING,
     SERVING,
     Fleet,
     Rules,
@@ -45,25 +53,47 @@ from models.replay.state import (
 )
 
 
+@entry
+def advance_balanced(
+    trace: Trace, fleet: Fleet, rules: Rules, state: State, until_s: float, until_ended: bool
+) -> None:
+    """As kernel.advance, with the balancer's ticks before `until_s`."""
+    tick, requests = round(state.clock[BALANCE] / rules.balance_s), trace.arrival_s.size
+    while True:
+        at_s = tick * rules.balance_s
+        advance(trace, fleet, rules, state, min(at_s, until_s), until_ended)
+        is_over = until_ended and state.counts[ENDED] == requests
+        if at_s >= until_s or is_over or state.counts[IDLING] > patience(trace, state):
+            break
+        state.clock[NOW], state.counts[RUNNING] = at_s, NOBODY
+        is_awake = balance(trace, fleet, rules, state, at_s) or rules.steps_per_event == 1
+        tick += 1
+        if not is_awake:
+            tick = max(tick, math.floor(next_event_s(trace, rules, state) / rules.balance_s) + 1)
+    state.clock[BALANCE] = math.ceil(until_s / rules.balance_s) * rules.balance_s
+
+
 @compiled
-def wake(rules: Rules, state: State, now: float, is_past: bool) -> None:
-    """Let the next tick be that after now, or at now where that is not past."""
-    if state.clock[BALANCE] == NEVER and rules.balance_s < NEVER:
-        tick = math.floor(now / rules.balance_s) + 1 if is_past else math.ceil(now / rules.balance_s)
-        state.clock[BALANCE] = tick * rules.balance_s
+def next_event_s(trace: Trace, rules: Rules, state: State) -> float:
+    """When the next event is, which always is: the monitor's."""
+    next_s = min(state.event_s[state.heap[0]], state.clock[MONITOR])
+    if state.counts[ARRIVED] < trace.arrival_s.size:
+        next_s = min(next_s, trace.arrival_s[state.counts[ARRIVED]])
+    if state.counts[FAILED] < rules.failure_s.size:
+        next_s = min(next_s, rules.failure_s[state.counts[FAILED]])
+    return next_s
 
 
 @called
-def balance(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) -> None:
-    """A tick: every pool moves what it may; sleep where nothing can come of the next ones."""
-    is_awake = rules.steps_per_event == 1
+def balance(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) -> bool:
+    """A tick: every pool moves what it may; whether something may come of one before the next event."""
+    is_awake = False
     for slot in range(state.paired.size):
         state.paired[slot] = False
     for pool in range(fleet.kind.size):
         if fleet.slots[pool + 1] - fleet.slots[pool] > 1:
             is_awake = move_pairs(trace, fleet, rules, state, pool, now) or is_awake
-    tick = round(state.clock[BALANCE] / rules.balance_s) + 1
-    state.clock[BALANCE] = tick * rules.balance_s if is_awake else NEVER
+    return is_awake
 
 
 @called

@@ -8,7 +8,6 @@ from models.replay.prefix import BLOCKS, GIVEN, NEXT, NONE
 from models.replay.queue import PRIORITY
 from models.replay.state import (
     ARRIVED,
-    DECODE_ONLY,
     DONATED,
     ENDED,
     GONE,
@@ -121,15 +120,11 @@ def initial_state(fleet: Fleet, start: Ints, lanes: int, levels: int) -> State:
             f"{fleet.cap_gpus[region, gpu]}. Raise cap_gpus or lower instances_at_start."
         )
 
-    unknown = np.zeros(slots, bool)  # as in memory.is_by_freeness
-    if fleet.by_freeness:
-        unknown = fleet.role[fleet.pool] != DECODE_ONLY
-
     def nobody(*shape: int) -> Ints:
         return np.full(shape, NOBODY, np.int64)
 
     return State(
-        clock=np.array([0.0, 0.0, 0.0, 0.0, 0.0, NEVER]),
+        clock=np.zeros(6),
         counts=np.where(np.arange(12) == RUNNING, NOBODY, 0),
         **untouched(0, fleet),
         status=status,
@@ -173,7 +168,9 @@ def initial_state(fleet: Fleet, start: Ints, lanes: int, levels: int) -> State:
         tail=nobody(slots, lanes + 1),
         interactive=np.zeros(slots, np.int64),
         load=np.zeros(slots, np.int64),
-        queue=np.where(status == SERVING, np.where(unknown, -NEVER, 0.0), NEVER),
+        is_changed=np.full(slots, fleet.by_freeness),
+        next_changed=np.where(rank > 0, np.arange(slots) - 1, NOBODY),
+        queue=np.where(status == SERVING, 0.0, NEVER),
         shortest=np.arange(slots),  # in order: those that serve are the first of their pool
         shortest_place=rank,
         instances=instances,
@@ -191,6 +188,7 @@ def initial_state(fleet: Fleet, start: Ints, lanes: int, levels: int) -> State:
         cooldown_s=np.zeros(pools),
         turn=fleet.slots[1:] - 1,
         target=np.zeros(pools, np.int64),
+        first_changed=fleet.slots[1:] - 1,
         moved=np.zeros((pools, 2), np.int64),
         credit=np.zeros(pools),
         highest_wish=nobody(pools),

@@ -21,9 +21,9 @@ CACHE_ROOT = HERE.parent.parent / "data" / ".numba"
 
 
 def sources() -> dict[str, bytes]:
-    """The files that are compiled, by name: kernel.py, and all of this package that it imports."""
+    """The files that are compiled, by name: those of kernel.py and balance.py."""
     found: dict[str, bytes] = {}
-    waiting = ["kernel"]
+    waiting = ["balance"]  # which imports the kernel
     while waiting:
         name = waiting.pop()
         if name not in found:

@@ -1,9 +1,9 @@
 """What happens next, and in which order when two things happen at the same instant.
 
-The order, declared once: a control tick (the hour, decided in Python) comes first, then the monitor
-tick, then failures, then arrivals in the order of the trace, then instances by slot, then hand-overs by
-request. Each slot and the hand-overs together have one pending event each and stand in one binary heap of
-clocks, so nothing is ever stale and idle instances cost nothing.
+The order, declared once: a control tick (the hour, decided in Python) comes first, then the balancer, then
+the monitor tick, then failures, then arrivals in the order of the trace, then instances by slot, then
+hand-overs by request. Each slot and the hand-overs together have one pending event each and stand in one
+binary heap of clocks, so nothing is ever stale and idle instances cost nothing.
 """
 
 import numpy as np

@@ -7,8 +7,8 @@ M blocks that the instance has, B requests that it runs. The demand is that of t
 Where only those above count (`counts_above`), for a request of level p the headroom of levels < p does.
 
 Between two changes of an instance its freeness only falls, as those that decode take blocks. So the line of a
-pool (pools.py) may hold what it was, or that nobody knows: whoever stands first is evaluated and put where it
-belongs, until the first one's place is right. That is the freest, found without a look at most others.
+pool (pools.py) may hold what it was: those that have changed are put where they belong, then whoever stands
+first is evaluated until the first one's place is right. That is the freest; most others are not looked at.
 """
 
 from models.replay.compiled import called, compiled
@@ -102,6 +102,12 @@ def freest(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, le
                 if best == NOBODY or its > most:
                     best, most = slot, its
         return best
+    while state.first_changed[pool] != NOBODY:
+        slot = state.first_changed[pool]
+        state.first_changed[pool], state.is_changed[slot] = state.next_changed[slot], False
+        if state.status[slot] == SERVING:
+            state.queue[slot] = -freeness(trace, fleet, rules, state, slot, level, now)
+            settle(state.queue, state.shortest, state.shortest_place, first, end - first, slot)
     while True:
         slot = state.shortest[first]
         its = -freeness(trace, fleet, rules, state, slot, level, now)
@@ -111,7 +117,7 @@ def freest(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, le
         settle(state.queue, state.shortest, state.shortest_place, first, end - first, slot)
 
 
-@compiled
+@called
 def mean_freeness(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -> float:
     """The mean over the pool's serving instances, without headroom (3.6); 0 where none serves."""
     total, count = 0.0, 0

@@ -17,7 +17,6 @@ What holds in every replay (tests/test_replay.py, test_replay_laws.py and test_l
 11. A hand-over computes nothing; a cache that is lost on its way is computed again, and counted as lost.
 """
 
-from models.replay.balance import balance, wake
 from models.replay.batch import begin, end_prefill, end_stretch
 from models.replay.chain import is_first_leg, spare
 from models.replay.compiled import called, compiled, entry
@@ -43,7 +42,6 @@ from models.replay.scale import (
 from models.replay.signal import smooth_rates
 from models.replay.state import (
     ARRIVED,
-    BALANCE,
     BEFORE,
     BOOTING,
     DECODE,
@@ -81,7 +79,7 @@ def advance(
         failed = state.counts[FAILED]
         failure_s = rules.failure_s[failed] if failed < failures else NEVER
         clock = state.heap[0]
-        now = min(arrival_s, state.event_s[clock], state.clock[MONITOR], failure_s, state.clock[BALANCE])
+        now = min(arrival_s, state.event_s[clock], state.clock[MONITOR], failure_s)
         if now >= until_s or state.counts[IDLING] > patience(trace, state):
             break
         if now > state.clock[NOW]:
@@ -92,9 +90,6 @@ def advance(
         state.counts[EVENTS] += 1
         if state.clock[MONITOR] == now:
             monitor(trace, fleet, rules, state, now)
-        elif state.clock[BALANCE] == now:
-            balance(trace, fleet, rules, state, now)
-            continue
         elif failure_s == now:
             state.counts[FAILED] += 1
             fail(trace, fleet, rules, state, rules.failure_slot[failed], now)
@@ -108,7 +103,6 @@ def advance(
                 work(trace, fleet, rules, state, clock, now)
             else:
                 arrive_by_hand(trace, fleet, rules, state, now)
-        wake(rules, state, now, True)
 
 
 @entry
@@ -133,13 +127,11 @@ def start_hour(fleet: Fleet, rules: Rules, state: State, now: float) -> None:
     state.clock[HOUR], state.counts[RUNNING] = now, NOBODY
     if rules.scaling in (FOLLOW, REFLEX):
         follow_targets(fleet, state, now)
-    wake(rules, state, now, False)
 
 
 @entry
 def move(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, to: int, now: float) -> bool:
     """Ask between two events for a live move of a request to slot `to`; whether it begins."""
-    wake(rules, state, now, False)
     return ask_for_move(trace, fleet, rules, state, request, to, now)
 
 

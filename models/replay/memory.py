@@ -11,8 +11,7 @@ are leapt or played. Between two changes it lags by at most one token per reques
 """
 
 from models.replay.compiled import compiled
-from models.replay.events import settle
-from models.replay.state import DECODE_ONLY, NEVER, SERVING, Fleet, State, Trace
+from models.replay.state import DECODE_ONLY, SERVING, Fleet, State, Trace
 
 
 @compiled
@@ -76,7 +75,7 @@ def see_kv(fleet: Fleet, state: State, slot: int, now: float) -> None:
         integrate_kv(state, pool, now)
         state.kv_used[pool] += state.blocks[slot] * fleet.kv_block_tokens - state.kv_seen[slot]
     state.kv_seen[slot] = state.blocks[slot] * fleet.kv_block_tokens
-    nobody_knows(fleet, state, slot)
+    note_change(fleet, state, slot)
 
 
 @compiled
@@ -101,7 +100,7 @@ def see_less(fleet: Fleet, state: State, slot: int, blocks: int, now: float) -> 
         pool = fleet.pool[slot]
         integrate_kv(state, pool, now)
         state.kv_used[pool] -= tokens
-    nobody_knows(fleet, state, slot)
+    note_change(fleet, state, slot)
 
 
 @compiled
@@ -119,14 +118,12 @@ def is_by_freeness(fleet: Fleet, pool: int) -> bool:
 
 
 @compiled
-def nobody_knows(fleet: Fleet, state: State, slot: int) -> None:
-    """The slot's freeness may have risen: it stands first in line until somebody looks (freeness.py)."""
-    pool = fleet.pool[slot]
-    if is_by_freeness(fleet, pool) and state.status[slot] == SERVING and state.queue[slot] != -NEVER:
-        first = fleet.slots[pool]
-        state.queue[slot] = -NEVER
-        size = fleet.slots[pool + 1] - first
-        settle(state.queue, state.shortest, state.shortest_place, first, size, slot)
+def note_change(fleet: Fleet, state: State, slot: int) -> None:
+    """The slot's freeness may have risen: who dispatches next looks at it anew (freeness.py)."""
+    if fleet.by_freeness and not state.is_changed[slot]:
+        pool = fleet.pool[slot]
+        state.is_changed[slot] = True
+        state.next_changed[slot], state.first_changed[pool] = state.first_changed[pool], slot
 
 
 @compiled

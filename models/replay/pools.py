@@ -9,7 +9,7 @@ These are three ways to write the rows of a fleet (fleet.py); the kernel sees ro
 
 from models.replay.compiled import compiled
 from models.replay.events import settle
-from models.replay.memory import is_by_freeness
+from models.replay.memory import is_by_freeness, note_change
 from models.replay.prefix import NONE
 from models.replay.state import DECODE_ONLY, NEVER, PREFILL_ONLY, SERVING, WHOLE, Fleet, State, Trace
 
@@ -72,9 +72,10 @@ def assign(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, ch
 def stand_in_line(fleet: Fleet, state: State, slot: int) -> None:
     """Put the slot where its load, or freeness, belongs in its pool; those that do not serve go last."""
     pool = fleet.pool[slot]
-    first = fleet.slots[pool]
+    note_change(fleet, state, slot)
+    if is_by_freeness(fleet, pool) and state.status[slot] == SERVING:
+        return  # who dispatches next finds its place
     state.queue[slot] = state.load[slot] if state.status[slot] == SERVING else NEVER
-    if state.status[slot] == SERVING and is_by_freeness(fleet, pool):
-        state.queue[slot] = -NEVER  # nobody knows it now
+    first = fleet.slots[pool]
     size = fleet.slots[pool + 1] - first
     settle(state.queue, state.shortest, state.shortest_place, first, size, slot)

@@ -118,11 +118,25 @@ def deadline_s(trace: Trace, rules: Rules, request: int) -> float:
 
 
 @compiled
+def risen_to(trace: Trace, rules: Rules, request: int, now: float) -> int:
+    """The level that a request counts as: one higher for each `promote_s` that it has waited.
+
+    Not where requests make way for higher ones: two would push each other out for ever.
+    """
+    if rules.order == PREEMPTIVE:
+        return trace.level[request]
+    risen = int((now - trace.arrival_s[request]) / rules.promote_s)
+    return max(0, trace.level[request] - risen)
+
+
+@compiled
 def rank(trace: Trace, fleet: Fleet, rules: Rules, request: int, now: float) -> int:
     """The class of the request under the policy; lower goes first.
 
-    Aged non-interactive requests rank with the least urgent interactive ones.
+    Aged non-interactive requests rank with the least urgent interactive ones, unless levels go first.
     """
+    if rules.order >= PRIORITY:
+        return risen_to(trace, rules, request, now)
     tier = trace.tier[request]
     if not fleet.is_interactive[tier] and not is_aged(trace, rules, request, now):
         return LAST
@@ -150,36 +164,6 @@ def set_expired_apart(trace: Trace, rules: Rules, state: State, slot: int, now: 
 
 
 @compiled
-def first_lane(trace: Trace, rules: Rules, state: State, slot: int, now: float) -> int:
-    """The highest level that waits, of equal ones the first that came; NOBODY if none waits."""
-    best, best_rank = NOBODY, 0
-    for lane in range(state.head.shape[1] - 1):
-        head = state.head[slot, lane]
-        if head == NOBODY:
-            continue
-        its_rank = risen_to(trace, rules, head, now)
-        if (
-            best == NOBODY
-            or its_rank < best_rank
-            or (its_rank == best_rank and head < state.head[slot, best])
-        ):
-            best, best_rank = lane, its_rank
-    return best
-
-
-@compiled
-def risen_to(trace: Trace, rules: Rules, request: int, now: float) -> int:
-    """The level that a request counts as: one higher for each `promote_s` that it has waited.
-
-    Not where requests make way for higher ones: two would push each other out for ever.
-    """
-    if rules.order == PREEMPTIVE:
-        return trace.level[request]
-    risen = int((now - trace.arrival_s[request]) / rules.promote_s)
-    return max(0, trace.level[request] - risen)
-
-
-@compiled
 def next_lane(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> int:
     """The lane whose head is to be admitted next; NOBODY if none waits.
 
@@ -190,8 +174,6 @@ def next_lane(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int,
     """
     if rules.order == DPA:
         set_expired_apart(trace, rules, state, slot, now)
-    if rules.order >= PRIORITY:
-        return first_lane(trace, rules, state, slot, now)
     best, best_rank, best_due = NOBODY, 0, 0.0
     for at in range(state.head.shape[1] - 1):
         head = state.head[slot, at]

@@ -80,11 +80,19 @@ def choose_instance(
                     (NVIDIA Dynamo's KV-aware router)
     FREENESS        most free blocks per request that it runs (multi-tier Llumnix 3.4)
     """
-    first, end = fleet.slots[pool], fleet.slots[pool + 1]
     if rules.routing == SHORTEST_QUEUE:
-        return state.shortest[first]
+        return state.shortest[fleet.slots[pool]]
+    return choose_by_rule(trace, fleet, rules, state, pool, request, now)
+
+
+@called
+def choose_by_rule(
+    trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, request: int, now: float
+) -> int:
+    """The same for the rules that look at more than the first in line."""
     if rules.routing == FREENESS:
         return freest(trace, fleet, rules, state, pool, trace.level[request], now)
+    first, end = fleet.slots[pool], fleet.slots[pool + 1]
     best, best_rank = NOBODY, 0
     for slot in range(first, end):
         if state.status[slot] != SERVING:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from models.replay.balance import advance_balanced
 from models.replay.begin import EMPTY, carry_over, check_trace, in_lanes, initial_state, is_open
 from models.replay.kernel import account, advance, move, patience, start_hour
 from models.replay.queue import lanes
@@ -147,7 +148,7 @@ class Session:
 
     def run_until(self, end_s: float) -> None:
         """Run every event before then; one who watches stops on the way."""
-        advance(self.trace, self.fleet, self.rules, self.state, end_s, False)
+        self._advance(end_s, False)
 
     def instances(self) -> Ints:
         """How many instances there are now, by pool and state: shape (E, 4) in STATES."""
@@ -168,7 +169,7 @@ class Session:
 
     def finish(self, until_s: float) -> None:
         """Let the requests that are left end, without accounting for the fleet any more."""
-        advance(self.trace, self.fleet, self.rules, self.state, until_s, True)
+        self._advance(until_s, True)
 
     def outcome(self, instance_s: Floats, kv_used: Floats, kv_room: Floats) -> Outcome:
         """What became of the requests since the last feed; the network delay is added here."""
@@ -228,6 +229,11 @@ class Session:
                 f"has {fleet.pool.size}. Load it with the fleet that it was saved with."
             )
         return session
+
+    def _advance(self, until_s: float, until_ended: bool) -> None:
+        """By the kernel, or with the balancer where requests move: each is compiled when it is needed."""
+        run = advance if np.isinf(self.rules.balance_s) else advance_balanced
+        run(self.trace, self.fleet, self.rules, self.state, until_s, until_ended)
 
     def _require_progress(self) -> None:
         """The watchdog: say where, if the kernel kept making events without moving the clock."""

@@ -170,7 +170,7 @@ class State(NamedTuple):
     """Everything that changes. Saving these arrays saves the replay."""
 
     # clock: NOW, MONITOR: next monitor tick, HOUR: start of the hour, SINCE when seen_tokens counts, BEFORE
-    # when seen_before began, BALANCE: next tick of the balancer, NEVER while none can do anything
+    # when seen_before began, BALANCE: next tick of the balancer
     clock: Floats  # (6,)
     # counts: ARRIVED and ENDED requests, ADMITTED, BOOTED instances, the last clock RUNNING at this instant,
     # EVENTS, FAILED
@@ -252,6 +252,8 @@ class State(NamedTuple):
     tail: Ints  # (N, lanes + 1)
     interactive: Ints  # (N,) interactive requests assigned and not finished
     load: Ints  # (N,) input + output tokens of the requests assigned and not finished
+    is_changed: Bools  # (N,) its freeness may have risen since it got its place in line
+    next_changed: Ints  # (N,) of its pool; NOBODY ends the list
     queue: Floats  # (N,) what a serving instance stands in line by; NEVER: it does not serve
     shortest: Ints  # (N,) slots, for each pool a binary heap of its own by (queue, slot)
     shortest_place: Ints  # (N,) where a slot stands in its pool's
@@ -273,6 +275,7 @@ class State(NamedTuple):
     target: Ints  # (E,) instances that the plan wants, or Kubernetes' rule
     credit: Floats  # (E,) what a pool is owed where requests are spread by weight
     highest_wish: Ints  # (E,) at most wanted by it since it began to want fewer; NOBODY: it does not
+    first_changed: Ints  # (E,) instances whose freeness may have risen
     instance_s: Floats  # (E, 4) instance-seconds in STATES
     moved: Ints  # (E, 2) requests that the balancer has moved: MOVED_QUEUED, MOVED_LIVE
     # endpoints
