@@ -233,7 +233,8 @@ def test_a_request_stands_in_exactly_one_place(case: tuple[Trace, Fleet, Rules, 
                 request = state.next[request]
     for slot, batch in enumerate(state.batch):
         found += (state.finish_key[slot, :batch] & REQUEST_BITS).tolist()
-    found += state.moving[: state.counts[MOVING]].tolist()
+    moving = state.moving[: state.counts[MOVING]]
+    found += moving[state.copying_to[moving] == NOBODY].tolist()  # who is copied decodes still
     found += np.flatnonzero(~is_open(state)).tolist()
     # a later leg is nowhere until the one before it has ended
     before = np.full(legs.leg.size, NOBODY)
