@@ -78,7 +78,7 @@ def multiplied_workload(settings: Settings, day: date, workload: Workload, facto
     table = workload.requests.take(pa.array(row))
     at = table.column_names.index("arrived_at")
     table = table.set_column(at, "arrived_at", pc.add(table["arrived_at"], moved))
-    same = {name: getattr(workload.trace, name)[row] for name in Trace._fields[1:6]}
+    same = {name: getattr(workload.trace, name)[row] for name in (*Trace._fields[1:6], "level")}
     return Workload(table, workload.trace._replace(arrival_s=arrived_us / 1e6, **same))
 
 

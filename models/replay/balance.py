@@ -11,9 +11,7 @@ Freeness only falls between two changes. So where at a tick no pair can come to 
 ticks until then are skipped: nothing would come of them.
 """
 
-import math
-
-from models.replay.compiled import called, compiled, entry
+from models.replay.compiled import called, compiled
 from models.replay.deliver import come, look_soon
 from models.replay.freeness import (
     EVERY_LEVEL,
@@ -23,65 +21,25 @@ from models.replay.freeness import (
     known_steps,
     running,
 )
-from models.replay.kernel import advance, patience
 from models.replay.memory import blocks_of, needed_blocks
 from models.replay.move import ask_for_move, steps_passed
 from models.replay.pools import assign
 from models.replay.prefix import NONE, reusable_tokens
 from models.replay.queue import first_of, pop_front, somebody_waits, tiers_or_levels
 from models.replay.state import (
-    ARRIVED,
-    BALANCE,
     DECODE,
     DRAINING,
-    ENDED,
-    FAILED,
-    IDLING,
-    MONITOR,
     MOVED_LIVE,
     MOVED_QUEUED,
     NEVER,
     NOBODY,
-    NOW,
     REQUEST_BITS,
-    RUNNING,
     SERVING,
     Fleet,
     Rules,
     State,
     Trace,
 )
-
-
-@entry
-def advance_balanced(
-    trace: Trace, fleet: Fleet, rules: Rules, state: State, until_s: float, until_ended: bool
-) -> None:
-    """As kernel.advance, with the balancer's ticks before `until_s`."""
-    tick, requests = round(state.clock[BALANCE] / rules.balance_s), trace.arrival_s.size
-    while True:
-        at_s = tick * rules.balance_s
-        advance(trace, fleet, rules, state, min(at_s, until_s), until_ended)
-        is_over = until_ended and state.counts[ENDED] == requests
-        if at_s >= until_s or is_over or state.counts[IDLING] > patience(trace, state):
-            break
-        state.clock[NOW], state.counts[RUNNING] = at_s, NOBODY
-        is_awake = balance(trace, fleet, rules, state, at_s) or rules.steps_per_event == 1
-        tick += 1
-        if not is_awake:
-            tick = max(tick, math.floor(next_event_s(trace, rules, state) / rules.balance_s) + 1)
-    state.clock[BALANCE] = math.ceil(until_s / rules.balance_s) * rules.balance_s
-
-
-@compiled
-def next_event_s(trace: Trace, rules: Rules, state: State) -> float:
-    """When the next event is, which always is: the monitor's."""
-    next_s = min(state.event_s[state.heap[0]], state.clock[MONITOR])
-    if state.counts[ARRIVED] < trace.arrival_s.size:
-        next_s = min(next_s, trace.arrival_s[state.counts[ARRIVED]])
-    if state.counts[FAILED] < rules.failure_s.size:
-        next_s = min(next_s, rules.failure_s[state.counts[FAILED]])
-    return next_s
 
 
 @called

@@ -32,6 +32,8 @@ EMPTY = Trace(np.zeros(0), SHORTS, SHORTS, SHORTS, WHOLES, WHOLES)
 def in_lanes(trace: Trace, rules: Rules) -> Trace:
     """The trace with levels, where it says none, and with the lane in which each request waits."""
     level = trace.level if trace.level.size else np.zeros(trace.arrival_s.size, np.int16)
+    if level.size != trace.arrival_s.size:
+        raise ValueError(f"level has {level.size} rows; the trace has {trace.arrival_s.size} requests.")
     return trace._replace(level=level, lane=level if rules.order >= PRIORITY else trace.tier)
 
 

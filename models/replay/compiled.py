@@ -21,9 +21,9 @@ CACHE_ROOT = HERE.parent.parent / "data" / ".numba"
 
 
 def sources() -> dict[str, bytes]:
-    """The files that are compiled, by name: those of kernel.py and balance.py."""
+    """The files that are compiled, by name: kernel.py, and all of this package that it imports."""
     found: dict[str, bytes] = {}
-    waiting = ["balance"]  # which imports the kernel
+    waiting = ["kernel"]
     while waiting:
         name = waiting.pop()
         if name not in found:

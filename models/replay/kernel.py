@@ -17,6 +17,9 @@ What holds in every replay (tests/test_replay.py, test_replay_laws.py and test_l
 11. A hand-over computes nothing; a cache that is lost on its way is computed again, and counted as lost.
 """
 
+import math
+
+from models.replay.balance import balance
 from models.replay.batch import begin, end_prefill, end_stretch
 from models.replay.chain import is_first_leg, spare
 from models.replay.compiled import called, compiled, entry
@@ -42,6 +45,7 @@ from models.replay.scale import (
 from models.replay.signal import smooth_rates
 from models.replay.state import (
     ARRIVED,
+    BALANCE,
     BEFORE,
     BOOTING,
     DECODE,
@@ -103,6 +107,37 @@ def advance(
                 work(trace, fleet, rules, state, clock, now)
             else:
                 arrive_by_hand(trace, fleet, rules, state, now)
+
+
+@entry
+def advance_balanced(
+    trace: Trace, fleet: Fleet, rules: Rules, state: State, until_s: float, until_ended: bool
+) -> None:
+    """As advance, with the balancer's ticks before `until_s`."""
+    tick, requests = round(state.clock[BALANCE] / rules.balance_s), trace.arrival_s.size
+    while True:
+        at_s = tick * rules.balance_s
+        advance(trace, fleet, rules, state, min(at_s, until_s), until_ended)
+        is_over = until_ended and state.counts[ENDED] == requests
+        if at_s >= until_s or is_over or state.counts[IDLING] > patience(trace, state):
+            break
+        state.clock[NOW], state.counts[RUNNING] = at_s, NOBODY
+        is_awake = balance(trace, fleet, rules, state, at_s) or rules.steps_per_event == 1
+        tick += 1
+        if not is_awake:
+            tick = max(tick, math.floor(next_event_s(trace, rules, state) / rules.balance_s) + 1)
+    state.clock[BALANCE] = math.ceil(until_s / rules.balance_s) * rules.balance_s
+
+
+@compiled
+def next_event_s(trace: Trace, rules: Rules, state: State) -> float:
+    """When the next event is, which always is: the monitor's."""
+    next_s = min(state.event_s[state.heap[0]], state.clock[MONITOR])
+    if state.counts[ARRIVED] < trace.arrival_s.size:
+        next_s = min(next_s, trace.arrival_s[state.counts[ARRIVED]])
+    if state.counts[FAILED] < rules.failure_s.size:
+        next_s = min(next_s, rules.failure_s[state.counts[FAILED]])
+    return next_s
 
 
 @entry

@@ -16,9 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from models.replay.balance import advance_balanced
 from models.replay.begin import EMPTY, carry_over, check_trace, in_lanes, initial_state, is_open
-from models.replay.kernel import account, advance, move, patience, start_hour
+from models.replay.kernel import account, advance, advance_balanced, move, patience, start_hour
 from models.replay.queue import lanes
 from models.replay.state import (
     CACHED,
