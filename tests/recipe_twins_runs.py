@@ -128,8 +128,9 @@ def timeline(t: Tables) -> Frame:
 def request_legs(t: Tables) -> Frame:
     found = []
     for _, own in t.legs.groupby("policy"):
-        slowest = own.dropna(subset="hand_over_s").sort_values("hand_over_s").tail(5)["request_id"]
-        found.append(own[own["request_id"].isin(slowest)].drop(columns=["trace", "day"]))
+        longest = summed(own.dropna(subset="hand_over_s"), ["request_id"], most=("hand_over_s", "max"))
+        slowest = longest.sort_values(["most", "request_id"], ascending=[False, True]).head(5)
+        found.append(own[own["request_id"].isin(slowest["request_id"])].drop(columns=["trace", "day"]))
     return pd.concat(found)
 
 
@@ -200,7 +201,19 @@ def what_the_forecast_is_worth(t: Tables) -> Frame:
 
 @twin(**ASKED)
 def why_late(t: Tables) -> Frame:
+    first = (
+        t.legs.dropna(subset="first_token_s")
+        .sort_values("leg")
+        .drop_duplicates(["policy", "request_id"], keep="last")
+    )
+    first = first.set_index(["policy", "request_id"])[
+        "instance"
+    ]  # where several had it: that which made its first token
     every, found = t.outcomes, []
+    there = pd.Series(
+        [first.get(key) for key in zip(every["policy"], every["request_id"], strict=True)], every.index
+    )
+    every["instance"] = there.astype(float).fillna(every["instance"])
     us = pd.Timedelta(microseconds=1)
     every["joined"] = every["arrived_at"] + (1e6 * every["held_s"]).round() * us
     every["answered"] = every["arrived_at"] + (1e6 * (every["ttft_s"] - every["network_s"])).round() * us

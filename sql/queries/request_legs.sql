@@ -10,10 +10,11 @@
 -- first_token_s = when its first token was made there; null where it was not
 -- ended_s = when the instance was done with it
 with named as (
-    select policy, unnest(max_by(request_id, hand_over_s, 5)) as request_id
+    select policy, request_id
     from legs
     where trace = $trace and day = $day::date and (request_id = $request or $request is null) and hand_over_s is not null
-    group by policy
+    group by policy, request_id
+    qualify row_number() over (partition by policy order by max(hand_over_s) desc, request_id) <= 5
 )
 
 select distinct legs.* exclude (trace, day)
