@@ -11,7 +11,7 @@ pool (pools.py) may hold what it was: those that have changed are put where they
 first is evaluated until the first one's place is right. That is the freest; most others are not looked at.
 """
 
-from models.replay.compiled import called, compiled
+from models.replay.compiled import called
 from models.replay.events import settle
 from models.replay.leap import stretch_s
 from models.replay.memory import blocks_taken, capacity_blocks, needed_blocks
@@ -24,7 +24,7 @@ NO_LEVEL = -1  # of nobody: no headroom counts
 EVERY_LEVEL = 1 << 30  # of nobody: all headroom counts
 
 
-@compiled
+@called
 def demand_blocks(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int) -> int:
     """What those that wait would take: the first of the first lane, or all of them."""
     if rules.demand == ALL:
@@ -36,7 +36,7 @@ def demand_blocks(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: 
     return 0
 
 
-@compiled
+@called
 def headroom_blocks(fleet: Fleet, rules: Rules, state: State, slot: int, level: int) -> float:
     """What the levels that are here set aside; of those above `level` only, where the rules say so."""
     share = 0.0
@@ -48,7 +48,7 @@ def headroom_blocks(fleet: Fleet, rules: Rules, state: State, slot: int, level: 
     return share * capacity_blocks(fleet, slot)
 
 
-@compiled
+@called
 def free_blocks(
     trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, level: int, steps: int
 ) -> float:
@@ -58,7 +58,7 @@ def free_blocks(
     return there - headroom_blocks(fleet, rules, state, slot, level)
 
 
-@compiled
+@called
 def running(state: State, slot: int) -> int:
     """B: the requests that the slot runs."""
     return state.batch[slot] + state.joining[slot]
@@ -81,7 +81,7 @@ def freeness(
     return freeness_after(trace, fleet, rules, state, slot, level, steps)
 
 
-@compiled
+@called
 def known_steps(trace: Trace, fleet: Fleet, state: State, slot: int, now: float) -> int:
     """The steps of its stretch that are over; an async engine knows who came before the last of them."""
     passed = steps_passed(fleet, state, slot, now)

@@ -22,7 +22,7 @@ import math
 from models.replay.balance import balance
 from models.replay.batch import begin, end_prefill, end_stretch
 from models.replay.chain import is_first_leg, spare
-from models.replay.compiled import called, compiled, entry
+from models.replay.compiled import called, entry
 from models.replay.deliver import deliver
 from models.replay.handover import take_off_the_way
 from models.replay.leap import stretch_s
@@ -129,7 +129,7 @@ def advance_balanced(
     state.clock[BALANCE] = math.ceil(until_s / rules.balance_s) * rules.balance_s
 
 
-@compiled
+@called
 def next_event_s(trace: Trace, rules: Rules, state: State) -> float:
     """When the next event is, which always is: the monitor's."""
     next_s = min(state.event_s[state.heap[0]], state.clock[MONITOR])
@@ -170,7 +170,7 @@ def move(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, t
     return ask_for_move(trace, fleet, rules, state, request, to, now)
 
 
-@compiled
+@called
 def monitor(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) -> None:
     """What must happen even when no request arrives: scaling, ageing, signals of spare memory."""
     state.clock[MONITOR] += rules.monitor_s
@@ -193,7 +193,7 @@ def monitor(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) 
         pull_niw(trace, fleet, rules, state, pool, now)
 
 
-@compiled
+@called
 def enter(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, now: float) -> None:
     """A leg begins: interactive ones are routed at once, those that share their instances are held."""
     llm, origin = trace.llm[request], trace.region[request]
@@ -231,7 +231,7 @@ def arrive_by_hand(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: 
         enter(trace, fleet, rules, state, request, now)
 
 
-@compiled
+@called
 def work(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """An instance has booted or reached the end of a prefill or a stretch; then it begins what is next."""
     phase, changed = state.phase[slot], False

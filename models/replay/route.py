@@ -1,6 +1,6 @@
 """Where a request goes: region, then instance (SageServe 6.1, 6.2), and where to when its instance dies."""
 
-from models.replay.compiled import called, compiled
+from models.replay.compiled import called
 from models.replay.deliver import come, lose, recall
 from models.replay.events import reschedule
 from models.replay.freeness import freest
@@ -34,7 +34,7 @@ SHORTEST_QUEUE, ROUND_ROBIN, LEAST_KV, LEAST_WORK, FREENESS = range(
 )  # positions in models.world.config.ROUTINGS
 
 
-@compiled
+@called
 def choose_pool(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int) -> int:
     """Choose where a request goes: NOBODY if none serves its llm.
 
@@ -67,7 +67,7 @@ def choose_pool(trace: Trace, fleet: Fleet, rules: Rules, state: State, request:
     return least
 
 
-@compiled
+@called
 def choose_instance(
     trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, request: int, now: float
 ) -> int:
@@ -108,7 +108,7 @@ def choose_by_rule(
     return best
 
 
-@compiled
+@called
 def dispatch(
     trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, pool: int, now: float
 ) -> None:
@@ -128,7 +128,7 @@ def dispatch(
     come(trace, fleet, rules, state, slot, request, now)
 
 
-@compiled
+@called
 def route(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, now: float) -> int:
     """Send the request to a pool and an instance of it; NOBODY where none serves its llm yet."""
     pool = choose_pool(trace, fleet, rules, state, request)
@@ -150,7 +150,7 @@ def take_stranded(trace: Trace, fleet: Fleet, rules: Rules, state: State, llm: i
         request = behind
 
 
-@compiled
+@called
 def hold_niw(trace: Trace, state: State, request: int) -> None:
     """Let a non-interactive request wait at the queue manager."""
     llm = trace.llm[request]
@@ -159,7 +159,7 @@ def hold_niw(trace: Trace, state: State, request: int) -> None:
     state.manager_input_tokens[llm] += trace.input_tokens[request]
 
 
-@compiled
+@called
 def take_niw(trace: Trace, state: State, llm: int) -> int:
     """The request that the queue manager has held longest, which must be there."""
     request = pop_front(state, state.manager_head, llm)
@@ -168,13 +168,13 @@ def take_niw(trace: Trace, state: State, llm: int) -> int:
     return request
 
 
-@compiled
+@called
 def has_spare(fleet: Fleet, rules: Rules, state: State, pool: int, share: float, is_patient: bool) -> bool:
     """Whether less than `share` of the pool is in use: as the signal tells, or of its memory."""
     return is_slack(fleet, rules, state, pool, share) if is_patient else is_under(state, pool, share)
 
 
-@compiled
+@called
 def pull_niw(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -> None:
     """The pool signals spare memory and gets one request of the queue manager, or two (60 %, 50 %).
 
@@ -225,7 +225,7 @@ def fail(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now:
         request = behind
 
 
-@compiled
+@called
 def empty_instance(trace: Trace, fleet: Fleet, state: State, slot: int, now: float) -> None:
     """Take everything off the slot and gather its requests in its first list, in order of arrival."""
     if state.phase[slot] == DECODE:  # the step under way is lost, those before it are not

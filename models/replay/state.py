@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from models.latency import LatencyTables
+from models.replay.by_address import by_address
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -43,6 +44,7 @@ NO_LEVELS: Any = np.zeros(0, np.int16)
 NO_PREFIXES: Any = (np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
+@by_address
 class Trace(NamedTuple):
     """The requests, sorted by arrival; ties in this order.
 
@@ -68,6 +70,7 @@ class Trace(NamedTuple):
     hashes: Ints = NO_PREFIXES[2]  # (blocks of all prompts,) each of a block and all before it; below 2^31
 
 
+@by_address
 class Fleet(NamedTuple):
     """What does not change while a replay runs."""
 
@@ -115,6 +118,7 @@ class Fleet(NamedTuple):
     latency: LatencyTables  # rows are kinds
 
 
+@by_address
 class Rules(NamedTuple):
     """Thresholds, clocks and codes of the policies."""
 
@@ -166,6 +170,7 @@ ALL_STEPS = 1 << 60
 REQUEST_BITS = (1 << 32) - 1  # of a State.finish_key
 
 
+@by_address
 class State(NamedTuple):
     """Everything that changes. Saving these arrays saves the replay."""
 
