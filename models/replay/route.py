@@ -5,6 +5,8 @@ from models.replay.deliver import come, lose, recall
 from models.replay.events import reschedule
 from models.replay.freeness import freest
 from models.replay.handover import brings_cache
+from models.replay.holdback import is_behind, keep_back, may_leave
+from models.replay.infaas import cheapest
 from models.replay.leap import steps_until
 from models.replay.life import change_status
 from models.replay.memory import is_under
@@ -29,9 +31,8 @@ from models.replay.state import (
 )
 
 PATIENCE_SHARE = 0.1  # of the time to ageing, in which niw takes only what no signal claims
-SHORTEST_QUEUE, ROUND_ROBIN, LEAST_KV, LEAST_WORK, FREENESS = range(
-    5
-)  # positions in models.world.config.ROUTINGS
+# Positions in models.world.config.ROUTINGS.
+SHORTEST_QUEUE, ROUND_ROBIN, LEAST_KV, LEAST_WORK, FREENESS, INFAAS = range(6)
 
 
 @called
@@ -79,6 +80,7 @@ def choose_instance(
     LEAST_WORK      fewest tokens with the request's own, less those of its prompt that are cached there
                     (NVIDIA Dynamo's KV-aware router)
     FREENESS        most free blocks per request that it runs (multi-tier Llumnix 3.4)
+    INFAAS          least cost of queue, service time and state (its baseline, 3.7)
     """
     if rules.routing == SHORTEST_QUEUE:
         return state.shortest[fleet.slots[pool]]
@@ -92,6 +94,8 @@ def choose_by_rule(
     """The same for the rules that look at more than the first in line."""
     if rules.routing == FREENESS:
         return freest(trace, fleet, rules, state, pool, trace.level[request], now)
+    if rules.routing == INFAAS:
+        return cheapest(fleet, state, pool)
     first, end = fleet.slots[pool], fleet.slots[pool + 1]
     best, best_rank = NOBODY, 0
     for slot in range(first, end):
@@ -130,10 +134,16 @@ def dispatch(
 
 @called
 def route(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, now: float) -> int:
-    """Send the request to a pool and an instance of it; NOBODY where none serves its llm yet."""
+    """Send the request to a pool and an instance of it; NOBODY where none serves, or it is kept back."""
+    if rules.holds_back and is_behind(trace, rules, state, request):
+        keep_back(trace, rules, state, request)
+        return NOBODY
     pool = choose_pool(trace, fleet, rules, state, request)
     if pool == NOBODY:
         push_back(state, state.stranded_head, state.stranded_tail, trace.llm[request], request)
+    elif rules.holds_back and not may_leave(trace, fleet, rules, state, request, pool):
+        keep_back(trace, rules, state, request)
+        return NOBODY
     else:
         dispatch(trace, fleet, rules, state, request, pool, now)
     return pool
@@ -148,6 +158,20 @@ def take_stranded(trace: Trace, fleet: Fleet, rules: Rules, state: State, llm: i
         behind = state.next[request]
         route(trace, fleet, rules, state, request, now)
         request = behind
+
+
+@called
+def release_kept(trace: Trace, fleet: Fleet, rules: Rules, state: State, llm: int, now: float) -> None:
+    """Let those of the central queue go, the highest level first, while their pool is empty enough."""
+    levels = rules.ceiling_share.size
+    for line in range(llm * levels, (llm + 1) * levels):
+        while state.kept_head[line] != NOBODY:
+            request = state.kept_head[line]
+            pool = choose_pool(trace, fleet, rules, state, request)
+            if pool == NOBODY or not may_leave(trace, fleet, rules, state, request, pool):
+                break
+            pop_front(state, state.kept_head, line)
+            dispatch(trace, fleet, rules, state, request, pool, now)
 
 
 @called
