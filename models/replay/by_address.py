@@ -65,12 +65,17 @@ def _unbox(its: ByAddress, given: ir.Value, c: Any) -> NativeValue:
     return NativeValue(where, is_error=members.is_error, cleanup=members.cleanup)
 
 
+def _writable(member: types.Type) -> types.Type:
+    """Arrays that may not be written to are read like all others: nothing is compiled anew for them."""
+    return member.copy(readonly=False) if isinstance(member, types.Array) else member
+
+
 def by_address(tuple_class: type[Tuple]) -> type[Tuple]:
     """Class decorator: compiled code gets such a named tuple by its address."""
 
     @typeof_impl.register(tuple_class)
     def _typeof(value: Any, c: Any) -> ByAddress:
-        members = [typeof_impl(member, c) for member in value]
+        members = [_writable(typeof_impl(member, c)) for member in value]
         return ByAddress(types.BaseTuple.from_types(members, tuple_class))
 
     return tuple_class
