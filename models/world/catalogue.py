@@ -53,6 +53,8 @@ class Llm:
     source: str
     weight_bits: Annotated[int, Range(1, 64)] = 16  # of a parameter, as served
     hidden: Count | None = None  # width of what a layer hands to the next
+    intermediate: Count | None = None  # inner width of its feed-forward network; of one expert
+    vocabulary: Count | None = None  # tokens that it knows
     active_parameters_b: Positive | None = None  # mixture of experts: parameters used per token
     experts: Count | None = None  # per layer, of which a token uses experts_per_token
     experts_per_token: Count | None = None
@@ -69,6 +71,16 @@ class Llm:
     def weight_bytes(self) -> float:
         """Bytes of the weights."""
         return self.parameters_b * 1e9 * self.weight_bits / 8
+
+    def widths(self, name: str) -> tuple[int, int, int]:
+        """hidden, intermediate and vocabulary; ConfigError, which names the llm, where one is not told."""
+        lacking = [key for key in ("hidden", "intermediate", "vocabulary") if getattr(self, key) is None]
+        if self.hidden is None or self.intermediate is None or self.vocabulary is None:
+            raise ConfigError(
+                f"llms.toml [{name}] has no {', '.join(lacking)}, which the work of its phases hangs on. "
+                "Add it from the model card."
+            )
+        return self.hidden, self.intermediate, self.vocabulary
 
     @property
     def kv_bytes_per_token(self) -> int:
