@@ -6,10 +6,11 @@ An unknown key, a missing key or a value of the wrong type is refused with the f
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+from models.world.kernels import Kernels
 from models.world.reading import ConfigError, PositiveShare, Range, build, read_toml, require_known
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -161,6 +162,7 @@ class Catalogue:
     tiers: Mapping[str, Tier]
     latency: tuple[LatencyProfile, ...]
     efficiency: Efficiency
+    kernels: Mapping[str, Kernels] = field(default_factory=dict)  # by GPU type, of those that were timed
 
     def serving(self, llms: Iterable[str]) -> "Catalogue":
         """The same with these llms only, in file order, and what is known of them."""
@@ -202,7 +204,7 @@ class Catalogue:
 
 
 def load_catalogue(folder: Path = CATALOGUE_DIR) -> Catalogue:
-    """Read the six files of the catalogue."""
+    """Read the files of the catalogue."""
 
     def table(name: str, cls: type) -> Any:
         path = folder / f"{name}.toml"
@@ -219,7 +221,10 @@ def load_catalogue(folder: Path = CATALOGUE_DIR) -> Catalogue:
             for n, value in enumerate(profiles)
         ),
         efficiency=build(Efficiency, read_toml(folder / "roofline.toml"), "roofline.toml"),
+        kernels=table("kernels", Kernels),
     )
+    for gpu in catalogue.kernels:
+        require_known(gpu, catalogue.gpus, "gpu", f"kernels.toml [{gpu}]")
     check_regions(catalogue, "regions.toml [{}]")
     check_tiers(catalogue, "tiers.toml")
     return catalogue
