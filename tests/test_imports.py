@@ -15,6 +15,7 @@ INSIDE = {"forecast", "plan", "replay"}  # packages of models that only assets m
 PLAYING = {
     "run",
     "capacity",
+    "goodput",
     "calibration",
     "beside",
     "legs",

@@ -163,6 +163,7 @@ def test_the_config_that_is_shown_is_one(tmp_path: Path) -> None:
         ("tiers.toml", catalogue.Tier),
         ("latency.toml", catalogue.LatencyProfile),
         ("roofline.toml", catalogue.Efficiency),
+        ("kernels.toml", catalogue.Kernels),
     ],
 )
 def test_every_key_of_the_catalogue_is_told(file: str, cls: type) -> None:
