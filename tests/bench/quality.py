@@ -1,4 +1,4 @@
-"""Which llm answers what: the model of answers, tables by the replay, exact plans, and those of the papers."""
+"""Which llm answers what: the model of answers, tables by the replay, exact plans, those of the papers."""
 
 import numpy as np
 from measure import Figures, Skipped, Target
