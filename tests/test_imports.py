@@ -19,6 +19,8 @@ PLAYING = {
     "calibration",
     "beside",
     "legs",
+    "performance",
+    "answering",
 }  # files of models/replay that play one from outside
 
 

@@ -11,8 +11,7 @@ from rich.table import Table
 
 SUBJECTS = (
     *("first_run", "traces", "character", "made", "board", "forecast", "panel", "plan", "policies"),
-    *("gpus",),
-    "sageserve",
+    *("gpus", "quality", "sageserve"),
     *("replay", "legs", "growth", "fidelity", "engines", "dynamo", "processes", "mutants"),
 )
 RECORD = ROOT / "data" / "bench.json"
