@@ -45,6 +45,7 @@ def test_the_assets_and_what_they_are_made_from():
         "plans": ("plan", ["demand", "forecasts", "requests"]),
         "whatifs": ("plan", ["demand", "forecasts", "requests"]),
         "error_draws": ("score", ["plans", "replays", "requests"]),
+        "level_trials": ("score", ["plans", "requests"]),
         "day_ahead_plans": ("plan", ["demand"]),
         "replays": ("replay", ["plans", "requests"]),
         "scorecard": ("score", ["replays"]),
@@ -70,6 +71,7 @@ def test_jobs_schedules_and_sensors():
             "decide",
             "whatif",
             "error",
+            "levels",
             "plan_ahead",
         )
     }
@@ -83,6 +85,7 @@ def test_jobs_schedules_and_sensors():
         "decide": ["decisions"],
         "whatif": ["whatifs"],
         "error": ["error_draws"],
+        "levels": ["level_trials"],
         "plan_ahead": ["day_ahead_plans"],
     }
     schedules = {s.name: s.cron_schedule for s in defs.schedules or []}
@@ -245,6 +248,10 @@ def test_every_recipe_answers_and_has_its_grain(characterised, path):
         "which_forecast_pays",
         "request_legs",
         "against_the_paper",
+        "how_many_levels",
+        "how_much_headroom",
+        "what_moves_cost",
+        "who_was_moved",
     }  # of a trickle
     assert len(rows) > 0 or path.stem in rare
 
