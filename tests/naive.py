@@ -50,6 +50,7 @@ class Request:
     sent_s: float = nan
     came_s: float = nan
     joined_s: float = nan
+    dispatched_s: float = nan
     first_token_s: float | None = None
     finish_s: float | None = None
     served_by: int | None = None
@@ -85,6 +86,7 @@ class Instance:
     cache: list = field(default_factory=list)  # hashes that nobody holds, the least recently used first
     look: bool = False
     chunk: int = 0
+    service_s: float = 0.0
 
     role: int = WHOLE
 
@@ -125,6 +127,9 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
                     self.rented_from_s[self.instances[-1].slot] = 0.0
         self.niw = [[] for _ in range(self.llms)]
         self.stranded = [[] for _ in range(self.llms)]
+        self.kept = [[] for _ in range(self.llms)]
+        self.headroom = [list(rules.headroom_share.tolist()) for _ in range(self.pools)]
+        self.late = [set() for _ in range(self.pools)]
         self.cooldown = [0.0] * self.pools
         self.came, self.rate, self.past_plan = ([0] * self.pools for _ in range(3))
         self.wishes = [[] for _ in range(self.pools)]
@@ -183,6 +188,8 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         if now - self.since_s >= 20 * self.rules.cooldown_s:
             self.before_s, self.since_s = self.since_s, now
         self.smooth()
+        if self.rules.is_adaptive:
+            self.adapt()
         if self.scaling == "hpa":
             self.wish(now)
         if self.scaling == "reflex":
@@ -192,6 +199,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         for llm in range(self.llms):
             while self.niw[llm] and self.aged(self.niw[llm][0], now):
                 self.route(self.niw[llm].pop(0), now)
+            self.release_kept(llm, now)
         for pool in range(self.pools):
             while self.held(pool) < self.fleet.min_instances[pool] and self.add(pool, now):
                 pass
@@ -280,10 +288,23 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         return [e for region in regions for e in mine if self.fleet.region[e] == region]
 
     def route(self, request, now):
+        if self.rules.holds_back and any(r.level == request.level for r in self.kept[request.llm]):
+            self.kept[request.llm].append(request)
+            return None
+        pool = self.chosen(request)
+        if pool is None:
+            self.stranded[request.llm].append(request)
+        elif not self.may_leave(request, pool):
+            self.kept[request.llm].append(request)
+            return None
+        else:
+            self.dispatch(request, pool, now)
+        return pool
+
+    def chosen(self, request):
         where = self.preferred(request.llm, request.region)
         where = [e for e in where if self.serving(e) and self.takes(e, request)]
         if not where:
-            self.stranded[request.llm].append(request)
             return None
         free = [e for e in where if self.under(e, self.rules.route_utilisation_share)]
         used = {e: self.used_and_room(e) for e in where}
@@ -293,7 +314,6 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
             pool = next((e for e in here if self.keeps_up(e)), pool)
         if free and self.spread != "in_order":
             pool = self.dealt([e for e in where if self.endpoint(e) == self.endpoint(pool)], used)
-        self.dispatch(request, pool, now)
         return pool
 
     def dealt(self, pools, used):
@@ -315,6 +335,8 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         serving = self.serving(pool)
         if self.routing == "shortest_queue":
             instance = min(serving, key=lambda i: (i.load(self.requests), i.slot))
+        elif self.routing == "infaas":
+            instance = self.cheapest(serving)
         elif self.routing == "freeness":
             instance = max(serving, key=lambda i: (self.freeness(i, request.level), -i.slot))
         elif self.routing == "least_work":
@@ -328,6 +350,8 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         self.turn[pool] = instance.slot
         request.saved = self.reusable(request, instance)
         request.served_by, request.sent_from = instance.slot, -1
+        if request.first_token_s is None:
+            request.dispatched_s = now
         if self.interactive(request) and request.first_token_s is None:
             self.came[pool] += request.input_tokens
         self.come(request, instance, now)
@@ -455,6 +479,8 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
                 instance.joining.remove(request)
                 if request.first_token_s is None:
                     request.first_token_s = now
+                    if request.arrival_s + float(self.rules.allowance_s[request.tier]) < now:
+                        self.late[instance.pool].add(request.level)
                 if request.made == request.output_tokens or not self.sent(request, instance, now):
                     instance.batch.append(request)
             changed = self.settle(instance, now, prefilled) or bool(prefilled)
@@ -467,6 +493,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
             instance.seen_kv = self.holding(instance)
             if instance.status == SERVING:
                 self.pull(instance.pool, now)
+                self.release_kept(self.fleet.llm[instance.pool], now)
         self.begin(instance, now)
         self.donate_when_empty(instance, now)
 
@@ -478,6 +505,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
             self.forget(instance)
         for request in sorted(done, key=lambda r: (r in fresh, r.admitted if r in fresh else r.turn)):
             request.finish_s = now
+            self.note_service(instance, now - request.dispatched_s)
             self.give_up(request)
             self.go_on(request, now)
             instance.batch.remove(request)

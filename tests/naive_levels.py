@@ -21,10 +21,8 @@ class NaiveLevels:
         waiting = instance.waiting + instance.unknown
         first = sorted(instance.waiting, key=lambda r: (self.lane(r), r.turn))[:1]
         demand = sum(self.needed(r) for r in (first if self.rules.demand == 0 else waiting))
-        here = instance.batch + instance.joining + instance.sending + waiting
-        mine = here + [r for r in self.moving if r.served_by == instance.slot and r.holder is not None]
-        levels = {r.level for r in mine}
-        shares = list(enumerate(self.rules.headroom_share.tolist()))
+        levels = {r.level for r in self.assigned(instance)}
+        shares = list(enumerate(self.headroom[instance.pool]))
         if level is None:
             shares = []
         elif self.rules.counts_above:
@@ -33,6 +31,55 @@ class NaiveLevels:
         running = len(instance.batch) + len(instance.joining)
         free = there - self.holding(instance) // block - demand - headroom
         return (free - beside) / (running + 1) if beside else free / max(1, running)
+
+    def assigned(self, instance):
+        """Those that are here, or whose cache is on its way here."""
+        here = instance.batch + instance.joining + instance.sending + instance.waiting + instance.unknown
+        return here + [r for r in self.moving if r.served_by == instance.slot and r.holder is not None]
+
+    def adapt(self):
+        most = self.rules.headroom_share.tolist()[0]
+        for pool, shares in enumerate(self.headroom):
+            for level, share in enumerate(shares):
+                step = 0.25 if level in self.late[pool] else -0.0625
+                shares[level] = min(max(share + step * most, 0.0), most)
+            self.late[pool].clear()
+
+    # --- INFaaS, holdback
+
+    def cheapest(self, serving):
+        def state(i):
+            count = len(self.assigned(i))
+            if i.service_s > 1.3 and count > 2:
+                return 1.0
+            return 0.5 if i.service_s > 1.15 and count <= 1 else 0.0
+
+        def cost(i):
+            return len(self.assigned(i)) + i.service_s + state(i)
+
+        return min(serving, key=lambda i: (state(i) > 0, cost(i), i.slot))
+
+    def note_service(self, instance, seconds):
+        before = instance.service_s
+        instance.service_s = 0.6 * seconds + (1.0 - 0.6) * before if before else seconds
+
+    def may_leave(self, request, pool):
+        if not self.rules.holds_back:
+            return True
+        total, serving = 0.0, self.serving(pool)
+        for i in serving:
+            waiting = len(self.assigned(i)) - len(i.batch) - len(i.joining) - len(i.sending)
+            total += max(waiting / 5.0, i.seen_kv / self.capacity(pool) / 0.8)
+        return total / len(serving) < self.rules.ceiling_share[request.level]
+
+    def release_kept(self, llm, now):
+        for level in range(10):
+            for request in [r for r in self.kept[llm] if r.level == level]:
+                pool = self.chosen(request)
+                if pool is None or not self.may_leave(request, pool):
+                    break
+                self.kept[llm].remove(request)
+                self.dispatch(request, pool, now)
 
     def by_freeness(self, pool, now):
         means = [self.freeness(i, None) for i in self.serving(pool)]

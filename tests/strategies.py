@@ -123,14 +123,18 @@ def rules(draw: st.DrawFn, fleet: Fleet) -> Rules:
     allowance_s = np.where(is_held, 50.0, np.array([2.0, 5.0, 3.0, 50.0])[: is_held.size])
     rng = np.random.default_rng(draw(st.integers(0, 1000)))
     failures = draw(st.sampled_from([0, 0, 6]))
+    headroom = np.array(draw(st.sampled_from([[0.0], [0.25, 0.125, 0.0625], [0.5, 0.25]])))
     return Rules(
         scaling=draw(st.integers(0, len(SCALINGS) - 1)),
         signal=draw(st.integers(0, len(SIGNALS) - 1)),
         routing=draw(st.integers(0, len(ROUTINGS) - 1)),
         order=draw(st.integers(0, len(ORDERS) - 1)),
         spread=draw(st.sampled_from([0, *range(len(SPREADS))])),
-        headroom_share=np.array(draw(st.sampled_from([[0.0], [0.25, 0.125, 0.0625], [0.5, 0.25]]))),
+        headroom_share=headroom,
+        is_adaptive=draw(st.booleans()),
         counts_above=draw(st.booleans()),
+        holds_back=draw(st.sampled_from([False, False, True])),
+        ceiling_share=np.linspace(1.0, draw(st.sampled_from([1.0, 0.25])), headroom.size),
         demand=draw(st.integers(0, len(DEMANDS) - 1)),
         promote_s=draw(st.sampled_from([np.inf, np.inf, 4.0])),
         balance_s=draw(st.sampled_from([np.inf, np.inf, 1.0, 4.0])),

@@ -292,7 +292,7 @@ def three_pools(weight: list[float]) -> Fleet:
         then=np.full(3, NOBODY),
         longest=np.full(3, 1_000_000),
         share=np.ones(3),
-        weight=np.array(weight),
+        weight=np.array(weight, float),
         tokens_per_s=np.full(len(weight), np.inf),
         slots=np.array([0, 1, 3, 6]),
         pool=np.array([0, 1, 1, 2, 2, 2]),

@@ -229,7 +229,8 @@ def test_a_request_stands_in_exactly_one_place(case: tuple[Trace, Fleet, Rules, 
     session.play(Drive(targets[:1], forecasts[:1], hour_s=2 * HORIZON_S), at_s)
     state, legs = session.state, with_legs(trace)
     found = list(range(state.counts[ARRIVED], legs.leg.size))
-    for heads in (state.head, state.joining_head, state.manager_head, state.stranded_head):
+    lists = (state.head, state.joining_head, state.manager_head, state.kept_head, state.stranded_head)
+    for heads in lists:
         for request in heads.ravel():
             while request != NOBODY:
                 found.append(int(request))

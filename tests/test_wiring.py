@@ -124,6 +124,7 @@ def test_the_rules_are_those_of_the_config_and_the_tiers(wired: Settings) -> Non
     assert [found.pop(name).tolist() for name in ("go_on_below", "judge_s")] == [[0.0, 0.0]] * 2
     assert [found.pop(name) for name in ("last_copy_tokens", "max_copies", "move_s")] == [48, 5, 0.02]
     np.testing.assert_allclose(found.pop("headroom_share"), 0.35 * np.exp([0.0, -0.6, -1.2]))
+    assert found.pop("ceiling_share").tolist() == [1.0, 1.0, 1.0]
     assert DEMANDS[found.pop("demand")] == "all"
     assert found.pop("balance_s") == np.inf
     assert found.pop("allowance_s").tolist() == [1.3, 31.0, 43_000.0]
@@ -136,9 +137,23 @@ def test_the_rules_are_those_of_the_config_and_the_tiers(wired: Settings) -> Non
         **{"surge_ratio": 3.3, "slump_ratio": 0.62, "pressure_share": 0.54},
         **{"catch_up_s": 91.0, "reflex_share": 1.7},
         "correction_s": (60 - 25) * 60.0,
-        **{"counts_above": True, "promote_s": 77.0, "freeness_out": -0.77, "freeness_in": 2.9},
+        **{
+            "is_adaptive": True,
+            "holds_back": False,
+            "counts_above": True,
+            "promote_s": 77.0,
+            "freeness_out": -0.77,
+            "freeness_in": 2.9,
+        },
         **{"gap_blocks": 0.7, "from_blocks": 6.0, "is_guarded": False, "lowest_first": False},
     }
+
+
+def test_requests_are_kept_back_where_the_config_says_so(wired: Settings) -> None:
+    replay = wired.config.replay
+    levels = dataclasses.replace(replay.levels, least_ceiling_share=0.5)
+    rules = make_rules(wired.catalogue, dataclasses.replace(replay, levels=levels), "lt_ua")
+    assert (rules.holds_back, rules.ceiling_share.tolist()) == (True, [1.0, 0.75, 0.5])
 
 
 def test_requests_move_where_the_policy_says_so(wired: Settings) -> None:

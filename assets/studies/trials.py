@@ -94,7 +94,8 @@ def _score(settings: Settings, day: date, trial: Trial, workload: Workload) -> p
         slots = len(trial.hours) // HOURS
         drive = Drive(targets, of_llms(settings, load, axis=1), trial.start, HOUR_S, slots)
         # A plan may go below the minimum (a budget, a region that is full): the replay follows it there.
-        fleet = fleet._replace(min_instances=np.minimum(fleet.min_instances, targets.min(axis=0)))
+        fewest = np.minimum(fleet.min_instances, targets.min(axis=0))
+        fleet = fleet._replace(min_instances=fewest.astype(np.int64))
     outcome = replay(workload.trace, fleet, drive, rules, DAY_S)
     write_outcome(settings, day, trial.name, workload, (fleet, rules), outcome)
     score_day(settings, day)

@@ -11,7 +11,7 @@ Freeness only falls between two changes. So where at a tick no pair can come to 
 ticks until then are skipped: nothing would come of them.
 """
 
-from models.replay.compiled import called, compiled
+from models.replay.compiled import called
 from models.replay.deliver import come, look_soon
 from models.replay.freeness import (
     EVERY_LEVEL,
@@ -81,13 +81,13 @@ def move_pairs(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int
         move_one(trace, fleet, rules, state, source, to, least, now)
 
 
-@compiled
+@called
 def may_pair(rules: Rules, least: float, most: float) -> bool:
     """Whether two instances of such freeness are far enough apart, and the one full enough."""
     return most - least >= rules.gap_blocks and least <= rules.from_blocks
 
 
-@compiled
+@called
 def is_in_move(state: State, slot: int) -> bool:
     """Whether a request is being copied from the instance or to it, or is on its way here."""
     return state.giving[slot] + state.getting[slot] + state.coming[slot] > 0

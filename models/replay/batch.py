@@ -17,7 +17,9 @@ of p tokens in k chunks of c costs k*prefill_s(c) + h*c*c*k*(k-1)/2.
 from models.replay.chain import go_on
 from models.replay.compiled import compiled
 from models.replay.events import drop_key, push_key, reschedule
+from models.replay.freeness import note_first_token
 from models.replay.handover import brings_cache, send
+from models.replay.infaas import note_service
 from models.replay.leap import prefill_s, stretch_s
 from models.replay.memory import (
     blocks_of,
@@ -281,6 +283,7 @@ def join(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, requ
     """A prefilled request has its next token; if it wants more it decodes, here or where it is sent."""
     if state.generated[request] == 0:
         state.first_token_s[request] = now
+        note_first_token(trace, fleet, rules, state, slot, request, now)
         if fleet.is_interactive[trace.tier[request]]:
             state.waiting_tokens[fleet.pool[slot]] -= trace.input_tokens[request]
     state.generated[request] += 1
@@ -335,6 +338,7 @@ def finish(
     state.blocks[slot] -= blocks_back(trace, fleet, state, slot, request, cached, cached)
     state.reserved[slot] -= longest_blocks(trace, fleet, request)
     assign(trace, fleet, state, slot, request, -1)
+    note_service(state, slot, now - state.dispatched_s[request])
     state.look[slot] = True
     state.counts[ENDED] += 1
     if trace.then.size > 0:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from models.replay.prefix import BLOCKS, GIVEN, NEXT, NONE
-from models.replay.queue import PRIORITY
+from models.replay.queue import PRIORITY, lanes
 from models.replay.state import (
     ARRIVED,
     DONATED,
@@ -102,11 +102,9 @@ def prefix_rules(trace: Trace, fleet: Fleet) -> list[tuple[str, np.ndarray]]:
     return []
 
 
-def initial_state(fleet: Fleet, start: Ints, lanes: int, levels: int) -> State:
-    """The fleet at time 0: `start` instances of each pool serve, the others it has are donated.
-
-    Requests of so many `levels` wait in so many `lanes` at an instance, and in one more until it knows them.
-    """
+def initial_state(fleet: Fleet, rules: Rules, start: Ints) -> State:
+    """The fleet at time 0: `start` instances of each pool serve, the others it has are donated."""
+    levels, lists = rules.headroom_share.size, lanes(rules) + 1  # the last for those that are not known yet
     slots, pools = fleet.pool.size, fleet.kind.size
     endpoints, llms = fleet.pools_of.shape[0], fleet.holds.size
     rank = np.arange(slots) - fleet.slots[fleet.pool]
@@ -164,13 +162,14 @@ def initial_state(fleet: Fleet, start: Ints, lanes: int, levels: int) -> State:
         getting=np.zeros(slots, np.int64),
         paired=np.zeros(slots, np.bool_),
         present=np.zeros((slots, levels), np.int64),
+        service_s=np.zeros(slots),
         waiting_blocks=np.zeros(slots, np.int64),
         **empty_caches(fleet),
         out_free_s=np.zeros(slots),
         in_free_s=np.zeros(slots),
         look=np.zeros(slots, np.bool_),
-        head=nobody(slots, lanes + 1),
-        tail=nobody(slots, lanes + 1),
+        head=nobody(slots, lists),
+        tail=nobody(slots, lists),
         interactive=np.zeros(slots, np.int64),
         load=np.zeros(slots, np.int64),
         is_changed=np.full(slots, fleet.by_freeness),
@@ -194,6 +193,8 @@ def initial_state(fleet: Fleet, start: Ints, lanes: int, levels: int) -> State:
         turn=fleet.slots[1:] - 1,
         target=np.zeros(pools, np.int64),
         first_changed=fleet.slots[1:] - 1,
+        headroom_share=np.tile(rules.headroom_share, (pools, 1)),
+        late=np.zeros((pools, levels), np.int64),
         moved=np.zeros((pools, 2), np.int64),
         credit=np.zeros(pools),
         highest_wish=nobody(pools),
@@ -205,6 +206,8 @@ def initial_state(fleet: Fleet, start: Ints, lanes: int, levels: int) -> State:
         manager_tail=nobody(llms),
         manager_output_tokens=np.zeros(llms, np.int64),
         manager_input_tokens=np.zeros(llms, np.int64),
+        kept_head=nobody(llms * levels),
+        kept_tail=nobody(llms * levels),
         stranded_head=nobody(llms),
         stranded_tail=nobody(llms),
     )
@@ -277,7 +280,7 @@ def carry_over(trace: Trace, state: State, more: Trace, fleet: Fleet) -> tuple[T
     travelling = state.counts[MOVING]
     requests["moving"][:travelling] = place[state.moving[:travelling]]
     lists: tuple[str, ...] = ("head", "tail", "joining_head", "joining_tail")
-    lists += ("manager_head", "manager_tail", "stranded_head", "stranded_tail")
+    lists += ("manager_head", "manager_tail", "kept_head", "kept_tail", "stranded_head", "stranded_tail")
     keys = state.finish_key.copy()
     for slot, batch in enumerate(state.batch):
         own = keys[slot, :batch]

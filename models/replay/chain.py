@@ -5,12 +5,12 @@ The scores are the trace's, the thresholds are the rules': a leg of an llm whose
 fleet like an arrival, with its own llm, prompt and answer. Else the rows behind it are spared.
 """
 
-from models.replay.compiled import called, compiled
+from models.replay.compiled import called
 from models.replay.handover import put_under_way
 from models.replay.state import ENDED, NOBODY, Rules, State, Trace
 
 
-@compiled
+@called
 def is_first_leg(trace: Trace, request: int) -> bool:
     """Whether the row arrives by itself."""
     return trace.leg.size == 0 or trace.leg[request] == 0

@@ -3,9 +3,8 @@
 Numba's own cache does not see an edit in a kernel that is imported from another file, so the cache
 folder carries a hash of all files that the kernel is made of.
 
-Two options make the kernel twenty times faster, measured: no function of it allocates, so reference
-counting is off (every call would count some fifty arrays up and down), and calls are inlined (every
-call would copy the same arrays' headers).
+No function of the kernel allocates, so reference counting is off: every use of an array would count it up and
+down. What happens at every step of an instance is inlined; all else is called, and compiled once.
 """
 
 import hashlib
@@ -50,12 +49,12 @@ numba.config.CACHE_DIR = str(cache_folder())  # type: ignore[attr-defined]
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`numba.njit` for a mechanism of the kernel: called by compiled code only, and inlined there."""
+    """`numba.njit` for what is needed at every step: called by compiled code only, and inlined there."""
     return entry(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
 
 
 def called(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`numba.njit` for a mechanism that is rarely needed: compiled once, and not into every caller."""
+    """`numba.njit` for a mechanism that is needed less often: compiled once, and not into every caller."""
     return entry(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 

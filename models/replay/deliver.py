@@ -1,7 +1,7 @@
 """The end of a hand-over: the cache has come, or is lost because one of the two instances died."""
 
 from models.replay.batch import cut_stretch, may_have_place
-from models.replay.compiled import called, compiled
+from models.replay.compiled import called
 from models.replay.events import reschedule
 from models.replay.handover import take_off_the_way
 from models.replay.leap import steps_until
@@ -13,7 +13,7 @@ from models.replay.queue import enqueue, insert_in_order, is_unknown, somebody_w
 from models.replay.state import DECODE, DRAINING, IDLE, LOST, MOVING, NOBODY, Fleet, Rules, State, Trace
 
 
-@compiled
+@called
 def come(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, request: int, now: float) -> None:
     """The request has come to the instance, which looks at its queue at the first boundary that may see it.
 
@@ -33,7 +33,7 @@ def look_later(fleet: Fleet, rules: Rules, state: State, slot: int, now: float) 
         stop_after(fleet, state, slot, has_begun * steps_until(fleet, state, slot, now) + 1)
 
 
-@compiled
+@called
 def look_soon(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """Let the instance look at its queue at the first step boundary that is not over."""
     state.look[slot] = True
@@ -53,7 +53,7 @@ def deliver(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int
     come(trace, fleet, rules, state, slot, request, now)
 
 
-@compiled
+@called
 def release(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, now: float) -> None:
     """Free the memory from which the request's cache was sent."""
     slot, held = state.holder[request], state.held[request]
@@ -103,7 +103,7 @@ def recall(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, no
     state.out_free_s[slot] = state.in_free_s[slot] = 0.0
 
 
-@compiled
+@called
 def lose(fleet: Fleet, state: State, request: int) -> None:
     """The cache that the request brought is gone and must be computed again."""
     if fleet.prefix != NONE:

@@ -298,7 +298,10 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
         order=DPA if replay.order == "late_last" else ORDERS.index(replay.order),
         spread=SPREADS.index(replay.spread),
         headroom_share=headroom_shares(replay.levels),
+        is_adaptive=replay.levels.headroom_adapts,
         counts_above=replay.levels.headroom_counts == "above",
+        holds_back=replay.levels.least_ceiling_share is not None,
+        ceiling_share=ceiling_shares(replay.levels),
         demand=DEMANDS.index(replay.levels.demand),
         promote_s=replay.levels.promote_s or np.inf,
         balance_s=replay.moves.interval_s if replay.is_balanced else np.inf,
@@ -342,6 +345,12 @@ def headroom_shares(levels: Levels) -> Floats:
     if levels.count == 1:
         return np.zeros(1)
     return levels.headroom_share * np.exp(-levels.headroom_decay * np.arange(levels.count))
+
+
+def ceiling_shares(levels: Levels) -> Floats:
+    """Of each level, shape (K,): by rank from 1 for level 0 down to the least for the last one."""
+    least = 1.0 if levels.least_ceiling_share is None else levels.least_ceiling_share
+    return np.linspace(1.0, least, levels.count)
 
 
 def urgencies(allowance_s: Floats, is_held: Bools) -> Ints:

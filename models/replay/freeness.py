@@ -11,20 +11,21 @@ pool (pools.py) may hold what it was: those that have changed are put where they
 first is evaluated until the first one's place is right. That is the freest; most others are not looked at.
 """
 
-from models.replay.compiled import called, compiled
+from models.replay.compiled import called
 from models.replay.events import settle
 from models.replay.leap import stretch_s
-from models.replay.memory import blocks_taken, capacity_blocks, needed_blocks
+from models.replay.memory import blocks_taken, capacity_blocks, needed_blocks, note_change
 from models.replay.move import steps_passed
-from models.replay.queue import first_of, is_unknown, notice, tiers_or_levels
+from models.replay.queue import deadline_s, first_of, is_unknown, notice, tiers_or_levels
 from models.replay.state import NOBODY, SERVING, Fleet, Rules, State, Trace
 
 HEAD, ALL = range(2)  # positions in models.world.config.DEMANDS
+GROWS, SHRINKS = 0.25, 0.0625  # of the most, at a monitor tick
 NO_LEVEL = -1  # of nobody: no headroom counts
 EVERY_LEVEL = 1 << 30  # of nobody: all headroom counts
 
 
-@compiled
+@called
 def demand_blocks(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int) -> int:
     """What those that wait would take: the first of the first lane, or all of them."""
     if rules.demand == ALL:
@@ -36,7 +37,7 @@ def demand_blocks(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: 
     return 0
 
 
-@compiled
+@called
 def headroom_blocks(fleet: Fleet, rules: Rules, state: State, slot: int, level: int) -> float:
     """What the levels that are here set aside; of those above `level` only, where the rules say so."""
     share = 0.0
@@ -44,11 +45,37 @@ def headroom_blocks(fleet: Fleet, rules: Rules, state: State, slot: int, level: 
     above = min(level, levels) if rules.counts_above or level == NO_LEVEL else levels
     for p in range(above):
         if state.present[slot, p] > 0:
-            share += rules.headroom_share[p]
+            share += state.headroom_share[fleet.pool[slot], p]
     return share * capacity_blocks(fleet, slot)
 
 
-@compiled
+@called
+def note_first_token(
+    trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, request: int, now: float
+) -> None:
+    """The request's first token is made at the slot."""
+    if deadline_s(trace, rules, request) < now:
+        state.late[fleet.pool[slot], trace.level[request]] += 1
+
+
+@called
+def adapt_headroom(fleet: Fleet, rules: Rules, state: State) -> None:
+    """A monitor tick: a level that had late first tokens since the last one gets more headroom, others less.
+
+    A quarter of what level 0 began with is added, a sixteenth taken away, within 0 and that.
+    """
+    most = rules.headroom_share[0]
+    for pool in range(fleet.kind.size):
+        for level in range(rules.headroom_share.size):
+            step = GROWS if state.late[pool, level] > 0 else -SHRINKS
+            share = state.headroom_share[pool, level] + step * most
+            state.headroom_share[pool, level] = min(max(share, 0.0), most)
+            state.late[pool, level] = 0
+        for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
+            note_change(fleet, state, slot)
+
+
+@called
 def free_blocks(
     trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, level: int, steps: int
 ) -> float:
@@ -58,7 +85,7 @@ def free_blocks(
     return there - headroom_blocks(fleet, rules, state, slot, level)
 
 
-@compiled
+@called
 def running(state: State, slot: int) -> int:
     """B: the requests that the slot runs."""
     return state.batch[slot] + state.joining[slot]
@@ -81,7 +108,7 @@ def freeness(
     return freeness_after(trace, fleet, rules, state, slot, level, steps)
 
 
-@compiled
+@called
 def known_steps(trace: Trace, fleet: Fleet, state: State, slot: int, now: float) -> int:
     """The steps of its stretch that are over; an async engine knows who came before the last of them."""
     passed = steps_passed(fleet, state, slot, now)

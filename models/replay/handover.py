@@ -13,19 +13,19 @@ into its queue when the cache has come, and into its batch, without computing an
 boundary at which there is a place. Those that travel stand in one heap by (ready_s, request).
 """
 
-from models.replay.compiled import compiled
+from models.replay.compiled import called
 from models.replay.events import reschedule, settle
 from models.replay.pools import assign
 from models.replay.state import MOVING, NEVER, NOBODY, SERVING, Fleet, State, Trace
 
 
-@compiled
+@called
 def brings_cache(fleet: Fleet, state: State, request: int) -> bool:
     """Whether the request's cache has come along, so that it need not be computed."""
     return fleet.hands_over and state.carried[request] > 0
 
 
-@compiled
+@called
 def send(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, now: float) -> bool:
     """Send a request that has its first token to the pool that decodes; False where it stays."""
     to = receiver(fleet, state, fleet.then[fleet.pool[slot]])
@@ -51,13 +51,13 @@ def send(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, now:
     return True
 
 
-@compiled
+@called
 def token_s(fleet: Fleet, slot: int, to: int) -> float:
     """Seconds in which one token's cache goes from slot to slot: those of the slower link."""
     return max(fleet.link_token_s[fleet.slot_kind[slot]], fleet.link_token_s[fleet.slot_kind[to]])
 
 
-@compiled
+@called
 def receiver(fleet: Fleet, state: State, pool: int) -> int:
     """The serving instance of the pool with least to do; NOBODY if there is none."""
     if pool == NOBODY or fleet.slots[pool] == fleet.slots[pool + 1]:
@@ -66,7 +66,7 @@ def receiver(fleet: Fleet, state: State, pool: int) -> int:
     return slot if state.status[slot] == SERVING else NOBODY
 
 
-@compiled
+@called
 def put_under_way(state: State, request: int) -> None:
     """Add a request, whose ready_s is set, to those that travel."""
     size = state.counts[MOVING]
@@ -76,7 +76,7 @@ def put_under_way(state: State, request: int) -> None:
     set_clock(state)
 
 
-@compiled
+@called
 def take_off_the_way(state: State, request: int) -> None:
     """Remove a request from those that travel."""
     size, at = state.counts[MOVING] - 1, state.moving_place[request]
@@ -88,7 +88,7 @@ def take_off_the_way(state: State, request: int) -> None:
     set_clock(state)
 
 
-@compiled
+@called
 def set_clock(state: State) -> None:
     """Let the clock of the hand-overs ring when the next one ends."""
     next_s = state.ready_s[state.moving[0]] if state.counts[MOVING] > 0 else NEVER

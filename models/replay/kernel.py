@@ -22,15 +22,16 @@ import math
 from models.replay.balance import balance
 from models.replay.batch import begin, end_prefill, end_stretch
 from models.replay.chain import is_first_leg, spare
-from models.replay.compiled import called, compiled, entry
+from models.replay.compiled import called, entry
 from models.replay.deliver import deliver
+from models.replay.freeness import adapt_headroom
 from models.replay.handover import take_off_the_way
 from models.replay.leap import stretch_s
 from models.replay.life import account_instance, change_status, donate_when_empty
 from models.replay.memory import integrate_kv
 from models.replay.move import ask_for_move, copy_next
 from models.replay.pools import endpoint_of
-from models.replay.route import fail, hold_niw, pull_niw, release_aged_niw, route, take_stranded
+from models.replay.route import fail, hold_niw, pull_niw, release_aged_niw, release_kept, route, take_stranded
 from models.replay.scale import (
     FOLLOW,
     HPA,
@@ -129,7 +130,7 @@ def advance_balanced(
     state.clock[BALANCE] = math.ceil(until_s / rules.balance_s) * rules.balance_s
 
 
-@compiled
+@called
 def next_event_s(trace: Trace, rules: Rules, state: State) -> float:
     """When the next event is, which always is: the monitor's."""
     next_s = min(state.event_s[state.heap[0]], state.clock[MONITOR])
@@ -170,7 +171,7 @@ def move(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, t
     return ask_for_move(trace, fleet, rules, state, request, to, now)
 
 
-@compiled
+@called
 def monitor(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) -> None:
     """What must happen even when no request arrives: scaling, ageing, signals of spare memory."""
     state.clock[MONITOR] += rules.monitor_s
@@ -179,6 +180,8 @@ def monitor(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) 
         for endpoint in range(state.seen_tokens.size):
             state.seen_before[endpoint], state.seen_tokens[endpoint] = state.seen_tokens[endpoint], 0
     smooth_rates(rules, state)
+    if rules.is_adaptive:
+        adapt_headroom(fleet, rules, state)
     if rules.scaling == HPA:
         set_hpa_targets(fleet, rules, state, now)
     elif rules.scaling == REFLEX:
@@ -187,13 +190,15 @@ def monitor(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) 
         follow_targets(fleet, state, now)
     for llm in range(state.manager_head.size):
         release_aged_niw(trace, fleet, rules, state, llm, now)
+        if rules.holds_back:
+            release_kept(trace, fleet, rules, state, llm, now)
     for pool in range(state.kv_used.size):
         keep_minimum(fleet, state, pool, now)
         react(trace, fleet, rules, state, pool, now)
         pull_niw(trace, fleet, rules, state, pool, now)
 
 
-@compiled
+@called
 def enter(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, now: float) -> None:
     """A leg begins: interactive ones are routed at once, those that share their instances are held."""
     llm, origin = trace.llm[request], trace.region[request]
@@ -231,7 +236,7 @@ def arrive_by_hand(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: 
         enter(trace, fleet, rules, state, request, now)
 
 
-@compiled
+@called
 def work(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """An instance has booted or reached the end of a prefill or a stretch; then it begins what is next."""
     phase, changed = state.phase[slot], False
@@ -248,6 +253,8 @@ def work(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now:
         changed = end_stretch(trace, fleet, rules, state, slot, now)
     if changed and state.status[slot] == SERVING:
         pull_niw(trace, fleet, rules, state, fleet.pool[slot], now)
+        if rules.holds_back:
+            release_kept(trace, fleet, rules, state, fleet.llm[fleet.pool[slot]], now)
     begin(trace, fleet, rules, state, slot, now)
     if state.status[slot] == DRAINING:
         donate_when_empty(fleet, state, slot, now)

@@ -1,6 +1,6 @@
 """The life of an instance: booting, serving, draining, donated, gone; and where another one comes from."""
 
-from models.replay.compiled import called, compiled
+from models.replay.compiled import called
 from models.replay.events import reschedule
 from models.replay.memory import integrate_kv
 from models.replay.pools import stand_in_line
@@ -20,7 +20,7 @@ from models.replay.state import (
 )
 
 
-@compiled
+@called
 def change_status(fleet: Fleet, state: State, slot: int, status: int, now: float) -> None:
     """Move an instance on in its life; every total that depends on it moves along."""
     pool, kind, old = fleet.pool[slot], fleet.slot_kind[slot], state.status[slot]
@@ -43,7 +43,7 @@ def change_status(fleet: Fleet, state: State, slot: int, status: int, now: float
         stand_in_line(fleet, state, slot)
 
 
-@compiled
+@called
 def account_instance(fleet: Fleet, state: State, slot: int, now: float) -> None:
     """Count the instance's time up to now under the state that it is in."""
     if state.status[slot] != GONE:
@@ -52,7 +52,7 @@ def account_instance(fleet: Fleet, state: State, slot: int, now: float) -> None:
     state.since_s[slot] = now
 
 
-@compiled
+@called
 def first_with(fleet: Fleet, state: State, pool: int, status: int) -> int:
     """The lowest slot of the pool in this status; NOBODY if none."""
     if state.instances[pool, status] > 0:
@@ -62,7 +62,7 @@ def first_with(fleet: Fleet, state: State, pool: int, status: int) -> int:
     return NOBODY
 
 
-@compiled
+@called
 def held(state: State, pool: int) -> int:
     """Instances that serve or will: what a target is compared with."""
     return state.instances[pool, SERVING] + state.instances[pool, BOOTING]
@@ -121,7 +121,7 @@ def make_room(fleet: Fleet, state: State, pool: int, now: float) -> bool:
     return True
 
 
-@compiled
+@called
 def share_gpus(fleet: Fleet, pool: int, other: int) -> bool:
     """Whether both pools draw on the same GPUs: one region, one type."""
     is_same_type = fleet.gpu[fleet.kind[pool]] == fleet.gpu[fleet.kind[other]]
@@ -147,7 +147,7 @@ def remove_instance(fleet: Fleet, state: State, pool: int, now: float) -> bool:
     return True
 
 
-@compiled
+@called
 def donate_when_empty(fleet: Fleet, state: State, slot: int, now: float) -> None:
     """A draining instance that has finished its work joins the spot pool, once it has changed hands."""
     if state.status[slot] != DRAINING or state.phase[slot] != IDLE or state.load[slot] > 0:

@@ -7,7 +7,7 @@ joins the other batch like any cache that was handed over. A move computes nothi
 request finishes or loses its memory before it leaves, or when the other instance does not serve any more.
 """
 
-from models.replay.compiled import called, compiled
+from models.replay.compiled import called
 from models.replay.events import drop_key, reschedule
 from models.replay.handover import put_under_way, take_off_the_way, token_s
 from models.replay.leap import steps_until, stretch_s
@@ -80,7 +80,7 @@ def copy_next(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: i
         send_over(fleet, state, request, slot, to, rest, now)
 
 
-@compiled
+@called
 def send_over(fleet: Fleet, state: State, request: int, slot: int, to: int, tokens: int, now: float) -> None:
     """Put so many tokens of a cache on the way, behind what both links still have to carry."""
     begin_s = max(now, state.out_free_s[slot], state.in_free_s[to])
@@ -122,7 +122,7 @@ def let_go(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, no
         put_under_way(state, request)
 
 
-@compiled
+@called
 def next_leaver(state: State, slot: int) -> int:
     """The first of the slot's requests that leave."""
     first = NOBODY
@@ -133,7 +133,7 @@ def next_leaver(state: State, slot: int) -> int:
     return first
 
 
-@compiled
+@called
 def give_up(state: State, request: int) -> None:
     """The request stays where it is, or begins anew: what has been copied is of no use."""
     if state.stage[request] == LEAVING:
@@ -143,7 +143,7 @@ def give_up(state: State, request: int) -> None:
     end_copying(state, request)
 
 
-@compiled
+@called
 def end_copying(state: State, request: int) -> None:
     """The request is not being copied any more, be it that it leaves or stays."""
     state.giving[state.served_by[request]] -= 1
@@ -162,7 +162,7 @@ def stay_with(state: State, dead: int) -> None:
                     give_up(state, request)
 
 
-@compiled
+@called
 def place_in_batch(state: State, slot: int, request: int) -> int:
     """Where the request stands in the slot's heap of finish steps; NOBODY if it does not decode there."""
     for at in range(state.batch[slot]):
@@ -171,7 +171,7 @@ def place_in_batch(state: State, slot: int, request: int) -> int:
     return NOBODY
 
 
-@compiled
+@called
 def steps_passed(fleet: Fleet, state: State, slot: int, now: float) -> int:
     """Steps of the slot's stretch whose boundary is over at this instant."""
     if state.phase[slot] != DECODE:
@@ -180,7 +180,7 @@ def steps_passed(fleet: Fleet, state: State, slot: int, now: float) -> int:
     return steps if is_over_now(fleet, state, slot, steps, now) else steps - 1
 
 
-@compiled
+@called
 def is_over_now(fleet: Fleet, state: State, slot: int, steps: int, now: float) -> bool:
     """Whether the boundary after so many steps lies at this very instant and the slot has passed it.
 
@@ -190,14 +190,14 @@ def is_over_now(fleet: Fleet, state: State, slot: int, steps: int, now: float) -
     return at_s == now and slot < state.counts[RUNNING]
 
 
-@compiled
+@called
 def stop_soon(fleet: Fleet, state: State, slot: int, now: float) -> None:
     """End a stretch at the first step boundary that is not over."""
     if state.phase[slot] == DECODE:
         stop_after(fleet, state, slot, steps_passed(fleet, state, slot, now) + 1)
 
 
-@compiled
+@called
 def stop_after(fleet: Fleet, state: State, slot: int, steps: int) -> None:
     """End a stretch after so many of its steps, if it is longer."""
     if steps < state.stretch[slot]:

@@ -4,7 +4,7 @@ A preempted request loses its KV cache and keeps its place in the order of arriv
 anew, with what it had generated (recompute, as in vLLM).
 """
 
-from models.replay.compiled import called, compiled
+from models.replay.compiled import called
 from models.replay.events import drop_key
 from models.replay.memory import (
     blocks_taken,
@@ -20,7 +20,7 @@ from models.replay.queue import PRIORITY, insert_in_order
 from models.replay.state import LOST, NOBODY, REQUEST_BITS, Fleet, Rules, State, Trace
 
 
-@compiled
+@called
 def preempt_while_full(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int) -> bool:
     """While the next step does not fit, the request admitted last gives up its cache; whether any did.
 
@@ -43,7 +43,7 @@ def preempt_while_full(trace: Trace, fleet: Fleet, rules: Rules, state: State, s
     return changed
 
 
-@compiled
+@called
 def give_back_joining(trace: Trace, fleet: Fleet, state: State, slot: int) -> None:
     """The request admitted last of those with pending prompts queues again."""
     request = drop_last_joining(trace, fleet, state, slot)
@@ -52,7 +52,7 @@ def give_back_joining(trace: Trace, fleet: Fleet, state: State, slot: int) -> No
     queue_again(trace, fleet, state, slot, request, cached, computed)
 
 
-@compiled
+@called
 def give_back_decoding(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int) -> None:
     """One of those that decode queues again: the last admitted, of the lowest level where levels go first."""
     request = drop_last_decoding(trace, fleet, rules.order >= PRIORITY, state, slot)
@@ -61,7 +61,7 @@ def give_back_decoding(trace: Trace, fleet: Fleet, rules: Rules, state: State, s
     queue_again(trace, fleet, state, slot, request, cached, cached)
 
 
-@compiled
+@called
 def queue_again(
     trace: Trace, fleet: Fleet, state: State, slot: int, request: int, cached: int, computed: int
 ) -> None:
@@ -91,7 +91,7 @@ def make_way(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, 
     return False
 
 
-@compiled
+@called
 def drop_last_joining(trace: Trace, fleet: Fleet, state: State, slot: int) -> int:
     """Take the request admitted last out of the pending prompts."""
     request, before = state.joining_head[slot], NOBODY
@@ -113,7 +113,7 @@ def drop_last_joining(trace: Trace, fleet: Fleet, state: State, slot: int) -> in
     return request
 
 
-@compiled
+@called
 def drop_last_decoding(trace: Trace, fleet: Fleet, by_level: bool, state: State, slot: int) -> int:
     """Take the request admitted last, of the lowest level if by level, out of the decode batch.
 

@@ -15,7 +15,7 @@ Per slot: a table of blocks (State.cache, in use or free), found through chains 
 
 from typing import Any
 
-from models.replay.compiled import called, compiled
+from models.replay.compiled import called
 from models.replay.memory import blocks_of, capacity_blocks, prompt_tokens
 from models.replay.state import NOBODY, REUSED, Fleet, State, Trace
 
@@ -25,21 +25,21 @@ OLDEST, NEWEST, COUNT, FREE = range(4)  # columns of State.idle
 SPREADER = 0x9E3779B1
 
 
-@compiled
+@called
 def hash_blocks(trace: Trace, fleet: Fleet, request: int) -> int:
     """Whole blocks of the request's prompt that have hashes."""
     known = trace.first_hash[request + 1] - trace.first_hash[request]
     return min(known, trace.input_tokens[request] // fleet.prefix_block_tokens)
 
 
-@compiled
+@called
 def cached_blocks(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> int:
     """How many of the prompt's blocks, from the first on, the slot has cached."""
     first, blocks = trace.first_hash[request], hash_blocks(trace, fleet, request)
     return count_cached(state.cache, state.bucket, slot, trace.hashes, first, blocks)
 
 
-@compiled
+@called
 def held_by_others(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> int:
     """KV blocks of the prompt that other requests hold at the slot, so that they are in memory anyway."""
     if fleet.prefix != BLOCKS:
@@ -48,13 +48,13 @@ def held_by_others(trace: Trace, fleet: Fleet, state: State, slot: int, request:
     return count_held(state.cache, state.bucket, slot, trace.hashes, first, blocks) * span(fleet)
 
 
-@compiled
+@called
 def span(fleet: Fleet) -> int:
     """KV blocks of a block that is hashed."""
     return fleet.prefix_block_tokens // fleet.kv_block_tokens
 
 
-@compiled
+@called
 def reusable_tokens(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> int:
     """Tokens of the prompt that the slot would not have to compute."""
     if fleet.prefix == BLOCKS:
@@ -66,14 +66,14 @@ def reusable_tokens(trace: Trace, fleet: Fleet, state: State, slot: int, request
     return min(tokens, trace.input_tokens[request] - 1)
 
 
-@compiled
+@called
 def work_of(trace: Trace, fleet: Fleet, state: State, request: int) -> int:
     """Tokens of the request's prompt that are to be computed."""
     prompt = prompt_tokens(trace, state, request)
     return prompt if fleet.prefix == NONE else prompt - state.reused[request]
 
 
-@compiled
+@called
 def hold_prefix(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, reused: int) -> None:
     """A request is admitted: what is cached of its prompt is reused, and all its blocks are held.
 
@@ -90,7 +90,7 @@ def hold_prefix(trace: Trace, fleet: Fleet, state: State, slot: int, request: in
         state.held_hashes[request] = blocks
 
 
-@compiled
+@called
 def blocks_back(
     trace: Trace, fleet: Fleet, state: State, slot: int, request: int, cached: int, computed: int
 ) -> int:
@@ -108,7 +108,7 @@ def blocks_back(
     return blocks
 
 
-@compiled
+@called
 def forget_the_oldest(fleet: Fleet, state: State, slot: int) -> None:
     """Blocks that nobody holds go, the least recently used first, as far as the others need their memory."""
     if fleet.prefix == BLOCKS:
@@ -117,7 +117,7 @@ def forget_the_oldest(fleet: Fleet, state: State, slot: int) -> None:
             forget_down_to(state.cache, state.bucket, state.idle, slot, max(0, room // span(fleet)))
 
 
-@compiled
+@called
 def forget_all(state: State, slot: int) -> None:
     """The instance has nothing cached any more."""
     clear(state.cache, state.bucket, state.idle, slot)
@@ -126,13 +126,13 @@ def forget_all(state: State, slot: int) -> None:
 # --- the table of a slot's blocks; these are handed its arrays only, as compiling a call takes long else
 
 
-@compiled
+@called
 def chain_of(bucket: Any, block_hash: int) -> int:
     """Where in the hash table a block's chain begins."""
     return (block_hash * SPREADER >> 7) & (bucket.shape[1] - 1)
 
 
-@compiled
+@called
 def find(cache: Any, bucket: Any, slot: int, block_hash: int) -> int:
     """Where in the slot's table a block is; NOBODY."""
     at = bucket[slot, chain_of(bucket, block_hash)]
@@ -231,7 +231,7 @@ def clear(cache: Any, bucket: Any, idle: Any, slot: int) -> None:
         cache[slot, at, NEXT] = at + 1 if at + 1 < rows else NOBODY
 
 
-@compiled
+@called
 def remove(cache: Any, bucket: Any, idle: Any, slot: int, at: int) -> None:
     """Take a block, which is on no list of idle ones, out of the table."""
     chain = chain_of(bucket, cache[slot, at, HASH])
@@ -246,7 +246,7 @@ def remove(cache: Any, bucket: Any, idle: Any, slot: int, at: int) -> None:
     idle[slot, FREE] = at
 
 
-@compiled
+@called
 def put_on_idle(cache: Any, idle: Any, slot: int, at: int) -> None:
     """Nobody holds the block any more: it is the one used most recently."""
     newest = idle[slot, NEWEST]
@@ -259,7 +259,7 @@ def put_on_idle(cache: Any, idle: Any, slot: int, at: int) -> None:
     idle[slot, COUNT] += 1
 
 
-@compiled
+@called
 def take_off_idle(cache: Any, idle: Any, slot: int, at: int) -> None:
     """The block is held again, or goes."""
     older, newer = cache[slot, at, OLDER], cache[slot, at, NEWER]

@@ -1,10 +1,12 @@
 """Where a request goes: region, then instance (SageServe 6.1, 6.2), and where to when its instance dies."""
 
-from models.replay.compiled import called, compiled
+from models.replay.compiled import called
 from models.replay.deliver import come, lose, recall
 from models.replay.events import reschedule
 from models.replay.freeness import freest
 from models.replay.handover import brings_cache
+from models.replay.holdback import is_behind, keep_back, may_leave
+from models.replay.infaas import cheapest
 from models.replay.leap import steps_until
 from models.replay.life import change_status
 from models.replay.memory import is_under
@@ -29,12 +31,11 @@ from models.replay.state import (
 )
 
 PATIENCE_SHARE = 0.1  # of the time to ageing, in which niw takes only what no signal claims
-SHORTEST_QUEUE, ROUND_ROBIN, LEAST_KV, LEAST_WORK, FREENESS = range(
-    5
-)  # positions in models.world.config.ROUTINGS
+# Positions in models.world.config.ROUTINGS.
+SHORTEST_QUEUE, ROUND_ROBIN, LEAST_KV, LEAST_WORK, FREENESS, INFAAS = range(6)
 
 
-@compiled
+@called
 def choose_pool(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int) -> int:
     """Choose where a request goes: NOBODY if none serves its llm.
 
@@ -67,7 +68,7 @@ def choose_pool(trace: Trace, fleet: Fleet, rules: Rules, state: State, request:
     return least
 
 
-@compiled
+@called
 def choose_instance(
     trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, request: int, now: float
 ) -> int:
@@ -79,6 +80,7 @@ def choose_instance(
     LEAST_WORK      fewest tokens with the request's own, less those of its prompt that are cached there
                     (NVIDIA Dynamo's KV-aware router)
     FREENESS        most free blocks per request that it runs (multi-tier Llumnix 3.4)
+    INFAAS          least cost of queue, service time and state (its baseline, 3.7)
     """
     if rules.routing == SHORTEST_QUEUE:
         return state.shortest[fleet.slots[pool]]
@@ -92,6 +94,8 @@ def choose_by_rule(
     """The same for the rules that look at more than the first in line."""
     if rules.routing == FREENESS:
         return freest(trace, fleet, rules, state, pool, trace.level[request], now)
+    if rules.routing == INFAAS:
+        return cheapest(fleet, state, pool)
     first, end = fleet.slots[pool], fleet.slots[pool + 1]
     best, best_rank = NOBODY, 0
     for slot in range(first, end):
@@ -108,7 +112,7 @@ def choose_by_rule(
     return best
 
 
-@compiled
+@called
 def dispatch(
     trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, pool: int, now: float
 ) -> None:
@@ -128,12 +132,18 @@ def dispatch(
     come(trace, fleet, rules, state, slot, request, now)
 
 
-@compiled
+@called
 def route(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, now: float) -> int:
-    """Send the request to a pool and an instance of it; NOBODY where none serves its llm yet."""
+    """Send the request to a pool and an instance of it; NOBODY where none serves, or it is kept back."""
+    if rules.holds_back and is_behind(trace, rules, state, request):
+        keep_back(trace, rules, state, request)
+        return NOBODY
     pool = choose_pool(trace, fleet, rules, state, request)
     if pool == NOBODY:
         push_back(state, state.stranded_head, state.stranded_tail, trace.llm[request], request)
+    elif rules.holds_back and not may_leave(trace, fleet, rules, state, request, pool):
+        keep_back(trace, rules, state, request)
+        return NOBODY
     else:
         dispatch(trace, fleet, rules, state, request, pool, now)
     return pool
@@ -150,7 +160,21 @@ def take_stranded(trace: Trace, fleet: Fleet, rules: Rules, state: State, llm: i
         request = behind
 
 
-@compiled
+@called
+def release_kept(trace: Trace, fleet: Fleet, rules: Rules, state: State, llm: int, now: float) -> None:
+    """Let those of the central queue go, the highest level first, while their pool is empty enough."""
+    levels = rules.ceiling_share.size
+    for line in range(llm * levels, (llm + 1) * levels):
+        while state.kept_head[line] != NOBODY:
+            request = state.kept_head[line]
+            pool = choose_pool(trace, fleet, rules, state, request)
+            if pool == NOBODY or not may_leave(trace, fleet, rules, state, request, pool):
+                break
+            pop_front(state, state.kept_head, line)
+            dispatch(trace, fleet, rules, state, request, pool, now)
+
+
+@called
 def hold_niw(trace: Trace, state: State, request: int) -> None:
     """Let a non-interactive request wait at the queue manager."""
     llm = trace.llm[request]
@@ -159,7 +183,7 @@ def hold_niw(trace: Trace, state: State, request: int) -> None:
     state.manager_input_tokens[llm] += trace.input_tokens[request]
 
 
-@compiled
+@called
 def take_niw(trace: Trace, state: State, llm: int) -> int:
     """The request that the queue manager has held longest, which must be there."""
     request = pop_front(state, state.manager_head, llm)
@@ -168,13 +192,13 @@ def take_niw(trace: Trace, state: State, llm: int) -> int:
     return request
 
 
-@compiled
+@called
 def has_spare(fleet: Fleet, rules: Rules, state: State, pool: int, share: float, is_patient: bool) -> bool:
     """Whether less than `share` of the pool is in use: as the signal tells, or of its memory."""
     return is_slack(fleet, rules, state, pool, share) if is_patient else is_under(state, pool, share)
 
 
-@compiled
+@called
 def pull_niw(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -> None:
     """The pool signals spare memory and gets one request of the queue manager, or two (60 %, 50 %).
 
@@ -225,7 +249,7 @@ def fail(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now:
         request = behind
 
 
-@compiled
+@called
 def empty_instance(trace: Trace, fleet: Fleet, state: State, slot: int, now: float) -> None:
     """Take everything off the slot and gather its requests in its first list, in order of arrival."""
     if state.phase[slot] == DECODE:  # the step under way is lost, those before it are not

@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from models.replay.begin import EMPTY, carry_over, check_trace, in_lanes, initial_state, is_open
 from models.replay.kernel import account, advance, advance_balanced, move, patience, start_hour
-from models.replay.queue import lanes
 from models.replay.state import (
     CACHED,
     ENDED,
@@ -110,8 +109,7 @@ class Session:
             counts = np.round(fleet.share * counts[fleet.llm * fleet.network_s.shape[0] + fleet.region])
         serving = np.clip(counts, fleet.min_instances, np.diff(fleet.slots)).astype(np.int64)
         self.fleet, self.rules = fleet, rules
-        levels = rules.headroom_share.size
-        self.trace, self.state = EMPTY, initial_state(fleet, serving, lanes(rules), levels)
+        self.trace, self.state = EMPTY, initial_state(fleet, rules, serving)
         self.row = np.zeros(0, np.int64)
         self.fed = 0
 

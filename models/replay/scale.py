@@ -15,7 +15,7 @@ Reactive, LT-U and LT-UA look at the signal of the rules (signal.py), which is m
 
 import math
 
-from models.replay.compiled import called, compiled
+from models.replay.compiled import called
 from models.replay.freeness import mean_freeness
 from models.replay.life import add_instance, held, remove_instance
 from models.replay.pools import endpoint_of, is_batch
@@ -45,14 +45,14 @@ def follow_targets(fleet: Fleet, state: State, now: float) -> None:
             pass
 
 
-@compiled
+@called
 def keep_minimum(fleet: Fleet, state: State, pool: int, now: float) -> None:
     """Replace what died: no rule leaves a pool below the fewest instances that it may have."""
     while held(state, pool) < fleet.min_instances[pool] and add_instance(fleet, state, pool, now):
         pass
 
 
-@compiled
+@called
 def react(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -> None:
     """One step of a rule that looks at the fleet, at most one per cooldown: add, remove, or leave."""
     if rules.scaling in (FOLLOW, REFLEX, HPA) or now < state.cooldown_s[pool]:
@@ -70,7 +70,7 @@ def react(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, now
         state.cooldown_s[pool] = now + rules.cooldown_s
 
 
-@compiled
+@called
 def by_signal(fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -> tuple[bool, bool]:
     """Whether to grow and whether to shrink: reactive, LT-U and LT-UA.
 
@@ -151,7 +151,7 @@ def set_reflex(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: floa
                 state.past_plan[pool] = min(state.past_plan[pool], wish)
 
 
-@compiled
+@called
 def due_tokens_per_s(trace: Trace, rules: Rules, state: State, llm: int, now: float) -> float:
     """Input tokens/s at which the llm's held niw is done before the first of it ages."""
     head = state.manager_head[llm]

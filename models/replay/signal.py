@@ -9,14 +9,14 @@ What comes is the interactive prompts that are sent to the pool, smoothed over a
 of them that have no token yet, which are to be worked off in `catch_up_s`.
 """
 
-from models.replay.compiled import compiled
+from models.replay.compiled import called
 from models.replay.state import SERVING, Fleet, Rules, State
 
 MEMORY, QUEUE, BOTH = range(3)  # positions in models.world.config.SIGNALS
 SMOOTHED_S = 60.0  # the memory of what comes
 
 
-@compiled
+@called
 def smooth_rates(rules: Rules, state: State) -> None:
     """Take in, at a monitor tick, what has come since the last one."""
     share = min(1.0, rules.monitor_s / SMOOTHED_S)
@@ -26,13 +26,13 @@ def smooth_rates(rules: Rules, state: State) -> None:
         state.came_tokens[pool] = 0
 
 
-@compiled
+@called
 def work_tokens_per_s(rules: Rules, state: State, pool: int) -> float:
     """What comes to the pool, and what waits there over the time in which it is to be worked off."""
     return state.rate_tokens_per_s[pool] + state.waiting_tokens[pool] / rules.catch_up_s
 
 
-@compiled
+@called
 def used_and_room(fleet: Fleet, rules: Rules, state: State, pool: int) -> tuple[float, float]:
     """What is in use of the serving instances, and all there is: of memory or of work."""
     used, room = float(state.kv_used[pool]), float(state.kv_room[pool])
@@ -45,21 +45,21 @@ def used_and_room(fleet: Fleet, rules: Rules, state: State, pool: int) -> tuple[
     return used, room
 
 
-@compiled
+@called
 def is_slack(fleet: Fleet, rules: Rules, state: State, pool: int, share: float) -> bool:
     """Whether the pool has serving instances and less than `share` of them is in use."""
     used, room = used_and_room(fleet, rules, state, pool)
     return used < share * room
 
 
-@compiled
+@called
 def is_crowded(fleet: Fleet, rules: Rules, state: State, pool: int, share: float) -> bool:
     """Whether more than `share` of the pool's serving instances is in use."""
     used, room = used_and_room(fleet, rules, state, pool)
     return used > share * room
 
 
-@compiled
+@called
 def keeps_up(fleet: Fleet, rules: Rules, state: State, pool: int) -> bool:
     """Whether the pool sustains what comes and waits, as far as the signal tells."""
     sustained = state.instances[pool, SERVING] * fleet.tokens_per_s[pool]

@@ -11,21 +11,21 @@ the richest one is chosen, ties to the first, and pays what all have earned. No 
 pool was dealt differs from its share by less than one request.
 """
 
-from models.replay.compiled import called, compiled
+from models.replay.compiled import called
 from models.replay.memory import is_under
 from models.replay.state import NOBODY, SERVING, Fleet, Rules, State, Trace
 
 IN_ORDER, ROUND_ROBIN, MOST_UNUSED, GOODPUT, WEIGHTS = range(5)  # positions in models.world.config.SPREADS
 
 
-@compiled
+@called
 def may_have(trace: Trace, fleet: Fleet, pool: int, request: int) -> bool:
     """Whether the pool takes the request's tier, and is large enough for it."""
     tokens = trace.input_tokens[request] + trace.output_tokens[request]
     return fleet.takes[pool, trace.tier[request]] and tokens <= fleet.longest[pool]
 
 
-@compiled
+@called
 def may_choose(trace: Trace, fleet: Fleet, state: State, pool: int, request: int) -> bool:
     """Whether the pool is one, serves, and may have the request."""
     return pool != NOBODY and state.kv_room[pool] > 0 and may_have(trace, fleet, pool, request)
@@ -59,7 +59,7 @@ def choose_by_spread(
     return best
 
 
-@compiled
+@called
 def weight_of(fleet: Fleet, rules: Rules, state: State, pool: int) -> float:
     """What a pool earns with each request."""
     if rules.spread == ROUND_ROBIN:

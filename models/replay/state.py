@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from models.latency import LatencyTables
+from models.replay.by_address import by_address
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -43,6 +44,7 @@ NO_LEVELS: Any = np.zeros(0, np.int16)
 NO_PREFIXES: Any = (np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
+@by_address
 class Trace(NamedTuple):
     """The requests, sorted by arrival; ties in this order.
 
@@ -68,6 +70,7 @@ class Trace(NamedTuple):
     hashes: Ints = NO_PREFIXES[2]  # (blocks of all prompts,) each of a block and all before it; below 2^31
 
 
+@by_address
 class Fleet(NamedTuple):
     """What does not change while a replay runs."""
 
@@ -115,6 +118,7 @@ class Fleet(NamedTuple):
     latency: LatencyTables  # rows are kinds
 
 
+@by_address
 class Rules(NamedTuple):
     """Thresholds, clocks and codes of the policies."""
 
@@ -124,7 +128,10 @@ class Rules(NamedTuple):
     order: int  # position in models.world.config.ORDERS
     spread: int  # position in models.world.config.SPREADS
     headroom_share: Floats  # (K,) of its memory that an instance keeps free for a level that is there
+    is_adaptive: bool  # it changes with what the level meets (freeness.py)
     counts_above: bool  # for a request only the headroom of levels above its own counts
+    holds_back: bool  # requests wait in a central queue (holdback.py)
+    ceiling_share: Floats  # (K,) of a pool's saturation, below which a level may leave that queue
     demand: int  # position in models.world.config.DEMANDS
     promote_s: float  # a request that has waited so long goes one lane up; inf: never
     balance_s: float  # between two looks of the balancer; inf: it never looks
@@ -166,6 +173,7 @@ ALL_STEPS = 1 << 60
 REQUEST_BITS = (1 << 32) - 1  # of a State.finish_key
 
 
+@by_address
 class State(NamedTuple):
     """Everything that changes. Saving these arrays saves the replay."""
 
@@ -241,6 +249,7 @@ class State(NamedTuple):
     getting: Ints  # (N,) requests that are copied to here, and decode there still
     paired: Bools  # (N,) has had its move of this tick
     present: Ints  # (N, K) requests of each level, assigned and not finished
+    service_s: Floats  # (N,) from dispatch to end, smoothed (INFaaS); 0: nobody has ended here
     waiting_blocks: Ints  # (N,) KV blocks that those who wait would take
     cache: npt.NDArray[np.int32]  # (N, blocks, 5) of prompts, held or not; columns in prefix.py; (N, 0, 5)
     bucket: npt.NDArray[np.int32]  # (N, power of two) first of each chain of these; (N, 0)
@@ -277,6 +286,8 @@ class State(NamedTuple):
     highest_wish: Ints  # (E,) at most wanted by it since it began to want fewer; NOBODY: it does not
     first_changed: Ints  # (E,) instances whose freeness may have risen
     instance_s: Floats  # (E, 4) instance-seconds in STATES
+    headroom_share: Floats  # (E, K) of its memory that an instance keeps free for a level that is there
+    late: Ints  # (E, K) first tokens of the level after they were due, since the last adaption
     moved: Ints  # (E, 2) requests that the balancer has moved: MOVED_QUEUED, MOVED_LIVE
     # endpoints
     forecast_tokens_per_s: Floats  # (L*G,) interactive input tokens of this hour
@@ -287,5 +298,7 @@ class State(NamedTuple):
     manager_tail: Ints  # (L,)
     manager_output_tokens: Ints  # (L,) of these
     manager_input_tokens: Ints  # (L,) of these
+    kept_head: Ints  # (L*K,) those of the central queue, by level
+    kept_tail: Ints  # (L*K,)
     stranded_head: Ints  # (L,) those that found no serving instance anywhere
     stranded_tail: Ints  # (L,)

@@ -25,7 +25,7 @@ QUANTILES = (0.5, 0.9, 0.95)  # of the forecasts
 
 # The replay's mechanisms (models/replay, a file each); codes in its kernel are positions here.
 BATCHINGS = ("whole", "chunked", "orca")  # batch.py
-ROUTINGS = ("shortest_queue", "round_robin", "least_kv", "least_work", "freeness")  # route.py
+ROUTINGS = ("shortest_queue", "round_robin", "least_kv", "least_work", "freeness", "infaas")  # route.py
 ORDERS = (
     "fcfs",
     "edf",
@@ -205,9 +205,11 @@ class Levels:
     shares: tuple[Share, ...] | None = None  # of the requests, by level, where they are drawn by "shares"
     headroom_share: Share = 0.2  # of an instance's memory, for level 0
     headroom_decay: Annotated[float, Range(0, 100)] = 1.0  # from level to level: e^-decay
+    headroom_adapts: bool = False  # more while the level is late, less while it is on time
     headroom_counts: Annotated[str, Known("headroom that counts", HEADROOMS)] = "all"
     demand: Annotated[str, Known("demand", DEMANDS)] = "head"  # of those that wait
     promote_s: Annotated[float, Range(0, 1_000_000, is_above=True)] | None = None  # None: never
+    least_ceiling_share: Share | None = None  # of saturation, for the last level; None: nobody is kept back
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ COPIED = (
 )
 MADE = ("lake", "landing", "figures", ".numba", ".dagster")  # in data, by runs
 TREES = 2  # copies, each with one mutant at a time
-LIMIT_S = 600.0  # of the tests of one mutant: some compile the replay; one that hangs has been noticed
+LIMIT_S = 1200.0  # of the tests of one mutant: some compile the replay; one that hangs has been noticed
 PASSED, FAILED = 0, 1  # of pytest; any other code says that the tests did not run
 TARGETS = {
     "wiring_mutants": Target("", "named one-line changes in tests/bench/mutants.toml", at_least=60),

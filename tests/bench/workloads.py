@@ -24,9 +24,10 @@ DAY_S, HOUR_S = 86_400.0, 3600.0
 
 
 def setting() -> tuple[Catalogue, Config]:
-    """The shipped catalogue and the default run."""
+    """What the shipped catalogue has of the default run, and that run."""
     catalogue = load_catalogue()
-    return catalogue, load_config("office", catalogue)
+    config = load_config("office", catalogue)
+    return catalogue.serving(config.fleet.deployments), config
 
 
 def endpoint_fleet(instances: int, llm: str = LLM, **changes: Any) -> Fleet:

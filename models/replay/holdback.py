@@ -1,0 +1,55 @@
+"""Holdback: the lower a request's level, the emptier must be who takes it (llm-d's flow control).
+
+A request of level p leaves the central queue while the saturation of the pool that it would go to is below
+the ceiling of its level. Ceilings fall by rank, from 1 for level 0 to `least_ceiling_share` for the last one.
+
+    saturation = mean over serving instances of max(waiting / 5, KV in use / (0.8 KV there))
+
+So load waits where others can still overtake it, and not at an instance. Within a level who came first goes
+first. The two limits are llm-d's.
+"""
+
+from models.replay.compiled import called
+from models.replay.infaas import requests_at
+from models.replay.queue import push_back
+from models.replay.state import NOBODY, SERVING, Fleet, Rules, State, Trace
+
+WAITING_LIMIT = 5.0  # requests that wait at an instance
+KV_LIMIT_SHARE = 0.8
+
+
+@called
+def saturation(fleet: Fleet, state: State, pool: int) -> float:
+    """How full the pool is, which must have an instance that serves; from 1 on nobody is sent there."""
+    total, count = 0.0, 0
+    for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
+        if state.status[slot] == SERVING:
+            waiting = requests_at(state, slot) - state.batch[slot] - state.joining[slot] - state.sending[slot]
+            kv_share = state.kv_seen[slot] / fleet.kv_capacity[fleet.slot_kind[slot]]
+            total += max(waiting / WAITING_LIMIT, kv_share / KV_LIMIT_SHARE)
+            count += 1
+    return total / count
+
+
+@called
+def may_leave(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, pool: int) -> bool:
+    """Whether the pool is empty enough for the request's level."""
+    return saturation(fleet, state, pool) < rules.ceiling_share[trace.level[request]]
+
+
+@called
+def keep_back(trace: Trace, rules: Rules, state: State, request: int) -> None:
+    """Let the request wait in the central queue of its llm, in the line of its level."""
+    push_back(state, state.kept_head, state.kept_tail, line_of(trace, rules, state, request), request)
+
+
+@called
+def is_behind(trace: Trace, rules: Rules, state: State, request: int) -> bool:
+    """Whether others of its level wait there already."""
+    return state.kept_head[line_of(trace, rules, state, request)] != NOBODY
+
+
+@called
+def line_of(trace: Trace, rules: Rules, state: State, request: int) -> int:
+    """Which of the central lines is the request's."""
+    return trace.llm[request] * rules.ceiling_share.size + trace.level[request]
