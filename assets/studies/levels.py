@@ -30,6 +30,7 @@ from models.world.config import LEVELS_BY
 from models.world.reading import ConfigError, require_known
 
 WAYS = tuple(by for by in LEVELS_BY if by != BY_SHARES)
+BLIND = ("fcfs", "edf")  # queue orders that do not look at levels
 COMPARED = tuple(stack for stack in STACKS if stack not in ("config", LIMIT))
 MOST_TIMES, LEAST_MOST = (
     4,
@@ -110,7 +111,9 @@ def try_stack(bench: Bench, by: str, load: float, stack: str, asked: Asked) -> N
     shares = asked.headrooms if own and asked.headrooms else [own]
     most, guess = max(MOST_TIMES * endpoint.instances, LEAST_MOST), endpoint.instances
     steps = len(bench.wanted(by).needs.tiers)
-    counts = [steps] if stack == LIMIT else sorted({min(count, steps) for count in (1, *asked.levels)})
+    counts = sorted({min(count, steps) for count in (1, *asked.levels)})
+    if STACKS[stack].order in BLIND:  # levels change nothing; edf sees each step
+        counts = [steps] if stack == LIMIT else [1]
     for levels in counts:
         for share in shares if levels > 1 else shares[:1]:  # one level has no headroom
             today = Key(stack, levels, share, load, endpoint.instances)
@@ -126,7 +129,7 @@ def try_stack(bench: Bench, by: str, load: float, stack: str, asked: Asked) -> N
 VALUES = """
 from level_value
 where trace = $trace and day = $day and llm = $llm and region = $region
-order by dealt_by = 'tier', dealt_by, load_factor
+order by dealt_by = 'tier', dealt_by, load_factor, stack, headroom_share, levels
 """
 
 

@@ -290,7 +290,10 @@ class OwnPolicy:
     def policy(self) -> Policy:
         """The shipped one with these figures."""
         own = {name: value for name, value in vars(self).items() if name != "like" and value is not None}
-        return POLICIES[self.like]._replace(**own)
+        like = POLICIES[self.like]
+        if self.stack is not None:  # what the shipped policy says of these it says no more
+            like = like._replace(order=None, routing=None, is_balanced=None)
+        return like._replace(**own)
 
 
 @dataclass(frozen=True)
@@ -333,9 +336,9 @@ class Config:
 
 def stacked(replay: ReplayConfig, stack: Stack, headroom_share: float | None = None) -> ReplayConfig:
     """The replay under a stack; a headroom that is said takes the place of its own, if it is one with any."""
-    has_any = stack.headroom_share != 0.0 and headroom_share is not None
-    share = headroom_share if has_any else stack.headroom_share
-    levels = replaced(replay.levels, demand=stack.demand, headroom_share=share)
+    levels = replace(replay.levels, **stack.levels)
+    if headroom_share is not None and stack.headroom_share != 0.0:
+        levels = replace(levels, headroom_share=headroom_share)
     replay = replace(replay, levels=levels, moves=replace(replay.moves, **stack.moves))
     return replaced(replay, routing=stack.routing, order=stack.order, is_balanced=stack.is_balanced)
 
