@@ -213,6 +213,25 @@ def test_what_an_asset_says_about_itself(ran):
     assert all(record.data["why"] for record in said["plans"]["changes"].records)
 
 
+def test_the_trials_of_levels_tell_their_answer_and_show_their_figures(ran):
+    asked = {"levels": [1, 2], "stacks": ["jsq", "freeness"], "headrooms": [0.1, 0.2], "hours": 1}
+    done = defs.resolve_job_def("levels").execute_in_process(
+        partition_key=DAY.isoformat(),
+        resources={"settings": ran[1], "progress": Progress()},
+        run_config={"ops": {"level_trials": {"config": asked}}},
+    )
+    said = done.get_asset_materialization_events()[0].materialization.metadata
+    for name in ("level_value", "level_ttft", "headroom", "ablation"):
+        assert "data:image/png;base64," in said[name].value
+    assert "needs by enterprise: jsq needs" in said["answer"].value
+    assert "needs by tier: jsq needs" in said["answer"].value
+    trials = ran[1].load().lake.sql("from level_trials").to_pandas()
+    assert said["dagster/row_count"].value == len(trials)
+    assert set(trials["stack"]) == {"jsq", "freeness", "edf"}
+    assert set(trials["headroom_share"]) == {0.0, 0.1, 0.2}
+    assert set(trials["levels"]) == {1, 2, 3, 10}  # edf sees each step: three tiers, ten needs
+
+
 @pytest.fixture(scope="module")
 def characterised(ran) -> Lake:
     """The same lake, its three days characterised too, and a twin generated from them."""
