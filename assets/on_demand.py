@@ -25,7 +25,9 @@ from assets.pages.telling import SettingsResource, day_of, described, markdown, 
 from assets.plans import ahead as planning
 from assets.studies import decisions as deciding
 from assets.studies import latency_error, whatif
+from assets.studies import levels as levelling
 from assets.studies.cases import case_names
+from assets.studies.level_figures import level_drawings
 
 CASES = dg.StaticPartitionsDefinition(case_names())
 DAYS_AND_CASES = dg.MultiPartitionsDefinition({"day": DAYS, "case": CASES})
@@ -178,6 +180,49 @@ def error_draws_said(settings: Settings, day: date, table: pa.Table) -> Said:
     return {**told(settings.trace, table, "tables/error_draws.sql"), **said}
 
 
+class Levelled(dg.Config):
+    """What is tried (assets/studies/levels.py); what is not said as `fleetcast levels` has it."""
+
+    llm: str | None = None
+    region: str | None = None
+    by: str | None = None
+    levels: list[int] | None = None
+    stacks: list[str] | None = None
+    loads: list[float] | None = None
+    headrooms: list[float] | None = None
+    hours: int | None = None
+
+    def asked(self) -> levelling.Asked:
+        """With what is not said."""
+        said = {name: value for name, value in self.model_dump().items() if value is not None}
+        return levelling.Asked(**said)
+
+
+@dg.asset(partitions_def=DAYS, deps=["requests", "plans"], **described("level_trials"))
+def level_trials(
+    context: dg.AssetExecutionContext,
+    config: Levelled,
+    settings: SettingsResource,
+    progress: dg.ResourceParam[Progress],
+) -> dg.MaterializeResult:
+    """How many levels of priority, how much headroom, do moves pay? An endpoint under every stack."""
+    with plainly():
+        chosen, day = opened(context, settings), day_of(context)
+        table = levelling.try_levels(chosen, day, config.asked(), progress)
+        return dg.MaterializeResult(metadata=level_trials_said(chosen, day, table))
+
+
+def level_trials_said(settings: Settings, day: date, table: pa.Table) -> Said:
+    """The trials of an endpoint, what they answer, and their figures."""
+    settings.lake.publish()
+    first = table.slice(0, 1).to_pylist()[0]
+    of_endpoint = {name: first[name] for name in ("llm", "region")}
+    drawings = level_drawings(**of_endpoint, dealt_by=first["dealt_by"], load=first["load_factor"])
+    said: dict[str, Any] = {name: picture(path) for name, path in draw_day(settings, day, drawings).items()}
+    said["answer"] = dg.MetadataValue.md("\n\n".join(levelling.answers(settings, day, **of_endpoint)))
+    return {**told(settings.trace, table, "tables/level_trials.sql"), **of_endpoint, **said}
+
+
 @dg.asset(
     deps=[dg.AssetDep("demand", partition_mapping=dg.AllPartitionMapping())], **described("day_ahead_plans")
 )
@@ -206,4 +251,4 @@ def day_ahead_plans_said(settings: Settings, day: date, table: pa.Table) -> Said
     return {**told(settings.trace, table, "tables/day_ahead_plans.sql"), **said}
 
 
-STUDIES = [characterisation, backtests, decisions, whatifs, error_draws, day_ahead_plans]
+STUDIES = [characterisation, backtests, decisions, whatifs, error_draws, level_trials, day_ahead_plans]

@@ -58,7 +58,13 @@ ERROR = job(
     "A replayed day on latencies that are off by the error of their profiles.",
     DAYS,
 )
+LEVELS = job(
+    "levels",
+    ASSETS("level_trials"),
+    "An endpoint's busiest hours under levels of priority, by stack, headroom and load.",
+    DAYS,
+)
 PLAN_AHEAD = job(
     "plan_ahead", ASSETS("day_ahead_plans"), "The fleet of the day after the last one with demand."
 )
-JOBS = [LAND, HISTORY, NIGHTLY, CHARACTERISE, BACKTEST, DECIDE, WHATIF, ERROR, PLAN_AHEAD]
+JOBS = [LAND, HISTORY, NIGHTLY, CHARACTERISE, BACKTEST, DECIDE, WHATIF, ERROR, LEVELS, PLAN_AHEAD]

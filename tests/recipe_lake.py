@@ -18,6 +18,7 @@ from assets.lake.warehouse import Lake
 from models.characterise.families import FAMILIES
 
 Frame = pd.DataFrame
+TIMES = ("ttft", "e2e", "stopped")  # of a trial of levels
 START = datetime(2025, 7, 3, tzinfo=UTC)
 ASKED = {"trace": "wired", "day": DAY}
 PLACE = {"region": "north", "llm": LLMS[0], "tier": "iw_fast"}
@@ -71,6 +72,7 @@ def write_by_hand(lake: Lake) -> None:
     write_short_plans(lake)
     write_legs(lake)
     write_studies(lake)
+    write_level_trials(lake)
 
 
 def write_studies(lake: Lake) -> None:
@@ -92,6 +94,34 @@ def write_studies(lake: Lake) -> None:
         for metric in ("quarter_instance_hours", "gpu_hours", "missed_share")
     ]  # fmt: skip
     lake.write("paper_values", rows("paper_values", said), paper="p")
+
+
+def write_level_trials(lake: Lake) -> None:
+    """Trials of two endpoints: four stacks, three numbers of levels, some with several headrooms."""
+    rng, told = np.random.default_rng(16), []
+    stacks = {"jsq": (0.0,), "jsq_moves": (0.0,), "freeness": (0.1, 0.2), "llumnix": (0.1, 0.2)}
+    cases = [(stack, levels, share) for stack, shares in stacks.items() for levels in (1, 2, 4)
+             for share in (shares if levels > 1 else shares[:1])]  # fmt: skip
+    cases += [("edf", 10, 0.0)]
+    for llm in LLMS:
+        for dealt_by, load in (("uniform", 1.0), ("uniform", 1.5), ("tier", 1.0)):
+            for stack, levels, share in cases:
+                enough = int(rng.integers(4, 9)) if stack != "freeness" or levels < 4 else 99
+                for instances in range(3, 10):
+                    key = {"llm": llm, "region": "north", "dealt_by": dealt_by, "load_factor": load}
+                    key |= {"stack": stack, "levels": levels, "headroom_share": share, "instances": instances}
+                    key |= {"is_today": instances == 6, "is_met": instances >= enough}
+                    key |= {"worst_need_share": float(rng.uniform(0.5, 1.0)), "hours": 4, "seed": 5}
+                    whole = {name: int(rng.integers(0, 99)) for name in ("moved_queued", "moved_live")}
+                    for level in ("all", *map(str, range(levels))):
+                        requests = int(rng.integers(50, 99))
+                        told.append(
+                            key | (whole if level == "all" else {}) | {"level": level, "requests": requests}
+                            | {"met": int(rng.integers(0, requests)), "preemptions": int(rng.integers(0, 9))}
+                            | {f"{name}_p99_s": float(rng.uniform(1, 9)) for name in TIMES}
+                            | ({"ttft_p99_s": None} if level == "1" else {})
+                        )  # fmt: skip
+    lake.write("level_trials", rows("level_trials", told), **ASKED)
 
 
 def write_legs(lake: Lake) -> None:

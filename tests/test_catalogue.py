@@ -21,6 +21,8 @@ CATALOGUE = load_catalogue()
 OFFICE = load_config("office", CATALOGUE)
 SERVING = CATALOGUE.serving(OFFICE.fleet.deployments)
 Edit = Callable[[str, str, str], None]
+LEVELS, MOVES = ("20\n[replay.levels]\n", "20\n[replay.moves]\n")  # behind the last key of [replay]
+SHARES = LEVELS + 'count = 3\nby = "shares"\n'
 
 
 @pytest.fixture
@@ -299,6 +301,30 @@ def test_a_fleet_needs_a_region_with_its_gpus():
         ("instances_at_start", "41", r"instances_at_start <= max_instances"),
         ("instances_at_start", "21", r"252 h100-80gb in east, whose cap_gpus is 240"),
         ("policies", "[]", r"policies must have a policy"),
+        # levels of priority and moves
+        ("correction_minutes", LEVELS + "count = 11", r"levels count: got 11, needed a number from 1 to 10"),
+        (
+            "correction_minutes",
+            LEVELS + "headroom_share = 1.2",
+            r"levels headroom_share: got 1\.2, needed a number from 0 to 1",
+        ),
+        (
+            "correction_minutes",
+            LEVELS + 'by = "shares"',
+            r"by = \"shares\" and shares go together\. Give both or neither",
+        ),
+        ("correction_minutes", SHARES + "shares = [0.5, 0.5]", r"2 shares for count = 3\. Give one a level"),
+        (
+            "correction_minutes",
+            SHARES + "shares = [0.5, 0.3, 0.1]",
+            r"the shares sum to 0\.9, needed 1\. Change one of them",
+        ),
+        (
+            "correction_minutes",
+            MOVES + "interval_s = 0.001",
+            r"0\.001 is less than the shortest step of any instance, 0\.00.* Raise",
+        ),
+        ("instances_at_start", "20\nlink_gbit_per_s = 0.0", r"got 0\.0, needed a number above 0"),
         ("policies", '["statc"]', r"\[replay\] policies: unknown policy 'statc'. Did you mean 'static'"),
         ("policies", '["hpa", "static", "hpa"]', r"hpa stands there twice"),
         ("methods", '["arima"]', r"methods must have method and paper_method among them"),

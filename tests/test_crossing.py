@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.plan.crossing import LEAST, MOST, NEAR_SHARE, NEAREST, Tried, next_point
+from models.plan.crossing import LEAST, MOST, NEAR_SHARE, NEAREST, RESOLUTION, Tried, fewest, next_point
 
 
 def searched(attained, cost, target):
@@ -31,3 +31,21 @@ def test_a_curve_that_never_crosses_is_followed_to_its_end(attained, end):
     tried = searched(lambda share: attained, lambda share: 1000 / share, 0.95)
     assert tried[0].counted_on == 1.0  # as planned
     assert tried[-1].counted_on == end
+
+
+@given(st.integers(1, 400), st.integers(1, 600), st.integers(1, 500))
+def test_the_fewest_that_do_are_found_from_any_guess(enough: int, guess: int, most: int) -> None:
+    """To one part in RESOLUTION, no number is asked for twice, and few are."""
+    asked: list[int] = []
+
+    def does(number: int) -> bool:
+        asked.append(number)
+        return number >= enough
+
+    found = fewest(does, guess, most)
+    assert (found is None) == (enough > most)
+    assert len(asked) == len(set(asked)) <= 22
+    assert all(1 <= number <= most for number in asked)
+    if found is not None:
+        assert found.too_few < enough <= found.number
+        assert found.resolution <= max(1, found.number // RESOLUTION)

@@ -45,6 +45,7 @@ def test_the_assets_and_what_they_are_made_from():
         "plans": ("plan", ["demand", "forecasts", "requests"]),
         "whatifs": ("plan", ["demand", "forecasts", "requests"]),
         "error_draws": ("score", ["plans", "replays", "requests"]),
+        "level_trials": ("score", ["plans", "requests"]),
         "day_ahead_plans": ("plan", ["demand"]),
         "replays": ("replay", ["plans", "requests"]),
         "scorecard": ("score", ["replays"]),
@@ -70,6 +71,7 @@ def test_jobs_schedules_and_sensors():
             "decide",
             "whatif",
             "error",
+            "levels",
             "plan_ahead",
         )
     }
@@ -83,6 +85,7 @@ def test_jobs_schedules_and_sensors():
         "decide": ["decisions"],
         "whatif": ["whatifs"],
         "error": ["error_draws"],
+        "levels": ["level_trials"],
         "plan_ahead": ["day_ahead_plans"],
     }
     schedules = {s.name: s.cron_schedule for s in defs.schedules or []}
@@ -210,6 +213,25 @@ def test_what_an_asset_says_about_itself(ran):
     assert all(record.data["why"] for record in said["plans"]["changes"].records)
 
 
+def test_the_trials_of_levels_tell_their_answer_and_show_their_figures(ran):
+    asked = {"levels": [1, 2], "stacks": ["jsq", "freeness"], "headrooms": [0.1, 0.2], "hours": 1}
+    done = defs.resolve_job_def("levels").execute_in_process(
+        partition_key=DAY.isoformat(),
+        resources={"settings": ran[1], "progress": Progress()},
+        run_config={"ops": {"level_trials": {"config": asked}}},
+    )
+    said = done.get_asset_materialization_events()[0].materialization.metadata
+    for name in ("level_value", "level_ttft", "headroom", "ablation"):
+        assert "data:image/png;base64," in said[name].value
+    assert "needs by enterprise: jsq needs" in said["answer"].value
+    assert "needs by tier: jsq needs" in said["answer"].value
+    trials = ran[1].load().lake.sql("from level_trials").to_pandas()
+    assert said["dagster/row_count"].value == len(trials)
+    assert set(trials["stack"]) == {"jsq", "freeness", "edf"}
+    assert set(trials["headroom_share"]) == {0.0, 0.1, 0.2}
+    assert set(trials["levels"]) == {1, 2, 3, 10}  # edf sees each step: three tiers, ten needs
+
+
 @pytest.fixture(scope="module")
 def characterised(ran) -> Lake:
     """The same lake, its three days characterised too, and a twin generated from them."""
@@ -245,6 +267,10 @@ def test_every_recipe_answers_and_has_its_grain(characterised, path):
         "which_forecast_pays",
         "request_legs",
         "against_the_paper",
+        "how_many_levels",
+        "how_much_headroom",
+        "what_moves_cost",
+        "who_was_moved",
     }  # of a trickle
     assert len(rows) > 0 or path.stem in rare
 

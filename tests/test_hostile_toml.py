@@ -75,7 +75,8 @@ def test_a_trace_may_end_on_the_last_day_of_the_calendar(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "command",
     ["nightly", "replay --policy lt_i", "backtest", "sql from_nothing", "explain 1", "plan show",
-     "plan ahead", "plan export --format json", "whatif", "decide", "timeline --llm a --region b --hour 1"],
+     "plan ahead", "plan export --format json", "whatif", "decide", "levels",
+     "timeline --llm a --region b --hour 1"],
 )  # fmt: skip
 def test_no_command_takes_a_day_on_which_no_request_can_be(command: str, day: str) -> None:
     assert f"--date: got 1 day from {day} on, needed" in one_line(invoke(*command.split(), "--date", day))

@@ -105,6 +105,16 @@ def test_pools_without_a_link_are_refused(tmp_path: Path) -> None:
     load_config(config_of(tmp_path, deployed, "link_gbit_per_s = 25.0"), unlinked)
 
 
+def test_requests_do_not_move_over_links_that_nobody_knows() -> None:
+    world = load_catalogue()
+    office = load_config("office", world)
+    gpus = {name: dataclasses.replace(gpu, link_gbit_per_s=None) for name, gpu in world.gpus.items()}
+    unlinked = dataclasses.replace(world.serving(office.fleet.deployments), gpus=gpus)
+    make_fleet(unlinked, office.fleet, office.under("corrected").replay, 0)
+    with pytest.raises(ConfigError, match=r"^h100-80gb has no link_gbit_per_s, over which .* Add it"):
+        make_fleet(unlinked, office.fleet, office.under("llumnix").replay, 0)
+
+
 def asked(settings: Settings, theta: list[float], tokens_per_s: float, programme: str = "corrected"):
     """An hour in which every region asks for so much."""
     template = problem_template(settings, theta, programme)

@@ -76,6 +76,25 @@ def test_one_level_is_first_come_first_served() -> None:
         np.testing.assert_array_equal(queue(1, order)[1].finish_s, queue(1, FCFS)[1].finish_s)
 
 
+@pytest.mark.parametrize(
+    ("level", "message"),
+    [
+        ([0, 1, 0], r"level has 3 rows; the trace has 4 requests"),
+        ([0, -1, 3, 0], r"Request 1 of the trace .*level must be from 0 to 1, a whole number"),
+        ([0, 1, 2, 0], r"Request 2 of the trace .*level must be from 0 to 1, a whole number"),
+    ],
+)
+def test_levels_with_a_hole_or_beyond_the_last_are_refused(level: list[int], message: str) -> None:
+    trace = a_trace(np.arange(4.0), 10, 2)._replace(level=np.array(level, np.int16))
+    with pytest.raises(ValueError, match=message):
+        run(trace, a_fleet(1), some_rules(order=PRIORITY, headroom_share=np.zeros(2)), horizon_s=9.0)
+
+
+def test_drawn_levels_have_the_shares_that_were_said() -> None:
+    drawn = levels_of(np.zeros(100_000, np.int16), "shares", 3, 4, (0.2, 0.7, 0.1))
+    np.testing.assert_allclose(np.bincount(drawn) / drawn.size, [0.2, 0.7, 0.1], atol=0.005)
+
+
 # --- several instances -----------------------------------------------------------------------------------
 
 

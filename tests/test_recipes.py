@@ -4,7 +4,8 @@ import shutil
 
 import numpy as np
 import pytest
-import recipe_twins_load  # noqa: F401  they register themselves
+import recipe_twins_levels  # noqa: F401  they register themselves
+import recipe_twins_load  # noqa: F401
 import recipe_twins_runs  # noqa: F401
 from recipe_lake import TWINS, Tables, write_by_hand
 

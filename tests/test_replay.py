@@ -202,7 +202,10 @@ def test_tokens_and_memory_are_conserved(case: tuple[Trace, Fleet, Rules, Any]) 
     session.feed(trace)
     outcome = session.outcome(*session.play(Drive(targets, forecasts, hour_s=HOUR_S), HORIZON_S))
     session.finish(HORIZON_S * 8)
-    ended, state = session.outcome(outcome.instance_s, outcome.kv_used, outcome.kv_room), session.state
+    ended, state = (
+        session.outcome(outcome.instance_s, outcome.kv_used, outcome.kv_room, outcome.moved),
+        session.state,
+    )
     done = ended.status == FINISHED
     # 4. tokens cached are those of the finished requests, those lost, and those that are cached still
     finished = (trace.input_tokens + trace.output_tokens - 1)[done].sum()

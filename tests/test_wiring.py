@@ -31,6 +31,7 @@ from models.world.config import (
     SIGNALS,
     SPREADS,
     Deployment,
+    OwnPolicy,
 )
 
 PLACES = [(llm, region) for llm in LLMS for region in REGIONS]
@@ -286,6 +287,23 @@ def test_a_policy_of_ones_own_has_its_own_order_and_routing(wired: Settings) -> 
     )
     by_memory = changed(wired, "replay", signal="memory")
     assert [setting(by_memory, name)[1].signal for name in ("chiron", "lean", "lt_ua")] == [2, 2, 0]
+
+
+def test_a_stack_goes_under_any_policy_that_says_nothing_else(
+    wired: Settings,
+) -> None:
+    own = {"moved": OwnPolicy("corrected", stack="llumnix")}
+    own["mine"] = OwnPolicy("corrected", stack="llumnix", order="pf", is_balanced=False)
+    config = dataclasses.replace(wired.config, policies={**wired.config.policies, **own})
+    settings = dataclasses.replace(wired, config=config)
+    moved, mine = (setting(settings, name) for name in own)
+    routed = [(ROUTINGS[rules.routing], ORDERS[rules.order], rules.balance_s) for _, rules in (moved, mine)]
+    assert routed == [("freeness", "priority", 0.05), ("freeness", "pf", np.inf)]
+    assert [fleet.hands_over for fleet, _ in (moved, mine)] == [True, False]
+    for _, rules in (moved, mine):
+        assert (SCALINGS[rules.scaling], rules.is_guarded) == ("reflex", False)
+        np.testing.assert_allclose(rules.headroom_share, 0.2 * np.exp([0.0, -1.0, -2.0]))
+    assert ORDERS[setting(settings, "corrected")[1].order] == "dpa"  # late_last
 
 
 def test_instances_die_as_often_as_the_config_says(wired: Settings) -> None:

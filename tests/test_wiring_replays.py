@@ -72,7 +72,7 @@ def test_the_kernel_reads_the_requests_of_the_day(wired_day: Settings, workload:
     assert (trace.input_tokens != trace.output_tokens).any()
 
 
-def an_outcome(requests: int) -> Outcome:
+def an_outcome(requests: int, slots: int = 70) -> Outcome:
     """Of requests that finished, were refused, and are queued still, in turn; no two figures are equal."""
     n = np.arange(requests)
     status = np.array([FINISHED, REFUSED, QUEUED], np.int8)[n % 3]
@@ -90,10 +90,14 @@ def an_outcome(requests: int) -> Outcome:
         network_s=np.where(done, 0.25 + n / 1024, 0.0),
         preemptions=n.astype(np.int32),
         reused=(n + 7).astype(np.int32),
-        **dict.fromkeys(("sent_from", "sent_s", "came_s", "joined_s"), np.zeros(0)),
+        sent_from=np.where(n % 6 == 0, (n + 1) % slots, -1),  # of those that finished, every other one
+        sent_s=300.0 + n,
+        came_s=301.0 + n,
+        joined_s=302.0 + n + n / 1024,
         instance_s=np.arange(4 * np.prod(shape), dtype=float).reshape(*shape, 4),
         kv_used=np.arange(np.prod(shape)).reshape(shape) / 1000.0,
         kv_room=np.full(shape, 2.0),
+        moved=np.arange(2 * np.prod(shape)).reshape(*shape, 2),
         **dict.fromkeys(("cached_tokens", "recomputed_tokens", "reused_tokens", "events"), 0),
     )
 
@@ -101,8 +105,7 @@ def an_outcome(requests: int) -> Outcome:
 def test_every_figure_of_a_request_lands_in_its_column(wired_day: Settings, workload: Workload) -> None:
     few = Workload(workload.requests.slice(0, 60), rows_of(workload.trace, np.arange(60)))
     outcome = an_outcome(60)
-    _, rules = setting(wired_day, "lt_i")
-    rows = outcomes_table(wired_day, few, rules, outcome).to_pylist()
+    rows = outcomes_table(wired_day, few, setting(wired_day, "lt_i"), outcome).to_pylist()
     given = few.requests.to_pylist()
     slo_s = {"iw_fast": 1.3, "iw_normal": 31.0, "niw": None}
     for n, (row, request) in enumerate(zip(rows, given, strict=True)):
@@ -113,12 +116,15 @@ def test_every_figure_of_a_request_lands_in_its_column(wired_day: Settings, work
         assert (row.pop("tpot_slo_s"), row.pop("is_held")) == (None, request["tier"] == "niw")
         arrival_s = float(few.trace.arrival_s[n])
         assert (row.pop("preemptions"), row.pop("reused_tokens")) == (n, n + 7)
+        assert row.pop("level") == few.trace.level[n]
         done = n % 3 == 0
+        moved = n % 6 == 0
+        assert (row.pop("moves"), row.pop("stopped_s")) == (moved, 2.0 + n / 1024 if moved else None)
         expected = {
             "status": ("finished", "refused", "queued")[n % 3],
             "served_llm": request["llm"],
             "served_region": REGIONS[(n // 3) % 3] if done else None,
-            "legs": 1,
+            "legs": 2 if moved else 1,
             "earlier_s": 0.0,
             "instance": n if done else None,
             "network_s": outcome.network_s[n],
@@ -144,6 +150,7 @@ def test_every_figure_of_the_fleet_lands_in_its_row_and_column(wired_day: Settin
         states = [row[f"{state}_s"] for state in ("serving", "booting", "draining", "donated")]
         assert states == outcome.instance_s[where].tolist()
         assert row["kv_utilisation_share"] == outcome.kv_share[where]
+        assert [row["moved_queued"], row["moved_live"]] == outcome.moved[where].tolist()
         gpu = ("a100-80gb", 8, 3.25) if row["llm"] == LLMS[0] else ("h100-80gb", 4, 9.5)
         assert (row["gpu"], row["gpus_per_instance"], row["usd_per_gpu_hour"]) == gpu
         assert row["hour_start"].date() == DAY

@@ -18,6 +18,7 @@ FILLED_BY: Mapping[str, str] = {  # tables that no night fills
     "whatifs": "whatif",
     **dict.fromkeys(("studies", "paper_values"), "study NAME"),
     "error_draws": "error",
+    "level_trials": "levels",
 }
 
 

@@ -82,6 +82,23 @@ RESULTS: Mapping[str, pa.Schema] = {
     "error_draws": pa.schema(
         {"policy": _TEXT, "draw": pa.int32(), "figure": _TEXT, "value": _FIGURE},
     ),
+    "level_trials": pa.schema(
+        {
+            **dict.fromkeys(("llm", "region", "dealt_by", "stack"), _TEXT),
+            "levels": pa.int32(),
+            **dict.fromkeys(("headroom_share", "headroom_decay", "load_factor"), _FIGURE),
+            **dict.fromkeys(("instances", "hours", "seed"), _COUNT),
+            **dict.fromkeys(("is_today", "is_met"), pa.bool_()),
+            "worst_need_share": _FIGURE,
+            "level": _TEXT,
+            **dict.fromkeys(("requests", "finished", "met"), _COUNT),
+            **dict.fromkeys(("ttft_p50_s", "ttft_p95_s", "ttft_p99_s", "e2e_p50_s", "e2e_p99_s"), _FIGURE),
+            **dict.fromkeys(("preemptions", "moved_queued", "moved_live"), _COUNT),
+            "stopped_p99_s": _FIGURE,
+            "recomputed_tokens": _COUNT,
+            **dict.fromkeys(("gpu_hours", "usd"), _FIGURE),
+        }
+    ),
     "studies": pa.schema({**dict.fromkeys(("policy", "metric", "tier", "llm"), _TEXT), "value": _FIGURE}),
     "paper_values": pa.schema(
         {
@@ -101,7 +118,9 @@ RESULTS: Mapping[str, pa.Schema] = {
             **dict.fromkeys(("deadline_s", "ttft_slo_s", "tpot_slo_s"), _FIGURE),
             **dict.fromkeys(("served_llm", "served_region", "status"), _TEXT),
             **dict.fromkeys(("ttft_s", "tpot_s", "e2e_s", "queued_s"), _FIGURE),
-            **dict.fromkeys(("preemptions", "reused_tokens", "legs"), pa.int32()),
+            **dict.fromkeys(("preemptions", "level", "moves"), pa.int32()),
+            "stopped_s": _FIGURE,
+            **dict.fromkeys(("reused_tokens", "legs"), pa.int32()),
             "instance": _COUNT,
             **dict.fromkeys(("earlier_s", "held_s", "waited_s", "prefill_s", "network_s"), _FIGURE),
         }
@@ -123,6 +142,7 @@ RESULTS: Mapping[str, pa.Schema] = {
             "gpus_per_instance": _COUNT,
             **{f"{state}_s": _FIGURE for state in ("serving", "booting", "draining", "donated")},
             **dict.fromkeys(("kv_utilisation_share", "usd_per_gpu_hour"), _FIGURE),
+            **dict.fromkeys(("moved_queued", "moved_live"), _COUNT),
         }
     ),
 }

@@ -31,6 +31,7 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "decisions": ("trace", "day"),
     "whatifs": ("trace", "day", "case_name"),
     "error_draws": ("trace", "day"),
+    "level_trials": ("trace", "day"),
     "studies": ("study", "variant"),
     "paper_values": ("paper",),
     "outcomes": ("trace", "day", "policy"),

@@ -107,11 +107,12 @@ def ground(multiples: Sequence["Axes"]) -> None:
         panel.set_ylim(bottom=0)
 
 
-def legend(figure: "Figure", entries: Sequence[tuple[str, str]]) -> None:
+def legend(figure: "Figure", entries: Sequence[tuple[str, str]], in_a_row: int = 100) -> None:
     from matplotlib.patches import Patch
 
     handles = [Patch(color=colour, label=label) for label, colour in entries]
-    figure.legend(handles=handles, loc="outside upper left", ncols=len(entries), frameon=False)
+    columns = min(len(entries), in_a_row)
+    figure.legend(handles=handles, loc="outside upper left", ncols=columns, frameon=False)
 
 
 def empty(figure: "Figure", said: str) -> "Figure":

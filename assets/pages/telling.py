@@ -56,6 +56,7 @@ def described(name: str) -> dict[str, Any]:
         "replays": ("replay", {"python", "parquet"}),
         "scorecard": ("score", {"duckdb", "parquet"}),
         "error_draws": ("score", {"python", "parquet"}),
+        "level_trials": ("score", {"python", "parquet"}),
         "figures": ("score", {"matplotlib"}),
     }[name]
     return {"name": name, "group_name": group, "kinds": kinds, "owners": OWNERS, "retry_policy": RETRY}

@@ -15,15 +15,13 @@ from assets.plans.kinds import by_cell, by_pool, hourly_cells, kinds, of_llms
 from assets.plans.plans import Day, checked_solve, plan_table
 from assets.replays.drives import HOUR_S, plan_rows
 from models.plan.problem import Ints, Problem
-from models.replay.run import Drive, Session
-from models.replay.state import NOW, STATES, Floats
+from models.replay.run import Drive, Session, Spent
+from models.replay.state import NOW, STATES
 
 SERVING, BOOTING, DONATED = (STATES.index(name) for name in ("serving", "booting", "donated"))
 
 
-def play_closed(
-    settings: Settings, day: date, policy: str, session: Session, step: Step
-) -> tuple[Floats, Floats, Floats]:
+def play_closed(settings: Settings, day: date, policy: str, session: Session, step: Step) -> Spent:
     """Play a policy's next day as Session.play, planning as it goes; the plans go to `closed_plans`."""
     rows = plan_rows(settings, day)
     begin_s = float(session.state.clock[NOW])
@@ -41,8 +39,7 @@ def play_closed(
         spent.append(session.play(drive, begin_s + (hour + 1) * HOUR_S, step))
     planned = plan_table(day, {policy: hours}).drop_columns("policy")
     settings.lake.write("closed_plans", planned, trace=settings.trace, day=day, policy=policy)
-    instance_s, used, room = (np.concatenate(columns) for columns in zip(*spent, strict=True))
-    return instance_s, used, room
+    return Spent(*(np.concatenate(columns) for columns in zip(*spent, strict=True)))
 
 
 def asked_hours(settings: Settings, day: date, policy: str, rows: pd.DataFrame) -> list[Problem]:

@@ -16,8 +16,9 @@ from assets.replays.drives import DAY_S, HOUR_S
 from models.metrics import tpot_s
 from models.replay.legs import answers, as_legs, begun_s, first_legs, requests_of, summed
 from models.replay.run import STATUSES, TAIL_PERIODS, Outcome, share_of
-from models.replay.state import NOBODY, ROLES, STATES, Fleet, Ints, Rules, Trace
-from models.traffic.priorities import levels_of
+from models.replay.state import NOBODY, ROLES, STATES, Bools, Fleet, Floats, Ints, Rules, Trace
+from models.traffic.needs import allowances_s
+from models.traffic.priorities import BY_APP, Levels, levels_by_app, levels_of
 from models.world.reading import ConfigError
 
 ENDED_S = DAY_S + TAIL_PERIODS * HOUR_S  # when a replay stops watching, on the day's clock
@@ -50,10 +51,28 @@ def read_workload(settings: Settings, day: date) -> Workload:
         output_tokens=table["output_tokens"].to_numpy(),
         **prompts,
     )
-    drawn = config.replay.levels
-    seed = config.trace.seed + day.toordinal()
-    trace = trace._replace(level=levels_of(trace.tier, drawn.by, drawn.count, seed))
-    return Workload(table, trace)
+    return Workload(table, trace._replace(level=levels_of_day(settings, day, table, trace.tier)))
+
+
+def levels_of_day(settings: Settings, day: date, table: pa.Table, tier: Levels) -> Levels:
+    """The level of each request, as [replay.levels] says."""
+    asked = settings.config.replay.levels
+    if asked.by == BY_APP and asked.count > 1:
+        need_s = allowances_s(settings.catalogue.tiers.values())[tier]
+        return levels_by_app(app_codes(table, settings.trace), need_s, asked.count)
+    return levels_of(tier, asked.by, asked.count, settings.config.trace.seed + day.toordinal(), asked.shares)
+
+
+def app_codes(table: pa.Table, trace: str) -> Ints:
+    """A code for each request's application, without gaps; ConfigError where there is but one."""
+    apps = table["app"].combine_chunks().dictionary_encode()
+    if len(apps.dictionary) < 2:
+        said = ", ".join(map(repr, apps.dictionary.to_pylist())) or "none"
+        raise ConfigError(
+            f'Levels by "{BY_APP}": all requests of {trace} have one app ({said}), so one level. Take '
+            "another way, or map its apps in the file beside it (data/landing/README.md)."
+        )
+    return apps.indices.to_numpy().astype(np.int64)
 
 
 def prompts_of(table: pa.Table, prefix: str, said_in: str, trace: str) -> dict[str, NDArray[Any]]:
@@ -119,9 +138,9 @@ def write_outcome(
     outcome: Outcome,
 ) -> None:
     """Write one policy's requests, their legs where some have several, and fleet hours."""
-    fleet, rules = setting
+    fleet, _ = setting
     tables = {
-        "outcomes": outcomes_table(settings, workload, rules, outcome),
+        "outcomes": outcomes_table(settings, workload, setting, outcome),
         "fleet_hours": fleet_hours_table(settings, day, fleet, outcome),
     }
     if fleet.hands_over:
@@ -167,8 +186,11 @@ def visits(trace: Trace, fleet: Fleet, rules: Rules, outcome: Outcome) -> pd.Dat
     return pd.concat([whole[~handed], begun, ended]).sort_values(["row"], kind="stable", ignore_index=True)
 
 
-def outcomes_table(settings: Settings, workload: Workload, rules: Rules, outcome: Outcome) -> pa.Table:
+def outcomes_table(
+    settings: Settings, workload: Workload, setting: tuple[Fleet, Rules], outcome: Outcome
+) -> pa.Table:
     """One row per request: who it was, the targets it had, and what it met (seconds from its arrival)."""
+    fleet, rules = setting
     table, trace = workload.requests, workload.trace
     first, kept = first_legs(trace), answers(trace, outcome)
     arrival_s, tier, begun = trace.arrival_s[first], trace.tier[first], begun_s(trace, rules, outcome)[kept]
@@ -191,6 +213,9 @@ def outcomes_table(settings: Settings, workload: Workload, rules: Rules, outcome
             "e2e_s": _or_null(e2e_s),
             "queued_s": _or_null(queued_s),
             "preemptions": summed(trace, outcome.preemptions),
+            "level": trace.level[first],
+            "moves": summed(trace, moved_live(trace, fleet, outcome).astype(np.int64)),
+            "stopped_s": _or_null(stopped_s(trace, fleet, outcome)[kept]),
             "reused_tokens": outcome.reused[kept],
             "legs": instances_each(workload, outcome),
             "instance": pa.array(slot, mask=slot < 0),
@@ -201,6 +226,22 @@ def outcomes_table(settings: Settings, workload: Workload, rules: Rules, outcome
             "network_s": outcome.network_s[kept],
         }
     )
+
+
+def moved_live(trace: Trace, fleet: Fleet, outcome: Outcome) -> Bools:
+    """Whether the last hand-over of each row was a live move, between instances in one role; shape (R,)."""
+    if not outcome.sent_from.size:
+        return np.zeros(trace.arrival_s.size, bool)
+    role = fleet.role[fleet.pool]
+    return (outcome.sent_from != NOBODY) & (role[outcome.sent_from] == role[outcome.slot])
+
+
+def stopped_s(trace: Trace, fleet: Fleet, outcome: Outcome) -> Floats:
+    """From when a request left an instance in its last live move until it went on; NaN if never."""
+    moved = moved_live(trace, fleet, outcome)
+    if not moved.any():
+        return np.full(moved.size, np.nan)
+    return np.where(moved, outcome.joined_s - outcome.sent_s, np.nan)
 
 
 def instances_each(workload: Workload, outcome: Outcome) -> Ints:
@@ -267,6 +308,9 @@ def fleet_hours_table(settings: Settings, day: date, fleet: Fleet, outcome: Outc
             **{f"{state}_s": pa.array(seconds) for state, seconds in zip(STATES, states, strict=True)},
             "kv_utilisation_share": _or_null(share_of(together(outcome.kv_used), together(outcome.kv_room))),
             "usd_per_gpu_hour": usd[gpu],
+            **dict(
+                zip(("moved_queued", "moved_live"), together(outcome.moved).astype(np.int64).T, strict=True)
+            ),
         }
     )
 

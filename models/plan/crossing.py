@@ -1,6 +1,6 @@
-"""Where a falling curve crosses a target, found with few and dear evaluations."""
+"""Where a curve crosses a target, found with few and dear evaluations."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import sqrt
 from typing import NamedTuple
 
@@ -37,3 +37,38 @@ def next_point(tried: Sequence[Tried], target: float) -> float | None:
     if high.counted_on <= NEAREST * low.counted_on or low.cost - high.cost <= NEAR_SHARE * high.cost:
         return None
     return sqrt(low.counted_on * high.counted_on)
+
+
+RESOLUTION = 50  # a whole number that is this large is found to one part in as many
+
+
+class Fewest(NamedTuple):
+    """The least whole number that was found to do, and the largest below it that was found not to."""
+
+    number: int
+    too_few: int
+
+    @property
+    def resolution(self) -> int:
+        """How far apart the two are: the answer lies between."""
+        return self.number - self.too_few
+
+
+def fewest(does: Callable[[int], bool], guess: int, most: int) -> Fewest | None:
+    """The fewest that do, of whole numbers from 1 to `most`; None where not even the most do.
+
+    From a guess in steps that double until one does and one does not, then by halves. More than enough is
+    taken to be enough.
+    """
+    low, high, step = 0, most + 1, 1  # `low` is known not to do, `high` to do, unless it is above the most
+    at = min(max(guess, 1), most)
+    while (low == 0 or high > most) and low < most and high > 1:
+        if does(at):
+            high, at = at, max(1, at - step)
+        else:
+            low, at = at, min(most, at + step)
+        step *= 2
+    while high - low > max(1, high // RESOLUTION):
+        middle = (low + high) // 2
+        low, high = (low, middle) if does(middle) else (middle, high)
+    return Fewest(high, low) if high <= most else None

@@ -49,7 +49,10 @@ def check_trace(trace: Trace, fleet: Fleet, rules: Rules) -> None:
         (f"llm must be below {llms}", (trace.llm < 0) | (trace.llm >= llms)),
         (f"region must be below {regions}", (trace.region < 0) | (trace.region >= regions)),
         (f"tier must be below {tiers}", (trace.tier < 0) | (trace.tier >= tiers)),
-        (f"level must be below {levels}", (trace.level < 0) | (trace.level >= levels)),
+        (
+            f"level must be from 0 to {levels - 1}, a whole number",
+            (trace.level < 0) | (trace.level >= levels),
+        ),
     )
     for rule, bad in (*laws, *leg_rules(trace, fleet), *prefix_rules(trace, fleet)):
         if bad.any():

@@ -92,7 +92,10 @@ def make_fleet(
         kv_capacity=kv_capacity,
         kv_block_tokens=config.kv_block_tokens,
         link_token_s=np.array(
-            [link_token_s(catalogue, config, each.llm, each.gpu, each.gpus) for each in kinds]
+            [
+                link_token_s(catalogue, config, each.llm, each.gpu, each.gpus, is_needed=replay.is_balanced)
+                for each in kinds
+            ]
         ),
         link_layers=np.array(
             [catalogue.llms[each.llm].layers if config.hand_over == "layers" else 1 for each in kinds]
@@ -202,12 +205,20 @@ def pool_rows(
     return rows
 
 
-def link_token_s(catalogue: Catalogue, config: FleetConfig, llm: str, gpu: str, gpus: int) -> float:
+def link_token_s(
+    catalogue: Catalogue, config: FleetConfig, llm: str, gpu: str, gpus: int, *, is_needed: bool = False
+) -> float:
     """Seconds in which an instance sends one token's KV cache: over its GPUs' links, or over the one said.
 
-    0 where nothing is known of its links: then no pool on it hands over (consistency.py).
+    0 where nothing is known of its links: then no pool on it hands over (consistency.py). ConfigError where
+    requests move between instances (`is_needed`).
     """
     per_gpu = catalogue.gpus[gpu].link_gbit_per_s
+    if is_needed and config.link_gbit_per_s is None and per_gpu is None:
+        raise ConfigError(
+            f"{gpu} has no link_gbit_per_s, over which requests of {llm} could move between instances. "
+            "Add it to gpus.toml, or to [fleet] for all; or take a policy without moves."
+        )
     gbit_per_s = config.link_gbit_per_s or (per_gpu or 0.0) * gpus
     return 8e-9 * catalogue.llms[llm].kv_bytes_per_token / gbit_per_s if gbit_per_s else 0.0
 

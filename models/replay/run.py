@@ -11,7 +11,7 @@ that does not fit in memory is fed day by day to a Session.
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,15 @@ class Drive(NamedTuple):
         return self.hour_s / self.rows_per_hour
 
 
+class Spent(NamedTuple):
+    """What the fleet did hour by hour, as in Outcome."""
+
+    instance_s: Floats  # (hours, E, 4)
+    kv_used: Floats  # (hours, E)
+    kv_room: Floats  # (hours, E)
+    moved: Ints  # (hours, E, 2)
+
+
 class Outcome(NamedTuple):
     """What became of every request, and what the fleet spent."""
 
@@ -76,6 +85,9 @@ class Outcome(NamedTuple):
     instance_s: Floats  # (hours, E, 4) instance-seconds in STATES, by pool, in the hours played
     kv_used: Floats  # (hours, E) token-seconds of KV memory in use at the serving instances
     kv_room: Floats  # (hours, E) token-seconds of what they had
+    moved: (
+        Ints  # (hours, E, 2) requests that the balancer moved from there, waiting (queued) or decoding (live)
+    )
     cached_tokens: int  # computed so far by prefill and decode; the last token of a request is not cached
     recomputed_tokens: int  # of these, lost by preemption and computed again
     reused_tokens: int  # of prompts, so far, that were cached when they were admitted
@@ -116,10 +128,8 @@ class Session:
         self.trace, self.state = carry_over(self.trace, self.state, trace, self.fleet)
         self.fed += new.size
 
-    def play(
-        self, drive: Drive, until_s: float, progress: Callable[[int], None] | None = None
-    ) -> tuple[Floats, Floats, Floats]:
-        """Play hour by hour to `until_s`; (instance_s, kv_used, kv_room) of those hours, as in Outcome."""
+    def play(self, drive: Drive, until_s: float, progress: Callable[[int], None] | None = None) -> Spent:
+        """Play hour by hour to `until_s`; what was spent in those hours."""
         fleet, state, begin_s = self.fleet, self.state, float(self.state.clock[NOW])
         row_s = drive.row_s
         rows = int(np.ceil((until_s - begin_s) / row_s))
@@ -140,8 +150,7 @@ class Session:
             totals.append(self._totals())
             if progress is not None:
                 progress(int(state.counts[ENDED]))
-        instance_s, used, room = (np.diff(np.stack(column), axis=0) for column in zip(*totals, strict=True))
-        return instance_s, used, room
+        return Spent(*(np.diff(np.stack(column), axis=0) for column in zip(*totals, strict=True)))
 
     def run_until(self, end_s: float) -> None:
         """Run every event before then; one who watches stops on the way."""
@@ -168,8 +177,11 @@ class Session:
         """Let the requests that are left end, without accounting for the fleet any more."""
         self._advance(until_s, True)
 
-    def outcome(self, instance_s: Floats, kv_used: Floats, kv_room: Floats) -> Outcome:
-        """What became of the requests since the last feed; the network delay is added here."""
+    def outcome(self, *spent: Any) -> Outcome:
+        """What became of the requests since the last feed; the network delay is added here.
+
+        `spent` are the columns of Spent.
+        """
         fleet, state = self.fleet, self.state
         dispatched = state.served_by != NOBODY
         served = np.where(dispatched, fleet.region[fleet.pool[state.served_by]], NOBODY).astype(np.int16)
@@ -194,9 +206,7 @@ class Session:
             state.sent_s,
             state.came_s,
             state.joined_s,
-            instance_s,
-            kv_used,
-            kv_room,
+            *Spent(*spent),
             int(state.counts[CACHED]),
             int(state.counts[LOST]),
             int(state.counts[REUSED]),
@@ -243,9 +253,11 @@ class Session:
                 "This is a defect of the kernel: please report it with the trace."
             )
 
-    def _totals(self) -> tuple[Floats, Floats, Floats]:
+    def _totals(self) -> Spent:
         state = self.state
-        return state.instance_s.copy(), state.kv_used_area.copy(), state.kv_room_area.copy()
+        return Spent(
+            state.instance_s.copy(), state.kv_used_area.copy(), state.kv_room_area.copy(), state.moved.copy()
+        )
 
 
 def replay(

@@ -1,19 +1,25 @@
-"""Levels of priority drawn for requests that have none (multi-tier Llumnix 4.2): 0 is the highest.
+"""Levels of priority for requests that have none (multi-tier Llumnix 4.2): 0 is the highest.
 
 uniform     each level alike
 gaussian    exp(-((p - m) / s)^2 / 2) with m = (K - 1) / 2, s = K / 4: most in the middle
 enterprise  a tenth at the top, a fifth at the bottom, the rest alike; of two levels a quarter at the top
+shares      drawn with shares that somebody says
 tier        not drawn: the trace's own tiers, in the catalogue's order, all below the last level in that
+app         not drawn: the trace's applications, whose requests want their first token soonest first
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 Levels = NDArray[np.int16]
+Floats = NDArray[np.float64]
+BY_TIER, BY_APP, BY_SHARES = "tier", "app", "shares"
 
 
-def shares(by: str, count: int) -> NDArray[np.float64]:
-    """The share of the requests that each level has, shape (K,); they sum to 1."""
+def shares(by: str, count: int) -> Floats:
+    """The share of the requests that each level of a sampler has, shape (K,); they sum to 1."""
     p = np.arange(count)
     if by == "gaussian":
         weight = np.exp(-(((p - (count - 1) / 2) / (count / 4)) ** 2) / 2)
@@ -25,9 +31,34 @@ def shares(by: str, count: int) -> NDArray[np.float64]:
     return weight / weight.sum()
 
 
-def levels_of(tier: NDArray[np.int16], by: str, count: int, seed: int) -> Levels:
-    """The level of each request, shape (R,), by its tier or by a draw; the same for every policy."""
-    if by == "tier":
+def levels_of(
+    tier: NDArray[np.int16], by: str, count: int, seed: int, said: Sequence[float] | None = None
+) -> Levels:
+    """The level of each request, shape (R,), by its tier or by a draw; the same for every policy.
+
+    `said` are the shares of `by = "shares"`, one for each level.
+    """
+    if by == BY_TIER:
         return np.minimum(tier, count - 1).astype(np.int16)
-    drawn = np.random.default_rng([seed, 0x1E7E1]).choice(count, tier.size, p=shares(by, count))
+    chances = shares(by, count) if by != BY_SHARES or said is None else np.array(said) / np.sum(said)
+    drawn = np.random.default_rng([seed, 0x1E7E1]).choice(count, tier.size, p=chances)
     return drawn.astype(np.int16)
+
+
+def levels_by_app(app: NDArray[np.int64], need_s: Floats, count: int) -> Levels:
+    """The level of each request, shape (R,), by its application, a code without gaps.
+
+    Applications stand in order of the time that their requests want in the geometric mean; levels have as
+    equal shares of the requests as whole applications allow.
+    """
+    requests = np.bincount(app)
+    order = np.argsort(np.bincount(app, np.log(need_s)) / requests, kind="stable")
+    level = np.empty(order.size, np.int16)
+    level[order] = classes(requests[order] / requests.sum(), np.full(count, 1 / count))
+    return level[app]
+
+
+def classes(steps: Floats, levels: Floats) -> Levels:
+    """The level of each step, both given by their shares from the top: in whose share its middle lies."""
+    middle = np.cumsum(steps) - steps / 2
+    return np.searchsorted(np.cumsum(levels)[:-1], middle, side="right").astype(np.int16)

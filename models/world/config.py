@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 from models.forecast import ENSEMBLES, METHODS
 from models.plan.solver import SOLVERS
-from models.replay.policies import BY_SIGNAL, POLICIES, Policy
+from models.replay.policies import BY_SIGNAL, POLICIES, STACKS, Policy, Stack
 from models.traffic.parameters import OfficeTraffic, TiledTraffic
 from models.world.calendar import Calendar
 from models.world.reading import (
@@ -39,7 +39,7 @@ OPPORTUNISMS = ("off", "idle", "weighted")  # opportunism.py
 SCALINGS = ("follow", "reactive", "lt_u", "lt_ua", "chiron", "hpa", "reflex", "freeness")  # scale.py
 DEMANDS = ("head", "all")  # freeness.py, also:
 HEADROOMS = ("all", "above")
-LEVELS_BY = ("tier", "uniform", "gaussian", "enterprise")  # models/traffic/priorities.py
+LEVELS_BY = ("tier", "app", "uniform", "gaussian", "enterprise", "shares")  # models/traffic/priorities.py
 SIGNALS = ("memory", "queue", "both")  # signal.py
 SPREADS = ("in_order", "round_robin", "most_unused", "goodput", "weights")  # spread.py
 ROLES = ("whole", "prefill", "decode")  # pools.py
@@ -203,6 +203,7 @@ class Levels:
 
     count: Annotated[int, Range(1, 10)] = 1
     by: Annotated[str, Known("way to draw levels", LEVELS_BY)] = "tier"
+    shares: tuple[Share, ...] | None = None  # of the requests, by level, where they are drawn by "shares"
     headroom_share: Share = 0.2  # of an instance's memory, for level 0
     headroom_decay: Annotated[float, Range(0, 100)] = 1.0  # from level to level: e^-decay
     headroom_adapts: bool = False  # more while the level is late, less while it is on time
@@ -278,7 +279,8 @@ class OwnPolicy:
     """A shipped policy with figures of its own, so that both stand on one board."""
 
     like: Annotated[str, Known("policy", tuple(POLICIES))]
-    scaling: Annotated[str, Known("scaling", SCALINGS)] | None = None  # else that of the policy
+    scaling: Annotated[str, Known("scaling", SCALINGS)] | None = None  # else that of the policy, likewise:
+    stack: Annotated[str, Known("stack", tuple(STACKS))] | None = None
     order: Annotated[str, Known("queue order", ORDERS)] | None = None  # else that of [replay], likewise:
     routing: Annotated[str, Known("routing", ROUTINGS)] | None = None
     signal: Annotated[str, Known("signal", SIGNALS)] | None = None
@@ -291,7 +293,10 @@ class OwnPolicy:
     def policy(self) -> Policy:
         """The shipped one with these figures."""
         own = {name: value for name, value in vars(self).items() if name != "like" and value is not None}
-        return POLICIES[self.like]._replace(**own)
+        like = POLICIES[self.like]
+        if self.stack is not None:  # what the shipped policy says of these it says no more
+            like = like._replace(order=None, routing=None, is_balanced=None)
+        return like._replace(**own)
 
 
 @dataclass(frozen=True)
@@ -329,7 +334,16 @@ class Config:
         share, quantile = rule.capacity_share, rule.quantile
         plan = replaced(self.plan, capacity_share=share, corrected_capacity_share=share, quantile=quantile)
         own = {name: getattr(rule, name) for name in OF_REPLAY}
-        return replace(self, plan=plan, replay=replaced(self.replay, **own))
+        return replace(self, plan=plan, replay=replaced(stacked(self.replay, STACKS[rule.stack]), **own))
+
+
+def stacked(replay: ReplayConfig, stack: Stack, headroom_share: float | None = None) -> ReplayConfig:
+    """The replay under a stack; a headroom that is said takes the place of its own, if it is one with any."""
+    levels = replace(replay.levels, **stack.levels)
+    if headroom_share is not None and stack.headroom_share != 0.0:
+        levels = replace(levels, headroom_share=headroom_share)
+    replay = replace(replay, levels=levels, moves=replace(replay.moves, **stack.moves))
+    return replaced(replay, routing=stack.routing, order=stack.order, is_balanced=stack.is_balanced)
 
 
 def replaced(table: Any, **said: Any) -> Any:

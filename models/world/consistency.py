@@ -1,9 +1,11 @@
 """What a config must be as a whole; what each figure may be by itself, its type in config.py says."""
 
+import math
 from datetime import timedelta
 
 from models.replay.policies import POLICIES
 from models.traffic.parameters import Burst
+from models.traffic.priorities import BY_SHARES
 from models.world.calendar import require_in_years
 from models.world.cascades import check_cascades
 from models.world.catalogue import Catalogue
@@ -11,6 +13,7 @@ from models.world.config import Config, TraceConfig
 from models.world.pools import check_pools
 from models.world.reading import TRACE_NAME, ConfigError, require_known
 
+SHARES_OFF = 1e-6  # by which shares that were rounded may miss 1
 IN_SLOTS = ("corrected", "day_ahead", "truth")  # plans that may hold for less than an hour
 
 
@@ -21,6 +24,35 @@ def check(config: Config, catalogue: Catalogue) -> None:
     check_pools(config.file.name, config.fleet, catalogue)
     check_cascades(config, catalogue)
     check_caps(config, catalogue)
+    check_levels(config, catalogue)
+
+
+def check_levels(config: Config, catalogue: Catalogue) -> None:
+    """Refuse shares of levels that are not all of them, and a balancer that is faster than any step."""
+    levels, interval_s = config.replay.levels, config.replay.moves.interval_s
+    where = f"{config.file.name} [replay"
+    if (levels.shares is not None) != (levels.by == BY_SHARES):
+        raise ConfigError(
+            f'{where}.levels]: by = "{BY_SHARES}" and shares go together. Give both or neither.'
+        )
+    if levels.shares is not None:
+        count, total = len(levels.shares), math.fsum(levels.shares)
+        if count != levels.count:
+            raise ConfigError(
+                f"{where}.levels]: {count} shares for count = {levels.count}. Give one a level."
+            )
+        if abs(total - 1) > SHARES_OFF:
+            raise ConfigError(f"{where}.levels]: the shares sum to {total:g}, needed 1. Change one of them.")
+    steps = {
+        min(catalogue.profile(llm, pool.gpu, pool.tensor_parallel).decode_s): llm
+        for llm, pools in config.fleet.deployments.items()
+        for pool in pools
+    }
+    if interval_s < (shortest_s := min(steps)):
+        raise ConfigError(
+            f"{where}.moves]: interval_s = {interval_s:g} is less than the shortest step of any instance, "
+            f"{shortest_s:.4f} s of {steps[shortest_s]}: between two steps nothing changes. Raise it."
+        )
 
 
 def check_names(config: Config, catalogue: Catalogue) -> None:

@@ -1,7 +1,7 @@
 -- fleet_hours: what the instances of an endpoint did in an hour under a policy.
 -- grain: trace, day, policy, llm, role, region, gpu, gpus_per_instance, hour_start
 -- reads: fleet_hours
--- units: *_s instance-seconds; kv_utilisation_share 0 to 1; instants are UTC
+-- units: *_s instance-seconds; moved_* requests; kv_utilisation_share 0 to 1; instants are UTC
 -- trace = name of the trace <- requests.trace
 -- day = UTC <- requests.day
 -- policy = under which the fleet was scaled
@@ -17,5 +17,7 @@
 -- donated_s = lent out as spot instances
 -- kv_utilisation_share = mean share of the KV memory in use
 -- usd_per_gpu_hour = price of the GPU
+-- moved_queued = requests that waited here and were moved to another instance
+-- moved_live = requests that decoded here and began to move to another instance
 select * from fleet_hours
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -25,6 +25,9 @@
 -- e2e_s = to its last token
 -- queued_s = to the end of the replay, of a request that still waited then
 -- preemptions = how often its memory was taken and it began anew
+-- level = of priority, 0 the highest ([replay.levels])
+-- moves = live moves to another instance that it was told of: 1 where its last hand-over was one, else 0
+-- stopped_s = in that move, from its last token at the one instance until it went on at the other
 -- reused_tokens = of its prompt, those that its instance had cached and did not compute
 -- legs = how many instances had it, one after the other; the table legs tells of each where there are several
 -- instance = number of the last of them

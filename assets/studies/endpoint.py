@@ -1,0 +1,153 @@
+"""The requests of one endpoint in the busiest hours of a day, and a fleet for them alone."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import date
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assets.lake.lookups import positions, require_day
+from assets.lake.settings import Settings, midnight
+from assets.replays.outcomes import prompts_of
+from models.replay.begin import rows_of
+from models.replay.capacity import trial_fleet
+from models.replay.fleet import make_rules
+from models.replay.run import Drive, Outcome, replay
+from models.replay.state import Fleet, Ints, Trace
+from models.world.catalogue import Tier
+from models.world.config import Deployment, ReplayConfig
+from models.world.reading import ConfigError, require_known
+
+HOUR_S = 3600.0
+BUSIEST = """
+select llm, region
+from requests
+where trace = $trace and day = $day and (llm = $llm or $llm is null) and (region = $region or $region is null)
+group by llm, region
+order by sum(input_tokens + output_tokens) desc, llm, region
+limit 1
+"""
+REQUESTS = """
+select * from requests
+where trace = $trace and day = $day and llm = $llm and region = $region
+order by arrived_at, request_id
+"""
+LARGEST_HOUR = """
+select max(instances) as instances
+from (
+    select sum(instances) as instances
+    from plans
+    where trace = $trace and day = $day and policy = 'corrected' and llm = $llm and region = $region
+    group by hour_start
+)
+"""
+
+
+class Endpoint(NamedTuple):
+    """An endpoint's requests, and what serves them."""
+
+    settings: Settings
+    llm: str
+    region: str
+    deployment: Deployment
+    instances: int  # today: of the largest hour of the day's corrected plan, else those of the config's start
+    hours: int
+    requests: pa.Table
+    trace: Trace  # its first hour begins at 0 s; tiers as in the catalogue
+
+
+def read_endpoint(settings: Settings, day: date, llm: str | None, region: str | None, hours: int) -> Endpoint:
+    """The busiest `hours` on end of an endpoint, by tokens; without its name of the one that has most to do.
+
+    ConfigError for a name that nobody knows, an llm of several pools, or an endpoint that nobody asked.
+    """
+    for name, known, what in (
+        (llm, settings.catalogue.llms, "llm"),
+        (region, settings.catalogue.regions, "region"),
+    ):
+        if name is not None:
+            require_known(name, known, what, f"--{what}")
+    require_day(settings.lake, "requests", settings.trace, day)
+    asked = {"trace": settings.trace, "day": day, "llm": llm, "region": region}
+    busiest = settings.lake.sql(BUSIEST, **asked).to_pylist()
+    if not busiest:
+        raise ConfigError(
+            f"Nobody asked {llm or 'any llm'} in {region or 'any region'} on {day}. Choose another "
+            "day or endpoint."
+        )
+    llm, region = str(busiest[0]["llm"]), str(busiest[0]["region"])
+    asked |= {"llm": llm, "region": region}
+    deployment = only_pool(settings, llm, region)
+    table = settings.lake.sql(REQUESTS, **asked)
+    since = pc.subtract(table["arrived_at"], pa.scalar(midnight(day), pa.timestamp("us", "UTC")))
+    arrival_s = since.cast(pa.int64()).to_numpy() / 1e6
+    tokens = pc.add(table["input_tokens"], table["output_tokens"]).to_numpy().astype(float)
+    by_hour = np.bincount((arrival_s // HOUR_S).astype(np.int64), tokens, minlength=24)
+    first = int(np.argmax(np.convolve(by_hour, np.ones(hours), "valid")))
+    here = np.flatnonzero((arrival_s >= first * HOUR_S) & (arrival_s < (first + hours) * HOUR_S))
+    nobody = np.zeros(arrival_s.size, np.int16)
+    config = settings.config
+    trace = Trace(
+        arrival_s=arrival_s - first * HOUR_S,
+        region=nobody,
+        llm=nobody,
+        tier=positions(table, "tier", settings.catalogue.tiers),
+        input_tokens=table["input_tokens"].to_numpy(),
+        output_tokens=table["output_tokens"].to_numpy(),
+        **prompts_of(table, config.fleet.prefix, f"{config.file.name} [fleet] prefix", settings.trace),
+    )
+    planned = settings.lake.sql(LARGEST_HOUR, **asked)["instances"][0].as_py()
+    start, *_ = config.fleet.limits(deployment)
+    return Endpoint(
+        settings,
+        llm,
+        region,
+        deployment,
+        max(1, int(planned or start)),
+        hours,
+        table.take(pa.array(here)),
+        rows_of(trace, here),
+    )
+
+
+def only_pool(settings: Settings, llm: str, region: str) -> Deployment:
+    """What an instance of the endpoint is; ConfigError where there are several sorts, or none."""
+    pools = [
+        pool
+        for pool in settings.config.fleet.deployments[llm]
+        if pool.regions is None or region in pool.regions
+    ]
+    if len(pools) != 1:
+        raise ConfigError(
+            f"{llm} has {len(pools)} pools in {region}; levels are tried on one sort of instances. Choose an "
+            "endpoint of one pool, or a config in which it is one."
+        )
+    return pools[0]
+
+
+def play(
+    endpoint: Endpoint, tiers: Mapping[str, Tier], config: ReplayConfig, trace: Trace, instances: int
+) -> tuple[Outcome, Fleet]:
+    """Replay requests that have these tiers at so many instances, which always serve."""
+    settings, llm = endpoint.settings, endpoint.llm
+    catalogue = replace(settings.catalogue.serving([llm]), tiers=tiers)
+    own = replace(settings.config, replay=replace(config, cascades={}))
+    fleet = trial_fleet(llm, endpoint.deployment, catalogue, own, instances)
+    until_s = float(trace.arrival_s[-1]) + 1.0
+    drive = Drive(np.diff(fleet.slots), hour_s=until_s)
+    rules = make_rules(catalogue, own.replay, "follow")
+    return replay(trace, fleet, drive, rules, until_s), fleet
+
+
+def gpu_hours(endpoint: Endpoint, instances: int) -> tuple[float, float]:
+    """GPU-hours and USD of so many instances in the endpoint's hours."""
+    spent = float(instances * endpoint.deployment.gpus * endpoint.hours)
+    return spent, spent * endpoint.settings.catalogue.gpus[endpoint.deployment.gpu].usd_per_hour
+
+
+def codes_of(column: pa.ChunkedArray) -> Ints:
+    """A code for each text of a column, without gaps."""
+    return column.combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)

@@ -1,0 +1,177 @@
+"""The figures of the trials of levels: instances against levels, times by level, headroom, stack by stack.
+
+Each `draw_*` takes rows of one endpoint; `level_drawings` reads them for a day.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import date
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from assets.lake.settings import Settings
+from assets.pages.pictures import Draw
+from assets.pages.style import FAINT, INK, MUTED, PALETTE, empty, ground, legend
+from assets.studies.level_trials import ALL, LIMIT
+from models.replay.policies import STACKS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SHADES = (*PALETTE, "#8C6D31", "#882255", "#999933", MUTED, FAINT)
+COLOURS = dict(zip((name for name in STACKS if name != LIMIT), SHADES, strict=False)) | {LIMIT: INK}
+DASHES = (0, (4, 3))
+WAY = ["dealt_by", "load_factor"]
+
+
+def draw_level_value(frame: pd.DataFrame) -> "Figure":
+    """The fewest instances that meet every need against levels: a line per stack, the best of its headrooms.
+
+    `frame`: rows of the mart level_value; a panel for each way to deal needs and each load. Dashed: edf.
+    """
+    figure, multiples = panels_in_a_row(frame.groupby(WAY).ngroups)
+    for panel, (way, rows) in zip(multiples, frame.groupby(WAY), strict=True):
+        best = rows.groupby(["stack", "levels"], as_index=False)["instances"].min()
+        for stack, own in by_stack(best[best["stack"] != LIMIT]):
+            panel.plot(own["levels"], own["instances"], color=COLOURS[stack], marker="o", markersize=5)
+        limit = best.loc[best["stack"] == LIMIT, "instances"].min()
+        if not np.isnan(limit):
+            panel.axhline(limit, color=INK, linewidth=1, linestyle=DASHES)
+        panel.set_title(said(way))
+        panel.set_xlabel("levels of priority")
+        panel.set_xticks(sorted(best["levels"].unique()))
+    ground(multiples)
+    multiples[0].set_ylabel("instances that meet every need, the fewest")
+    return with_stacks(figure, frame)
+
+
+def draw_level_ttft(frame: pd.DataFrame) -> "Figure":
+    """Time to the first token by level, P99 and P50 dashed: a panel per number of levels, a line per stack.
+
+    `frame`: rows of level_trials on today's instances, of one way to deal needs and one load.
+    """
+    rows = frame[(frame["level"] != ALL) & (frame["stack"] != LIMIT)]
+    rows = least_headroom(rows.assign(level=rows["level"].astype(int)))
+    figure, multiples = panels_in_a_row(rows["levels"].nunique(), shared=True)
+    for panel, levels in zip(multiples, sorted(map(int, rows["levels"].unique())), strict=True):
+        for stack, own in by_stack(rows[rows["levels"] == levels].sort_values("level")):
+            for column, line in (("ttft_p99_s", "-"), ("ttft_p50_s", DASHES)):
+                panel.plot(
+                    own["level"], own[column], color=COLOURS[stack], linestyle=line, marker="o", markersize=4
+                )
+        panel.set_yscale("log")
+        panel.set_title(f"{levels} level{'s' * (levels > 1)}")
+        panel.set_xticks(range(levels))
+        panel.set_xlabel("level")
+    multiples[0].set_ylabel("seconds to the first token: P99, and P50 dashed")
+    return with_stacks(figure, rows)
+
+
+def draw_headroom(frame: pd.DataFrame) -> "Figure":
+    """What the lowest level waits against what level 0 misses, a point per headroom, those of a stack joined.
+
+    `frame`: rows of the mart level_isolation, of one way to deal needs and one load. A panel per number of
+    levels.
+    """
+    rows = frame[frame["headroom_share"].groupby(frame["stack"]).transform("max") > 0]
+    if not len(rows):
+        import matplotlib.pyplot as plt
+
+        return empty(plt.figure(), "no stack with headroom was tried")
+    figure, multiples = panels_in_a_row(rows["levels"].nunique(), shared=True)
+    for panel, (levels, of_panel) in zip(multiples, rows.groupby("levels"), strict=True):
+        for stack, own in by_stack(of_panel.sort_values("headroom_share")):
+            missed = 100 * own["top_missed_share"]
+            panel.plot(own["bottom_ttft_p99_s"], missed, color=COLOURS[stack], marker="o")
+            for share, x, y in zip(own["headroom_share"], own["bottom_ttft_p99_s"], missed, strict=True):
+                panel.annotate(f" {share:.0%}", (x, y), fontsize=9, color=COLOURS[stack])
+        panel.set_title(f"{levels} levels")
+        panel.set_xlabel("lowest level: seconds to the\nfirst token, P99")
+    ground(multiples)
+    multiples[0].set_ylabel("level 0: not in time, %")
+    return with_stacks(figure, rows)
+
+
+def draw_ablation(frame: pd.DataFrame) -> "Figure":
+    """Requests in time on today's instances, a row per stack: of all, of level 0, of the lowest.
+
+    `frame`: rows of level_trials on today's instances, of one way to deal needs and one load. Of each stack
+    the most levels that were tried, and the least headroom.
+    """
+    rows = least_headroom(frame[frame["levels"] == frame.groupby("stack")["levels"].transform("max")])
+    figure, multiples = panels_in_a_row(3, shared=True)
+    share = (100 * rows["met"] / rows["requests"]).set_axis(
+        pd.MultiIndex.from_frame(rows[["stack", "level"]])
+    )
+    levels = {stack: int(own["levels"].iloc[0]) for stack, own in reversed(list(by_stack(rows)))}
+    for panel, title in zip(multiples, ("all requests", "level 0", "the lowest level"), strict=True):
+        for stack, count in levels.items():
+            level = {"all requests": ALL, "level 0": "0"}.get(title, str(count - 1))
+            panel.barh(stack, share[stack, level], color=COLOURS[stack])
+            panel.annotate(f" {share[stack, level]:.1f}", (0, stack), va="center", fontsize=10, color="white")
+        panel.set_title(title)
+        panel.set_xlim(0, 100)
+        panel.grid(visible=False)
+    figure.supxlabel("requests that got what they needed in time, %", fontsize=12)
+    return figure
+
+
+def panels_in_a_row(count: int, shared: bool = False) -> tuple["Figure", "list[Axes]"]:
+    """So many panels side by side."""
+    import matplotlib.pyplot as plt
+
+    figure, grid = plt.subplots(1, count, squeeze=False, sharey=shared)
+    return figure, list(grid[0])
+
+
+def by_stack(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The rows of each stack, in the order of STACKS."""
+    for stack in STACKS:
+        own = rows[rows["stack"] == stack]
+        if len(own):
+            yield stack, own
+
+
+def least_headroom(rows: pd.DataFrame) -> pd.DataFrame:
+    """Of each stack and number of levels those with the least headroom that was tried."""
+    least = rows.groupby(["stack", "levels"])["headroom_share"].transform("min")
+    return rows[rows["headroom_share"] == least]
+
+
+def said(way: Sequence[object]) -> str:
+    """How needs were dealt, under which load."""
+    dealt_by, load = way
+    return f"needs by {dealt_by}" + ("" if load == 1 else f", {load:g} times the load")
+
+
+def with_stacks(figure: "Figure", rows: pd.DataFrame) -> "Figure":
+    """The figure with the colours of its stacks named."""
+    stacks = [stack for stack in COLOURS if stack in set(rows["stack"])]
+    legend(figure, [(stack, COLOURS[stack]) for stack in stacks], in_a_row=5)
+    return figure
+
+
+def level_drawings(llm: str, region: str, dealt_by: str, load: float) -> dict[str, Draw]:
+    """The figures of an endpoint; those that need one way to deal needs, and one load, show these."""
+
+    def rows_of(table: str, settings: Settings, day: date) -> pd.DataFrame:
+        of_endpoint = "trace = $trace and day = $day and llm = $llm and region = $region"
+        asked = {"trace": settings.trace, "day": day, "llm": llm, "region": region}
+        return settings.lake.sql(f"select * from {table} where {of_endpoint}", **asked).to_pandas()
+
+    def of_way(table: str, settings: Settings, day: date) -> pd.DataFrame:
+        rows = rows_of(table, settings, day)
+        return rows[(rows["dealt_by"] == dealt_by) & (rows["load_factor"] == load)]
+
+    def today(settings: Settings, day: date) -> pd.DataFrame:
+        rows = of_way("level_trials", settings, day)
+        return rows[rows["is_today"]]
+
+    return {
+        "level_value": lambda *of: draw_level_value(rows_of("level_value", *of)),
+        "level_ttft": lambda *of: draw_level_ttft(today(*of)),
+        "headroom": lambda *of: draw_headroom(of_way("level_isolation", *of)),
+        "ablation": lambda *of: draw_ablation(today(*of)),
+    }

@@ -1,0 +1,144 @@
+"""How many levels of priority, how much headroom, do moves pay? An endpoint's busiest hours on every stack.
+
+Each request has a need, the time to the first token that it wants; levels see needs only as classes. What is
+asked is the share of each need's requests that are served in time, whatever the levels. Instances are fixed
+and serve all the time; nobody is held back. Trials differ in their stack (models/replay/policies.py), the
+number of levels, headroom, load and instances; batching, memory, latency and requests are the same for all.
+
+The fewest instances that meet every need are searched for each number of levels; the mart level_value reads
+them. Of the trials nothing enters the lake but the table level_trials.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from assets.lake.schemas import SCHEMAS
+from assets.lake.settings import Progress, Settings
+from assets.studies.endpoint import read_endpoint
+from assets.studies.level_answer import answer
+from assets.studies.level_trials import LIMIT, Bench, Key
+from models.plan.crossing import fewest
+from models.replay.policies import STACKS
+from models.traffic.needs import STEPS
+from models.traffic.priorities import BY_SHARES, BY_TIER
+from models.world.config import LEVELS_BY
+from models.world.reading import ConfigError, require_known
+
+WAYS = tuple(by for by in LEVELS_BY if by != BY_SHARES)
+BLIND = ("fcfs", "edf")  # queue orders that do not look at levels
+COMPARED = tuple(stack for stack in STACKS if stack not in ("config", LIMIT))
+MOST_TIMES, LEAST_MOST = (
+    4,
+    16,
+)  # so many times today's instances the search goes, and never less far than that
+
+
+class Asked(NamedTuple):
+    """What is tried."""
+
+    llm: str | None = None  # with its region; else the endpoint that has most to do
+    region: str | None = None
+    levels: Sequence[int] = (1, 2, 3, 4, 6, 10)
+    by: str = "enterprise"  # how needs and levels are dealt; the trace's own tiers are tried beside it
+    stacks: Sequence[str] = COMPARED
+    loads: Sequence[float] = (1.0,)  # requests for each one of the day
+    headrooms: Sequence[float] = ()  # of an instance's memory, for level 0; else as the stack has it
+    ends_s: tuple[float, float] | None = None  # the strictest and the loosest need; else those of the tiers
+    hours: int = 4  # the busiest on end
+
+
+def try_levels(settings: Settings, day: date, asked: Asked, progress: Progress) -> pa.Table:
+    """Try an endpoint of a day under every stack and number of levels, and write its level_trials.
+
+    Raises
+    ------
+    ConfigError
+        A name that nobody knows, a figure out of range, an llm of several pools.
+    LakeError
+        The lake does not have the day.
+    """
+    require_possible(asked)
+    endpoint = read_endpoint(settings, day, asked.llm, asked.region, asked.hours)
+    bench = Bench(endpoint, day, asked.ends_s)
+    searches = [
+        (by, load, stack)
+        for by in dict.fromkeys((asked.by, BY_TIER))
+        for load in asked.loads
+        for stack in dict.fromkeys((*asked.stacks, LIMIT))
+    ]
+    with progress.bar(f"try levels of {endpoint.llm} in {endpoint.region}", len(searches)) as done:
+        for number, (by, load, stack) in enumerate(searches, start=1):
+            try_stack(bench, by, load, stack, asked)
+            done(number)
+    table = pa.Table.from_pandas(bench.rows(), SCHEMAS["level_trials"], preserve_index=False)
+    file = re.sub(r"[^\w.-]", "_", f"{endpoint.llm}@{endpoint.region}")
+    settings.lake.write("level_trials", table, file, trace=settings.trace, day=day)
+    return table
+
+
+def require_possible(asked: Asked) -> None:
+    """ConfigError for what cannot be tried."""
+    rules: Sequence[tuple[str, Sequence[float], str, Callable[[float], bool]]] = (
+        (
+            "--levels",
+            asked.levels,
+            f"whole numbers from 1 to {STEPS}",
+            lambda n: 1 <= n <= STEPS and n % 1 == 0,
+        ),
+        ("--load", asked.loads, "numbers above 0 and up to 100", lambda n: 0 < n <= 100),
+        ("--headroom", asked.headrooms, "shares from 0 to 1", lambda n: 0 <= n <= 1),
+        ("--hours", [asked.hours], "whole numbers from 1 to 24", lambda n: 1 <= n <= 24 and n % 1 == 0),
+    )
+    for option, values, needed, holds in rules:
+        for value in values:
+            if not holds(value):
+                raise ConfigError(f"{option}: got {value:g}, needed {needed}.")
+    require_known(asked.by, WAYS, "way to deal levels", "--by")
+    for stack in asked.stacks:
+        require_known(stack, STACKS, "stack", "--stack")
+
+
+def try_stack(bench: Bench, by: str, load: float, stack: str, asked: Asked) -> None:
+    """Today's instances under each headroom, and the fewest instances, for each number of levels."""
+    endpoint, own = bench.endpoint, STACKS[stack].headroom_share
+    if own is None:
+        own = endpoint.settings.config.replay.levels.headroom_share
+    shares = asked.headrooms if own and asked.headrooms else [own]
+    most, guess = max(MOST_TIMES * endpoint.instances, LEAST_MOST), endpoint.instances
+    steps = len(bench.wanted(by).needs.tiers)
+    counts = sorted({min(count, steps) for count in (1, *asked.levels)})
+    if STACKS[stack].order in BLIND:  # levels change nothing; edf sees each step
+        counts = [steps] if stack == LIMIT else [1]
+    for levels in counts:
+        for share in shares if levels > 1 else shares[:1]:  # one level has no headroom
+            today = Key(stack, levels, share, load, endpoint.instances)
+            bench.is_met(by, today)
+
+            def does(instances: int, today: Key = today) -> bool:
+                return bench.is_met(by, today._replace(instances=instances))
+
+            found = fewest(does, guess, most)
+            guess = guess if found is None else found.number
+
+
+VALUES = """
+from level_value
+where trace = $trace and day = $day and llm = $llm and region = $region
+order by dealt_by = 'tier', dealt_by, load_factor, stack, headroom_share, levels
+"""
+
+
+def values(settings: Settings, day: date, llm: str, region: str) -> list[list[Mapping[str, Any]]]:
+    """The rows of level_value of an endpoint, together those of one way to deal needs and one load."""
+    rows = settings.lake.sql(VALUES, trace=settings.trace, day=day, llm=llm, region=region).to_pylist()
+    return [list(own) for _, own in groupby(rows, lambda row: (row["dealt_by"], row["load_factor"]))]
+
+
+def answers(settings: Settings, day: date, llm: str, region: str) -> list[str]:
+    """What an endpoint's trials answer, a sentence for each way to deal needs and each load."""
+    return [answer(rows) for rows in values(settings, day, llm, region)]

@@ -1,0 +1,68 @@
+"""Needs: the time to the first token that each request wants; levels of priority are a coarse view of them.
+
+However many levels there are, needs lie on the same steps, so that what K levels attain can be compared. A
+level is a class of steps next to each other; a request is served by its level and judged by its need.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.traffic.priorities import BY_APP, BY_TIER, Levels, classes, levels_by_app, levels_of, shares
+from models.world.catalogue import Tier
+from models.world.reading import ConfigError
+
+STEPS = 10  # of needs that are drawn, as many as there may be levels
+NO_DEADLINE_S = 86_400.0  # of a need to the first token
+
+
+class Needs(NamedTuple):
+    """What each request wants."""
+
+    tiers: Mapping[str, Tier]  # a step each; nobody is held back
+    step: Levels  # (R,) position among them
+
+
+def drawn_needs(by: str, requests: int, seed: int, ends_s: tuple[float, float], target: float) -> Needs:
+    """Needs on STEPS from the strictest to the loosest in equal ratios, dealt like a sampler's levels.
+
+    `target` is the share of a step's requests that must be served in time. ConfigError where the ends cross.
+    """
+    strictest_s, loosest_s = ends_s
+    if not 0 < strictest_s < loosest_s:
+        raise ConfigError(
+            f"Needs from {strictest_s:g} s to {loosest_s:g} s: the strictest must be above 0 s and below the "
+            "loosest. Name both: --needs STRICTEST,LOOSEST."
+        )
+    tiers = {
+        f"{seconds:.3g} s": Tier(NO_DEADLINE_S, target, "a step of needs", ttft_slo_s=float(seconds))
+        for seconds in np.geomspace(strictest_s, loosest_s, STEPS)
+    }
+    return Needs(tiers, levels_of(np.zeros(requests, np.int16), by, STEPS, seed))
+
+
+def own_needs(tiers: Mapping[str, Tier], tier: Levels) -> Needs:
+    """What the requests' own tiers want."""
+    return Needs({name: dataclasses.replace(own, is_held=False) for name, own in tiers.items()}, tier)
+
+
+def levels_of_needs(needs: Needs, by: str, count: int, app: NDArray[np.int64] | None = None) -> Levels:
+    """The level of each request, shape (R,), of so many: that of its tier, of its app, or of its step.
+
+    A step belongs to the level of a sampler in whose share the middle of its own share lies.
+    """
+    if by == BY_TIER:
+        return levels_of(needs.step, by, count, 0)
+    if by == BY_APP:
+        if app is None:
+            raise ValueError("Levels by app need the app of each request.")
+        return levels_by_app(app, allowances_s(needs.tiers.values())[needs.step], count)
+    return classes(shares(by, STEPS), shares(by, count))[needs.step]
+
+
+def allowances_s(tiers: Iterable[Tier]) -> NDArray[np.float64]:
+    """Seconds to what each tier wants, shape (T,)."""
+    return np.array([tier.ttft_slo_s or tier.deadline_s for tier in tiers])

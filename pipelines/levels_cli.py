@@ -1,0 +1,149 @@
+"""`fleetcast levels`: how many levels of priority, how much headroom, and whether moving requests pays."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from models.replay.policies import STACKS
+from models.world.config import LEVELS_BY
+from models.world.reading import ConfigError
+from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
+from pipelines.tables import OUT, figure, percent, show_board
+from pipelines.terminal import near, spoken
+
+if TYPE_CHECKING:
+    from assets.lake.settings import Settings
+
+N = TypeVar("N", int, float)
+STACK_NAMES = ", ".join(STACKS)
+
+
+def levels(
+    llm: Annotated[
+        str | None, typer.Option(help="Whose requests; else the endpoint that has most to do.")
+    ] = None,
+    region: Annotated[str | None, typer.Option(help="Where they come from, and are served.")] = None,
+    levels_: Annotated[
+        str, typer.Option("--levels", help="How many levels of priority, 1 to 10.")
+    ] = "1,2,3,4,6,10",
+    by: Annotated[
+        str, typer.Option(help=f"How needs and levels are dealt: {', '.join(LEVELS_BY[:-1])}.")
+    ] = "enterprise",
+    stack: Annotated[
+        str | None, typer.Option(help=f"Of {STACK_NAMES}; all without it, edf always.", show_default=False)
+    ] = None,
+    load: Annotated[str, typer.Option(help="Requests for each one of the day.")] = "1",
+    headroom: Annotated[
+        str | None, typer.Option(help="Shares of an instance's memory for level 0; else the stack's own.")
+    ] = None,
+    needs: Annotated[
+        str | None,
+        typer.Option(help="Seconds: the strictest and the loosest need that are drawn; else the tiers'."),
+    ] = None,
+    hours: Annotated[int, typer.Option(help="The busiest of the day on end.")] = 4,
+    date_: Day = None,
+    config: Config = "office",
+    quiet: Quiet = False,
+) -> None:
+    """Try levels of priority at an endpoint, by stack: needs met by level, the fewest instances for all.
+
+        fleetcast levels
+
+        fleetcast levels --llm llama2-70b --region east --levels 1,2,4 --stack jsq,llumnix
+
+        fleetcast levels --by uniform --load .7,.9,1.1 --headroom 0,.1,.2
+
+    Each request wants its first token within a time, on ten steps; levels see it as a class. The trace's own
+    tiers are tried beside it. Instances are fixed. A minute or two.
+    """
+    with spoken():
+        from assets.lake.settings import load_settings
+        from assets.on_demand import level_trials_said
+        from assets.studies.levels import Asked, answers, try_levels, values
+        from pipelines.runs import report
+
+        settings = load_settings(config_of(config))
+        day = day_of(date_) or settings.config.trace.replay_day
+        stacks = Asked().stacks if stack is None else texts(stack)
+        shares = () if headroom is None else listed("--headroom", headroom, float)
+        asked = Asked(
+            llm, region, listed("--levels", levels_, int), by, stacks, listed("--load", load, float), shares,
+            None if needs is None else two("--needs", needs), hours,
+        )  # fmt: skip
+        table = try_levels(settings, day, asked, progress_of(quiet))
+        report("level_trials", {day.isoformat(): level_trials_said(settings, day, table)})
+        place = {name: table[name][0].as_py() for name in ("llm", "region")}
+        for rows in values(settings, day, **place):
+            show_levels(rows, in_time_by_level(settings, day, rows[0]), settings.trace, day)
+        for sentence in answers(settings, day, **place):
+            OUT.print(sentence, markup=False, soft_wrap=True)
+        OUT.print(f"figures  {near(settings.figures(day))}/level_value.png, level_ttft, headroom, ablation")
+        OUT.print('tables   fleetcast sql "from level_value", "from level_isolation", "from level_trials"')
+
+
+def texts(said: str) -> tuple[str, ...]:
+    """The names of a list with commas."""
+    return tuple(part.strip() for part in said.split(","))
+
+
+def listed(option: str, said: str, kind: Callable[[str], N]) -> tuple[N, ...]:
+    """The numbers of a list with commas; ConfigError names what is none."""
+    found = []
+    for part in texts(said):
+        try:
+            found.append(kind(part))
+        except ValueError as error:
+            needed = "whole numbers" if kind is int else "numbers"
+            raise ConfigError(f"{option}: got {part!r}, needed {needed} with commas between.") from error
+    return tuple(found)
+
+
+def two(option: str, said: str) -> tuple[float, float]:
+    """Two numbers; ConfigError for more or fewer."""
+    found = listed(option, said, float)
+    if len(found) != 2:
+        raise ConfigError(f"{option}: got {len(found)} numbers, needed two: STRICTEST,LOOSEST.")
+    return found[0], found[1]
+
+
+IN_TIME = """
+select stack, levels, headroom_share, level, met / requests as share
+from level_trials
+where
+    trace = $trace and day = $day and llm = $llm and region = $region and dealt_by = $dealt_by
+    and load_factor = $load_factor and is_today
+"""
+
+
+def in_time_by_level(settings: "Settings", day: date, of: Mapping[str, Any]) -> Mapping[Any, float]:
+    """The share in time on today's instances, by stack, levels, headroom and level."""
+    names = ("llm", "region", "dealt_by", "load_factor")
+    rows = settings.lake.sql(IN_TIME, trace=settings.trace, day=day, **{name: of[name] for name in names})
+    keys = ("stack", "levels", "headroom_share", "level")
+    return {tuple(row[name] for name in keys): row["share"] for row in rows.to_pylist()}
+
+
+def show_levels(
+    rows: Sequence[Mapping[str, Any]], in_time: Mapping[Any, float], trace: str, day: date
+) -> None:
+    """A line for each stack, number of levels and headroom."""
+    most = max(row["levels"] for row in rows)
+    of = rows[0]
+    today = f"in time %,\n{of['today_instances']} of them"
+    heads = ["", "fewest\ninstances", "\nwithin", "saved on\none level", today]
+    heads += [f"level\n{code}" for code in range(most)]
+    lines = []
+    for row in sorted(rows, key=lambda r: (list(STACKS).index(r["stack"]), r["levels"], r["headroom_share"])):
+        key = (row["stack"], row["levels"], row["headroom_share"])
+        headroom = (
+            f", {row['headroom_share']:.0%} headroom" if row["headroom_share"] and row["levels"] > 1 else ""
+        )
+        shares = [percent(in_time.get((*key, code)), ".1f") for code in ("all", *map(str, range(most)))]
+        counts = [figure(row[name], ",.0f") for name in ("instances", "resolution", "saved_on_one_level")]
+        lines.append((f"{row['stack']}, {row['levels']}{headroom}", *counts, *shares))
+    load = "" if of["load_factor"] == 1 else f", {of['load_factor']:g} times the load"
+    show_board(
+        f"{of['llm']} in {of['region']}, {trace}, {day}: needs by {of['dealt_by']}{load}", heads, lines
+    )

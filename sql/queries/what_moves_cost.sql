@@ -1,0 +1,41 @@
+-- What do moves cost, and what do they buy? Stacks with moves beside the same without, on today's instances.
+-- grain: llm, region, dealt_by, load_factor, stack, headroom_share, levels
+-- reads: level_trials, level_value
+-- units: *_s seconds, shares 0 to 1, instances; made by fleetcast levels
+-- without = the stack that is the same but for the moves
+-- moves_per_request = of those that wait and of those that decode
+-- stopped_p99_s = of a live move, from the last token at the one instance until the request went on at the other
+-- met_gain_share, worst_need_gain_share = requests in time, more than without; of all, and of the need that came off worst
+-- ttft_p99_gain_s, e2e_p99_gain_s = seconds earlier than without
+-- preemptions_saved = fewer than without
+-- instances_saved = fewer that meet every need
+with pairs as (
+    select * from (values ('llumnix', 'freeness'), ('jsq_moves', 'jsq')) as pair (stack, without)
+),
+
+today as (
+    select level_trials.*, level_value.instances as fewest
+    from level_trials
+    inner join level_value using (trace, day, llm, region, dealt_by, load_factor, stack, headroom_share, levels)
+    where trace = $trace and day = $day::date and is_today and level = 'all'
+)
+
+select
+    moved.llm, moved.region, moved.dealt_by, moved.load_factor, moved.stack, moved.headroom_share, moved.levels,
+    pairs.without,
+    (moved.moved_queued + moved.moved_live) / moved.requests              as moves_per_request,
+    moved.stopped_p99_s,
+    moved.met / moved.requests - still.met / still.requests               as met_gain_share,
+    moved.worst_need_share - still.worst_need_share                       as worst_need_gain_share,
+    still.ttft_p99_s - moved.ttft_p99_s                                   as ttft_p99_gain_s,
+    still.e2e_p99_s - moved.e2e_p99_s                                     as e2e_p99_gain_s,
+    still.preemptions - moved.preemptions                                 as preemptions_saved,
+    still.fewest - moved.fewest                                           as instances_saved
+from today as moved
+inner join pairs using (stack)
+inner join today as still
+    on still.stack = pairs.without
+    and still.llm = moved.llm and still.region = moved.region and still.dealt_by = moved.dealt_by
+    and still.load_factor = moved.load_factor and still.levels = moved.levels
+    and (still.headroom_share = moved.headroom_share or moved.levels = 1)
+order by moved.llm, moved.region, moved.dealt_by, moved.load_factor, moved.stack, moved.headroom_share, moved.levels

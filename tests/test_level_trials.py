@@ -1,0 +1,311 @@
+"""fleetcast levels: trials are what a replay by hand gives, the search finds the fewest, in words too."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from test_cli import invoke, one_line
+from wired import DAY, LLMS, changed
+
+from assets.lake.settings import Progress, Settings
+from assets.lake.warehouse import Lake
+from assets.replays.outcomes import levels_of_day, read_workload
+from assets.studies import level_figures
+from assets.studies.endpoint import Endpoint, play, read_endpoint
+from assets.studies.level_answer import answer
+from assets.studies.level_trials import Bench, Key, percentile, under
+from assets.studies.levels import Asked, answers, try_levels, values
+from models.replay.fleet import make_rules
+from models.replay.policies import STACKS
+from models.replay.queue import FCFS, PREEMPTIVE, PRIORITY
+from models.replay.route import FREENESS, INFAAS, ROUND_ROBIN, SHORTEST_QUEUE
+from models.replay.run import FINISHED
+from models.replay.state import NOBODY
+from models.traffic.needs import Needs, levels_of_needs
+from models.traffic.priorities import classes, levels_by_app, shares
+from models.world.catalogue import Tier
+from models.world.config import stacked
+from models.world.reading import ConfigError
+
+ENDS_S = (1.3, 31.0)
+FEW = Asked(
+    LLMS[1], "south", (1, 3), "uniform", ("jsq", "freeness", "llumnix"), headrooms=(0.1, 0.3), hours=1
+)
+
+
+# --- needs and levels ------------------------------------------------------------------------------------
+
+
+def test_a_step_of_needs_belongs_to_the_level_in_whose_share_its_middle_lies() -> None:
+    """Ten steps of the enterprise sampler under four levels: shares .10, .35, .35, .20, whole steps each."""
+    ten, four = shares("enterprise", 10), shares("enterprise", 4)
+    level = classes(ten, four)
+    assert level.tolist() == [0, 1, 1, 1, 1, 2, 2, 2, 2, 3]
+    np.testing.assert_allclose(np.bincount(level, ten), four)
+    for by in ("uniform", "gaussian", "enterprise"):
+        for count in range(1, 11):
+            found = classes(shares(by, 10), shares(by, count))
+            assert (np.diff(found) >= 0).all()
+            off = np.bincount(found, shares(by, 10), count) - shares(by, count)
+            assert np.abs(off).max() <= shares(by, 10).max()  # never by more than a step
+
+
+def test_applications_with_the_strictest_needs_are_the_highest_levels() -> None:
+    """Three apps with half, a quarter and a quarter of the requests; that of the first half wants 60 s."""
+    app = np.array([0, 0, 0, 0, 1, 1, 2, 2])
+    need_s = np.array([60.0, 60.0, 60.0, 60.0, 1.0, 60.0, 1.0, 1.0])
+    assert levels_by_app(app, need_s, 2).tolist() == [1, 1, 1, 1, 0, 0, 0, 0]
+    assert levels_by_app(app, need_s, 4)[4:].tolist() == [1, 1, 0, 0]
+    tiers = {"a": Tier(9.0, 0.9, "", 1.0), "b": Tier(9.0, 0.9, "", 60.0)}
+    needs = Needs(tiers, (need_s == 60.0).astype(np.int16))
+    np.testing.assert_array_equal(levels_of_needs(needs, "app", 2, app), levels_by_app(app, need_s, 2))
+    assert levels_of_needs(needs, "tier", 2).tolist() == needs.step.tolist()
+
+
+def test_levels_by_app_are_those_of_the_day(wired_day: Settings) -> None:
+    own = levels_settings(wired_day, by="app", count=2)
+    table = wired_day.lake.read("requests", trace=wired_day.trace, day=DAY)
+    workload = read_workload(own, DAY)
+    frame = pd.DataFrame({"app": table["app"].to_pylist(), "level": workload.trace.level})
+    assert frame.groupby("app")["level"].nunique().eq(1).all()
+    assert sorted(frame["level"].unique()) == [0, 1]
+    one = table.set_column(table.schema.get_field_index("app"), "app", pa.array(["rag"] * len(table)))
+    with pytest.raises(ConfigError, match=r'Levels by "app": all requests of wired have one app \(.rag.\)'):
+        levels_of_day(own, DAY, one, workload.trace.tier)
+
+
+def levels_settings(settings: Settings, **levels: Any) -> Settings:
+    """The settings with other figures in [replay.levels]."""
+    return changed(settings, "replay", levels=dataclasses.replace(settings.config.replay.levels, **levels))
+
+
+# --- stacks ------------------------------------------------------------------------------------------------
+
+
+def test_a_stack_is_what_its_row_says_whatever_the_config(wired_day: Settings) -> None:
+    found = {
+        name: make_rules(wired_day.catalogue, stacked(wired_day.config.replay, stack), "follow")
+        for name, stack in STACKS.items()
+        if name != "config"
+    }
+    routing = {"round_robin": ROUND_ROBIN, "infaas": INFAAS, "freeness": FREENESS, "llumnix": FREENESS}
+    order = {"infaas": FCFS, "preemptive": PREEMPTIVE, "edf": 1}
+    for name, rules in found.items():
+        assert rules.routing == routing.get(name, SHORTEST_QUEUE), name
+        assert rules.order == order.get(name, PRIORITY), name
+        assert (rules.demand, rules.counts_above, rules.is_adaptive, rules.promote_s) == (
+            0,
+            False,
+            False,
+            np.inf,
+        )
+        assert rules.holds_back == (name == "holdback")
+        assert bool(rules.headroom_share[0]) == (name in ("freeness", "llumnix"))
+        assert np.isfinite(rules.balance_s) == (name in ("llumnix", "jsq_moves"))
+    of = ("balance_s", "gap_blocks", "from_blocks", "is_guarded", "lowest_first")
+    assert [getattr(found["llumnix"], name) for name in of] == [0.05, 0.3, np.inf, False, True]
+    assert [getattr(found["jsq_moves"], name) for name in of] == [0.5, 0.3, 3.0, True, False]
+    assert found["holdback"].ceiling_share.tolist() == [1.0, 0.75, 0.5]
+    assert stacked(wired_day.config.replay, STACKS["config"]) == wired_day.config.replay
+
+
+def test_a_headroom_that_is_said_is_for_stacks_that_have_one(wired_day: Settings) -> None:
+    shares = {
+        name: stacked(wired_day.config.replay, STACKS[name], 0.07).levels.headroom_share
+        for name in ("config", "freeness", "llumnix", "jsq", "jsq_moves")
+    }
+    assert shares == {"config": 0.07, "freeness": 0.07, "llumnix": 0.07, "jsq": 0.0, "jsq_moves": 0.0}
+
+
+# --- trials ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def endpoint(wired_day: Settings) -> Endpoint:
+    return read_endpoint(wired_day, DAY, LLMS[1], "south", 1)
+
+
+@pytest.fixture(scope="module")
+def tried(wired_day: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """A lake of its own, with the trials of FEW."""
+    own = dataclasses.replace(wired_day, lake=Lake(tmp_path_factory.mktemp("levels") / "lake"))
+    for table in ("requests", "plans"):
+        rows = wired_day.lake.read(table, trace="wired", day=DAY).drop_columns(["trace", "day"])
+        own.lake.write(table, rows, trace="wired", day=DAY)
+    try_levels(own, DAY, FEW, Progress())
+    return own
+
+
+def test_the_busiest_hours_of_an_endpoint_are_read(wired_day: Settings, endpoint: Endpoint) -> None:
+    rows = wired_day.lake.sql("select * from requests where day = $day", day=DAY).to_pandas()
+    own = rows[(rows["llm"] == LLMS[1]) & (rows["region"] == "south")].sort_values(
+        ["arrived_at", "request_id"]
+    )
+    tokens = (own["input_tokens"] + own["output_tokens"]).groupby(own["arrived_at"].dt.hour).sum()
+    busiest = own[own["arrived_at"].dt.hour == tokens.idxmax()]
+    assert endpoint.trace.input_tokens.tolist() == busiest["input_tokens"].tolist()
+    since = (busiest["arrived_at"] - busiest["arrived_at"].dt.floor("h")).dt.total_seconds()
+    np.testing.assert_allclose(endpoint.trace.arrival_s, since)
+    plan = wired_day.lake.sql("select * from plans where policy = 'corrected'").to_pandas()
+    planned = plan[(plan["llm"] == LLMS[1]) & (plan["region"] == "south")]["instances"].max()
+    assert endpoint.instances == planned
+    work = rows.groupby(["llm", "region"])[["input_tokens", "output_tokens"]].sum().sum(axis=1)
+    most = read_endpoint(wired_day, DAY, None, None, 1)
+    assert (most.llm, most.region) == work.idxmax()
+
+
+def test_a_trial_is_what_a_replay_counted_by_hand_gives(endpoint: Endpoint) -> None:
+    bench = Bench(endpoint, DAY)
+    wanted, key = bench.wanted("uniform"), Key("llumnix", 4, 0.2, 1.0, 3)
+    assert np.allclose([tier.ttft_slo_s for tier in wanted.needs.tiers.values()][::9], ENDS_S)
+    told = bench.trial(wanted, key).set_index("level")
+    level = levels_of_needs(wanted.needs, "uniform", 4)
+    asked = endpoint.trace._replace(tier=wanted.needs.step, level=level)
+    outcome, fleet = play(endpoint, wanted.needs.tiers, under(endpoint, "llumnix", 4, 0.2), asked, 3)
+    needs_s = np.geomspace(*ENDS_S, 10)[wanted.needs.step]
+    ttft_s = outcome.first_token_s - endpoint.trace.arrival_s
+    in_time = ttft_s <= needs_s
+    assert told.index.tolist() == ["all", "0", "1", "2", "3"]
+    for name, own in (("all", level >= 0), *((str(p), level == p) for p in range(4))):
+        row = told.loc[name]
+        assert (row["requests"], row["met"]) == (own.sum(), in_time[own].sum())
+        assert row["finished"] == (outcome.status[own] == FINISHED).sum()
+        assert row["preemptions"] == outcome.preemptions[own].sum()
+        later = np.sort(np.where(np.isnan(ttft_s), np.inf, ttft_s)[own])
+        assert row["ttft_p95_s"] == later[int(np.ceil(0.95 * own.sum())) - 1]
+    assert told.loc["all", "moved_live"] == outcome.moved[..., 1].sum() > 0
+    by_level = [(outcome.sent_from[level == p] != NOBODY).sum() for p in range(4)]
+    assert told.loc["0":"3", "moved_live"].tolist() == by_level
+    shares_in_time = [in_time[wanted.needs.step == step].mean() for step in range(10)]
+    worst = (np.array(shares_in_time) / wanted.idle_share).min()
+    assert told["worst_need_share"].tolist() == pytest.approx([worst] * 5)
+    hours = 3 * endpoint.deployment.gpus
+    assert told.loc["all", ["gpu_hours", "usd"]].tolist() == [hours, hours * 9.5]
+    assert fleet.pool.size == 3
+
+
+def test_more_load_is_more_requests_with_the_same_needs(endpoint: Endpoint) -> None:
+    bench = Bench(endpoint, DAY)
+    wanted = bench.wanted("uniform")
+    once, twice = (bench.trial(wanted, Key("jsq", 2, 0.0, load, 9)).iloc[0] for load in (1.0, 2.0))
+    assert twice["requests"] == 2 * once["requests"]
+    assert twice["ttft_p99_s"] > once["ttft_p99_s"]
+
+
+def test_the_search_has_tried_what_meets_and_what_does_not(tried: Settings) -> None:
+    trials = tried.lake.sql("from level_trials where level = 'all'").to_pandas()
+    assert set(trials["dealt_by"]) == {"uniform", "tier"}
+    assert sorted(trials.loc[trials["dealt_by"] == "uniform", "levels"].unique()) == [1, 3, 10]
+    rows = tried.lake.sql("from level_value").to_pandas()
+    cases = ["dealt_by", "stack", "levels", "headroom_share"]
+    assert {tuple(row) for row in rows[cases].to_numpy()} >= {
+        ("uniform", stack, 3, share) for stack in ("freeness", "llumnix") for share in (0.1, 0.3)
+    } | {("uniform", "jsq", 3, 0.0), ("uniform", "edf", 10, 0.0)}
+    for row in rows.itertuples():
+        own = trials[(trials[cases] == [getattr(row, name) for name in cases]).all(axis=1)]
+        is_met = own.set_index("instances")["is_met"]
+        assert row.today_instances in is_met.index
+        if np.isnan(row.instances):
+            assert not is_met.any()
+            continue
+        assert is_met[row.instances]
+        assert row.resolution == 1
+        assert row.instances == 1 or not is_met[row.instances - 1]
+
+
+def test_the_answer_and_the_figures_are_those_of_the_trials(tried: Settings) -> None:
+    asked = {"llm": LLMS[1], "region": "south"}
+    by_uniform, by_tier = values(tried, DAY, **asked)
+    assert {row["dealt_by"] for row in by_uniform} == {"uniform"}
+    assert answers(tried, DAY, **asked) == [answer(by_uniform), answer(by_tier)]
+    drawings = level_figures.level_drawings(**asked, dealt_by="uniform", load=1.0)
+    figures = {name: draw(tried, DAY) for name, draw in drawings.items()}
+    jsq = {row["levels"]: row["instances"] for row in by_uniform if row["stack"] == "jsq"}
+    panel = figures["level_value"].axes[1]
+    assert panel.get_title() == "needs by uniform"
+    lines = {line.get_color(): np.asarray(line.get_ydata()).tolist() for line in panel.lines}
+    assert lines[level_figures.COLOURS["jsq"]] == list(jsq.values())
+    assert len(figures["level_ttft"].axes) == 2
+    bars = figures["ablation"].axes[0].patches
+    assert len(bars) == 4
+    assert [text.get_text() for text in figures["headroom"].axes[0].texts][:2] == [" 10%", " 30%"]
+
+
+# --- the answer --------------------------------------------------------------------------------------------
+
+
+def value(stack: str, levels: int, instances: int | None, share: float = 0.0) -> dict[str, Any]:
+    of = {"llm": "a", "region": "east", "dealt_by": "uniform", "load_factor": 1.0, "limit_instances": 8}
+    return (
+        of
+        | {"stack": stack, "levels": levels, "headroom_share": share, "instances": instances}
+        | {"resolution": 1}
+    )
+
+
+def test_the_answer_in_words() -> None:
+    rows = [value("jsq", 1, 11), value("jsq", 2, 9), value("jsq", 3, 9), value("jsq", 4, 9)]
+    rows += [value("jsq_moves", n, count) for n, count in ((1, 11), (2, 9), (3, 8), (4, 8))]
+    rows += [value("freeness", 1, 14, 0.1), value("freeness", 2, 12, 0.1), value("freeness", 2, 12, 0.2)]
+    rows += [value("edf", 10, 8)]
+    assert answer(rows) == (
+        "a in east, needs by uniform: jsq needs 11 instances with 1 level, 2 levels need 9 instead of 11, 3 "
+        "and 4 save none (resolution 1), by needs themselves (edf) it is 8; jsq_moves needs 8 with 3 levels; "
+        "10% headroom is enough for freeness (12); moves save 1 on jsq."
+    )
+    none = [value("jsq", 1, None), value("round_robin", 1, 7)]
+    assert "jsq meets the needs with no number of instances that was tried" in answer(none)
+    worse = [value("jsq", 1, 8), value("jsq", 2, 8), value("jsq_moves", 1, 9)]
+    assert answer(worse).endswith("no other stack needs fewer; moves save none, they cost 1 on jsq.")
+
+
+def test_a_percentile_counts_those_that_never_came_as_last() -> None:
+    assert percentile(np.array([3.0, np.nan, 1.0, 2.0]), 50) == 2.0
+    assert percentile(np.array([3.0, np.nan, 1.0, 2.0]), 75) == 3.0
+    assert np.isnan(percentile(np.array([3.0, np.nan, 1.0, 2.0]), 99))
+
+
+# --- what cannot be ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("--levels 1,11", "--levels: got 11, needed whole numbers from 1 to 10."),
+        ("--levels 1,x", "--levels: got 'x', needed whole numbers with commas between."),
+        ("--levels 2.5", "--levels: got '2.5', needed whole numbers with commas between."),
+        ("--headroom 0,1.2", "--headroom: got 1.2, needed shares from 0 to 1."),
+        ("--load 0", "--load: got 0, needed numbers above 0 and up to 100."),
+        ("--hours 25", "--hours: got 25, needed whole numbers from 1 to 24."),
+        ("--by tiers", "--by: unknown way to deal levels 'tiers'. Did you mean 'tier'?"),
+        ("--stack jsqq", "--stack: unknown stack 'jsqq'. Did you mean 'jsq'?"),
+        ("--needs 3", "--needs: got 1 numbers, needed two: STRICTEST,LOOSEST."),
+    ],
+)
+def test_what_cannot_be_tried_is_one_line(said: str, told: str, tmp_path: Path) -> None:
+    assert told in one_line(invoke("levels", *said.split(), "--date", "2024-01-01"))
+
+
+def test_needs_that_cross_or_that_nobody_can_meet_are_one_line(endpoint: Endpoint) -> None:
+    with pytest.raises(ConfigError, match=r"Needs from 3 s to 2 s: the strictest must be above 0 s"):
+        Bench(endpoint, DAY, (3.0, 2.0)).wanted("uniform")
+    with pytest.raises(
+        ConfigError, match=r"wants its first token within 0\.0001 s gets it on an idle 4 x h100"
+    ):
+        Bench(endpoint, DAY, (1e-4, 2.0)).wanted("uniform")
+
+
+def test_an_endpoint_of_several_pools_or_that_nobody_asked_is_one_line(wired_day: Settings) -> None:
+    [pool] = wired_day.config.fleet.deployments[LLMS[1]]
+    twice = {**wired_day.config.fleet.deployments, LLMS[1]: (pool, pool)}
+    with pytest.raises(ConfigError, match=f"{LLMS[1]} has 2 pools in south; levels are tried on one sort"):
+        read_endpoint(changed(wired_day, "fleet", deployments=twice), DAY, LLMS[1], "south", 1)
+    empty = dataclasses.replace(wired_day, lake=Lake(wired_day.lake.root.parent / "nobody"))
+    rows = wired_day.lake.read("requests", trace="wired", day=DAY).drop_columns(["trace", "day"])
+    empty.lake.write("requests", rows.slice(0, 0), trace="wired", day=DAY)
+    with pytest.raises(ConfigError, match=f"Nobody asked {LLMS[1]} in any region on {DAY}"):
+        read_endpoint(empty, DAY, LLMS[1], None, 1)
