@@ -265,6 +265,14 @@ def test_a_trace_that_a_study_names_stands_by_itself(monkeypatch: pytest.MonkeyP
     assert made.office.tiers["niw"].share == 0.28
 
 
+def test_a_study_is_asked_on_a_config_of_ones_own_that_is_based_on_a_shipped_one(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text('based_on = "office_large"\n[fleet]\nmax_instances = 177\n')
+    variants = load_study("week", Lake(tmp_path / "lake"), str(own))
+    assert {v.settings.config.fleet.max_instances for v in variants} == {177}
+    assert {v.settings.config.fleet.instances_at_start for v in variants} == {100}
+
+
 # --- mistakes ------------------------------------------------------------------------------------------
 
 
@@ -314,6 +322,10 @@ def test_a_study_that_cannot_be_is_refused_in_one_line(
         (["scalling"], "data/studies: unknown study 'scalling'. Did you mean 'scaling'?"),
         (["scaling", "--config", "ofice"], "There is no config 'ofice'"),
         (["orders", "--config", "azure"], "no request of iw_fast"),
+        (
+            ["mixes", "--config", "azure"],
+            "changes [trace.office], by which the requests of this",
+        ),
     ],
 )
 def test_the_command_says_a_mistake_in_one_line(
