@@ -118,8 +118,10 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         self.instances, self.rented_from_s, self.rented_s = [], {}, 0.0
         for pool in range(self.pools):
             slots = fleet.slots[pool + 1] - fleet.slots[pool]
-            least = fleet.min_instances[pool]
-            serving = min(max(round(fleet.share[pool] * start[self.endpoint(pool)]), least), slots)
+            lead = next((e for e in range(self.pools) if fleet.then[e] == pool), pool)
+            serving = self.begun(pool, start)
+            if fleet.team[pool]:
+                serving = self.begun(lead, start) // fleet.team[lead] * fleet.team[pool]
             for n in range(slots):
                 held = n < fleet.instances_at_start[pool]
                 status = SERVING if n < serving else DONATED if held else GONE
@@ -143,6 +145,11 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         self.coming = list(self.requests)
         self.moving = []
         self.tick = 0
+
+    def begun(self, pool, start):
+        slots = self.fleet.slots[pool + 1] - self.fleet.slots[pool]
+        wanted = round(self.fleet.share[pool] * start[self.endpoint(pool)])
+        return min(max(wanted, self.fleet.min_instances[pool]), slots)
 
     # --- the clock: control tick, monitor tick, failures, arrivals, instances by slot, hand-overs
 
@@ -202,8 +209,9 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
                 self.route(self.niw[llm].pop(0), now)
             self.release_kept(llm, now)
         for pool in range(self.pools):
-            while self.held(pool) < self.fleet.min_instances[pool] and self.add(pool, now):
-                pass
+            while not self.led(pool) and self.held(pool) < self.fleet.min_instances[pool]:
+                if not self.add(pool, now):
+                    break
             self.react(pool, now)
             self.pull(pool, now)
 
@@ -382,6 +390,19 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
     def fail(self, instance, now):
         if instance.status != SERVING:
             return
+        team = [instance]
+        if self.fleet.team[instance.pool]:
+            leads = [e for e in range(self.pools) if instance.pool in (e, self.fleet.then[e])]
+            teams = [one for e in leads if self.fleet.then[e] >= 0 for one in self.blocks(e)]
+            team = [i for i in next(one for one in teams if instance in one) if i.status == SERVING]
+        orphans = [r for member in team for r in self.lose(member, now)]
+        for request in orphans:
+            request.served_by = None
+        for request in orphans:
+            self.route(request, now)
+
+    def lose(self, instance, now):
+        """The VM is gone; its requests, in order of arrival."""
         self.change(instance, GONE, now)
         for request in instance.batch + [r for r in self.requests if r.copying_to == instance.slot]:
             self.give_up(request)
@@ -401,10 +422,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         instance.sending, instance.out_free_s, instance.in_free_s = [], 0.0, 0.0
         instance.batch, instance.joining, instance.waiting, instance.unknown = [], [], [], []
         instance.wakes_s, instance.seen_kv, instance.look = inf, 0, False
-        for request in orphans:
-            request.served_by = None
-        for request in orphans:
-            self.route(request, now)
+        return orphans
 
     def pull(self, pool, now):
         two, one = self.rules.niw_pull_two_share, self.rules.niw_pull_one_share
@@ -542,8 +560,9 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
     def begin(self, instance, now):
         kind = self.fleet.kind[instance.pool]
         batching = self.batching[kind]
-        idle = not (instance.batch or instance.joining or instance.waiting)
-        self.notice(instance, now if idle else instance.composed_s)
+        self.notice(instance, instance.composed_s)
+        if not (instance.batch or instance.joining or instance.waiting):
+            self.notice(instance, now)
         if instance.look:
             self.admit(instance, now)
         assert self.holding(instance) <= self.capacity(instance.pool), "invariant 3: what is held fits"

@@ -28,12 +28,76 @@ class NaiveFleet:
     def held(self, pool):
         return len(self.of(pool, SERVING, BOOTING))
 
+    def blocks(self, pool):
+        """The teams that the pool leads, each the slots of all its instances, those that prefill first."""
+        sides = [pool, self.fleet.then[pool]]
+        slots, sizes = self.fleet.slots, self.fleet.team
+        count = (slots[pool + 1] - slots[pool]) // sizes[pool]
+        return [
+            [i for e in sides for i in self.instances if i.pool == e and (i.slot - slots[e]) // sizes[e] == k]
+            for k in range(count)
+        ]
+
+    def led(self, pool):
+        return self.fleet.team[pool] > 0 and self.fleet.then[pool] < 0
+
+    def add_team(self, pool, now):
+        for status in (DRAINING, DONATED, GONE):
+            team = next((one for one in self.blocks(pool) if one[0].status == status), None)
+            if team:
+                break
+        else:
+            return False
+        gone, own = [i for i in team if i.status == GONE], [i for i in team if i.status == DONATED]
+        for gpu in {self.gpu(i.pool) for i in gone}:
+            there = self.peers(team[0].pool, gpu)
+            short = self.gpus(i for i in there if i.status != GONE) - self.cap(pool, gpu)
+            short += self.gpus(i for i in gone if self.gpu(i.pool) == gpu)
+            spare = self.gpus(i for i in there if i.status == DONATED and i not in own)
+            if spare < short:
+                return False
+        fleet = self.fleet
+        spot_s = float(fleet.boot_spot_s[self.booted % len(fleet.boot_spot_s)])
+        delays = [spot_s * float(fleet.boot_factor[fleet.kind[i.pool]]) for i in own]
+        delays += [float(fleet.boot_cold_s[i.pool]) for i in gone]
+        self.booted += bool(delays)
+        for instance in [i for i in team if i.status == DRAINING]:
+            self.come_back(instance, now)
+        for instance in own + gone:
+            if instance in gone:
+                self.make_room(instance.pool, now)
+            self.change(instance, BOOTING, now)
+            instance.wakes_s = now + max(delays)
+        return True
+
+    def remove_team(self, pool, now):
+        if self.held(pool) - self.fleet.team[pool] < self.fleet.min_instances[pool]:
+            return False
+        booting = [one for one in self.blocks(pool) if one[0].status == BOOTING]
+        serving = [one for one in self.blocks(pool) if one[0].status == SERVING]
+        if not booting + serving:
+            return False
+        loads = {one[0].slot: sum(i.load(self.requests) for i in one) for one in serving}
+        team = booting[0] if booting else min(serving, key=lambda o: (loads[o[0].slot], -o[0].slot))
+        for instance in team:
+            if instance.status == BOOTING:
+                instance.wakes_s = inf
+                self.change(instance, DONATED, now)
+            elif instance.status == SERVING:
+                self.change(instance, DRAINING, now)
+                self.donate_when_empty(instance, now)
+        return True
+
+    def come_back(self, instance, now):
+        if instance.leaves_s is not None:
+            instance.leaves_s, instance.wakes_s = None, inf
+        self.change(instance, SERVING, now)
+
     def add(self, pool, now):
+        if self.fleet.team[pool]:
+            return self.add_team(pool, now)
         if self.of(pool, DRAINING):
-            back = self.of(pool, DRAINING)[0]
-            if back.leaves_s is not None:
-                back.leaves_s, back.wakes_s = None, inf
-            self.change(back, SERVING, now)
+            self.come_back(self.of(pool, DRAINING)[0], now)
             return True
         if self.of(pool, DONATED):
             instance = self.of(pool, DONATED)[0]
@@ -49,18 +113,25 @@ class NaiveFleet:
         instance.wakes_s = now + delay_s
         return True
 
+    def gpus(self, instances):
+        return sum(self.fleet.gpus[self.fleet.kind[i.pool]] for i in instances)
+
+    def cap(self, pool, gpu):
+        return self.fleet.cap_gpus[self.fleet.region[pool]][gpu]
+
+    def peers(self, pool, gpu):
+        """Instances of the pool's region on this GPU type."""
+        region = self.fleet.region[pool]
+        return [i for i in self.instances if self.fleet.region[i.pool] == region and self.gpu(i.pool) == gpu]
+
     def make_room(self, pool, now):
-        fleet, region, gpu = self.fleet, self.fleet.region[pool], self.gpu(pool)
-        peers = [e for e in range(self.pools) if fleet.region[e] == region and self.gpu(e) == gpu]
-        there = [i for i in self.instances if i.pool in peers]
+        fleet, gpu = self.fleet, self.gpu(pool)
+        there = self.peers(pool, gpu)
+        peers = sorted({i.pool for i in there})
         donated = [i for i in there if i.status == DONATED]
-
-        def gpus(instances):
-            return sum(fleet.gpus[fleet.kind[i.pool]] for i in instances)
-
-        short = gpus(i for i in there if i.status != GONE) + fleet.gpus[fleet.kind[pool]]
-        short -= fleet.cap_gpus[region][gpu]
-        if gpus(donated) < short:
+        short = self.gpus(i for i in there if i.status != GONE) + fleet.gpus[fleet.kind[pool]]
+        short -= self.cap(pool, gpu)
+        if self.gpus(donated) < short:
             return False
         while short > 0:
             most = max(peers, key=lambda e: (len(self.of(e, DONATED)), -e))
@@ -72,6 +143,8 @@ class NaiveFleet:
         return self.fleet.gpu[self.fleet.kind[pool]]
 
     def remove(self, pool, now):
+        if self.fleet.team[pool]:
+            return self.remove_team(pool, now)
         if self.held(pool) <= self.fleet.min_instances[pool]:
             return False
         if self.of(pool, BOOTING):
@@ -93,17 +166,21 @@ class NaiveFleet:
             instance.leaves_s, instance.wakes_s = None, inf
             self.change(instance, DONATED, now)
 
+    def leading(self):
+        return [pool for pool in range(self.pools) if not self.led(pool)]
+
     def follow(self, now):
         wanted = [max(pair) for pair in zip(self.target, self.past_plan, strict=True)]
-        for pool in range(self.pools):
-            while self.held(pool) > wanted[pool] and self.remove(pool, now):
+        for pool in self.leading():
+            unit = max(1, self.fleet.team[pool])
+            while self.held(pool) - unit >= wanted[pool] and self.remove(pool, now):
                 pass
-        for pool in range(self.pools):
+        for pool in self.leading():
             while self.held(pool) < wanted[pool] and self.add(pool, now):
                 pass
 
     def react(self, pool, now):
-        if self.scaling in ("follow", "reflex", "hpa") or now < self.cooldown[pool]:
+        if self.scaling in ("follow", "reflex", "hpa") or now < self.cooldown[pool] or self.led(pool):
             return
         rule = {"chiron": self.pressure, "freeness": self.by_freeness}.get(self.scaling, self.crowding)
         grow, shrink = rule(pool, now)

@@ -24,8 +24,7 @@ class NaiveLegs:
 
     def sent(self, request, instance, now):
         """Send a request on with its first token, if its pool hands over and somebody is there to take it."""
-        pool = self.fleet.then[instance.pool]
-        takers = self.serving(pool) if pool >= 0 else []
+        takers = self.takers(instance)
         if not takers:
             return False
         to = min(takers, key=lambda i: (i.load(self.requests), i.slot))
@@ -45,9 +44,17 @@ class NaiveLegs:
         self.moving.append(request)
         return True
 
-    def begins_at(self, instance):
+    def takers(self, instance):
+        """Who may decode what the instance prefills: of its team, where it has one."""
         pool = self.fleet.then[instance.pool]
-        idle = [i for i in self.serving(pool) if not i.load(self.requests)] if pool >= 0 else []
+        serving = self.serving(pool) if pool >= 0 else []
+        if serving and self.fleet.team[pool]:
+            team = next(one for one in self.blocks(instance.pool) if instance in one)
+            serving = [i for i in serving if i in team]
+        return serving
+
+    def begins_at(self, instance):
+        idle = [i for i in self.takers(instance) if not i.load(self.requests)]
         is_busy = bool(instance.batch or instance.joining)
         return idle[0] if self.rules.opportunism and is_busy and idle else instance
 

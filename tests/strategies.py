@@ -73,10 +73,14 @@ def fleets(draw: st.DrawFn) -> Fleet:
     then = np.where(decoders.any(axis=1), decoders.argmax(axis=1), NOBODY)
     least = draw(st.integers(0, 1))
     at_start = draw(st.integers(1, most))
+    # a team of one that prefills, or two, with one or two that decode
+    of_prefill, of_decode = draw(st.sampled_from([(0, 0), (1, 1), (1, 2), (2, 1)]))
+    team = np.where(role == DECODE_ONLY, of_decode, np.where(role == PREFILL_ONLY, of_prefill, 0))
+    times = np.maximum(team, 1)
     block_tokens = draw(st.sampled_from([1, 4, 8]))
     preference = draw(st.sampled_from([[[0, 1], [1, 0]], [[0, 1], [0, 1]], [[0, -1], [1, 0]]]))
     gpus = np.array(draw(st.sampled_from([[1, 1, 1, 1], [2, 1, 1, 2], [1, 2, 2, 1]])))
-    held_gpus = max(at_start * gpus[kind[region == at]].sum() for at in range(REGIONS))
+    held_gpus = max((at_start * times * gpus[kind])[region == at].sum() for at in range(REGIONS))
     max_batch = 4
     capacity = np.array(draw(st.sampled_from([[32, 40, 24, 64], [48, 64, 64, 32], [64, 1000, 32, 64]])))
     longest = np.minimum(capacity[kind], np.where(then == NOBODY, capacity[kind], capacity[kind[then]]))
@@ -89,15 +93,16 @@ def fleets(draw: st.DrawFn) -> Fleet:
         role=role,
         then=then,
         hands_over=True,
+        team=team,
         weight=np.array([1.0, 2.0, 0.5, 0.25])[kind],
         by_freeness=False,  # as the rules say: by_rules
         tokens_per_s=np.array(draw(st.sampled_from([[1.0, 2.0, 0.5, 0.25], [8.0, 0.25, 2.0, 4.0]])))[kind],
         longest=longest,
         roomiest=np.array([longest[(llm == code) & (role != DECODE_ONLY)].max() for code in range(LLMS)]),
         share=share,
-        slots=np.arange(pools + 1) * most,
-        pool=np.repeat(np.arange(pools), most),
-        slot_kind=np.repeat(kind, most),
+        slots=np.concatenate([[0], np.cumsum(most * times)]),
+        pool=np.repeat(np.arange(pools), most * times),
+        slot_kind=np.repeat(kind, most * times),
         kv_block_tokens=block_tokens,
         kv_capacity=capacity,
         link_token_s=np.array(draw(st.sampled_from([[0.0] * 4, [1 / 64, 1 / 32, 0, 1 / 16], [0.25] * 4]))),
@@ -105,8 +110,8 @@ def fleets(draw: st.DrawFn) -> Fleet:
         gpu=np.zeros(4, np.int64),
         gpus=gpus,
         cap_gpus=np.full((REGIONS, 1), held_gpus + draw(st.integers(0, 3))),
-        instances_at_start=np.full(pools, at_start),
-        min_instances=np.full(pools, least),
+        instances_at_start=at_start * times,
+        min_instances=least * times,
         is_interactive=is_interactive,
         holds=np.full(LLMS, any(one and other for _, one, other, _ in pooling)),
         batching=np.array(draw(st.lists(st.integers(0, len(BATCHINGS) - 1), min_size=4, max_size=4))),

@@ -51,6 +51,7 @@ def two_llms(instances: int, **changes: object) -> Fleet:
         roomiest=np.full(2, 1_000_000),
         share=np.ones(2),
         weight=np.ones(2),
+        team=np.zeros(2, np.int64),
         tokens_per_s=np.full(2, np.inf),
         slots=np.array([0, instances, 2 * instances]),
         pool=np.repeat([0, 1], instances),
@@ -71,6 +72,42 @@ def busy_trace(requests: int = 2000, rate_per_s: float = 6.0) -> Trace:
     rng = np.random.default_rng(3)
     arrival_s = np.cumsum(rng.exponential(1 / rate_per_s, requests))
     return a_trace(arrival_s, rng.integers(1, 400, requests), rng.integers(1, 60, requests))
+
+
+# --- teams
+
+
+def teams(of_prefill: int, of_decode: int, count: int = 2, **changes: object) -> Fleet:
+    """So many teams of so many instances each, of which one at least serves."""
+    sizes = np.array([of_prefill, of_decode])
+    return a_pair(*(sizes * count).tolist(), TOKEN_S, team=sizes, min_instances=sizes, **changes)
+
+
+def test_a_request_is_handed_over_within_its_team() -> None:
+    """Who was prefilled by the first team decodes there, though the other team is idle."""
+    trace = a_trace([0.0, 4.0], PROMPT, 400)
+    apart, any_pairing = (run(trace, one) for one in (teams(1, 1), a_pair(2, 2, TOKEN_S)))
+    assert (apart.sent_from.tolist(), apart.slot.tolist()) == ([0, 0], [2, 2])
+    assert (any_pairing.sent_from.tolist(), any_pairing.slot.tolist()) == ([0, 0], [2, 3])
+    paired = run(a_trace([0.0, 0.0], PROMPT, 400), teams(1, 2, 1))
+    assert paired.slot.tolist() == [1, 2], "within a team the one with least to do"
+
+
+def test_a_team_dies_together_and_boots_together() -> None:
+    """Half of the first team dies; all of it is booted anew and serves again at one instant."""
+    fleet = teams(1, 2, 2, boot_cold_s=np.array([16.0, 64.0]))
+    rules = some_rules(failure_s=np.array([8.0]), failure_slot=np.array([2]), monitor_s=1.0)
+    session = Session(fleet, rules, [[2]])
+    session.feed(a_trace([0.5], PROMPT, 400))
+    for until_s, target, serving in (
+        (7.5, [2, 4], [2, 4]),
+        (8.5, [2, 4], [1, 2]),
+        (40.0, [2, 4], [1, 2]),  # the one that prefills waits for the others
+        (80.0, [2, 4], [2, 4]),
+        (300.0, [1, 0], [1, 2]),  # those that decode follow, whatever their target
+    ):
+        session.play(Drive([target], hour_s=256.0), until_s)
+        assert session.instances()[:, 0].tolist() == serving
 
 
 # --- prefill and decode apart
@@ -319,6 +356,7 @@ def three_pools(weight: list[float]) -> Fleet:
         longest=np.full(3, 1_000_000),
         share=np.ones(3),
         weight=np.array(weight, float),
+        team=np.zeros(len(weight), np.int64),
         tokens_per_s=np.full(len(weight), np.inf),
         slots=np.array([0, 1, 3, 6]),
         pool=np.array([0, 1, 1, 2, 2, 2]),

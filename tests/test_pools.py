@@ -65,6 +65,18 @@ def config_of(folder: Path, deployed: str, more: str = "") -> str:
             "two pools are 4 x h100-80gb in different splits, which plans and tables would not tell apart",
         ),
         (
+            f"{PREFILL}, team = 1 }}, {DECODE} }}",
+            "h100-80gb: prefill team = 1 of 2, 0, 6 and decode team = 0 of 2, 0, 6 instances at the start",
+        ),
+        (
+            f"{PREFILL}, team = 1 }}, {DECODE}, team = 2 }}",
+            "hand on; a pair has as many whole teams on both sides. Change team or the instances.",
+        ),
+        (
+            '{ gpu = "h100-80gb", tensor_parallel = 4, team = 2 }',
+            "whole on h100-80gb: team = 2, but it hands nothing on. Drop it.",
+        ),
+        (
             f'{PREFILL}, name = "a" }}, {DECODE}, name = "a" }}',
             "two pools have one name among a, a. Rename one.",
         ),

@@ -107,9 +107,10 @@ def fits(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> b
 @compiled
 def begin(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """Start what follows a step boundary: prompts if some are pending, else decode, else rest."""
-    if is_unknown(state, slot):  # one that has nothing else to do does not wait for a step
-        is_idle = state.joining[slot] + state.batch[slot] == 0 and not somebody_waits(state, slot)
-        notice(trace, state, slot, now if is_idle else state.step_s[slot])
+    if is_unknown(state, slot):
+        notice(trace, state, slot, state.step_s[slot])
+        if state.joining[slot] + state.batch[slot] == 0 and not somebody_waits(state, slot):
+            notice(trace, state, slot, now)  # one that has nothing else to do does not wait for a step
     if state.look[slot]:
         admit(trace, fleet, rules, state, slot, now)
     if state.joining[slot] > 0:

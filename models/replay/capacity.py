@@ -71,9 +71,7 @@ def capacity_tokens_per_s(
     if config.plan.capacity == "throughput":
         return at_all / INSTANCES
     in_time = highest_rate_in_time(trial, llm, deployment, catalogue) * float(drawn.input_tokens.mean())
-    return min(
-        in_time / INSTANCES, at_all / INSTANCES
-    )  # first tokens may come in time while batches grow and grow
+    return min(in_time, at_all) / INSTANCES  # first tokens may be in time while batches grow and grow
 
 
 def drawn_requests(

@@ -106,6 +106,7 @@ def make_fleet(
         instances_at_start=np.array([row.instances_at_start for row in rows]),
         min_instances=np.array([row.min_instances for row in rows]),
         is_interactive=is_interactive,
+        team=np.array([row.team for row in rows]),
         weight=np.array([row.weight for row in rows]),
         by_freeness=replay.routing == "freeness",
         tokens_per_s=np.full(len(rows), np.inf),
@@ -159,6 +160,7 @@ class PoolRow(NamedTuple):
     takes_others: bool
     share: float  # of its endpoint's instances
     weight: float
+    team: int
     instances_at_start: int
     min_instances: int
     max_instances: int
@@ -197,6 +199,7 @@ def pool_rows(
             takes_others=others and deployment.role != "decode",
             share=share,
             weight=deployment.weight,
+            team=deployment.team,
             instances_at_start=there * int(pool_sizes(start, shares, least)[rank]),
             min_instances=there * least,
             max_instances=there * int(pool_sizes(most, shares, least)[rank]),

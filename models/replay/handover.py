@@ -29,7 +29,7 @@ def brings_cache(fleet: Fleet, state: State, request: int) -> bool:
 @called
 def send(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, request: int, now: float) -> bool:
     """Send a request that has its first token to the pool that decodes; False where it stays."""
-    to = receiver(fleet, state, fleet.then[fleet.pool[slot]])
+    to = receiver(fleet, state, slot)
     if to == NOBODY:
         return False
     is_kept = keeps(fleet, rules, state, slot, to)

@@ -77,10 +77,7 @@ def add_instance(fleet: Fleet, state: State, pool: int, now: float) -> bool:
     """
     slot = first_with(fleet, state, pool, DRAINING)
     if slot != NOBODY:
-        if state.leaves_s[slot] != NEVER:
-            state.leaves_s[slot] = NEVER
-            reschedule(state, slot, NEVER)
-        change_status(fleet, state, slot, SERVING, now)
+        return_to_work(fleet, state, slot, now)
         return True
     slot = first_with(fleet, state, pool, DONATED)
     if slot != NOBODY:
@@ -95,6 +92,15 @@ def add_instance(fleet: Fleet, state: State, pool: int, now: float) -> bool:
     change_status(fleet, state, slot, BOOTING, now)
     reschedule(state, slot, now + delay_s)
     return True
+
+
+@called
+def return_to_work(fleet: Fleet, state: State, slot: int, now: float) -> None:
+    """A draining instance serves again."""
+    if state.leaves_s[slot] != NEVER:
+        state.leaves_s[slot] = NEVER
+        reschedule(state, slot, NEVER)
+    change_status(fleet, state, slot, SERVING, now)
 
 
 @called

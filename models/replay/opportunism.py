@@ -14,17 +14,28 @@ from models.replay.compiled import called
 from models.replay.pools import assign
 from models.replay.queue import is_unknown, somebody_waits
 from models.replay.state import NOBODY, SERVING, Fleet, Rules, State, Trace
+from models.replay.teams import first_slot, team_of
 
 OFF, IDLE, WEIGHTED = range(3)  # positions in models.world.config.OPPORTUNISMS
 
 
 @called
-def receiver(fleet: Fleet, state: State, pool: int) -> int:
-    """The serving instance of the pool with least to do; NOBODY if there is none."""
+def receiver(fleet: Fleet, state: State, slot: int) -> int:
+    """Who decodes what the slot prefills: of its pool's takers, or its team's, the one with least to do.
+
+    NOBODY where none serves; ties to the lowest slot.
+    """
+    pool = fleet.then[fleet.pool[slot]]
     if pool == NOBODY or fleet.slots[pool] == fleet.slots[pool + 1]:
         return NOBODY
-    slot = state.shortest[fleet.slots[pool]]
-    return slot if state.status[slot] == SERVING else NOBODY
+    if fleet.team[pool] == 0:
+        least = state.shortest[fleet.slots[pool]]
+        return least if state.status[least] == SERVING else NOBODY
+    least, team = NOBODY, team_of(fleet, slot)
+    for other in range(first_slot(fleet, pool, team), first_slot(fleet, pool, team + 1)):
+        if state.status[other] == SERVING and (least == NOBODY or state.load[other] < state.load[least]):
+            least = other
+    return least
 
 
 @called
@@ -32,7 +43,7 @@ def begins_at(fleet: Fleet, rules: Rules, state: State, slot: int) -> int:
     """Where a request begins that is sent to the slot: there, or at an instance that decodes and is empty."""
     if rules.opportunism == OFF or state.joining[slot] + state.batch[slot] == 0:
         return slot
-    to = receiver(fleet, state, fleet.then[fleet.pool[slot]])
+    to = receiver(fleet, state, slot)
     return to if to != NOBODY and state.load[to] == 0 else slot
 
 

@@ -30,6 +30,7 @@ from models.replay.state import (
     State,
     Trace,
 )
+from models.replay.teams import first_slot, is_led, team_of
 
 PATIENCE_SHARE = 0.1  # of the time to ageing, in which niw takes only what no signal claims
 # Positions in models.world.config.ROUTINGS.
@@ -234,13 +235,42 @@ def release_aged_niw(trace: Trace, fleet: Fleet, rules: Rules, state: State, llm
 
 @called
 def fail(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
-    """The instance dies, its VM is gone: its requests lose their KV cache and are routed anew, in turn."""
+    """The instance dies, and its team with it: VMs are gone, requests are routed anew, in turn."""
     if state.status[slot] != SERVING:
         return
+    pool = fleet.pool[slot]
+    if fleet.team[pool] == 0:
+        lose_vm(trace, fleet, rules, state, slot, now)
+        route_anew(trace, fleet, rules, state, slot, now)
+        return
+    team = team_of(fleet, slot)
+    lead = pool
+    if is_led(fleet, pool):
+        for other in range(fleet.kind.size):
+            lead = other if fleet.then[other] == pool else lead
+    for is_routed in (False, True):
+        for side in (lead, fleet.then[lead]):
+            for member in range(first_slot(fleet, side, team), first_slot(fleet, side, team + 1)):
+                if is_routed:
+                    route_anew(trace, fleet, rules, state, member, now)
+                elif state.status[member] == SERVING:
+                    lose_vm(trace, fleet, rules, state, member, now)
+
+
+@called
+def lose_vm(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
+    """The VM is gone, and with it what is cached there: its requests wait at it to be routed anew."""
     change_status(fleet, state, slot, GONE, now)
     if fleet.hands_over:
         recall(trace, fleet, rules, state, slot, now)
     empty_instance(trace, fleet, state, slot, now)
+
+
+@called
+def route_anew(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
+    """Route those that wait at an instance that is gone, in order of their arrival."""
+    if state.status[slot] != GONE:
+        return
     request = state.head[slot, 0]
     state.head[slot, 0] = NOBODY
     while request != NOBODY:

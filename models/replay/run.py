@@ -108,6 +108,10 @@ class Session:
         if counts.size != fleet.kind.size:
             counts = np.round(fleet.share * counts[fleet.llm * fleet.network_s.shape[0] + fleet.region])
         serving = np.clip(counts, fleet.min_instances, np.diff(fleet.slots)).astype(np.int64)
+        for pool in np.flatnonzero((fleet.team > 0) & (fleet.then != NOBODY)):  # whole teams
+            teams = serving[pool] // fleet.team[pool]
+            for side in (pool, fleet.then[pool]):
+                serving[side] = teams * fleet.team[side]
         self.fleet, self.rules = fleet, rules
         self.trace, self.state = EMPTY, initial_state(fleet, rules, serving)
         self.row = np.zeros(0, np.int64)

@@ -17,10 +17,11 @@ import math
 
 from models.replay.compiled import called
 from models.replay.freeness import mean_freeness
-from models.replay.life import add_instance, held, remove_instance
+from models.replay.life import held
 from models.replay.pools import endpoint_of, is_batch
 from models.replay.signal import is_crowded, is_slack, work_tokens_per_s
 from models.replay.state import BEFORE, HOUR, NOBODY, Fleet, Rules, State, Trace
+from models.replay.teams import grow, is_led, shrink
 
 FOLLOW, REACTIVE, LT_U, LT_UA, CHIRON, HPA, REFLEX, BY_FREENESS = range(
     8
@@ -37,25 +38,30 @@ def follow_targets(fleet: Fleet, state: State, now: float) -> None:
     """Bring every pool to its target, or past it, reductions first so that their VMs can be had."""
     for pool in range(state.target.size):
         wanted = max(state.target[pool], state.past_plan[pool])
-        while held(state, pool) > wanted and remove_instance(fleet, state, pool, now):
+        unit = max(1, fleet.team[pool])
+        while (
+            not is_led(fleet, pool) and held(state, pool) - unit >= wanted and shrink(fleet, state, pool, now)
+        ):
             pass
     for pool in range(state.target.size):
         wanted = max(state.target[pool], state.past_plan[pool])
-        while held(state, pool) < wanted and add_instance(fleet, state, pool, now):
+        while not is_led(fleet, pool) and held(state, pool) < wanted and grow(fleet, state, pool, now):
             pass
 
 
 @called
 def keep_minimum(fleet: Fleet, state: State, pool: int, now: float) -> None:
     """Replace what died: no rule leaves a pool below the fewest instances that it may have."""
-    while held(state, pool) < fleet.min_instances[pool] and add_instance(fleet, state, pool, now):
+    if is_led(fleet, pool):
+        return
+    while held(state, pool) < fleet.min_instances[pool] and grow(fleet, state, pool, now):
         pass
 
 
 @called
 def react(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -> None:
     """One step of a rule that looks at the fleet, at most one per cooldown: add, remove, or leave."""
-    if rules.scaling in (FOLLOW, REFLEX, HPA) or now < state.cooldown_s[pool]:
+    if rules.scaling in (FOLLOW, REFLEX, HPA) or now < state.cooldown_s[pool] or is_led(fleet, pool):
         return
     if rules.scaling == CHIRON:
         out, in_ = by_pressure(trace, fleet, rules, state, pool, now)
@@ -64,9 +70,7 @@ def react(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, now
         out, in_ = mean < rules.freeness_out, mean > rules.freeness_in
     else:
         out, in_ = by_signal(fleet, rules, state, pool, now)
-    if (out and add_instance(fleet, state, pool, now)) or (
-        in_ and not out and remove_instance(fleet, state, pool, now)
-    ):
+    if (out and grow(fleet, state, pool, now)) or (in_ and not out and shrink(fleet, state, pool, now)):
         state.cooldown_s[pool] = now + rules.cooldown_s
 
 

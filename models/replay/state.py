@@ -82,6 +82,7 @@ class Fleet(NamedTuple):
     role: Ints  # (E,) WHOLE, PREFILL_ONLY or DECODE_ONLY
     then: Ints  # (E,) the pool that a request goes on to with its first token; NOBODY: it stays
     hands_over: bool  # whether some pool does, or requests are judged between two legs
+    team: Ints  # (E,) instances of the pool in a team with some of the other that it hands on to; 0: no teams
     weight: Floats  # (E,) of a pool, where requests are spread by weight
     by_freeness: bool  # instances stand in line by their freeness, else by their load
     tokens_per_s: Floats  # (E,) of prompts, that an instance sustains within its targets; inf: not known

@@ -103,6 +103,7 @@ class Deployment:
     regions: tuple[str, ...] | None = None  # else all that have the GPUs
     pipeline_parallel: Annotated[int, Range(1, 64)] = 1
     weight: Annotated[float, Range(0, 1_000_000)] = 1.0  # where requests are spread by it
+    team: Annotated[int, Range(0, 64)] = 0  # that come and go with some of `then`; 0: each by itself
     instances_at_start: Instances | None = None  # else those of [fleet]; likewise all below
     min_instances: Instances | None = None
     max_instances: Instances | None = None

@@ -90,6 +90,26 @@ def check_pools(file: str, fleet: FleetConfig, catalogue: Catalogue) -> None:
                 raise ConfigError(f"{here}: no pool hands on to it. Let one prefill, or drop its role.")
             if to is not None:
                 check_hand_over(here, fleet, pool, to, catalogue)
+                check_teams(here, fleet, pool, to, takers.count(to))
+            elif pool.team and pool.role == "whole":
+                raise ConfigError(f"{here}: team = {pool.team}, but it hands nothing on. Drop it.")
+
+
+def check_teams(here: str, fleet: FleetConfig, pool: Deployment, to: Deployment, leaders: int) -> None:
+    """Refuse a pair of pools of which one has teams and the other none, or not as many of them."""
+    if not pool.team and not to.team:
+        return
+    limits = [fleet.limits(side) for side in (pool, to)]
+    teams = [[n / max(side.team, 1) for n in own] for side, own in zip((pool, to), limits, strict=True)]
+    if leaders > 1 or not (pool.team and to.team) or teams[0] != teams[1] or any(n % 1 for n in teams[0]):
+        told = " and ".join(
+            f"{side.role} team = {side.team} of {', '.join(map(str, own))}"
+            for side, own in zip((pool, to), limits, strict=True)
+        )
+        raise ConfigError(
+            f"{here}: {told} instances at the start, at least and at most, {leaders} pools that hand on; "
+            "a pair has as many whole teams on both sides. Change team or the instances."
+        )
 
 
 def check_hand_over(

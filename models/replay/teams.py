@@ -1,0 +1,180 @@
+"""Teams: instances that prefill and those that decode for them come, go and die together (Cauchy's combos).
+
+Where team[pool] > 0 the pool stands in blocks of so many slots. The block of the same ordinal in the pool
+that it hands on to is the rest of its team; requests are handed over within it. Targets and limits are those
+of the pool that prefills, which leads. A team boots as one: as long as the slowest of its instances.
+"""
+
+from models.replay.compiled import called
+from models.replay.events import reschedule
+from models.replay.life import (
+    add_instance,
+    change_status,
+    donate_when_empty,
+    held,
+    make_room,
+    remove_instance,
+    return_to_work,
+    share_gpus,
+)
+from models.replay.state import (
+    BOOTED,
+    BOOTING,
+    DECODE_ONLY,
+    DONATED,
+    DRAINING,
+    GONE,
+    NEVER,
+    NOBODY,
+    SERVING,
+    Fleet,
+    State,
+)
+
+
+@called
+def is_led(fleet: Fleet, pool: int) -> bool:
+    """Whether the pool's instances do as those do that hand on to them."""
+    return fleet.team[pool] > 0 and fleet.role[pool] == DECODE_ONLY
+
+
+@called
+def grow(fleet: Fleet, state: State, pool: int, now: float) -> bool:
+    """One more instance, or team, from where it comes fastest; False where the limits leave none."""
+    if fleet.team[pool] == 0:
+        return add_instance(fleet, state, pool, now)
+    return add_team(fleet, state, pool, now)
+
+
+@called
+def shrink(fleet: Fleet, state: State, pool: int, now: float) -> bool:
+    """One instance, or team, fewer; False at the least."""
+    if fleet.team[pool] == 0:
+        return remove_instance(fleet, state, pool, now)
+    return remove_team(fleet, state, pool, now)
+
+
+@called
+def add_team(fleet: Fleet, state: State, pool: int, now: float) -> bool:
+    """The team whose first instance comes fastest; none where not all of it finds room."""
+    team = team_with(fleet, state, pool, DRAINING)
+    if team == NOBODY:
+        team = team_with(fleet, state, pool, DONATED)
+    if team == NOBODY:
+        team = team_with(fleet, state, pool, GONE)
+    if team == NOBODY or not has_room(fleet, state, pool, team):
+        return False
+    delay_s = team_boot_s(fleet, state, pool, team)
+    if delay_s > 0:
+        state.counts[BOOTED] += 1
+    for status in (DRAINING, DONATED, GONE):  # the team's own donated ones are not what makes room
+        for side in (pool, fleet.then[pool]):
+            for slot in range(first_slot(fleet, side, team), first_slot(fleet, side, team + 1)):
+                if state.status[slot] != status:
+                    continue
+                if status == DRAINING:
+                    return_to_work(fleet, state, slot, now)
+                    continue
+                if status == GONE:
+                    make_room(fleet, state, side, now)
+                change_status(fleet, state, slot, BOOTING, now)
+                reschedule(state, slot, now + delay_s)
+    return True
+
+
+@called
+def remove_team(fleet: Fleet, state: State, pool: int, now: float) -> bool:
+    """One that still boots, else the one with least to do, which finishes its work first."""
+    if held(state, pool) - fleet.team[pool] < fleet.min_instances[pool]:
+        return False
+    team = team_with(fleet, state, pool, BOOTING)
+    if team == NOBODY:
+        least = 0
+        for other in range(teams_of(fleet, pool)):
+            load = load_of(fleet, state, pool, other)
+            is_serving = state.status[first_slot(fleet, pool, other)] == SERVING
+            if is_serving and (team == NOBODY or load <= least):
+                team, least = other, load
+    if team == NOBODY:
+        return False
+    for side in (pool, fleet.then[pool]):
+        for slot in range(first_slot(fleet, side, team), first_slot(fleet, side, team + 1)):
+            if state.status[slot] == BOOTING:
+                reschedule(state, slot, NEVER)
+                change_status(fleet, state, slot, DONATED, now)
+            elif state.status[slot] == SERVING:
+                change_status(fleet, state, slot, DRAINING, now)
+                donate_when_empty(fleet, state, slot, now)
+    return True
+
+
+@called
+def first_slot(fleet: Fleet, pool: int, team: int) -> int:
+    """The first slot of a team in the pool."""
+    return fleet.slots[pool] + team * fleet.team[pool]
+
+
+@called
+def team_of(fleet: Fleet, slot: int) -> int:
+    """Which team of its pool the slot is of."""
+    return (slot - fleet.slots[fleet.pool[slot]]) // fleet.team[fleet.pool[slot]]
+
+
+@called
+def teams_of(fleet: Fleet, pool: int) -> int:
+    """How many teams the pool's slots are."""
+    return (fleet.slots[pool + 1] - fleet.slots[pool]) // fleet.team[pool]
+
+
+@called
+def team_with(fleet: Fleet, state: State, pool: int, status: int) -> int:
+    """The first team whose first instance is in this status; NOBODY if none."""
+    for team in range(teams_of(fleet, pool)):
+        if state.status[first_slot(fleet, pool, team)] == status:
+            return team
+    return NOBODY
+
+
+@called
+def load_of(fleet: Fleet, state: State, pool: int, team: int) -> int:
+    """Tokens that all instances of a team have to process."""
+    load = 0
+    for side in (pool, fleet.then[pool]):
+        for slot in range(first_slot(fleet, side, team), first_slot(fleet, side, team + 1)):
+            load += state.load[slot]
+    return load
+
+
+@called
+def has_room(fleet: Fleet, state: State, pool: int, team: int) -> bool:
+    """Whether those of the team that are gone fit under the caps, donated ones of others taken back."""
+    region = fleet.region[pool]
+    for side in (pool, fleet.then[pool]):
+        gpu = fleet.gpu[fleet.kind[side]]
+        short, spare, gone = state.used_gpus[region, gpu] - fleet.cap_gpus[region, gpu], 0, 0
+        for other in range(fleet.kind.size):
+            if share_gpus(fleet, other, side):
+                spare += state.instances[other, DONATED] * fleet.gpus[fleet.kind[other]]
+        for other in (pool, fleet.then[pool]):
+            if share_gpus(fleet, other, side):
+                for slot in range(first_slot(fleet, other, team), first_slot(fleet, other, team + 1)):
+                    each = fleet.gpus[fleet.kind[other]]
+                    gone += int(state.status[slot] == GONE)
+                    short += each * int(state.status[slot] == GONE)
+                    spare -= each * int(state.status[slot] == DONATED)
+        if gone > 0 and spare < short:
+            return False
+    return True
+
+
+@called
+def team_boot_s(fleet: Fleet, state: State, pool: int, team: int) -> float:
+    """Seconds until the slowest instance of the team serves; 0 where all do still."""
+    spot_s, longest_s = fleet.boot_spot_s[state.counts[BOOTED] % fleet.boot_spot_s.size], 0.0
+    for side in (pool, fleet.then[pool]):
+        for slot in range(first_slot(fleet, side, team), first_slot(fleet, side, team + 1)):
+            if state.status[slot] == DONATED:
+                longest_s = max(longest_s, spot_s * fleet.boot_factor[fleet.kind[side]])
+            elif state.status[slot] == GONE:
+                longest_s = max(longest_s, fleet.boot_cold_s[side])
+    return longest_s
