@@ -120,7 +120,7 @@ class NaiveLevels:
                 self.move_one(source, to, least[source.slot], now)
 
     def in_move(self, instance):
-        batches = [r for i in self.of(instance.pool, SERVING, DRAINING) for r in i.batch]
+        batches = [r for i in self.instances if i.status in (SERVING, DRAINING) for r in i.batch]
         copies = any(
             r.copying_to is not None and instance.slot in (r.served_by, r.copying_to) for r in batches
         )
