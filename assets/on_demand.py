@@ -24,10 +24,12 @@ from assets.pages.pictures import draw_day
 from assets.pages.telling import SettingsResource, day_of, described, markdown, opened, picture, plainly, told
 from assets.plans import ahead as planning
 from assets.studies import decisions as deciding
-from assets.studies import latency_error, whatif
+from assets.studies import latency_error, renting, whatif
 from assets.studies import levels as levelling
 from assets.studies.cases import case_names
 from assets.studies.level_figures import level_drawings
+from assets.studies.phase_figures import draw_phase_prices
+from assets.studies.rent_asked import question
 
 CASES = dg.StaticPartitionsDefinition(case_names())
 DAYS_AND_CASES = dg.MultiPartitionsDefinition({"day": DAYS, "case": CASES})
@@ -251,4 +253,48 @@ def day_ahead_plans_said(settings: Settings, day: date, table: pa.Table) -> Said
     return {**told(settings.trace, table, "tables/day_ahead_plans.sql"), **said}
 
 
-STUDIES = [characterisation, backtests, decisions, whatifs, error_draws, level_trials, day_ahead_plans]
+class Renting(dg.Config):
+    """For which llm, which GPU types may be rented, and whether the phases may run apart."""
+
+    llm: str | None = None  # else the one with most input tokens to come
+    gpus: str | None = None  # joined by commas; else those of kernels.toml
+    way: str = "any"  # or together, or apart
+
+
+@dg.asset(
+    deps=[dg.AssetDep(name, partition_mapping=dg.AllPartitionMapping()) for name in ("demand", "requests")],
+    **described("gpu_fleets"),
+)
+def gpu_fleets(
+    context: dg.AssetExecutionContext,
+    config: Renting,
+    settings: SettingsResource,
+    progress: dg.ResourceParam[Progress],
+) -> dg.MaterializeResult:
+    """Which GPUs to rent for an llm: USD per token by phase, and the best fleets, replayed at the peak."""
+    with plainly():
+        chosen = opened(context, settings)
+        day = planning.day_to_come(chosen)
+        asked = question(chosen, day, config.llm, config.gpus, [], config.way, None, None, progress)
+        _, table = renting.write(chosen, day, renting.answer(chosen, day, asked, progress))
+        return dg.MaterializeResult(metadata=gpu_fleets_said(chosen, day, asked.llm, table))
+
+
+def gpu_fleets_said(settings: Settings, day: date, llm: str, table: pa.Table) -> Said:
+    """The fleets for an llm, cheapest first, and the prices of its phases as a figure."""
+    settings.lake.publish()
+    figure = draw_phase_prices(settings, day, llm)
+    board = settings.lake.sql("queries/which_gpus.sql", trace=settings.trace, day=day)
+    return {
+        **told(settings.trace, table, "tables/gpu_fleets.sql"),
+        "day": day.isoformat(),
+        "llm": llm,
+        "which_gpus": dg.MetadataValue.md(markdown(board)),
+        "phase_prices": picture(figure),
+    }
+
+
+STUDIES = [
+    *(characterisation, backtests, decisions, whatifs, error_draws),
+    *(level_trials, day_ahead_plans, gpu_fleets),
+]

@@ -12,6 +12,7 @@ from models.replay.policies import POLICIES
 from pipelines import plan_cli, stopping, trace_commands
 from pipelines.calibrate import calibrate
 from pipelines.error_cli import error, show_errors
+from pipelines.gpus_cli import gpus
 from pipelines.levels_cli import levels
 from pipelines.options import Config, Day, Quiet, config_of, day_of, params_of, progress_of
 from pipelines.study_cli import study
@@ -336,6 +337,7 @@ app.command()(plan_cli.decide)
 app.command()(study)
 app.command()(error)
 app.command()(levels)
+app.command()(gpus)
 app.command()(calibrate)
 app.command("try")(try_)
 app.add_typer(plan_cli.app, name="plan")

@@ -67,4 +67,5 @@ LEVELS = job(
 PLAN_AHEAD = job(
     "plan_ahead", ASSETS("day_ahead_plans"), "The fleet of the day after the last one with demand."
 )
-JOBS = [LAND, HISTORY, NIGHTLY, CHARACTERISE, BACKTEST, DECIDE, WHATIF, ERROR, LEVELS, PLAN_AHEAD]
+GPUS = job("gpus", ASSETS("gpu_fleets"), "Which GPUs to rent for an llm, for the day after the last one.")
+JOBS = [LAND, HISTORY, NIGHTLY, CHARACTERISE, BACKTEST, DECIDE, WHATIF, ERROR, LEVELS, PLAN_AHEAD, GPUS]

@@ -73,6 +73,37 @@ def write_by_hand(lake: Lake) -> None:
     write_legs(lake)
     write_studies(lake)
     write_level_trials(lake)
+    write_rented(lake)
+
+
+def write_rented(lake: Lake) -> None:
+    """What `fleetcast gpus` writes, of two llms: for one of them no combo was asked for."""
+    gpus = ("h100-80gb", "a100-80gb", "l40s-48gb")
+    for n, llm in enumerate(LLMS[:2]):
+        prices = [
+            {"gpu": gpu, "gpus_per_instance": size, "is_best_of_gpu": size == 1 + k % 2}
+            | {"latency": "composed", "usd_per_gpu_hour": 3.0 + k}
+            | {"usd_per_million_input_tokens": (5 + 3 * k + n) / 8}
+            | {"usd_per_million_output_tokens": (9 - 2 * k + size) / 4, "decode_batch": 64, "tpot_s": 0.02}
+            | {"mean_input_tokens": 1500.0, "mean_output_tokens": 200.0, "median_error_share": 0.07}
+            | {"apart_saving_bound_share": 0.125 * n, "prefill_turns_at_usd": 4.0, "decode_turns_at_usd": 5.0}
+            for k, gpu in enumerate(gpus) for size in (1, 2)
+        ]  # fmt: skip
+        lake.write("gpu_prices", rows("gpu_prices", prices), **ASKED, llm=llm)
+        fleets = [
+            {
+                "fleet": kind,
+                "option": f"1x{gpu}",
+                "options": k + 2,
+                "gpus": k + 2,
+                "usd_per_hour": 4.0 * (k + 2),
+            }
+            | {"is_apart": kind == "combos", "fleet_usd_per_hour": 40.0 - 4 * m, "is_best": m == 1 - n}
+            | {"attainment_share": 0.96, "tokens_per_usd": 1e6 + m, "goodput_per_s": 5.0, "asked_per_s": 9.0}
+            for m, kind in enumerate(("one_type", "mixed_types", "combos")[: 3 - n])
+            for k, gpu in enumerate(gpus[: 1 + (m > 0)])
+        ]
+        lake.write("gpu_fleets", rows("gpu_fleets", fleets), **ASKED, llm=llm)
 
 
 def write_studies(lake: Lake) -> None:

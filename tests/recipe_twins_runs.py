@@ -24,6 +24,34 @@ def plan_by_hour(t: Tables) -> Frame:
     )  # fmt: skip
 
 
+@twin(**ASKED)
+def which_gpus(t: Tables) -> Frame:
+    keys, found = ["trace", "day", "llm", "fleet"], []
+    for key, own in t.gpu_fleets.groupby(keys):
+        parts = [f"{n} x ({name})" for name, n in sorted(zip(own["option"], own["options"], strict=True))]
+        found.append(
+            dict(zip(keys, key, strict=True))
+            | {"rented": " + ".join(parts), "gpus": own["gpus"].sum(), "is_best": own["is_best"].any()}
+            | {"usd_per_hour": own["fleet_usd_per_hour"].iloc[0]}
+        )
+    return Frame(found)
+
+
+@twin(**ASKED)
+def apart_or_together(t: Tables) -> Frame:
+    found = []
+    for llm, own in t.gpu_prices.groupby("llm"):
+        fleets = t.gpu_fleets.query("llm == @llm").groupby("fleet")["fleet_usd_per_hour"].first()
+        whole = fleets.drop("combos", errors="ignore").min()
+        found.append(
+            {"trace": "wired", "day": own["day"].iloc[0], "llm": llm, "together_usd": whole}
+            | {"prefill_gpu": own.loc[own["usd_per_million_input_tokens"].idxmin(), "gpu"]}
+            | {"decode_gpu": own.loc[own["usd_per_million_output_tokens"].idxmin(), "gpu"]}
+            | {"saved_share": 1 - fleets.get("combos", np.nan) / whole}
+        )
+    return Frame(found)
+
+
 @twin(**ASKED, policy="corrected")
 def plan_changes(t: Tables) -> Frame:
     own = t.all_plans.query("policy == 'corrected'")

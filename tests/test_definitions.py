@@ -47,6 +47,7 @@ def test_the_assets_and_what_they_are_made_from():
         "error_draws": ("score", ["plans", "replays", "requests"]),
         "level_trials": ("score", ["plans", "requests"]),
         "day_ahead_plans": ("plan", ["demand"]),
+        "gpu_fleets": ("plan", ["demand", "requests"]),
         "replays": ("replay", ["plans", "requests"]),
         "scorecard": ("score", ["replays"]),
         "figures": ("score", ["scorecard"]),
@@ -73,6 +74,7 @@ def test_jobs_schedules_and_sensors():
             "error",
             "levels",
             "plan_ahead",
+            "gpus",
         )
     }
     chain = ["demand", "figures", "forecasts", "plans", "replays", "requests", "scorecard"]
@@ -87,6 +89,7 @@ def test_jobs_schedules_and_sensors():
         "error": ["error_draws"],
         "levels": ["level_trials"],
         "plan_ahead": ["day_ahead_plans"],
+        "gpus": ["gpu_fleets"],
     }
     schedules = {s.name: s.cron_schedule for s in defs.schedules or []}
     assert schedules == {"nightly_schedule": "0 2 * * *", "plan_ahead_schedule": "30 2 * * *"}
@@ -271,6 +274,8 @@ def test_every_recipe_answers_and_has_its_grain(characterised, path):
         "how_much_headroom",
         "what_moves_cost",
         "who_was_moved",
+        "which_gpus",
+        "apart_or_together",
     }  # of a trickle
     assert len(rows) > 0 or path.stem in rare
 

@@ -16,6 +16,7 @@ FILLED_BY: Mapping[str, str] = {  # tables that no night fills
     **dict.fromkeys(("backtests", "backtest_intervals"), "backtest"),
     "decisions": "decide",
     "whatifs": "whatif",
+    **dict.fromkeys(("gpu_prices", "gpu_fleets"), "gpus"),
     **dict.fromkeys(("studies", "paper_values"), "study NAME"),
     "error_draws": "error",
     "level_trials": "levels",

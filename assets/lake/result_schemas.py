@@ -79,6 +79,37 @@ RESULTS: Mapping[str, pa.Schema] = {
             "policy": _TEXT,
         }
     ),
+    "gpu_prices": pa.schema(
+        {
+            "gpu": _TEXT,
+            "gpus_per_instance": _COUNT,
+            **dict.fromkeys(("usd_per_gpu_hour", "usd_per_million_input_tokens"), _FIGURE),
+            "usd_per_million_output_tokens": _FIGURE,
+            "decode_batch": _COUNT,
+            "tpot_s": _FIGURE,
+            "is_best_of_gpu": pa.bool_(),
+            **dict.fromkeys(("prefill_turns_at_usd", "decode_turns_at_usd"), _FIGURE),
+            **dict.fromkeys(("mean_input_tokens", "mean_output_tokens"), _FIGURE),
+            "apart_saving_bound_share": _FIGURE,
+            "latency": _TEXT,
+            "median_error_share": _FIGURE,
+        }
+    ),
+    "gpu_fleets": pa.schema(
+        {
+            **dict.fromkeys(("fleet", "option"), _TEXT),
+            "options": _COUNT,
+            "goodput_per_s": _RATE,
+            "gpus": _COUNT,
+            "usd_per_hour": _FIGURE,
+            "is_apart": pa.bool_(),
+            "asked_per_s": _RATE,
+            "fleet_usd_per_hour": _FIGURE,
+            "is_best": pa.bool_(),
+            **{f"{of}attainment_share": _FIGURE for of in ("", "ttft_", "tpot_")},
+            **dict.fromkeys(("ttft_p95_s", "tpot_p95_s", "served_per_s", "tokens_per_usd"), _FIGURE),
+        }
+    ),
     "error_draws": pa.schema(
         {"policy": _TEXT, "draw": pa.int32(), "figure": _TEXT, "value": _FIGURE},
     ),

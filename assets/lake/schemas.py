@@ -30,6 +30,8 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "day_ahead_plans": ("trace", "day"),
     "decisions": ("trace", "day"),
     "whatifs": ("trace", "day", "case_name"),
+    "gpu_prices": ("trace", "day", "llm"),
+    "gpu_fleets": ("trace", "day", "llm"),
     "error_draws": ("trace", "day"),
     "level_trials": ("trace", "day"),
     "studies": ("study", "variant"),

@@ -51,6 +51,7 @@ def described(name: str) -> dict[str, Any]:
         "backtests": ("forecast", {"python", "parquet"}),
         "decisions": ("forecast", {"python", "parquet"}),
         "whatifs": ("plan", {"python", "parquet"}),
+        "gpu_fleets": ("plan", {"python", "parquet"}),
         "plans": ("plan", {"python", "parquet"}),
         "day_ahead_plans": ("plan", {"python", "parquet"}),
         "replays": ("replay", {"python", "parquet"}),

@@ -60,17 +60,12 @@ def plan_ahead(settings: Settings, day: date, progress: Progress) -> pa.Table:
     ValueError for a day that the nightly job has planned, LakeError without demand of the two days before.
     """
     require_own_name(settings)
-    require_history(settings, day)
     if day in settings.lake.days("plans", settings.trace):
         raise ValueError(
             f"{day} has been planned for every policy already. "
             f"See it: fleetcast plan show --policy {POLICY} --date {day}."
         )
-    if not is_made(settings) and (missing := missing_days(settings, day)):
-        for _ in make_demand(settings, missing, progress):
-            pass
-    begins = first_unknown(settings, day)
-    forecast_day_ahead(settings, day, progress, begins)
+    begins = foresee(settings, day, progress)
     template = problem_template(settings, sustained_tokens_per_s(settings, day, progress), POLICY)
     hours = hour_problems(template, day_ahead_load(settings, day, begins))
     start, spot = fleet_before(settings, day, template)
@@ -79,6 +74,20 @@ def plan_ahead(settings: Settings, day: date, progress: Progress) -> pa.Table:
     table = plan_table(day, {POLICY: planned})
     settings.lake.write("day_ahead_plans", table, trace=settings.trace, day=day)
     return table
+
+
+def foresee(settings: Settings, day: date, progress: Progress) -> date:
+    """Forecast the hours of `day` from what is known when it begins; the day at whose midnight that is.
+
+    Of a landed trace the demand of the days before is built where it is missing. LakeError without history.
+    """
+    require_history(settings, day)
+    if not is_made(settings) and (missing := missing_days(settings, day)):
+        for _ in make_demand(settings, missing, progress):
+            pass
+    begins = first_unknown(settings, day)
+    forecast_day_ahead(settings, day, progress, begins)
+    return begins
 
 
 def first_unknown(settings: Settings, day: date) -> date:

@@ -53,6 +53,11 @@ def errors_in_use(
     return [_error(catalogue, profile, depth) for profile, depth in stages.items()]
 
 
+def errors_of(catalogue: Catalogue) -> list[ProfileError]:
+    """The error of every profile of a catalogue, each of one stage."""
+    return [_error(catalogue, profile, 1) for profile in catalogue.latency]
+
+
 def _error(catalogue: Catalogue, profile: LatencyProfile, stages: int) -> ProfileError:
     roofline = catalogue.efficiency.median_error_share
     if stages > 1:

@@ -22,9 +22,9 @@ not reached: u is what profiles take.
     usd_per_request = R_in u_p + R_out u_d            CE = (R_in + R_out) / usd_per_request
     saving          <= 1 - (R_in min u_p + R_out min u_d) / min (R_in u_p + R_out u_d)
 
-The minima are over GPU types at the tensor-parallel degree that suits each best. Whoever is cheapest in both
-phases makes the bound nothing: parting them is then of use to latency alone. A GPU type is cheapest in
-prefill below one price and in decode below another (`turns`): between them it pays to part.
+The minima are over deployments: GPU types at each tensor-parallel degree. Whoever is cheapest in both phases
+makes the bound nothing: parting them is then of use to latency alone. A GPU type is cheapest in prefill below
+one price and in decode below another (`turns`): between them it pays to part.
 """
 
 from collections.abc import Iterable, Sequence

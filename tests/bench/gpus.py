@@ -2,8 +2,15 @@
 
 import measurements
 import numpy as np
-from measure import Figures, Skipped, Target
+from measure import Figures, Skipped, Target, wall_seconds
 
+from assets.lake.settings import Progress, load_settings
+from assets.lake.warehouse import LakeError
+from assets.plans.ahead import day_to_come
+from assets.studies import rent_asked, renting
+from models.plan import combo_lp, shares
+from models.plan.rent import Offer
+from models.plan.solver import DEFAULTS
 from models.world.catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()
@@ -16,6 +23,12 @@ TARGETS = {
     "gpus_composed_tpot_error_p90": Target("", "the same, 90th percentile"),
     "gpus_composed_tpot_error_16_bits": Target("", f"{COMPOSED}, 16 bits"),
     "gpus_composed_tpot_error_8_bits": Target("", f"{COMPOSED}, 8 bits"),
+    "gpus_co_lp_seconds": Target("s", "CO-LP (eq. 16), 12 combos for 3 workloads, wall", at_most=0.05),
+    "gpus_shares_seconds": Target(
+        "s", "shares, 60 options x 60 buckets to 0.5 %, worst of 3, wall", at_most=3.0
+    ),
+    "gpus_shares_gap": Target("", "how far above the best one the worst of them may lie", at_most=0.005),
+    "gpus_command_seconds": Target("s", "fleetcast gpus, six GPU types, one llm, wall", at_most=60.0),
 }
 
 
@@ -34,4 +47,49 @@ def composed() -> Figures:
     }
 
 
-FUNCTIONS = (composed,)
+def offer(options: int, gpus: int, seed: int) -> Offer:
+    """Options that hold a few GPUs of some types each, at prices of their own."""
+    rng = np.random.default_rng(seed)
+    uses = rng.integers(0, 4, (options, gpus)) + np.eye(options, gpus, dtype=np.int64)
+    usd = uses @ rng.uniform(1.0, 6.0, gpus) * rng.uniform(0.95, 1.05, options)
+    names = tuple(f"option {n}" for n in range(options))
+    return Offer(names, tuple(f"gpu {n}" for n in range(gpus)), usd, uses, np.full(gpus, 400))
+
+
+def programmes() -> Figures:
+    """Choosing among combos, and dividing many buckets over many options."""
+    few, rng = offer(12, 3, 1), np.random.default_rng(1)
+    goodput, rates = few.usd_per_hour * rng.uniform(0.5, 1.5, (3, 12)), np.array([54.0, 50.0, 6.0])
+    efficiency = goodput / few.usd_per_hour
+    taken, gaps = [], []
+    for seed in range(3):
+        many, rng = offer(60, 6, seed), np.random.default_rng(seed)
+        served, asked = many.usd_per_hour * rng.uniform(0.5, 1.5, (60, 60)), rng.uniform(1.0, 30.0, 60)
+        found = shares.solve(many, asked, served, options=DEFAULTS._replace(time_limit_s=30.0))
+        taken.append(found.seconds)
+        gaps.append(found.gap_share)
+    return {
+        "gpus_co_lp_seconds": wall_seconds(
+            lambda: combo_lp.solve("co_lp", few, rates, goodput, efficiency), repeats=3
+        ),
+        "gpus_shares_seconds": max(taken),
+        "gpus_shares_gap": max(gaps),
+    }
+
+
+def command() -> Figures:
+    """The whole answer for llama3.1-8b of the office trace, forecast of the day to come included."""
+    settings = load_settings("office")
+    try:
+        day = day_to_come(settings)
+    except LakeError as error:
+        raise Skipped(f"the lake has no office trace: run make run ({error})") from error
+
+    def ask() -> None:
+        asked = rent_asked.question(settings, day, "llama3.1-8b", None, [], "any", None, None, Progress())
+        renting.answer(settings, day, asked, Progress())
+
+    return {"gpus_command_seconds": wall_seconds(ask)}
+
+
+FUNCTIONS = (composed, programmes, command)

@@ -1,0 +1,182 @@
+"""What `fleetcast gpus` is asked, and the world in which it is answered: load, targets, profiles, prices."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import NamedTuple
+
+from assets.lake.settings import Progress, Settings
+from assets.plans.ahead import foresee
+from assets.plans.inputs import Mix, forecast_windows, token_mixes
+from models.latency.kernels import comparable
+from models.latency.tables import REACH
+from models.plan import phases
+from models.plan.phases import Load, PhasePrice
+from models.replay.fleet import kv_capacity_tokens
+from models.world.catalogue import Catalogue, LatencyProfile, Tier
+from models.world.config import Config
+from models.world.reading import ConfigError, read_toml, require_known
+
+TENSOR_PARALLEL = (1, 2, 4, 8)  # GPUs of an instance that are tried
+MAX_BATCH = 256  # requests: vLLM's default, as far as composed profiles reach
+
+
+class Question(NamedTuple):
+    """What is asked."""
+
+    llm: str
+    gpus: Sequence[str]
+    caps: Mapping[str, int]  # GPUs by type; one that is not named has no cap
+    way: str = "any"  # whether phases may run apart: any, together, apart
+    ttft_slo_s: float | None = None  # else that of the strictest tier; likewise:
+    tpot_slo_s: float | None = None
+
+
+class Setting(NamedTuple):
+    """The world in which it is answered."""
+
+    catalogue: Catalogue  # of the llm alone, with the profiles that are compared
+    config: Config
+    tier: Tier  # whose targets count
+    tier_name: str
+    mix: Mix
+    load: Load
+    per_s: float  # requests/s to carry
+
+
+def question(
+    settings: Settings,
+    day: date,
+    llm: str | None,
+    gpus: str | None,
+    caps: Sequence[str],
+    way: str,
+    ttft_slo_s: float | None,
+    tpot_slo_s: float | None,
+    progress: Progress,
+) -> Question:
+    """A question as the command line says it: types joined by commas, caps as TYPE=COUNT.
+
+    Without an llm the one with most input tokens to come; without types those whose kernels were timed.
+    ConfigError for a cap that is none.
+    """
+    if day not in settings.lake.days("day_ahead_forecasts", settings.trace):
+        foresee(settings, day, progress)
+    if llm is None:
+        method = settings.config.forecast.method
+        _, quantile = forecast_windows(settings, day, method, "day_ahead_forecasts")
+        llm = list(settings.catalogue.llms)[int(quantile.sum(axis=(0, 2, 3)).argmax())]
+    types = [one.strip() for one in gpus.split(",")] if gpus else list(settings.catalogue.kernels)
+    numbers = {}
+    for text in caps:
+        gpu, _, count = text.partition("=")
+        if not count.isdecimal():
+            raise ConfigError(f"--cap {text}: it must be TYPE=COUNT, like --cap a100-80gb=16.")
+        numbers[gpu.strip()] = int(count)
+    return Question(llm, tuple(dict.fromkeys(types)), numbers, way, ttft_slo_s, tpot_slo_s)
+
+
+def priced(settings: Settings, path: Path, gpus: Iterable[str]) -> Settings:
+    """The settings with the prices of a file."""
+    return dataclasses.replace(settings, catalogue=prices_of(path, settings.catalogue, gpus))
+
+
+def prices_of(path: Path, catalogue: Catalogue, gpus: Iterable[str]) -> Catalogue:
+    """The catalogue with the prices of a TOML file, USD per GPU-hour by type; ConfigError for a bad one."""
+    told = read_toml(path)
+    for gpu, usd in told.items():
+        require_known(gpu, catalogue.gpus, "gpu", path.name)
+        is_number = isinstance(usd, int | float) and not isinstance(usd, bool)
+        if not is_number or not 0 < usd < float("inf"):
+            raise ConfigError(f"{path.name} {gpu}: got {usd!r}, needed USD per GPU-hour above 0. Mend it.")
+    if lacking := [gpu for gpu in gpus if gpu not in told]:
+        raise ConfigError(
+            f"{path.name} has no price of {', '.join(lacking)}. Add it, or leave that type out of --gpus."
+        )
+    priced = {
+        name: dataclasses.replace(gpu, usd_per_hour=float(told.get(name, gpu.usd_per_hour)))
+        for name, gpu in catalogue.gpus.items()
+    }
+    return dataclasses.replace(catalogue, gpus=priced)
+
+
+def setting_of(settings: Settings, day: date, asked: Question) -> Setting:
+    """The world of a question; ConfigError where it names what is not known, ValueError without traffic."""
+    catalogue = settings.catalogue
+    require_known(asked.llm, catalogue.llms, "llm", f"{settings.config.file.name} deploys")
+    for gpu in (*asked.gpus, *asked.caps):
+        require_known(gpu, catalogue.gpus, "gpu", "--gpus and --cap")
+    for gpu in asked.gpus:
+        if catalogue.gpus[gpu].usd_per_hour <= 0:
+            raise ConfigError(f"{gpu} has no price above 0. Give one: --prices FILE, or gpus.toml.")
+    mix = token_mixes(settings, day)[asked.llm]
+    _, quantile = forecast_windows(settings, day, settings.config.forecast.method, "day_ahead_forecasts")
+    tokens_per_s = float(quantile[:, list(catalogue.llms).index(asked.llm)].sum(axis=1).max())
+    load = Load(float(mix.input_tokens.mean()), float(mix.output_tokens.mean()))
+    if not tokens_per_s > 0:
+        raise ValueError(
+            f"No interactive traffic of {asked.llm} is foreseen on {day}: there is nothing to rent for. "
+            "Name another --llm."
+        )
+    name = catalogue.strictest_tier(catalogue.tiers)
+    assert name is not None  # check_tiers has seen to it
+    tier = catalogue.tiers[name]
+    tier = dataclasses.replace(
+        tier,
+        ttft_slo_s=asked.ttft_slo_s or tier.ttft_slo_s,
+        tpot_slo_s=asked.tpot_slo_s or tier.tpot_slo_s,
+    )
+    pairs = [(gpu, tp) for gpu in asked.gpus for tp in TENSOR_PARALLEL]
+    profiles = comparable(catalogue, asked.llm, pairs)
+    own = dataclasses.replace(catalogue.serving([asked.llm]), latency=tuple(profiles.values()))
+    fleet = dataclasses.replace(settings.config.fleet, max_batch=MAX_BATCH, prefix="none")
+    config = dataclasses.replace(settings.config, fleet=fleet)
+    return Setting(own, config, tier, name, mix, load, tokens_per_s / load.input_tokens)
+
+
+def prices(setting: Setting) -> list[PhasePrice]:
+    """The prices of a token on every deployment; ConfigError where none holds the llm and keeps the pace."""
+    [llm] = setting.catalogue.llms
+    found, reasons = [], []
+    for profile in setting.catalogue.latency:
+        where = f"{profile.tensor_parallel} x {profile.gpu}"
+        try:
+            kv_tokens = kv_capacity_tokens(
+                setting.catalogue, setting.config.fleet, llm, profile.gpu, profile.tensor_parallel
+            )
+        except ConfigError:
+            reasons.append(f"{where} too small")
+            continue
+        price = phases.phase_price(
+            profile,
+            setting.catalogue.gpus[profile.gpu].usd_per_hour,
+            setting.load,
+            kv_tokens,
+            setting.tier.tpot_slo_s,
+            largest_batch(profile),
+            setting.config.fleet.max_prefill_tokens,
+        )
+        if price is None:
+            reasons.append(f"{where} too slow, or without room for a request")
+        else:
+            found.append(price)
+    if not found:
+        weight = setting.catalogue.llms[llm].weight_bytes / 2**30
+        raise ConfigError(
+            f"No instance of these GPU types holds {llm} ({weight:,.0f} GiB of weights): "
+            f"{'; '.join(reasons) or 'nothing is known of it there'}. Name others with --gpus."
+        )
+    return found
+
+
+def largest_batch(profile: LatencyProfile) -> int:
+    """Requests of a decode batch, as far as the profile reaches."""
+    return min(MAX_BATCH, REACH * profile.decode_batch[-1])
+
+
+def targets_said(tier: Tier) -> str:
+    """The targets of a tier, in words."""
+    told = [f"first token in {tier.ttft_slo_s:g} s"] if tier.ttft_slo_s else []
+    told += [f"{1e3 * tier.tpot_slo_s:g} ms a token"] if tier.tpot_slo_s else []
+    return ", ".join(told)

@@ -1,0 +1,197 @@
+"""The options that may be rented, with their goodput by replay, and the best fleet of each kind.
+
+How many of which option is said by models/plan/shares.py. What the whole fleet attains is a replay of the
+busiest hour that is known, as fast as the peak to come. The programme is asked for so much more or less that
+the replayed fleet just attains its target: at equal attainment fleets are compared by cost.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from assets.lake.settings import Progress
+from assets.studies.rent_asked import Setting, largest_batch, targets_said
+from assets.studies.rent_hour import Hour, Met, play
+from models.plan import combos, shares
+from models.plan.combos import Combo, Part
+from models.plan.phases import PhasePrice
+from models.plan.rent import ANY, EXACT, Offer, Rented, short_said
+from models.replay.goodput import goodput_per_s
+from models.world.config import Deployment
+
+PREFILL_INSTANCES, DECODE_INSTANCES = range(1, 3), range(1, 7)  # of a combo: Cauchy, 3.3.2
+MOST = 12  # combos whose goodput is measured: Cauchy, 3.3.2
+OF_EACH_GPU = 2  # numbers of GPUs of an instance that does both phases
+STEP = 1.03  # by which the rate asked of the programme moves
+MOST_STEPS = 15
+KINDS = ("one_type", "mixed_types", "combos")
+Options = Sequence[tuple[Combo, float]]  # with goodput, requests/s of one
+
+
+class Fleet(NamedTuple):
+    """A fleet that stands all day, and what it met in the busiest hour."""
+
+    held: tuple[tuple[Combo, int], ...]
+    goodputs: tuple[float, ...]  # requests/s of one of each
+    met: Met
+    usd_per_hour: float
+
+    @property
+    def gpus(self) -> dict[str, int]:
+        """GPUs by type."""
+        sums: dict[str, int] = {}
+        for combo, count in self.held:
+            for gpu, size in combo.uses.items():
+                sums[gpu] = sums.get(gpu, 0) + count * size
+        return sums
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether any of it has its phases apart."""
+        return any(combo.prefill is not None for combo, _ in self.held)
+
+
+def measured(setting: Setting, known: Sequence[PhasePrice], way: str, progress: Progress) -> Options:
+    """The options worth trying, each with its goodput by replay; those of 0 are left out."""
+    load, candidates = setting.load, list[Combo]()
+    if way != "apart":
+        for gpu in dict.fromkeys(price.gpu for price in known):
+            own = combos.together(price for price in known if price.gpu == gpu)
+            candidates += combos.worth_trying(own, load, OF_EACH_GPU)
+    if way != "together":
+        linked = [price for price in known if has_link(setting, price)]
+        pairs = combos.apart(linked, PREFILL_INSTANCES, DECODE_INSTANCES)
+        candidates += combos.worth_trying(pairs, load, MOST)
+    options = []
+    with progress.bar("goodput of options", len(candidates)) as done:
+        for n, combo in enumerate(candidates, start=1):
+            rate = goodput(setting, combo)
+            options += [(combo, rate)] if rate > 0 else []
+            done(n)
+    if not options:
+        raise ValueError(
+            f"No instance of these GPU types meets the targets of {setting.tier_name} "
+            f"({targets_said(setting.tier)}). Loosen them, or name other types with --gpus."
+        )
+    return options
+
+
+def has_link(setting: Setting, price: PhasePrice) -> bool:
+    """Whether instances there can hand caches on."""
+    own = setting.catalogue.gpus[price.gpu].link_gbit_per_s
+    return (setting.config.fleet.link_gbit_per_s or own) is not None
+
+
+def goodput(setting: Setting, combo: Combo) -> float:
+    """Requests/s of one combo within its targets, by replay."""
+    [llm] = setting.catalogue.llms
+    inputs, outputs = setting.mix.input_tokens, setting.mix.output_tokens
+    return goodput_per_s(
+        llm, team(setting, combo), setting.catalogue, setting.config, setting.tier, inputs, outputs,
+        combo.per_s(setting.load),
+    )  # fmt: skip
+
+
+def team(
+    setting: Setting, combo: Combo, count: int = 1, name: str | None = None, weight: float = 1.0
+) -> list[tuple[Deployment, int]]:
+    """The pools of so many combos, with their instances."""
+    [llm] = setting.catalogue.llms
+
+    def pool(part: Part, role: str) -> Deployment:
+        gpu, gpus = part.price.gpu, part.price.gpus
+        largest = largest_batch(setting.catalogue.profile(llm, gpu, gpus))
+        return Deployment(gpu, gpus, role=role, weight=weight, max_batch=largest)
+
+    if combo.prefill is None:
+        return [(pool(combo.decode, "whole"), count * combo.decode.instances)]
+    first = dataclasses.replace(pool(combo.prefill, "prefill"), then=name)
+    last = dataclasses.replace(pool(combo.decode, "decode"), name=name)
+    return [(first, count * combo.prefill.instances), (last, count * combo.decode.instances)]
+
+
+def options_of(kind: str, options: Options) -> list[Options]:
+    """The offers among which the best fleet of a kind is sought."""
+    mixed = [(combo, rate) for combo, rate in options if combo.prefill is None]
+    if kind == "one_type":
+        types = dict.fromkeys(combo.decode.price.gpu for combo, _ in mixed)
+        return [[one for one in mixed if one[0].decode.price.gpu == gpu] for gpu in types]
+    return [mixed if kind == "mixed_types" else options]
+
+
+def best_fleet(
+    setting: Setting, offers: Sequence[Options], caps: Mapping[str, int], hour: Hour
+) -> tuple[Fleet | None, str]:
+    """The cheapest fleet of these offers that attains the target; else who is short."""
+    found, short = list[Fleet](), ""
+    for options in offers:
+        if not options:
+            continue
+        fleet, missing = attaining(setting, options, caps, hour)
+        short = missing or short
+        found += [fleet] if fleet is not None else []
+    target = setting.tier.attainment_target_share
+    found.sort(key=lambda fleet: (fleet.met.attainment_share < target, fleet.usd_per_hour))
+    return (found[0], "") if found else (None, short)
+
+
+def attaining(
+    setting: Setting, options: Options, caps: Mapping[str, int], hour: Hour
+) -> tuple[Fleet | None, str]:
+    """The least fleet of these options that attains the target in the busiest hour."""
+    target, best = setting.tier.attainment_target_share, None
+    factor, tried, is_up = 1.0, dict[tuple[int, ...], Fleet](), False
+    for step in range(MOST_STEPS):
+        rented, short = chosen(setting, options, caps, factor)
+        if short:
+            return best, "" if best else short
+        counts = tuple(int(n) for n in rented.counts)
+        if counts not in tried:
+            tried[counts] = replayed(setting, options, rented, hour)
+        fleet = tried[counts]
+        is_met = fleet.met.attainment_share >= target
+        if step == 0:
+            is_up = not is_met
+        if is_met and (best is None or best.met.attainment_share < target or not is_up):
+            best = fleet
+        if best is None or best.met.attainment_share < target:
+            best = fleet if best is None or fleet.met.attainment_share > best.met.attainment_share else best
+        if is_met == is_up:
+            break
+        factor *= STEP if is_up else 1 / STEP
+    return best, ""
+
+
+def chosen(setting: Setting, options: Options, caps: Mapping[str, int], factor: float) -> tuple[Rented, str]:
+    """The programme's choice for the load times `factor`, and who is short."""
+    gpus = tuple(dict.fromkeys(gpu for combo, _ in options for gpu in combo.uses))
+    offer = Offer(
+        tuple(combo.title for combo, _ in options),
+        gpus,
+        np.array([combo.usd_per_hour for combo, _ in options]),
+        np.array([[combo.uses.get(gpu, 0) for gpu in gpus] for combo, _ in options]),
+        np.array([caps.get(gpu, ANY) for gpu in gpus]),
+    )
+    rates = np.array([setting.per_s * factor])
+    rented = shares.solve(offer, rates, np.array([[rate for _, rate in options]]), options=EXACT)
+    [llm] = setting.catalogue.llms
+    return rented, short_said(offer, rented, rates, [llm])
+
+
+def replayed(setting: Setting, options: Options, rented: Rented, hour: Hour) -> Fleet:
+    """The chosen fleet, replayed; each pool gets its share of the requests by what it sustains."""
+    held = [(combo, int(n), rate) for (combo, rate), n in zip(options, rented.counts, strict=True) if n]
+    pools = [
+        one
+        for n, (combo, count, rate) in enumerate(held)
+        for one in team(setting, combo, count, f"team {n}", count * rate)
+    ]
+    met = play(setting.catalogue, setting.config, setting.tier, pools, hour)
+    return Fleet(
+        tuple((combo, count) for combo, count, _ in held),
+        tuple(rate for *_, rate in held),
+        met,
+        rented.usd_per_hour,
+    )

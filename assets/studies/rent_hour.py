@@ -1,0 +1,105 @@
+"""The busiest hour that is known of an llm, as fast as a peak to come, on a fleet that stands."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from typing import NamedTuple
+
+import numpy as np
+
+from assets.lake.settings import Settings
+from models.metrics import tpot_s
+from models.replay.capacity import meets, standing_fleet
+from models.replay.fleet import make_rules
+from models.replay.run import FINISHED, Drive, replay
+from models.replay.state import Trace
+from models.world.catalogue import Catalogue, Tier
+from models.world.config import Config, Deployment
+
+HOUR_S = 3600.0
+TAIL_S = 600.0  # after the last request, in which the last ones are served
+
+BUSIEST = """
+with asked as (
+    select *, date_trunc('hour', arrived_at) as hour_start from requests
+    where trace = $trace and day = $day and llm = $llm and list_contains($tiers, tier)
+),
+hours as (select hour_start, sum(input_tokens) as tokens from asked group by hour_start)
+select epoch(arrived_at) as arrival_s, input_tokens, output_tokens from asked
+where hour_start = (select hour_start from hours order by tokens desc, hour_start limit 1)
+order by arrived_at, request_id
+"""
+
+
+class Hour(NamedTuple):
+    """The requests of an hour, at the pace at which they are to come."""
+
+    day: date
+    trace: Trace
+    until_s: float  # when the last one comes
+
+
+class Met(NamedTuple):
+    """What a fleet met in the hour."""
+
+    attainment_share: float  # of requests: all targets
+    ttft_attainment_share: float
+    tpot_attainment_share: float | None  # None where there is no such target
+    ttft_p95_s: float
+    tpot_p95_s: float
+    served_per_s: float  # requests/s that ended
+    tokens_per_usd: float  # of these requests, input and output
+
+
+def busiest_hour(settings: Settings, day: date, llm: str, tier: str, tokens_per_s: float) -> Hour:
+    """The requests of the hour with most input tokens of the last day before `day` that has some.
+
+    Interactive ones; stretched or pressed so that they come with `tokens_per_s` of input in the mean.
+    ValueError where no day has any.
+    """
+    there = set(settings.lake.days("requests", settings.trace))
+    tiers = list(settings.catalogue.interactive_tiers)
+    for past in reversed(settings.history(day)):
+        if past not in there:
+            continue
+        rows = settings.lake.sql(BUSIEST, trace=settings.trace, day=past, llm=llm, tiers=tiers).to_pandas()
+        if len(rows):
+            came_s = rows["arrival_s"].to_numpy(float)
+            start_s = came_s[0] // HOUR_S * HOUR_S
+            pace = rows["input_tokens"].sum() / HOUR_S / tokens_per_s
+            nobody = np.zeros(len(rows), np.int16)
+            # copies: the kernel is compiled for arrays that may be written, and those of a frame may not
+            trace = Trace(
+                (came_s - start_s) * pace, nobody, nobody, nobody,
+                np.array(rows["input_tokens"], np.int32), np.array(rows["output_tokens"], np.int32),
+            )  # fmt: skip
+            return Hour(past, trace, HOUR_S * pace)
+    raise ValueError(f"No interactive request of {llm} came before {day}. Land or make some history.")
+
+
+def play(
+    catalogue: Catalogue, config: Config, tier: Tier, pools: Sequence[tuple[Deployment, int]], hour: Hour
+) -> Met:
+    """Replay the hour on these pools; requests are dealt in proportion to the pools' weights."""
+    [llm] = catalogue.llms
+    alone = replace(catalogue, tiers={"asked": tier})
+    fleet = standing_fleet({llm: pools}, alone, config)
+    rules = make_rules(alone, replace(config.replay, spread="weights"), "follow")
+    until_s = hour.until_s + TAIL_S
+    outcome = replay(hour.trace, fleet, Drive(np.diff(fleet.slots), hour_s=until_s), rules, until_s)
+    outputs = hour.trace.output_tokens
+    ttft_s, e2e_s = outcome.first_token_s - hour.trace.arrival_s, outcome.finish_s - hour.trace.arrival_s
+    pace_s, done = tpot_s(ttft_s, e2e_s, outputs), outcome.status == FINISHED
+    in_time = meets(replace(tier, tpot_slo_s=None), ttft_s, e2e_s, outputs)
+    is_paced = meets(replace(tier, ttft_slo_s=None, deadline_s=np.inf), ttft_s, e2e_s, outputs)
+    usd = sum(count * pool.gpus * catalogue.gpus[pool.gpu].usd_per_hour for pool, count in pools)
+    tokens = float((hour.trace.input_tokens + outputs)[done].sum())
+    return Met(
+        float(meets(tier, ttft_s, e2e_s, outputs).mean()),
+        float(in_time.mean()),
+        float(is_paced.mean()) if tier.tpot_slo_s else None,
+        float(np.nanquantile(ttft_s, 0.95)) if done.any() else float("nan"),
+        float(np.nanquantile(pace_s, 0.95)) if np.isfinite(pace_s).any() else float("nan"),
+        float(done.sum() / hour.until_s),
+        tokens / (usd * hour.until_s / HOUR_S),
+    )

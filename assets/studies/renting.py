@@ -1,0 +1,135 @@
+"""Which GPUs to rent for an llm: prices by phase, the bound on parting them, and fleets that are replayed.
+
+The fleet stands all day and carries the largest load that is foreseen for a day to come, at the quantile that
+plans cover, all regions together, of the requests that nobody holds back.
+"""
+
+from datetime import date
+from typing import NamedTuple
+
+import pandas as pd
+import pyarrow as pa
+
+from assets.lake.settings import Progress, Settings
+from assets.studies.rent_asked import Question, Setting, prices, setting_of
+from assets.studies.rent_fleets import KINDS, Fleet, best_fleet, measured, options_of
+from assets.studies.rent_hour import busiest_hour
+from models.latency.error import errors_of
+from models.plan import phases
+from models.plan.phases import Bound, PhasePrice
+
+
+class Answer(NamedTuple):
+    """What was found."""
+
+    setting: Setting
+    prices: list[PhasePrice]  # of all deployments that hold the llm and keep the pace
+    bound: Bound
+    turns: list[phases.Turn]
+    fleets: dict[str, "Fleet"]  # by KINDS
+    short: str  # who is short under the caps; "" where nobody is
+
+    @property
+    def best(self) -> str:
+        """The cheapest kind of fleet of those that attain most; of equal ones the simplest."""
+        most = max(fleet.met.attainment_share for fleet in self.fleets.values())
+        target = min(self.setting.tier.attainment_target_share, most)
+        able = [kind for kind, fleet in self.fleets.items() if fleet.met.attainment_share >= target]
+        return min(able, key=lambda kind: round(self.fleets[kind].usd_per_hour, 6))
+
+
+def answer(settings: Settings, day: date, asked: Question, progress: Progress) -> Answer:
+    """Prices by phase, the bound, and the best fleet of each kind, replayed.
+
+    Raises
+    ------
+    ConfigError
+        A name that nobody knows, a GPU without a price, an llm that no instance holds.
+    ValueError
+        No traffic; caps under which nothing can be rented at all; no option that keeps its targets.
+    """
+    setting = setting_of(settings, day, asked)
+    known = prices(setting)
+    load = setting.load
+    bound = phases.saving_bound(known, load)
+    options = measured(setting, known, asked.way, progress)
+    hour = busiest_hour(settings, day, asked.llm, setting.tier_name, setting.per_s * load.input_tokens)
+    fleets, short = {}, ""
+    wanted = [kind for kind in KINDS if (kind == "combos") == (asked.way == "apart") or asked.way == "any"]
+    with progress.bar("replay fleets", len(wanted)) as done:
+        for n, kind in enumerate(wanted, start=1):
+            fleet, missing = best_fleet(setting, options_of(kind, options), asked.caps, hour)
+            short = missing or short
+            if fleet is not None:
+                fleets[kind] = fleet
+            done(n)
+    if not fleets:
+        raise ValueError(short)
+    return Answer(setting, known, bound, phases.turns(known), fleets, short)
+
+
+# --- tables ----------------------------------------------------------------------------------------------
+
+
+def write(settings: Settings, day: date, found: Answer) -> tuple[pa.Table, pa.Table]:
+    """Write gpu_prices and gpu_fleets of the day and the llm."""
+    [llm] = found.setting.catalogue.llms
+    tables = price_table(found), fleet_table(found)
+    for name, table in zip(("gpu_prices", "gpu_fleets"), tables, strict=True):
+        settings.lake.write(name, table, trace=settings.trace, day=day, llm=llm)
+    return tables
+
+
+def price_table(found: Answer) -> pa.Table:
+    """A row for each deployment that holds the llm."""
+    setting = found.setting
+    best = phases.best_of_each_gpu(found.prices, setting.load)
+    told = {(e.profile.gpu, e.profile.tensor_parallel): e for e in errors_of(setting.catalogue)}
+    turn = {turn.gpu: turn for turn in found.turns}
+    rows = []
+    for price in found.prices:
+        error = told[price.gpu, price.gpus]
+        at = turn.get(price.gpu)
+        rows.append(
+            {
+                "gpu": price.gpu,
+                "gpus_per_instance": price.gpus,
+                "usd_per_gpu_hour": price.usd_per_hour / price.gpus,
+                "usd_per_million_input_tokens": 1e6 * price.usd_per_input_token,
+                "usd_per_million_output_tokens": 1e6 * price.usd_per_output_token,
+                "decode_batch": price.batch,
+                "tpot_s": price.tpot_s,
+                "is_best_of_gpu": price in best,
+                "prefill_turns_at_usd": at.prefill_usd if at else None,
+                "decode_turns_at_usd": at.decode_usd if at else None,
+                "mean_input_tokens": setting.load.input_tokens,
+                "mean_output_tokens": setting.load.output_tokens,
+                "apart_saving_bound_share": found.bound.saving_share,
+                "latency": error.kind,
+                "median_error_share": max(error.prefill_share, error.decode_share),
+            }
+        )
+    return pa.Table.from_pandas(pd.DataFrame(rows), preserve_index=False)
+
+
+def fleet_table(found: Answer) -> pa.Table:
+    """A row for each kind of fleet and option that it holds."""
+    rows = []
+    for kind, fleet in found.fleets.items():
+        for (combo, count), rate in zip(fleet.held, fleet.goodputs, strict=True):
+            rows.append(
+                {
+                    "fleet": kind,
+                    "option": combo.title,
+                    "options": count,
+                    "goodput_per_s": rate,
+                    "gpus": count * sum(combo.uses.values()),
+                    "usd_per_hour": count * combo.usd_per_hour,
+                    "is_apart": combo.prefill is not None,
+                    "asked_per_s": found.setting.per_s,
+                    "fleet_usd_per_hour": fleet.usd_per_hour,
+                    "is_best": kind == found.best,
+                    **fleet.met._asdict(),
+                }
+            )
+    return pa.Table.from_pandas(pd.DataFrame(rows), preserve_index=False)

@@ -1,0 +1,83 @@
+"""Cauchy's autoscaler of combos (Algorithm 1): requests/s and its own plan in, a table of targets out.
+
+Every `sample_s` it notes how many requests came. Once `window_s` are over since it acted last, it holds the
+mean of the window against what its combos sustain: off by more than `ratio` of that, it adds the best combos
+for what is lacking, or gives combos up. Where it has not acted for `refine_s`, the whole allocation is made
+anew for the mean of that time.
+
+What is given up serves on for `grace_s`, so that it can end its work. A new allocation starts first and stops
+afterwards: for `boot_s` both stand. What boots counts as capacity at once, or every window would order it
+anew.
+
+It sees arrivals alone, not the fleet, so that it is a function of the arrivals: a replay follows its table as
+it follows any plan.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from models.plan.problem import Floats, Ints
+
+Best = Callable[[float, Ints], Ints]  # requests/s and what is held already -> combos to add, (n,)
+
+
+class Scaler(NamedTuple):
+    """Cauchy's figures, section 3.5."""
+
+    sample_s: float = 10.0
+    window_s: float = 120.0
+    ratio: float = 0.2
+    grace_s: float = 30.0
+    refine_s: float = 1800.0
+    boot_s: float = 90.0
+
+
+DEFAULTS = Scaler()
+
+
+def targets(came: Floats, goodput: Floats, best: Best, start: Ints, scaler: Scaler = DEFAULTS) -> Ints:
+    """How many of each combo are to stand in each sample, shape (samples, n).
+
+    Parameters
+    ----------
+    came : shape (samples,), requests/s that came in each; what a row says is known when its sample begins
+    goodput : shape (n,), requests/s of one combo of each kind
+    best : the programme: what to add to what is held, so that it sustains so many requests/s more
+    start : shape (n,), what stands at first
+    """
+    held = start.astype(np.int64)
+    window, refine = (round(seconds / scaler.sample_s) for seconds in (scaler.window_s, scaler.refine_s))
+    table = np.zeros((came.size, held.size), np.int64)
+    lingering = np.zeros_like(table)
+    acted = 0
+    for now in range(came.size):
+        if now - acted >= window:
+            mean, sustained = float(came[now - window : now].mean()), float(goodput @ held)
+            if abs(mean - sustained) > scaler.ratio * sustained:
+                lacking = mean - sustained
+                change = best(lacking, held) if lacking > 0 else -given_up(held, goodput, -lacking)
+                linger(lingering, now, -np.minimum(change, 0), scaler.grace_s / scaler.sample_s)
+                held, acted = held + change, now
+            elif now - acted >= refine and came[now - refine : now].any():
+                wanted = best(float(came[now - refine : now].mean()), np.zeros_like(held))
+                linger(lingering, now, np.maximum(held - wanted, 0), scaler.boot_s / scaler.sample_s)
+                held, acted = wanted, now
+        table[now] = held
+    return table + lingering
+
+
+def linger(lingering: Ints, now: int, gone: Ints, samples: float) -> None:
+    """Let combos that are given up stand for some samples more."""
+    lingering[now : now + round(samples)] += gone
+
+
+def given_up(held: Ints, goodput: Floats, excess_per_s: float) -> Ints:
+    """What can be given up of what is held, and sustains no more than the excess: the largest first."""
+    gone = np.zeros_like(held)
+    for n in np.argsort(-goodput, kind="stable"):
+        if goodput[n] > 0:
+            gone[n] = min(int(held[n]), int(excess_per_s / goodput[n] * (1 + 1e-12)))
+            excess_per_s -= gone[n] * goodput[n]
+    return gone

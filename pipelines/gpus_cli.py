@@ -1,0 +1,186 @@
+"""`fleetcast gpus`: which GPUs to rent for an llm, and whether prefill and decode should stand apart."""
+
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipelines.options import Config, Quiet, config_of, day_of, file_of, progress_of
+from pipelines.plan_cli import ComingDay
+from pipelines.tables import OUT, figure, percent, show_board
+from pipelines.terminal import near, show_note, spoken
+
+if TYPE_CHECKING:
+    from assets.studies.renting import Answer
+
+KINDS = {"one_type": "one type", "mixed_types": "mixed types", "combos": "combos"}
+
+
+def gpus(
+    llm: Annotated[str | None, typer.Option(help="Else the one with most input tokens to come.")] = None,
+    gpus_: Annotated[
+        str | None, typer.Option("--gpus", help="GPU types, joined by commas. Else those of kernels.toml.")
+    ] = None,
+    cap: Annotated[list[str] | None, typer.Option(help="TYPE=COUNT: no more of it; may be repeated.")] = None,
+    apart: Annotated[bool, typer.Option("--apart", help="Only combos: prefill and decode apart.")] = False,
+    together: Annotated[bool, typer.Option("--together", help="No combos.")] = False,
+    prices: Annotated[
+        Path | None, typer.Option(help="A TOML file, USD per GPU-hour by type. Else gpus.toml.")
+    ] = None,
+    ttft_slo_s: Annotated[
+        float | None, typer.Option(help="To the first token. Else as the strictest tier.", min=0.001)
+    ] = None,
+    tpot_slo_s: Annotated[
+        float | None, typer.Option(help="Per token after it. Else as the strictest tier.", min=0.0001)
+    ] = None,
+    date_: ComingDay = None,
+    config: Config = "office",
+    quiet: Quiet = False,
+) -> None:
+    """Say which GPUs to rent for an llm: USD per token by phase, what parting them saves, the best fleets.
+
+    The fleet stands all day and carries the largest load that is foreseen (--date, else the day after the
+    last one), at the quantile that plans cover, of the requests that nobody holds back. Each is replayed on
+    the busiest hour of the day before, at that pace.
+
+        fleetcast gpus
+
+        fleetcast gpus --llm llama3.1-8b --gpus h100-80gb,a100-80gb,l40s-48gb --cap a100-80gb=16
+
+        fleetcast gpus --apart --prices prices.toml --tpot-slo-s 0.03
+    """
+    with spoken():
+        from assets.lake.settings import load_settings
+        from assets.on_demand import gpu_fleets_said
+        from assets.plans.ahead import day_to_come
+        from assets.studies import rent_asked, renting
+        from pipelines.runs import report
+
+        if apart and together:
+            raise ValueError("--apart and --together: one or the other, or neither for both.")
+        settings = load_settings(config_of(config))
+        day = day_of(date_) or day_to_come(settings)
+        way = "apart" if apart else "together" if together else "any"
+        asked = rent_asked.question(
+            settings, day, llm, gpus_, cap or [], way, ttft_slo_s, tpot_slo_s, progress_of(quiet)
+        )
+        if prices is not None:
+            settings = rent_asked.priced(settings, file_of(prices), asked.gpus)
+        found = renting.answer(settings, day, asked, progress_of(quiet))
+        _, table = renting.write(settings, day, found)
+        report("gpu_fleets", {None: gpu_fleets_said(settings, day, asked.llm, table)})
+        show_prices(found, asked.llm, settings.trace, day)
+        show_fleets(found)
+        show_note(found.short)
+        OUT.print(said(found), soft_wrap=True)
+        OUT.print(f"figure   {near(settings.figures(day))}/phase_prices_{asked.llm}.png", soft_wrap=True)
+        OUT.print('tables   fleetcast sql "from phase_prices", "from gpu_fleets"')
+
+
+def show_prices(found: "Answer", llm: str, trace: str, day: date) -> None:
+    """USD per million tokens by phase and GPU type, then the bound."""
+    from models.latency.error import errors_of
+    from models.latency.error import said as latencies
+    from models.plan.phases import best_of_each_gpu
+
+    setting, load = found.setting, found.setting.load
+    turn = {turn.gpu: turn for turn in found.turns}
+    rows = []
+    shown = {*best_of_each_gpu(found.prices, load), found.bound.prefill, found.bound.decode}
+    for price in sorted(shown, key=lambda one: one.usd_per_request(load)):
+        at = turn.get(price.gpu)
+        rows.append(
+            [
+                f"{price.gpus}x{price.gpu}",
+                figure(price.usd_per_hour / price.gpus, ".2f"),
+                figure(1e6 * price.usd_per_input_token, ".3f"),
+                figure(1e6 * price.usd_per_output_token, ".3f"),
+                figure(1e6 * price.usd_per_request(load) / (load.input_tokens + load.output_tokens), ".3f"),
+                f"{price.batch}",
+                "–" if at is None else f"{at.prefill_usd:.2f} and {at.decode_usd:.2f}",
+            ]
+        )
+    show_board(
+        f"{llm} of {trace} on {day}: {load.input_tokens:,.0f} tokens in, {load.output_tokens:,.0f} out in "
+        f"the mean, {setting.per_s:,.1f} requests/s",
+        (
+            "\ninstance",
+            "USD per\nGPU-hour",
+            "USD per million\ntokens in",
+            "\nout",
+            "\nboth",
+            "decode\nbatch",
+            "cheapest in prefill and\nin decode below, USD",
+        ),
+        rows,
+    )
+    used = {(price.gpu, price.gpus) for price in found.prices}
+    told = [e for e in errors_of(setting.catalogue) if (e.profile.gpu, e.profile.tensor_parallel) in used]
+    OUT.print(f"latencies: {latencies(told)} in the median", soft_wrap=True)
+    OUT.print(bound_said(found), soft_wrap=True)
+
+
+def bound_said(found: "Answer") -> str:
+    """What apart can save, and between whom."""
+    bound = found.bound
+    if bound.saving_share == 0:
+        return (
+            f"Apart saves nothing: {bound.together.gpu} is cheapest in prefill and in decode. It may help "
+            "latency."
+        )
+    return (
+        f"Apart saves at most {percent(bound.saving_share, '.1f')} % of GPU cost: prefill is cheapest on "
+        f"{bound.prefill.gpus}x{bound.prefill.gpu}, decode on {bound.decode.gpus}x{bound.decode.gpu}, both "
+        f"on {bound.together.gpus}x{bound.together.gpu}."
+    )
+
+
+def show_fleets(found: "Answer") -> None:
+    """The best fleet of each kind, and what it met."""
+    from assets.studies.rent_asked import targets_said
+
+    tier = found.setting.tier
+    rows = [
+        [
+            KINDS[kind],
+            " + ".join(f"{count} x ({combo.title})" for combo, count in fleet.held),
+            f"{sum(fleet.gpus.values())}",
+            figure(fleet.usd_per_hour, ",.2f"),
+            figure(fleet.met.tokens_per_usd / 1e6, ".2f"),
+            percent(fleet.met.ttft_attainment_share, ".1f"),
+            percent(fleet.met.tpot_attainment_share, ".1f"),
+            figure(fleet.met.ttft_p95_s, ".2f"),
+            figure(1e3 * fleet.met.tpot_p95_s, ".1f"),
+        ]
+        for kind, fleet in found.fleets.items()
+    ]
+    heads = ("\nfleet", "\nrented", "\nGPUs", "USD\nan hour", "million tokens\nper USD", "TTFT in\ntime, %",
+             "TPOT in\ntime, %", "TTFT\np95, s", "TPOT\np95, ms")  # fmt: skip
+    target = percent(tier.attainment_target_share, ".0f")
+    show_board(f"fleets of which {target} % of requests are in time ({targets_said(tier)})", heads, rows)
+
+
+def said(found: "Answer") -> str:
+    """The answer in one sentence."""
+    best, bound = found.fleets[found.best], percent(found.bound.saving_share, ".1f")
+    rented = joined([f"{count} {gpu}" for gpu, count in best.gpus.items()])
+    target, attained = found.setting.tier.attainment_target_share, best.met.attainment_share
+    late = (
+        f" It attains {percent(attained, '.1f')} % of {percent(target, '.0f')} %."
+        if attained < target
+        else ""
+    )
+    if not best.is_apart:
+        return f"Rent {rented}, together: apart would save at most {bound} %.{late}"
+    others = [fleet.usd_per_hour for fleet in found.fleets.values() if not fleet.is_apart]
+    if not others:
+        return f"Rent {rented}, apart: GPU time lets that save at most {bound} %.{late}"
+    less = percent(1 - best.usd_per_hour / min(others), ".1f")
+    return f"Rent {rented}, apart: {less} % less than together (by GPU time alone at most {bound} %).{late}"
+
+
+def joined(names: Sequence[str]) -> str:
+    """A list as a sentence has it."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

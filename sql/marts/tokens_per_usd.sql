@@ -1,0 +1,24 @@
+-- tokens_per_usd: tokens that were served per US dollar, by policy, beside what it attained: Cauchy's metric.
+-- grain: trace, day, policy
+-- reads: outcomes, scoreboard
+-- units: tokens, US dollars, shares 0 to 1
+-- served_tokens = input and output tokens of the requests that ended
+-- usd = cost of the day, as in scoreboard
+-- tokens_per_usd = served_tokens over usd
+-- iw_fast_attainment_share, missed_share = as in scoreboard: at unlike attainment the metric says little
+with served as (
+    select trace, day, policy, sum(input_tokens + output_tokens)::double as served_tokens
+    from outcomes
+    where status = 'finished'
+    group by trace, day, policy
+)
+
+select
+    trace, day, policy,
+    served_tokens,
+    usd,
+    served_tokens / usd as tokens_per_usd,
+    iw_fast_attainment_share,
+    missed_share
+from served
+inner join scoreboard using (trace, day, policy)

@@ -1,0 +1,26 @@
+-- gpu_fleets: the best fleet of one GPU type, of several, and of combos, each replayed at a peak to come (fleetcast gpus).
+-- grain: trace, day, llm, fleet, option
+-- reads: gpu_fleets
+-- units: US dollars, GPUs, requests/s, seconds, shares 0 to 1
+-- trace = name of the trace <- day_ahead_forecasts.trace
+-- day = UTC, the one to rent for <- day_ahead_forecasts.day
+-- llm = the served network <- day_ahead_forecasts.llm
+-- fleet = one_type; mixed_types, each instance does whole requests; combos, prefill and decode may stand apart
+-- option = what is rented: GPUs of an instance x type; before > those that prefill, behind it those that decode
+-- options = how many
+-- goodput_per_s = requests/s that one sustains within its targets, by replay
+-- gpus = of all of them
+-- usd_per_hour = of all of them
+-- is_apart = whether it is a combo
+-- asked_per_s = the largest load that is foreseen, at the quantile that plans cover, requests/s
+-- fleet_usd_per_hour = of the whole fleet
+-- is_best = whether it is the cheapest of those that attain their target
+-- attainment_share = of the busiest hour's requests at that load, those that met all targets
+-- ttft_attainment_share = whose first token came in time
+-- tpot_attainment_share = whose tokens came fast enough; null without such a target
+-- ttft_p95_s = to the first token
+-- tpot_p95_s = per output token after the first
+-- served_per_s = requests/s that ended
+-- tokens_per_usd = input and output tokens of these requests, per US dollar
+select * from gpu_fleets
+where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -1,0 +1,110 @@
+"""Cauchy's autoscaler: in balance it does nothing, it acts within a window, and it starts before it stops."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.plan import combo_lp
+from models.plan.autoscale import Scaler, given_up, targets
+from models.plan.problem import Ints
+from models.plan.rent import Offer
+
+GOODPUT = np.array([2.0, 5.0])
+OFFER = Offer(
+    ("small", "large"), ("a", "b"), np.array([1.0, 2.2]), np.eye(2, dtype=np.int64), np.array([40, 40])
+)
+START = np.array([5, 2])  # sustains 20 requests/s
+MINUTE = 6  # samples
+
+
+def best(rate: float, held: Ints) -> Ints:
+    """The cheapest combos that sustain the rate, of the GPUs that are left."""
+    left = OFFER._replace(cap_gpus=OFFER.cap_gpus - held @ OFFER.uses)
+    goodput = GOODPUT[None]
+    return combo_lp.solve("mc_lp", left, np.array([rate]), goodput, np.ones((1, 2))).counts[0]
+
+
+def after(step: float, minutes: int = 25) -> Ints:
+    """Targets where 20 requests/s become so many times that after ten minutes."""
+    came = np.full(minutes * MINUTE, 20.0)
+    came[10 * MINUTE :] *= step
+    return targets(came, GOODPUT, best, START)
+
+
+@pytest.mark.parametrize("step", [1.0, 0.85, 1.15])
+def test_in_balance_and_near_it_nothing_is_done(step: float) -> None:
+    assert (after(step) == START).all()
+
+
+def test_a_step_is_followed_within_a_window() -> None:
+    grown = after(1.25)
+    acted = int(np.argmax((grown != START).any(axis=1)))
+    assert 10 * MINUTE < acted <= 12 * MINUTE
+    assert (grown[acted] >= START).all()
+    assert 25.0 <= GOODPUT @ grown[-1] < 30.0
+    shrunk = after(0.5)
+    down = int(np.argmax((shrunk != START).any(axis=1)))
+    assert 10 * MINUTE < down <= 12 * MINUTE + 3
+    assert GOODPUT @ shrunk[-1] >= 10.0
+    assert GOODPUT @ shrunk[-1] < 12.0 + 5.0
+
+
+def test_it_looks_again_after_every_window() -> None:
+    """A load that keeps growing is followed once in each window."""
+    table = targets(20.0 * 2 ** (np.arange(60) / 12), GOODPUT, best, START)
+    changes = 1 + np.flatnonzero((np.diff(table, axis=0) != 0).any(axis=1))
+    assert changes.tolist() == [12, 24, 36, 48]
+
+
+def test_what_is_given_up_serves_for_the_grace_and_windows_do_not_overlap() -> None:
+    shrunk = after(0.5)
+    decided = 10 * MINUTE + 6  # the mean of the window falls below 16 with the fifth of twelve samples
+    first = int(np.argmax((shrunk != START).any(axis=1)))
+    assert first - decided in range(-1, 4)
+    changes = np.flatnonzero((np.diff(shrunk, axis=0) != 0).any(axis=1))
+    assert (np.diff(changes) >= 12).all()
+    longer = targets(
+        np.where(np.arange(25 * MINUTE) < 10 * MINUTE, 20.0, 10.0), GOODPUT, best, START, Scaler(grace_s=60.0)
+    )
+    assert int(np.argmax((longer != START).any(axis=1))) == first + 3
+
+
+def test_every_refinement_starts_before_it_stops() -> None:
+    """Small combos become large ones after half an hour: for 90 seconds both stand."""
+    came = np.full(45 * MINUTE, 20.0)
+    table = targets(came, GOODPUT, best, np.array([10, 0]))
+    wanted = best(20.0, np.zeros(2, np.int64))
+    assert wanted.tolist() == [0, 4]
+    refined = 30 * MINUTE
+    assert (table[:refined] == [10, 0]).all()
+    assert (table[refined : refined + 9] == [10, 4]).all()
+    assert (table[refined + 9 :] == wanted).all()
+
+
+def test_a_fleet_without_gpus_left_stays_as_it_is() -> None:
+    full = np.array([40, 40])
+    assert (targets(np.full(300, 900.0), GOODPUT, best, full) == full).all()
+
+
+@given(st.lists(st.floats(0, 200), min_size=30, max_size=300), st.integers(0, 9), st.integers(0, 9))
+def test_no_target_is_negative_or_above_the_caps_but_for_the_grace(came, small, large) -> None:
+    def larger(rate: float, held: Ints) -> Ints:
+        return np.array([0, min(int(np.ceil(rate / 5.0)), 40 - int(held[1]))])
+
+    start = np.array([small, large + 1])
+    table = targets(np.array(came), GOODPUT, larger, start)
+    assert (table >= 0).all()
+    settled = targets(np.array(came), GOODPUT, larger, start, Scaler(grace_s=0.0, boot_s=0.0))
+    assert (settled <= table).all()
+    assert (settled <= 40).all()
+
+
+@given(st.integers(0, 9), st.integers(0, 9), st.floats(0, 100))
+def test_what_is_given_up_never_exceeds_the_excess(small, large, excess) -> None:
+    held = np.array([small, large])
+    gone = given_up(held, GOODPUT, excess)
+    assert ((gone >= 0) & (gone <= held)).all()
+    assert GOODPUT @ gone <= excess * (1 + 1e-9)
+    rest = held - gone
+    assert not ((rest > 0) & (excess - GOODPUT @ gone >= GOODPUT)).any()  # nothing more would fit

@@ -1,0 +1,189 @@
+"""`fleetcast gpus`: a day to come carried by fleets that are replayed; bad input is said in one line."""
+
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from assets.lake.settings import Progress, Settings, load_settings
+from assets.plans.inputs import forecast_windows
+from assets.studies import rent_asked, rent_fleets, renting
+from assets.studies.phase_figures import draw_phase_prices
+from assets.studies.rent_hour import busiest_hour
+from assets.traces.ingest import ingest
+from models.plan.phases import saving_bound
+from models.world.catalogue import load_catalogue
+from models.world.reading import ConfigError
+from pipelines.cli import app
+from pipelines.gpus_cli import bound_said, said
+
+LLM, H100, A100 = "llama3.1-8b", "h100-80gb", "a100-80gb"
+DAY = date(2025, 7, 4)  # to come
+BUSY, PER_MINUTE = 12, 150  # requests in every minute of that hour; two in all others
+CONFIG = """
+based_on = "office"
+[trace]
+name = "mine"
+first_day = 2025-07-01
+days = 3
+seed = 1
+[fleet.deployments]
+"llama3.1-8b" = { gpu = "h100-80gb", tensor_parallel = 1 }
+"llama2-70b" = { gpu = "h100-80gb", tensor_parallel = 2 }
+[forecast]
+method = "seasonal_naive_day"
+paper_method = "seasonal_naive_day"
+methods = ["seasonal_naive_day"]
+"""
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Three landed days of one llm; of the other nothing ever comes."""
+    folder = tmp_path_factory.mktemp("gpus")
+    (folder / "mine_run.toml").write_text(CONFIG)
+    own = load_settings(str(folder / "mine_run.toml"), folder / "lake")
+    rng, first = np.random.default_rng(2), datetime(2025, 7, 1, tzinfo=UTC)
+    seconds = np.concatenate(
+        [
+            minute * 60 + rng.uniform(0, 60, PER_MINUTE if minute // 60 % 24 == BUSY else 2)
+            for minute in range(3 * 1440)
+        ]
+    )
+    rows = seconds.size
+    table = pa.table(
+        {
+            "request_id": list(range(rows)),
+            "arrived_at": [first + timedelta(seconds=float(s)) for s in np.sort(seconds)],
+            "input_tokens": rng.integers(600, 1400, rows),
+            "output_tokens": rng.integers(50, 350, rows),
+            "tier": np.where(np.arange(rows) % 10, "iw_fast", "niw").tolist(),
+            **{name: [value] * rows for name, value in (("region", "east"), ("llm", LLM), ("app", "chat"))},
+        }
+    )
+    pq.write_table(table, folder / "mine.parquet")
+    (folder / "mine.toml").write_text('trace = "mine"\n')
+    ingest(folder / "mine.parquet", own.lake, load_catalogue())
+    return own
+
+
+def asked(settings: Settings, *caps: str, way: str = "any", **targets: float) -> rent_asked.Question:
+    slos = targets.get("ttft_slo_s"), targets.get("tpot_slo_s")
+    return rent_asked.question(settings, DAY, LLM, f"{H100},{A100}", caps, way, *slos, Progress())
+
+
+def priced(settings: Settings, folder: Path, **usd: float) -> Settings:
+    """With H100 and A100 at these prices."""
+    (folder / "p.toml").write_text(f"{H100} = {usd['h100']}\n{A100} = {usd['a100']}\n")
+    return rent_asked.priced(settings, folder / "p.toml", (H100, A100))
+
+
+def test_the_fleet_of_a_day_to_come_is_found_replayed_and_told(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rent_fleets, "MOST", 4)
+    own = priced(settings, tmp_path, h100=3.0, a100=1.25)
+    found = renting.answer(own, DAY, asked(own, tpot_slo_s=0.05), Progress())
+    load = found.setting.load
+    _, quantile = forecast_windows(own, DAY, "seasonal_naive_day", "day_ahead_forecasts")
+    assert found.setting.per_s == pytest.approx(quantile[:, 1].sum(axis=1).max() / load.input_tokens)
+    assert set(found.fleets) == {"one_type", "mixed_types", "combos"}
+    assert found.bound == saving_bound(found.prices, load)
+    assert found.bound.saving_share > 0.02  # at 2.4 times the price an H100 is worth it for prompts alone
+    assert {turn.gpu for turn in found.turns} == {H100, A100}
+    low, high = next(turn for turn in found.turns if turn.gpu == H100).between
+    assert low < 3.0 < high
+    for kind, fleet in found.fleets.items():
+        assert fleet.met.attainment_share >= 0.95, kind
+        assert fleet.met.served_per_s == pytest.approx(found.setting.per_s, rel=0.03)
+        assert fleet.usd_per_hour == pytest.approx(
+            3.0 * fleet.gpus.get(H100, 0) + 1.25 * fleet.gpus.get(A100, 0)
+        )
+        tokens = load.input_tokens + load.output_tokens
+        assert fleet.met.tokens_per_usd * fleet.usd_per_hour == pytest.approx(
+            3600 * found.setting.per_s * tokens, rel=0.05
+        )
+    assert len(found.fleets["one_type"].gpus) == 1
+    assert not found.fleets["mixed_types"].is_apart
+    best = found.fleets[found.best]
+    assert best.usd_per_hour == min(fleet.usd_per_hour for fleet in found.fleets.values())
+    assert said(found).startswith(f"Rent {next(iter(best.gpus.values()))} {next(iter(best.gpus))}")
+    assert "Apart saves at most" in bound_said(found)
+    renting.write(own, DAY, found)
+    own.lake.publish()
+    where = {"trace": "mine", "day": DAY}
+    assert {row["fleet"] for row in own.lake.sql("queries/which_gpus.sql", **where).to_pylist()} == set(
+        found.fleets
+    )
+    [row] = own.lake.sql("queries/apart_or_together.sql", **where).to_pylist()
+    assert row["prefill_gpu"] == found.bound.prefill.gpu
+    assert own.lake.sql("from phase_prices where is_cheapest_together")["gpu"].to_pylist() == [
+        found.bound.together.gpu
+    ]
+    assert draw_phase_prices(own, DAY, LLM).stat().st_size > 10_000
+
+
+def test_caps_hold_and_say_who_is_short(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rent_fleets, "goodput", lambda setting, combo: 0.9 * combo.per_s(setting.load))
+    free = renting.answer(settings, DAY, asked(settings, way="together"), Progress())
+    assert free.short == ""
+    assert set(free.fleets) == {"one_type", "mixed_types"}
+    cheap = next(iter(free.fleets["one_type"].gpus))
+    held = renting.answer(settings, DAY, asked(settings, f"{cheap}=0", way="together"), Progress())
+    assert cheap not in held.fleets["mixed_types"].gpus
+    assert held.fleets["one_type"].usd_per_hour > free.fleets["one_type"].usd_per_hour
+    nothing = asked(settings, f"{H100}=0", f"{A100}=0")
+    with pytest.raises(
+        ValueError, match=r"0 h100-80gb.* are short: llama3.1-8b of [\d.]+ of [\d.]+ requests/s"
+    ):
+        renting.answer(settings, DAY, nothing, Progress())
+    apart = renting.answer(settings, DAY, asked(settings, way="apart"), Progress())
+    assert set(apart.fleets) == {"combos"}
+    assert apart.fleets["combos"].is_apart
+
+
+def test_the_busiest_hour_comes_at_the_pace_of_the_peak(settings: Settings) -> None:
+    hour = busiest_hour(settings, DAY, LLM, "iw_fast", 5_000.0)
+    assert hour.day == date(2025, 7, 3)
+    tokens = float(hour.trace.input_tokens.sum())
+    assert tokens / hour.until_s == pytest.approx(5_000.0)
+    assert hour.trace.arrival_s.size == pytest.approx(0.9 * 60 * PER_MINUTE, rel=0.02)  # niw is held
+    assert 0 <= hour.trace.arrival_s[0] < hour.trace.arrival_s[-1] < hour.until_s
+    assert hour.trace.input_tokens.flags.writeable
+
+
+def test_bad_input_is_one_line(settings: Settings, tmp_path: Path) -> None:
+    for text, told in (
+        (f"{H100} = -1\n{A100} = 2", "p.toml h100-80gb: got -1, needed USD per GPU-hour above 0"),
+        (f"{H100} = 0\n{A100} = 2", "p.toml h100-80gb: got 0, needed USD per GPU-hour above 0"),
+        (f'{H100} = "3"\n{A100} = 2', "p.toml h100-80gb: got '3', needed USD"),
+        (f"{H100} = 3", "p.toml has no price of a100-80gb. Add it, or leave that type out of --gpus"),
+        ("h10 = 3", "p.toml: unknown gpu 'h10'"),
+    ):
+        (tmp_path / "p.toml").write_text(text)
+        with pytest.raises(ConfigError, match=told):
+            rent_asked.priced(settings, tmp_path / "p.toml", (H100, A100))
+    with pytest.raises(ConfigError, match="--cap a100-80gb: it must be TYPE=COUNT"):
+        asked(settings, "a100-80gb")
+    unknown = asked(settings)._replace(gpus=("h100",))
+    with pytest.raises(ConfigError, match="unknown gpu 'h100'"):
+        rent_asked.setting_of(settings, DAY, unknown)
+    with pytest.raises(ValueError, match="No interactive traffic of llama2-70b is foreseen on 2025-07-04"):
+        rent_asked.setting_of(settings, DAY, asked(settings)._replace(llm="llama2-70b"))
+    with pytest.raises(ConfigError, match="unknown llm 'qwen3-8b'"):
+        rent_asked.setting_of(settings, DAY, asked(settings)._replace(llm="qwen3-8b"))
+    slow = rent_asked.setting_of(settings, DAY, asked(settings, tpot_slo_s=0.001))
+    with pytest.raises(
+        ConfigError, match=r"No instance .* holds llama3.1-8b \(15 GiB of weights\): 1 x h100"
+    ):
+        rent_asked.prices(slow)
+    late = asked(settings, ttft_slo_s=0.001)
+    with pytest.raises(ValueError, match=r"meets the targets of iw_fast \(first token in 0.001 s\)"):
+        renting.answer(settings, DAY, late._replace(gpus=(H100,), way="together"), Progress())
+    both = CliRunner().invoke(app, ["gpus", "--apart", "--together"])
+    assert both.exit_code == 2
+    assert "one or the other" in both.output
