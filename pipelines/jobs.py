@@ -61,4 +61,9 @@ ERROR = job(
 PLAN_AHEAD = job(
     "plan_ahead", ASSETS("day_ahead_plans"), "The fleet of the day after the last one with demand."
 )
-JOBS = [LAND, HISTORY, NIGHTLY, CHARACTERISE, BACKTEST, DECIDE, WHATIF, ERROR, PLAN_AHEAD]
+QUALITY = job(
+    "plan_quality",
+    ASSETS("quality_plans"),
+    "Which llm answers what on which GPUs; of a config with [quality].",
+)
+JOBS = [LAND, HISTORY, NIGHTLY, CHARACTERISE, BACKTEST, DECIDE, WHATIF, ERROR, PLAN_AHEAD, QUALITY]

@@ -46,6 +46,7 @@ def test_the_assets_and_what_they_are_made_from():
         "whatifs": ("plan", ["demand", "forecasts", "requests"]),
         "error_draws": ("score", ["plans", "replays", "requests"]),
         "day_ahead_plans": ("plan", ["demand"]),
+        "quality_plans": ("quality", []),
         "replays": ("replay", ["plans", "requests"]),
         "scorecard": ("score", ["replays"]),
         "figures": ("score", ["scorecard"]),
@@ -71,6 +72,7 @@ def test_jobs_schedules_and_sensors():
             "whatif",
             "error",
             "plan_ahead",
+            "plan_quality",
         )
     }
     chain = ["demand", "figures", "forecasts", "plans", "replays", "requests", "scorecard"]
@@ -84,6 +86,7 @@ def test_jobs_schedules_and_sensors():
         "whatif": ["whatifs"],
         "error": ["error_draws"],
         "plan_ahead": ["day_ahead_plans"],
+        "plan_quality": ["quality_plans"],
     }
     schedules = {s.name: s.cron_schedule for s in defs.schedules or []}
     assert schedules == {"nightly_schedule": "0 2 * * *", "plan_ahead_schedule": "30 2 * * *"}
@@ -245,6 +248,9 @@ def test_every_recipe_answers_and_has_its_grain(characterised, path):
         "which_forecast_pays",
         "request_legs",
         "against_the_paper",
+        "cheapest_for_quality",
+        "who_answers",
+        "what_the_judge_is_worth",
     }  # of a trickle
     assert len(rows) > 0 or path.stem in rare
 

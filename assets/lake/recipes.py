@@ -16,6 +16,7 @@ FILLED_BY: Mapping[str, str] = {  # tables that no night fills
     **dict.fromkeys(("backtests", "backtest_intervals"), "backtest"),
     "decisions": "decide",
     "whatifs": "whatif",
+    **dict.fromkeys(("quality_plans", "quality_pools"), "plan quality"),
     **dict.fromkeys(("studies", "paper_values"), "study NAME"),
     "error_draws": "error",
 }

@@ -31,6 +31,8 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "decisions": ("trace", "day"),
     "whatifs": ("trace", "day", "case_name"),
     "error_draws": ("trace", "day"),
+    "quality_plans": ("trace", "question"),
+    "quality_pools": ("trace", "question"),
     "studies": ("study", "variant"),
     "paper_values": ("paper",),
     "outcomes": ("trace", "day", "policy"),

@@ -8,6 +8,7 @@ import numpy as np
 from assets.lake.settings import Counted, Progress, side_by_side
 from models.plan.quality import LEAST_LOAD_SHARE, Offer
 from models.quality.answers import Answers, Floats, Taken, quality, standard_error, taken
+from models.quality.judges import Judge
 from models.replay.performance import Curve, Mix, Shape, curve
 from models.world.catalogue import Catalogue
 from models.world.config import Config
@@ -33,7 +34,7 @@ def offer_of(
     shapes: Sequence[Shape],
     catalogue: Catalogue,
     config: Config,
-    judge_s: float,
+    judge: Judge,
     progress: Progress,
 ) -> Offer:
     """Measure every shape on the mixes that come to its llm, and what each point is worth."""
@@ -79,7 +80,8 @@ def offer_of(
         size * np.array(prices)[gpu],
         np.array([[one.load_per_s for one in own] for own in padded]),
         np.array([[one.p95_s for one in own] for own in padded]),
-        judge_s,
+        judge.seconds,
+        judge.usd_per_1000,
     )
 
 
