@@ -19,12 +19,24 @@ from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Progress, Settings
 from assets.studies.quality_markets import FRESH, Market, market_of
 from models.plan import boute
-from models.plan.quality import Answer, Offer, cheapest, cost_front, least_cost, least_latency
+from models.plan.quality import (
+    LEAST_LOAD_SHARE,
+    Answer,
+    Offer,
+    cheapest,
+    cost_front,
+    least_cost,
+    least_latency,
+    loads,
+    most_loads,
+)
 from models.replay.answering import Served
 from models.world.reading import ConfigError
 
 BEYOND = (1.0, 1.1, 1.2, 1.35, 1.5)  # of the asked latency, at which tables propose
-CHOOSING = 0  # the seed of the arrivals that choose
+BEYOND_LOAD = 1.15  # of the largest load of its table, that a replica may get where a whole replay bears it
+ERRORS = 3.92  # standard errors between the ends of an interval of 95 %
+CHOOSING = (0, 2)  # seeds of the arrivals that choose
 QUALITY_STEP, LATENCY_STEP_SHARE = 0.01, 0.1  # what one step of a requirement is
 LOTS, KNOWS = "random", "oracle"  # judges at the ends of the dial
 
@@ -151,13 +163,22 @@ def repriced(market: Market, offer: Offer, plan: Answer) -> Answer:
 
 
 def keeps(market: Market, question: Question, rule: str, plan: Answer) -> bool:
-    """Whether a plan keeps the requirements in a replay; every llm that answers needs an instance."""
+    """Whether a plan keeps the requirements in two replays, both with a standard error to spare."""
     offer = market.offers[rule]
     serves = np.bincount(offer.llm, plan.instances, offer.shares.shape[1]) > 0
-    if not serves[offer.shares[plan.point] > 1e-4].all():
+    if not serves[offer.shares[plan.point] > LEAST_LOAD_SHARE].all():
         return False
-    found = market.play(rule, plan, CHOOSING)
-    return found.p95_s <= question.latency_s and found.quality >= question.quality
+    if (loads(offer, market.demand, plan) > BEYOND_LOAD * most_loads(offer, plan.point)).any():
+        return False
+    for seed in CHOOSING:
+        found = market.play(rule, plan, seed)
+        if found.p95_s > question.latency_s or found.quality < question.quality:
+            return False
+        (low_s, high_s), (low, high) = found.intervals()
+        spare_s, spare = (high_s - low_s) / ERRORS, (high - low) / ERRORS
+        if found.p95_s + spare_s > question.latency_s or found.quality - spare < question.quality:
+            return False
+    return True
 
 
 def why_none(market: Market, question: Question, replayed: bool = False) -> str:

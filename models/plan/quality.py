@@ -91,19 +91,26 @@ class Answer(NamedTuple):
 def carries(offer: Offer, point: int, within_s: Floats) -> Floats:
     """Requests/s that a replica of each shape carries within its llm's P95, shape (S,).
 
-    Between two mixes a curve lies between theirs, at like shares of what a flood leaves.
+    A point whose mix lies between two that were measured counts as the longer one.
     """
-    place = offer.mix[point, offer.llm]
-    low = np.floor(place).astype(int)
-    weight = (place - low)[:, None]
-    shapes, high = np.arange(place.size), np.ceil(place).astype(int)
-    load_per_s, p95_s = (
-        of[shapes, low] + weight * (of[shapes, high] - of[shapes, low])
-        for of in (offer.load_per_s, offer.p95_s)
-    )
-    within = within_s[offer.llm]
-    found = [np.interp(t, x, y, left=0.0) for t, x, y in zip(within, p95_s, load_per_s, strict=True)]
-    return np.array(found)
+    mix = np.ceil(offer.mix[point, offer.llm]).astype(int)
+    shapes, within = np.arange(mix.size), within_s[offer.llm]
+    curves = zip(within, offer.p95_s[shapes, mix], offer.load_per_s[shapes, mix], strict=True)
+    return np.array([np.interp(t, p95_s, load_per_s, left=0.0) for t, p95_s, load_per_s in curves])
+
+
+def most_loads(offer: Offer, point: int) -> Floats:
+    """Requests/s of a replica of each shape, (S,), above which its table ends: too near to saturation."""
+    mix = np.ceil(offer.mix[point, offer.llm]).astype(int)
+    return np.asarray(offer.load_per_s[np.arange(mix.size), mix, -1])
+
+
+def loads(offer: Offer, demand: Demand, plan: "Answer") -> Floats:
+    """Requests/s that a replica of each shape gets, (S,), where load is dealt by what they carry."""
+    carry = carries(offer, plan.point, plan.within_s)
+    weight = np.bincount(offer.llm, plan.instances * carry, offer.shares.shape[1])[offer.llm]
+    load = demand.requests_per_s * offer.shares[plan.point, offer.llm]
+    return np.divide(load * carry * (plan.instances > 0), weight, out=np.zeros_like(carry), where=weight > 0)
 
 
 def splits(offer: Offer, point: int, latency_s: float) -> Iterator[Floats]:

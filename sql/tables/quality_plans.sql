@@ -15,7 +15,7 @@
 -- asked_quality = the least mean score
 -- asked_latency_s = the most P95 from arrival to the last token
 -- budget_usd_per_hour = the most to be spent; null where nothing was said
--- usd_per_hour = of all replicas, and of the judge
+-- usd_per_hour = of all replicas, and of the judge; of equal_money what is set aside: as much for each llm as for the dearest
 -- promised_quality = on the questions that thresholds were chosen on
 -- promised_p95_s = by the tables: each llm's P95 is no more, or those of the legs together
 -- quality = replayed, on other questions
