@@ -26,9 +26,11 @@ from assets.plans import ahead as planning
 from assets.studies import decisions as deciding
 from assets.studies import latency_error, renting, whatif
 from assets.studies import levels as levelling
+from assets.studies import quality_plans as answering
 from assets.studies.cases import case_names
 from assets.studies.level_figures import level_drawings
 from assets.studies.phase_figures import draw_phase_prices
+from assets.studies.quality_figures import draw_quality
 from assets.studies.rent_asked import question
 
 CASES = dg.StaticPartitionsDefinition(case_names())
@@ -294,7 +296,49 @@ def gpu_fleets_said(settings: Settings, day: date, llm: str, table: pa.Table) ->
     }
 
 
+class Asked(dg.Config):
+    """What is asked of a plan for quality."""
+
+    quality: float = 0.58  # the least mean score
+    latency_s: float = 12.0  # the most P95 from arrival to the last token
+    budget_usd_per_hour: float = float("inf")
+    front: bool = True
+
+
+@dg.asset(**described("quality_plans"))
+def quality_plans(
+    context: dg.AssetExecutionContext,
+    config: Asked,
+    settings: SettingsResource,
+    progress: dg.ResourceParam[Progress],
+) -> dg.MaterializeResult:
+    """Which llm answers what on which GPUs, for a quality and a latency; needs a config with [quality]."""
+    with plainly():
+        chosen = opened(context, settings)
+        question = answering.Question(config.quality, config.latency_s, config.budget_usd_per_hour)
+        answering.plan_quality(chosen, question, config.front, progress)
+        return dg.MaterializeResult(metadata=quality_plans_said(chosen, question.name))
+
+
+def quality_plans_said(settings: Settings, question: str) -> Said:
+    """The plans of a question side by side, and their picture."""
+    settings.lake.publish()
+    table = settings.lake.read("quality_plans", trace=settings.trace, question=question)
+    board = settings.lake.sql(
+        "select * exclude (trace, question) from quality_board where trace = $trace and question = $question "
+        "order by kind, usd_per_hour, plan",
+        trace=settings.trace,
+        question=question,
+    )
+    said = {
+        "question": question,
+        "board": dg.MetadataValue.md(markdown(board)),
+        "front": picture(draw_quality(settings, question)),
+    }
+    return {**told(settings.trace, table, "tables/quality_plans.sql"), **said}
+
+
 STUDIES = [
     *(characterisation, backtests, decisions, whatifs, error_draws),
-    *(level_trials, day_ahead_plans, gpu_fleets),
+    *(level_trials, day_ahead_plans, gpu_fleets, quality_plans),
 ]

@@ -68,4 +68,10 @@ PLAN_AHEAD = job(
     "plan_ahead", ASSETS("day_ahead_plans"), "The fleet of the day after the last one with demand."
 )
 GPUS = job("gpus", ASSETS("gpu_fleets"), "Which GPUs to rent for an llm, for the day after the last one.")
-JOBS = [LAND, HISTORY, NIGHTLY, CHARACTERISE, BACKTEST, DECIDE, WHATIF, ERROR, LEVELS, PLAN_AHEAD, GPUS]
+QUALITY = job(
+    "plan_quality",
+    ASSETS("quality_plans"),
+    "Which llm answers what on which GPUs; of a config with [quality].",
+)
+JOBS = [LAND, HISTORY, NIGHTLY, CHARACTERISE, BACKTEST, DECIDE, WHATIF, ERROR]
+JOBS += [LEVELS, PLAN_AHEAD, GPUS, QUALITY]

@@ -11,6 +11,7 @@ from models.replay.policies import planned
 from pipelines.error_cli import cost_error_said, drawn_saving_said, show_differences, show_savings
 from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
 from pipelines.plan_shown import show_plans
+from pipelines.quality_cli import quality
 from pipelines.tables import OUT
 from pipelines.terminal import near, show_decisions, show_note, show_whatifs, spoken
 
@@ -110,6 +111,9 @@ def ahead(
             table = plan_ahead(settings, day, progress_of(quiet))
             report("day_ahead_plans", {None: day_ahead_plans_said(settings, day, table)})
         _shown(settings, coming, POLICY, None)
+
+
+app.command(name="quality")(quality)
 
 
 @app.command()

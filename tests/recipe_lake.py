@@ -74,6 +74,7 @@ def write_by_hand(lake: Lake) -> None:
     write_studies(lake)
     write_level_trials(lake)
     write_rented(lake)
+    write_quality(lake)
 
 
 def write_rented(lake: Lake) -> None:
@@ -104,6 +105,31 @@ def write_rented(lake: Lake) -> None:
             for k, gpu in enumerate(gpus[: 1 + (m > 0)])
         ]
         lake.write("gpu_fleets", rows("gpu_fleets", fleets), **ASKED, llm=llm)
+
+
+def write_quality(lake: Lake) -> None:
+    """What `fleetcast plan quality --front` writes."""
+    for q, question in enumerate(("0.5_10s", "0.6_12s")):
+        plans, pools = [], []
+        named = [("chosen", "chosen", "route", "learned"), ("alone", "baseline", "route", "learned")]
+        named += [(f"{rule}_{judge}_{n:02d}", "front", rule, judge) for rule in ("cascade", "route")
+                  for judge in ("learned", "random") for n in (1, 2, 3)]  # fmt: skip
+        for n, (plan, kind, rule, judge) in enumerate(named):
+            figures = {"usd_per_hour": 20 + (7 * n + q) % 13, "quality": 0.4 + (11 * n % 19 + q) / 64}
+            figures |= {"p95_s": None if n == 9 else 8 + (5 * n) % 7, "asked_quality": 0.45 + q / 32}
+            figures["quality_low"] = figures["quality"] - 0.02
+            told = {"plan": plan, "kind": kind, "rule": rule, "judge": judge}
+            figures["asked_latency_s"] = 10.0 + 2 * q
+            plans.append(told | figures | {"judge_skill": 0.0 if judge == "random" else None})
+            pools += [
+                {"plan": plan, "llm": llm, "gpu": gpu, "tensor_parallel": 1, "pipeline_parallel": 1}
+                | {"instances": n + m, "gpus": 2 * (n + m), "usd_per_hour": 3.0 * (n + m)}
+                | {"asked_share": 0.75, "leg_p95_s": 5.0}
+                | {"answered_share": (0.75, 0.25)[llm == LLMS[1]]}
+                for m, (llm, gpu) in enumerate([(LLMS[0], "a"), (LLMS[0], "b"), (LLMS[1], "a")], start=1)
+            ]
+        for table, some in (("quality_plans", plans), ("quality_pools", pools)):
+            lake.write(table, rows(table, some), trace="wired", question=question)
 
 
 def write_studies(lake: Lake) -> None:

@@ -296,3 +296,41 @@ def against_the_paper(t: Tables) -> Frame:
     apart = found["our_value"] - found["paper_value"]
     found["off"] = apart.where(is_share, found["our_value"] / found["paper_value"] - 1)
     return found.replace({np.nan: None}).astype({"our_value": float, "our_integral": float, "off": float})
+
+
+# --- quality -------------------------------------------------------------------------------------------
+
+
+@twin(trace="wired")
+def cheapest_for_quality(t: Tables) -> Frame:
+    plans = t.quality_plans
+    error = (plans["quality"] - plans["quality_low"]) / 1.96
+    kept = (plans["quality"] + error >= plans["asked_quality"]) & (plans["p95_s"] <= plans["asked_latency_s"])
+    keys = ["trace", "question", "judge"]
+    best = plans[kept].sort_values("usd_per_hour", kind="stable").groupby(keys, as_index=False).first()
+    best["who"] = f"{LLMS[0]} 75 %, {LLMS[1]} 25 %"
+    return best[[*keys, "plan", "usd_per_hour", "quality", "p95_s", "who"]]
+
+
+@twin(trace="wired")
+def who_answers(t: Tables) -> Frame:
+    plans = t.quality_plans.query("kind == 'chosen'")[["trace", "question", "plan"]]
+    own, keys = t.quality_pools.merge(plans), ["trace", "question", "llm"]
+    found = own.groupby(keys, as_index=False).agg(
+        instances=("instances", "sum"), gpus=("gpus", "sum"), usd_per_hour=("usd_per_hour", "sum"),
+        asked_share=("asked_share", "first"), answered_share=("answered_share", "first"),
+        leg_p95_s=("leg_p95_s", "first"),
+    )  # fmt: skip
+    whole = found.groupby(["trace", "question"])["usd_per_hour"].transform("sum")
+    return found.assign(money_share=found["usd_per_hour"] / whole)
+
+
+@twin(trace="wired")
+def what_the_judge_is_worth(t: Tables) -> Frame:
+    good = t.quality_plans.query("kind == 'front' and quality >= asked_quality")
+    keys = ["trace", "question", "rule"]
+    found = good.groupby([*keys, "judge"], as_index=False)["usd_per_hour"].min()
+    lots = found[found["judge"] == "random"].set_index(keys)["usd_per_hour"]
+    by_lot = lots.reindex(pd.MultiIndex.from_frame(found[keys])).to_numpy()
+    skill = found["judge"].map({"random": 0.0, "learned": np.nan})
+    return found.assign(saved_usd_per_hour=by_lot - found["usd_per_hour"], judge_skill=skill)

@@ -112,7 +112,9 @@ def offer() -> Offer:
     answers = DRAWN.rows(slice(0, 4_000))
     wide = dataclasses.replace(CONFIG, fleet=dataclasses.replace(CONFIG.fleet, max_batch=128))
     grid = points_of(answers, "route", 5)
-    return offer_of(answers, "route", grid, [SMALL, LARGE], CATALOGUE, wide, 0.0, Progress())
+    return offer_of(
+        answers, "route", grid, [SMALL, LARGE], CATALOGUE, wide, SHIPPED.judges["random"], Progress()
+    )
 
 
 @pytest.mark.parametrize("latency_s", [13.0, 20.0])

@@ -48,6 +48,7 @@ def test_the_assets_and_what_they_are_made_from():
         "level_trials": ("score", ["plans", "requests"]),
         "day_ahead_plans": ("plan", ["demand"]),
         "gpu_fleets": ("plan", ["demand", "requests"]),
+        "quality_plans": ("quality", []),
         "replays": ("replay", ["plans", "requests"]),
         "scorecard": ("score", ["replays"]),
         "figures": ("score", ["scorecard"]),
@@ -75,6 +76,7 @@ def test_jobs_schedules_and_sensors():
             "levels",
             "plan_ahead",
             "gpus",
+            "plan_quality",
         )
     }
     chain = ["demand", "figures", "forecasts", "plans", "replays", "requests", "scorecard"]
@@ -90,6 +92,7 @@ def test_jobs_schedules_and_sensors():
         "levels": ["level_trials"],
         "plan_ahead": ["day_ahead_plans"],
         "gpus": ["gpu_fleets"],
+        "plan_quality": ["quality_plans"],
     }
     schedules = {s.name: s.cron_schedule for s in defs.schedules or []}
     assert schedules == {"nightly_schedule": "0 2 * * *", "plan_ahead_schedule": "30 2 * * *"}
@@ -276,6 +279,9 @@ def test_every_recipe_answers_and_has_its_grain(characterised, path):
         "who_was_moved",
         "which_gpus",
         "apart_or_together",
+        "cheapest_for_quality",
+        "who_answers",
+        "what_the_judge_is_worth",
     }  # of a trickle
     assert len(rows) > 0 or path.stem in rare
 

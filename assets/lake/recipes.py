@@ -17,6 +17,7 @@ FILLED_BY: Mapping[str, str] = {  # tables that no night fills
     "decisions": "decide",
     "whatifs": "whatif",
     **dict.fromkeys(("gpu_prices", "gpu_fleets"), "gpus"),
+    **dict.fromkeys(("quality_plans", "quality_pools"), "plan quality"),
     **dict.fromkeys(("studies", "paper_values"), "study NAME"),
     "error_draws": "error",
     "level_trials": "levels",

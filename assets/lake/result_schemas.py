@@ -130,6 +130,25 @@ RESULTS: Mapping[str, pa.Schema] = {
             **dict.fromkeys(("gpu_hours", "usd"), _FIGURE),
         }
     ),
+    "quality_plans": pa.schema(
+        {
+            **dict.fromkeys(("plan", "kind", "rule", "answers", "judge"), _TEXT),
+            "judge_skill": _FIGURE,
+            "thresholds": _TEXT,
+            **dict.fromkeys(("requests_per_s", "asked_quality", "asked_latency_s"), _FIGURE),
+            **dict.fromkeys(("budget_usd_per_hour", "usd_per_hour"), _FIGURE),
+            **dict.fromkeys(("promised_quality", "promised_p95_s"), _FIGURE),
+            **dict.fromkeys(("quality", "quality_low", "quality_high"), _FIGURE),
+            **dict.fromkeys(("p95_s", "p95_low_s", "p95_high_s"), _FIGURE),
+        }
+    ),
+    "quality_pools": pa.schema(
+        {
+            **dict.fromkeys(("plan", "llm", "gpu"), _TEXT),
+            **dict.fromkeys(("tensor_parallel", "pipeline_parallel", "instances", "gpus"), _COUNT),
+            **dict.fromkeys(("usd_per_hour", "asked_share", "answered_share", "leg_p95_s"), _FIGURE),
+        }
+    ),
     "studies": pa.schema({**dict.fromkeys(("policy", "metric", "tier", "llm"), _TEXT), "value": _FIGURE}),
     "paper_values": pa.schema(
         {

@@ -34,6 +34,8 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "gpu_fleets": ("trace", "day", "llm"),
     "error_draws": ("trace", "day"),
     "level_trials": ("trace", "day"),
+    "quality_plans": ("trace", "question"),
+    "quality_pools": ("trace", "question"),
     "studies": ("study", "variant"),
     "paper_values": ("paper",),
     "outcomes": ("trace", "day", "policy"),

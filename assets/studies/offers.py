@@ -8,12 +8,13 @@ import numpy as np
 from assets.lake.settings import Counted, Progress, side_by_side
 from models.plan.quality import LEAST_LOAD_SHARE, Offer
 from models.quality.answers import Answers, Floats, Taken, quality, standard_error, taken
+from models.quality.judges import Judge
 from models.replay.performance import Curve, Mix, Shape, curve
 from models.world.catalogue import Catalogue
 from models.world.config import Config
 
-MIXES = 5  # of each llm that are measured, from the shortest to the longest
-ALIKE_SHARE = 0.03  # mixes whose mean lengths differ by less are one
+MIXES = 6  # of each llm that are measured, from the shortest to the longest
+ALIKE_SHARE = 0.02  # mixes whose lengths differ by less are one
 
 
 def points_of(answers: Answers, rule: str, points: int) -> Floats:
@@ -33,7 +34,7 @@ def offer_of(
     shapes: Sequence[Shape],
     catalogue: Catalogue,
     config: Config,
-    judge_s: float,
+    judge: Judge,
     progress: Progress,
 ) -> Offer:
     """Measure every shape on the mixes that come to its llm, and what each point is worth."""
@@ -79,23 +80,28 @@ def offer_of(
         size * np.array(prices)[gpu],
         np.array([[one.load_per_s for one in own] for own in padded]),
         np.array([[one.p95_s for one in own] for own in padded]),
-        judge_s,
+        judge.seconds,
+        judge.usd_per_1000,
     )
 
 
 def mixes_of(answers: Answers, who: Sequence[Taken], llm: int) -> tuple[list[np.ndarray], Floats]:
-    """The questions of each mix of an llm that is measured, and where each point lies between them, (P,)."""
-    shares = np.array([one.shares[llm] for one in who])
-    means = np.array([
-        answers.output_tokens[one.reached[:, llm], llm].mean() if share > LEAST_LOAD_SHARE else np.nan
-        for one, share in zip(who, shares, strict=True)
-    ])  # fmt: skip
-    known = np.flatnonzero(~np.isnan(means))
+    """The questions of each mix of an llm that is measured, and where each point lies between them, (P,).
+
+    What tells mixes apart is their mean length, which loads a replica, and their long answers, which are its
+    P95; both count alike.
+    """
+    known = np.flatnonzero([one.shares[llm] > LEAST_LOAD_SHARE for one in who])
     if not known.size:
         return [np.ones(len(answers.input_tokens), bool)], np.zeros(len(who))
-    wanted = np.linspace(means[known].min(), means[known].max(), MIXES)
-    knots = known[np.abs(means[known][:, None] - wanted).argmin(axis=0)]
-    knots = knots[np.unique(means[knots], return_index=True)[1]]
-    knots = knots[np.concatenate([[True], np.diff(means[knots]) > ALIKE_SHARE * means[knots[0]]])]
-    place = np.interp(np.nan_to_num(means, nan=means[knots[0]]), means[knots], np.arange(knots.size))
-    return [who[knot].reached[:, llm] for knot in knots], place
+    lengths = [answers.output_tokens[who[int(n)].reached[:, llm], llm] for n in known]
+    told = np.array([(own.mean(), np.quantile(own, 0.95)) for own in lengths])
+    long = np.full(len(who), np.nan)
+    long[known] = (told / told.mean(axis=0)).mean(axis=1)
+    wanted = np.linspace(np.nanmin(long), np.nanmax(long), MIXES)
+    knots = np.unique([known[np.abs(long[known] - at).argmin()] for at in wanted])
+    knots = knots[np.argsort(long[knots])]
+    apart = np.concatenate([[True], np.diff(long[knots]) > ALIKE_SHARE * long[knots[0]]])
+    knots = knots[apart]
+    place = np.interp(np.nan_to_num(long, nan=long[knots[0]]), long[knots], np.arange(knots.size))
+    return [who[int(knot)].reached[:, llm] for knot in knots], place

@@ -152,17 +152,18 @@ def alone(offer: Offer, demand: Demand, latency_s: float) -> Answer | None:
 
 
 def equal_money(offer: Offer, demand: Demand, quality: float, latency_s: float) -> Answer | None:
-    """The cheapest plan in which each llm that answers gets as much money as the others (RouteLLM, 7.1)."""
+    """The cheapest plan in which all llms answer, and each gets as much money (RouteLLM, 7.1)."""
     best: Answer | None = None
-    for point in np.flatnonzero(offer.quality - offer.error >= quality).tolist():
+    every = (offer.shares > LEAST_LOAD_SHARE).all(axis=1)
+    for point in np.flatnonzero((offer.quality - offer.error >= quality) & every).tolist():
         found = [
             cheapest(
-                offer.only(shapes=offer.llm == llm)._replace(shares=_of_one(offer, int(llm))),
+                offer.only(shapes=offer.llm == llm)._replace(shares=_of_one(offer, llm)),
                 demand,
                 point,
                 latency_s,
             )
-            for llm in np.flatnonzero(offer.shares[point] > LEAST_LOAD_SHARE)
+            for llm in range(offer.shares.shape[1])
         ]
         if any(one is None for one in found):
             continue
@@ -170,7 +171,7 @@ def equal_money(offer: Offer, demand: Demand, quality: float, latency_s: float) 
         usd = len(parts) * max(one.usd_per_hour for one in parts)
         if best is None or usd < best.usd_per_hour:
             instances = np.zeros(offer.llm.size, np.int64)
-            for llm, one in zip(np.flatnonzero(offer.shares[point] > LEAST_LOAD_SHARE), parts, strict=True):
+            for llm, one in enumerate(parts):
                 instances[offer.llm == llm] = one.instances
             best = Answer(point, instances, usd, latency_s, parts[0].within_s)
     return best

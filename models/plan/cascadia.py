@@ -3,13 +3,16 @@
     l[i,f]      least P95 of llm i on f GPUs, over all replicas that fit there (3.2, appendix B)
     deploy      min L   s.t. sum_f x[i,f] = 1,  sum_(i,f) f x[i,f] <= N,  L >= sum_f l[i,f] x[i,f]
     J(theta)    L(theta) + mu max(0, (q - Q(theta)) / (z1 - z2))     z1, z2: quality of the last, the first
-    llm Algorithm 1 from the share 1/i to llm i: the best neighbour of theta by J, deployed, until J is stable
+    llm Algorithm 1 the best neighbour of theta by J, deployed, and again until J is stable
 
-The text has "= N" in one place and "<= N" in two: GPUs may stay idle here. L is the largest P95 of a stage,
-not of the whole answer; assets replay the plans to see the latter. Neighbours are looked for one grid step
-around, then two, then three: stable for K = 3 rounds.
+It begins where llm i gets 1/i of the requests, as the text has it, and also from all to the first and all to
+the last llm, whose qualities it needs anyway: between a cascade of two llms and one of three lies a hill.
+Neighbours are looked for one grid step around, then two, then three: stable for K = 3 rounds. The text has "=
+N" in one place and "<= N" in two: GPUs may stay idle here. L is the largest P95 of a stage, not of the whole
+answer; who replays a plan sees the latter.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -180,17 +183,19 @@ def ends(offer: Offer) -> tuple[float, float]:
 
 def algorithm1(search: Search, quality: float, latency_s: float | None = None) -> CascadePlan:
     """The bi-level search: least latency for a quality, or most quality within a latency."""
-    offer = search.offer
-    llms = offer.shares.shape[1]
-    proportional = 1 / np.arange(1, llms + 1)
-    here = int(np.abs(offer.shares - proportional).sum(axis=1).argmin())
-    level = np.column_stack([
-        np.unique(column, return_inverse=True)[1] for column in offer.thresholds.T
-    ])  # fmt: skip
 
     def score(point: int) -> float:
         return search.score(point, quality) if latency_s is None else search.latency_score(point, latency_s)
 
+    shares = search.offer.shares
+    proportional = np.abs(shares - 1 / np.arange(1, shares.shape[1] + 1)).sum(axis=1).argmin()
+    starts = (int(proportional), int(shares[:, -1].argmax()), int(shares[:, 1:].sum(axis=1).argmin()))
+    return search.plan(min((descended(search.offer, start, score) for start in starts), key=score))
+
+
+def descended(offer: Offer, here: int, score: Callable[[int], float]) -> int:
+    """The point from which no neighbour is better, up to ROUNDS grid steps around."""
+    level = np.column_stack([np.unique(column, return_inverse=True)[1] for column in offer.thresholds.T])
     radius = 1
     while radius <= ROUNDS:
         around = np.flatnonzero(np.abs(level - level[here]).max(axis=1) <= radius)
@@ -199,7 +204,7 @@ def algorithm1(search: Search, quality: float, latency_s: float | None = None) -
             here, radius = best, 1
         else:
             radius += 1
-    return search.plan(here)
+    return here
 
 
 def exhaustive(search: Search, quality: float) -> CascadePlan:
@@ -241,9 +246,7 @@ def cascade_serve(tables: Tables, gpus: int, quality: float) -> tuple[int, float
 
 
 def _best_of(offer: Offer, latency_s: Floats, quality: float) -> tuple[int, float]:
-    """The point with the least latency among those with the quality, else the one with the best quality."""
-    good = offer.quality >= quality
-    if not good.any():
-        good = offer.quality == offer.quality.max()
-    point = int(np.where(good, latency_s, np.inf).argmin())
-    return point, float(latency_s[point])
+    """The point with the least latency among those with the quality; inf where there is none."""
+    allowed_s = np.where(offer.quality >= quality, latency_s, np.inf)
+    point = int(allowed_s.argmin())
+    return point, float(allowed_s[point])

@@ -5,10 +5,10 @@ Symbols: p routing points (thresholds), m llms, s shapes (a replica of llm m(s) 
     Q[p] quality    r[p,m] share of the requests that reaches llm m    R requests/s
     carry[p,s](L)   requests/s of point p's mix that a replica carries with a P95 of L or less
 
-    min  sum_s usd[s] n[s]
+    min  sum_s usd[s] n[s] + judging
     s.t. sum_(s of m) carry[p,s](L_m) n[s] >= R r[p,m]      for every llm m              (cover)
          sum_s gpus[s] [k(s) = k] n[s] <= cap[k]            for every GPU type k         (gpus)
-         sum_s usd[s] n[s] <= budget                        n integer                    (budget)
+         sum_s usd[s] n[s] + judging <= budget              n integer                    (budget)
 
 Capacities add: replicas meet L together iff what they carry covers the load, each with its own part of it. So
 no split of the load needs a search. Where a router chooses, L_m = L for all: the P95 of all requests is at
@@ -49,6 +49,12 @@ class Offer(NamedTuple):
     load_per_s: Floats  # (S, X, K) of a replica, rising
     p95_s: Floats  # (S, X, K) at these loads, rising
     judge_s: float  # between two legs
+    judge_usd_per_1000: float = 0.0  # answers judged
+
+    def judging_usd(self, point: int, requests_per_s: float) -> float:
+        """USD per hour for the judge of a cascade: of every answer but those of the last llm."""
+        judged = self.shares[point, :-1].sum() if self.rule == "cascade" else 0.0
+        return float(judged * requests_per_s * 3.6 * self.judge_usd_per_1000)
 
     def only(
         self, points: NDArray[np.bool_] | None = None, shapes: NDArray[np.bool_] | None = None
@@ -85,19 +91,26 @@ class Answer(NamedTuple):
 def carries(offer: Offer, point: int, within_s: Floats) -> Floats:
     """Requests/s that a replica of each shape carries within its llm's P95, shape (S,).
 
-    Between two mixes a curve lies between theirs, at like shares of what a flood leaves.
+    A point whose mix lies between two that were measured counts as the longer one.
     """
-    place = offer.mix[point, offer.llm]
-    low = np.floor(place).astype(int)
-    weight = (place - low)[:, None]
-    shapes, high = np.arange(place.size), np.ceil(place).astype(int)
-    load_per_s, p95_s = (
-        of[shapes, low] + weight * (of[shapes, high] - of[shapes, low])
-        for of in (offer.load_per_s, offer.p95_s)
-    )
-    within = within_s[offer.llm]
-    found = [np.interp(t, x, y, left=0.0) for t, x, y in zip(within, p95_s, load_per_s, strict=True)]
-    return np.array(found)
+    mix = np.ceil(offer.mix[point, offer.llm]).astype(int)
+    shapes, within = np.arange(mix.size), within_s[offer.llm]
+    curves = zip(within, offer.p95_s[shapes, mix], offer.load_per_s[shapes, mix], strict=True)
+    return np.array([np.interp(t, p95_s, load_per_s, left=0.0) for t, p95_s, load_per_s in curves])
+
+
+def most_loads(offer: Offer, point: int) -> Floats:
+    """Requests/s of a replica of each shape, (S,), above which its table ends: too near to saturation."""
+    mix = np.ceil(offer.mix[point, offer.llm]).astype(int)
+    return np.asarray(offer.load_per_s[np.arange(mix.size), mix, -1])
+
+
+def loads(offer: Offer, demand: Demand, plan: "Answer") -> Floats:
+    """Requests/s that a replica of each shape gets, (S,), where load is dealt by what they carry."""
+    carry = carries(offer, plan.point, plan.within_s)
+    weight = np.bincount(offer.llm, plan.instances * carry, offer.shares.shape[1])[offer.llm]
+    load = demand.requests_per_s * offer.shares[plan.point, offer.llm]
+    return np.divide(load * carry * (plan.instances > 0), weight, out=np.zeros_like(carry), where=weight > 0)
 
 
 def splits(offer: Offer, point: int, latency_s: float) -> Iterator[Floats]:
@@ -127,17 +140,21 @@ def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
 def cheapest(offer: Offer, demand: Demand, point: int, latency_s: float) -> Answer | None:
     """The least cost of a point within a latency; None where no plan keeps it."""
     best: Answer | None = None
+    judging_usd = offer.judging_usd(point, demand.requests_per_s)
     for within_s in splits(offer, point, latency_s):
         most_usd = demand.budget_usd_per_hour if best is None else best.usd_per_hour * (1 - 1e-6)
-        instances = covering(offer, demand, carries(offer, point, within_s), point, most_usd)
+        carry = carries(offer, point, within_s)
+        instances = covering(offer, demand, carry, point, most_usd - judging_usd)
         if instances is not None:
-            usd = float(instances @ offer.usd_per_hour)
+            usd = float(instances @ offer.usd_per_hour) + judging_usd
             best = Answer(point, instances, usd, latency_s, within_s)
     return best
 
 
 def covering(offer: Offer, demand: Demand, carry: Floats, point: int, most_usd: float) -> Ints | None:
     """The cheapest replicas, (S,), that carry a point's load for no more than so much; None without any."""
+    if most_usd < 0:
+        return None
     load = demand.requests_per_s * offer.shares[point]
     load = np.where(offer.shares[point] > LEAST_LOAD_SHARE, load, 0.0)
     is_of = offer.llm == np.arange(load.size)[:, None]

@@ -44,12 +44,12 @@ def load_quality(folder: Path = CATALOGUE_DIR) -> QualityCatalogue:
 
 
 def judged_by(answers: Answers, judge: Judge, rng: np.random.Generator) -> Answers:
-    """The same answers, judged by this one."""
+    """The same answers, judged by this one; as a router it says so of the first llm before it answers."""
     if judge.skill is None:
         return answers
     said = judge.skill * standardised(answers.score[:, :-1])
     said = said + np.sqrt(1 - judge.skill**2) * rng.standard_normal(said.shape)
-    return answers._replace(judged=ranks(said, rng))
+    return answers._replace(judged=ranks(said, rng), hardness=ranks(-said[:, :1], rng)[:, 0])
 
 
 def standardised(score: Floats) -> Floats:

@@ -21,9 +21,9 @@ from models.world.catalogue import Catalogue, LatencyProfile
 from models.world.config import Config, Deployment
 from models.world.reading import ConfigError
 
-REQUESTS = 6_000  # per load
-LEFT_OUT = REQUESTS // 20  # at the start, while the replica fills
-SHARES = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.78, 0.85, 0.9, 0.95)  # of the flood's rate
+REQUESTS = 8_000  # per load
+LEFT_OUT = REQUESTS // 4  # at the start, while the replica fills
+SHARES = (0.02, 0.15, 0.3, 0.45, 0.55, 0.63, 0.69, 0.74, 0.78)  # of the flood's rate
 SEED = 0x9E4F
 
 

@@ -12,6 +12,7 @@ from models.plan.solver import SOLVERS
 from models.replay.policies import BY_SIGNAL, POLICIES, STACKS, Policy, Stack
 from models.traffic.parameters import OfficeTraffic, TiledTraffic
 from models.world.calendar import Calendar
+from models.world.quality import QualityConfig
 from models.world.reading import (
     Among,
     Known,
@@ -312,6 +313,7 @@ class Config:
     replay: ReplayConfig
     policies: Mapping[str, OwnPolicy] = field(default_factory=dict)  # beside the shipped ones
     catalogue: Mapping[str, Any] = field(default_factory=dict)  # what differs in it: changes.py
+    quality: QualityConfig | None = None  # which llms may answer each other's requests
     calendar: Calendar = field(default_factory=Calendar)  # the file that [forecast] calendar names
 
     @cached_property

@@ -13,7 +13,7 @@ from models.world.reading import ConfigError, build, merged, read_toml, require_
 
 CONFIG_DIR = ROOT / "data" / "config"
 CALENDAR_DIR = ROOT / "data" / "calendar"
-TABLES = ("trace", "fleet", "forecast", "plan", "replay", "policies", "catalogue")
+TABLES = ("trace", "fleet", "forecast", "plan", "replay", "policies", "catalogue", "quality")
 SOURCES = {"office", "tiled"}  # tables of [trace] that make its requests; without one they have been landed
 
 

@@ -1,16 +1,40 @@
 """Which llm answers what: the model of answers, tables by the replay, exact plans, those of the papers."""
 
-import numpy as np
-from measure import Figures, Skipped, Target
+import dataclasses
+import time
+from collections.abc import Iterator
+from functools import cache
 
+import numpy as np
+from measure import Figures, Skipped, Target, cpu_seconds, peak_gb
+
+from assets.lake.settings import Progress, Settings, load_settings
+from assets.studies.offers import offer_of, points_of
+from assets.studies.quality_markets import FRESH, market_of
+from assets.studies.quality_plans import Question, chosen
+from models.plan import boute, cascadia
+from models.plan.front import hypervolume
+from models.plan.quality import Answer, Demand, Offer, front, least_cost
 from models.quality.answers import Answers, quality, taken
 from models.quality.join import made_up
 from models.quality.judges import load_quality
+from models.replay.answering import Served, Serving, arrivals_s, pools_of, served
+from models.replay.performance import Shape, shapes_of, with_estimates
+from models.world.catalogue import Catalogue, load_catalogue
+from models.world.config import Config
 
 PAIR = ("llama3.1-8b", "llama3.1-70b")
 THREE = ("phi3-mini", *PAIR)
 SENT_SHARES = (0.3, 0.5, 0.7)
 DRAWN = 200_000
+H100, BUDGET = "h100-80gb", 30.0
+SMALL_MARKET = dict.fromkeys((H100, "rtxpro6000-96gb", "rtx5090-32gb"), 8)
+WIDE_MARKET = SMALL_MARKET | dict.fromkeys(("rtx4090-24gb", "a100-80gb", "l40s-48gb"), 8)
+REQUIREMENTS = ((0.48, 15.0), (0.52, 16.0), (0.55, 16.0), (0.58, 20.0), (0.60, 20.0), (0.62, 24.0))
+CASCADE_GPUS, CASCADE_PER_S, CASCADE_POINTS = 32, 120.0, 81
+CASCADE_QUALITIES = (0.45, 0.48, 0.52, 0.55, 0.58, 0.61)
+BEST_POINTS, MOVED_GPUS, FRESH_SEEDS, REPLAYED = 8, 2, (11, 12, 13), 20_000
+DAY_REQUESTS, DAY_S = 2_000_000, 86_400.0
 TARGETS = {
     "quality_copula_points": Target(
         "", "quality of 8B and 70B at 30, 50, 70 % sent on, drawn less real, worst", at_most=0.01
@@ -22,6 +46,49 @@ TARGETS = {
     "quality_copula_apart": Target(
         "", "output tokens of what is sent on, had quality been drawn apart from length, over real, less 1"
     ),
+    "quality_front_24_seconds": Target(
+        "s", "3 GPU types, 24 GPUs: tables and exact front at 30 USD/h, 60 requests/s; wall", at_most=15.0
+    ),
+    "quality_front_48_seconds": Target("s", "6 GPU types, 48 GPUs: the same; wall", at_most=30.0),
+    "quality_front_24_cpu_seconds": Target("s", "3 GPU types, 24 GPUs: the same; CPU"),
+    "quality_front_48_cpu_seconds": Target("s", "6 GPU types, 48 GPUs: the same; CPU"),
+    "quality_promise_worst": Target(
+        "",
+        "replayed P95 over promised, worst plan of both fronts, questions and arrivals not seen",
+        at_most=1.05,
+    ),
+    "quality_front_over_enumerated": Target(
+        "", "hypervolume of the exact front over that of BoUTE's candidate space, all of it gone through"
+    ),
+    "quality_usd_over_equal": Target(
+        "",
+        "USD/h against equal money per llm, mean of the six requirements that it meets, by tables",
+        at_most=0.70,
+    ),
+    "quality_usd_over_alone": Target("", "the same against the 70B alone", at_most=0.80),
+    "quality_usd_over_homo": Target("", "the same against H100 only"),
+    "quality_usd_over_played": Target("", "against the 70B alone, both plans as the replay chose them"),
+    "quality_cascade_32_seconds": Target(
+        "s", "three llms, 32 H100: tables, Algorithm 1, replays of one quality; wall", at_most=20.0
+    ),
+    "quality_cascade_32_cpu_seconds": Target("s", "the same; CPU"),
+    "quality_algorithm1_gap": Target(
+        "", "J of Algorithm 1 above exhaustive, worst of six qualities", at_most=0.06
+    ),
+    "quality_replay_over_proxy": Target(
+        "", "P95 of the plan that the replay chose over the min-max plan's, fresh traces, mean", at_most=0.95
+    ),
+    "quality_proxy_low": Target("", "replayed P95 over the min-max proxy, lowest of its six plans"),
+    "quality_proxy_high": Target("", "the same, highest"),
+    "quality_cascadia_over_uniform_gpus": Target(
+        "", "largest stage P95 against as many GPUs for each llm, mean"
+    ),
+    "quality_cascadia_over_uniform_parallelism": Target("", "against one degree for all replicas, mean"),
+    "quality_cascadia_over_cascade_serve": Target("", "against planning for mean lengths, mean"),
+    "quality_day_seconds": Target(
+        "s", "2 million requests of a day with a cascade replayed; CPU", at_most=10.0
+    ),
+    "quality_day_peak_gb": Target("GB", "the same with its questions drawn: memory", at_most=4.0),
 }
 
 
@@ -65,4 +132,234 @@ def sent_tokens(answers: Answers, share: float) -> float:
     return float(answers.output_tokens[taken(answers, "cascade", [share]).reached[:, 1], 1].mean())
 
 
-FUNCTIONS = (copula,)
+def small_front() -> Figures:
+    """Three GPU types, 24 GPUs."""
+    return front_of(SMALL_MARKET, "quality_front_24")
+
+
+def wide_front() -> Figures:
+    """Six GPU types, 48 GPUs."""
+    return front_of(WIDE_MARKET, "quality_front_48")
+
+
+def settings_with(**changes: object) -> Settings:
+    """Those of the config quality with another [quality], in no lake."""
+    settings = load_settings("quality")
+    assert settings.config.quality is not None
+    own = dataclasses.replace(settings.config.quality, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(settings, config=dataclasses.replace(settings.config, quality=own))
+
+
+def front_of(gpus: dict[str, int], name: str) -> Figures:
+    """Seconds of tables and front."""
+    settings = settings_with(gpus=gpus, rule="route")
+    warm(settings)
+    began, began_cpu = time.perf_counter(), time.process_time()
+    market = market_of(settings, Progress())
+    demand = market.demand._replace(budget_usd_per_hour=BUDGET)
+    found = front(market.offers["route"], demand)
+    seconds, cpu = time.perf_counter() - began, time.process_time() - began_cpu
+    assert found
+    return {f"{name}_seconds": seconds, f"{name}_cpu_seconds": cpu}
+
+
+def warm(settings: Settings) -> None:
+    """Load the kernel."""
+    config = settings.config
+    own = dataclasses.replace(config.quality, gpus={H100: 8}, points=2, requests=1000)  # type: ignore[type-var]
+    market_of(dataclasses.replace(settings, config=dataclasses.replace(config, quality=own)), Progress())
+
+
+def promises() -> Figures:
+    """What tables promise against whole replays, and against BoUTE's candidate space."""
+    worst, over = 0.0, []
+    for gpus in (SMALL_MARKET, WIDE_MARKET):
+        market = market_of(settings_with(gpus=gpus, rule="route"), Progress())
+        offer = market.offers["route"]
+        demand = market.demand._replace(budget_usd_per_hour=BUDGET)
+        exact = front(offer, demand)
+        worst = max(worst, *(market.play("route", one, FRESH).p95_s / one.latency_s for one in exact))
+        searched = boute.enumerated(offer, demand)
+        over.append(volume(offer, exact) / volume(offer, searched))
+    return {"quality_promise_worst": worst, "quality_front_over_enumerated": min(over)}
+
+
+def volume(offer: Offer, plans: list[Answer]) -> float:
+    """Hypervolume of log P95 and quality, from a minute and no quality on."""
+    costs = [(np.log(one.latency_s), -float(offer.quality[one.point])) for one in plans]
+    return hypervolume(np.array(costs), np.array([np.log(60.0), -0.4]))
+
+
+def requirements() -> Figures:
+    """Six requirements: ours, equal money, 70B alone, H100 only."""
+    market = market_of(settings_with(rule="route", points=49), Progress())
+    offer, demand = market.offers["route"], market.demand
+    homo = offer.only(shapes=offer.gpu == list(market.catalogue.gpus).index(H100))
+    one_llm = market._replace(offers={"route": offer.only(points=offer.shares[:, -1] == 1)})
+    ratios: dict[str, list[float]] = {name: [] for name in ("equal", "alone", "homo", "played")}
+    for asked, latency_s in REQUIREMENTS:
+        own = usd(least_cost(offer, demand, asked, latency_s))
+        equal = usd(boute.equal_money(offer, demand, asked, latency_s))
+        if np.isfinite(equal):
+            ratios["equal"].append(own / equal)
+        ratios["alone"].append(own / usd(boute.alone(offer, demand, latency_s)))
+        ratios["homo"].append(own / usd(least_cost(homo, demand, asked, latency_s)))
+        ours = chosen(market, Question(asked, latency_s), Progress())
+        theirs = chosen(one_llm, Question(0.4, latency_s), Progress())
+        ratios["played"].append(ours.answer.usd_per_hour / theirs.answer.usd_per_hour)
+        print(asked, latency_s, own, equal, ours.answer.usd_per_hour, theirs.answer.usd_per_hour,
+              ours.served.p95_s, {name: round(of[-1], 3) for name, of in ratios.items()})  # fmt: skip
+    return {f"quality_usd_over_{name}": float(np.mean(of)) for name, of in ratios.items()}
+
+
+def usd(plan: Answer | None) -> float:
+    """What a plan costs."""
+    return np.inf if plan is None else plan.usd_per_hour
+
+
+class Cascade:
+    """Cascadia's setting: three llms on 32 H100."""
+
+    def __init__(self) -> None:
+        self.config: Config = load_settings("quality").config
+        shipped = load_quality()
+        self.judge = shipped.judges["learned"]
+        drawn = made_up(shipped.answers["mmlu_pro"], self.judge, 2 * REPLAYED, seed=7)
+        self.on, self.off = drawn.halves()
+        world = load_catalogue()
+        longest = int((drawn.input_tokens[:, None] + drawn.output_tokens).max())
+        self.shapes: list[Shape] = shapes_of(THREE, [H100], world, self.config, longest)
+        self.world: Catalogue = with_estimates(world, self.shapes)
+        grid = points_of(self.on, "cascade", CASCADE_POINTS)
+        self.offer = offer_of(
+            self.on, "cascade", grid, self.shapes, self.world, self.config, self.judge, Progress()
+        )
+        self.demand = Demand(CASCADE_PER_S, np.full(len(world.gpus), CASCADE_GPUS))
+        self.tables = cascadia.latency_tables(self.offer, self.demand, CASCADE_GPUS)
+        self.search = cascadia.Search(self.tables, CASCADE_GPUS)
+
+    def play(self, point: int, gpus: np.ndarray, seed: int) -> Served | None:
+        """Replay a plan; None where an llm that has load has too few GPUs."""
+        counts = np.zeros(self.offer.llm.size, np.int64)
+        carry = np.zeros(self.offer.llm.size)
+        for llm, own in enumerate(gpus):
+            latency_s = self.tables.latency_s[point, llm, own]
+            if not np.isfinite(latency_s):
+                return None
+            counts += cascadia.replicas(self.tables, point, llm, int(own))
+            at = cascadia.carries(self.offer, point, np.full(len(gpus), max(latency_s, 1e-3)))
+            carry = np.where(self.offer.llm == llm, at, carry)
+        serving = Serving(
+            "cascade",
+            tuple(self.offer.thresholds[point].tolist()),
+            pools_of(self.shapes, counts, np.maximum(carry, 1e-6)),
+            self.judge.seconds,
+        )
+        rows = (self.on if seed == 0 else self.off).rows(slice(0, REPLAYED))
+        arrival_s = arrivals_s(REPLAYED, CASCADE_PER_S, seed)
+        return served(serving, rows, arrival_s, self.world, self.config)
+
+    def candidates(self, asked: float) -> Iterator[tuple[int, np.ndarray]]:
+        """The points with the best J, each with its allocation and those with some GPUs moved."""
+        order = sorted(range(len(self.offer.quality)), key=lambda point: self.search.score(point, asked))
+        for point in order[:BEST_POINTS]:
+            gpus, latency_s = self.search.deployed(point)
+            if not np.isfinite(latency_s):
+                continue
+            left = CASCADE_GPUS - int(gpus.sum())
+            spread = gpus + np.array([0, 0, left])
+            yield point, gpus
+            for a in range(len(gpus)):
+                for b in range(len(gpus)):
+                    moved = spread.copy()
+                    moved[a] -= MOVED_GPUS
+                    moved[b] += MOVED_GPUS
+                    if moved[a] >= 0:
+                        yield point, moved
+
+    def by_replay(self, asked: float) -> tuple[int, np.ndarray]:
+        """The candidate with the least replayed P95 among those with the quality."""
+        best, least_s = (-1, np.zeros(3, np.int64)), np.inf
+        for point, gpus in self.candidates(asked):
+            if self.offer.quality[point] - self.offer.error[point] < asked:
+                continue
+            found = self.play(point, gpus, seed=0)
+            if found is not None and found.p95_s < least_s:
+                best, least_s = (point, gpus), found.p95_s
+        return best
+
+
+@cache
+def cascade() -> Cascade:
+    """Measured once a process."""
+    return Cascade()
+
+
+def cascade_seconds() -> Figures:
+    """Cascadia's setting from nothing to a plan that was replayed."""
+    warm(load_settings("quality"))
+    began, began_cpu = time.perf_counter(), time.process_time()
+    own = Cascade()
+    cascadia.algorithm1(own.search, 0.55)
+    own.by_replay(0.55)
+    return {
+        "quality_cascade_32_seconds": time.perf_counter() - began,
+        "quality_cascade_32_cpu_seconds": time.process_time() - began_cpu,
+    }
+
+
+def cascadia_claims() -> Figures:
+    """Algorithm 1 against all points, its baselines, and the replay against its proxy."""
+    own, gaps, over, proxy = cascade(), [], [], []
+    against: dict[str, list[float]] = {"uniform_gpus": [], "uniform_parallelism": [], "cascade_serve": []}
+    degrees = own.offer.gpus
+    for asked in CASCADE_QUALITIES:
+        found, whole = cascadia.algorithm1(own.search, asked), cascadia.exhaustive(own.search, asked)
+        gaps.append(own.search.score(found.point, asked) / own.search.score(whole.point, asked) - 1)
+        safe = [
+            p for p in range(len(own.offer.quality)) if own.offer.quality[p] - own.offer.error[p] >= asked
+        ]
+        best = min(safe, key=lambda point: own.search.deployed(point)[1])
+        gpus, latency_s = own.search.deployed(best)
+        against["uniform_gpus"].append(latency_s / cascadia.uniform_gpus(own.search, asked)[1])
+        alike = cascadia.uniform_parallelism(own.tables, CASCADE_GPUS, degrees, asked)[1]
+        against["uniform_parallelism"].append(latency_s / alike)
+        against["cascade_serve"].append(
+            latency_s / cascadia.cascade_serve(own.tables, CASCADE_GPUS, asked)[1]
+        )
+        point, moved = own.by_replay(asked)
+        for seed in FRESH_SEEDS:
+            ours, theirs = own.play(point, moved, seed), own.play(best, gpus, seed)
+            assert ours is not None
+            assert theirs is not None
+            over.append(ours.p95_s / theirs.p95_s)
+            proxy.append(theirs.p95_s / latency_s)
+        print(
+            asked, best, gpus, round(latency_s, 2), point, moved, round(over[-1], 3), round(ours.quality, 3)
+        )
+    return {
+        "quality_algorithm1_gap": max(gaps),
+        "quality_replay_over_proxy": float(np.mean(over)),
+        "quality_proxy_low": min(proxy),
+        "quality_proxy_high": max(proxy),
+        **{f"quality_cascadia_over_{name}": float(np.mean(of)) for name, of in against.items()},
+    }
+
+
+def day() -> Figures:
+    """A day of two million requests that a cascade answers."""
+    config, shipped = load_settings("quality").config, load_quality()
+    answers = made_up(shipped.answers["mmlu_pro"], shipped.judges["learned"], DAY_REQUESTS, 5).of(PAIR)
+    shapes = [Shape(PAIR[0], H100, 1, 1), Shape(PAIR[1], H100, 4, 1)]
+    world = with_estimates(load_catalogue(), shapes)
+    serving = Serving("cascade", (0.5,), {shapes[0]: (3, 1.0), shapes[1]: (2, 1.0)}, 0.02)
+    arrival_s = arrivals_s(DAY_REQUESTS, DAY_REQUESTS / DAY_S, 5)
+    served(serving, answers.rows(slice(0, 1000)), arrival_s[:1000], world, config)  # load the kernel
+    spent = cpu_seconds(lambda: served(serving, answers, arrival_s, world, config))
+    return {"quality_day_seconds": spent, "quality_day_peak_gb": peak_gb()}
+
+
+FUNCTIONS = (
+    *(copula, small_front, wide_front, promises, requirements),
+    *(cascade_seconds, cascadia_claims, day),
+)

@@ -1,0 +1,27 @@
+"""Which llms may answer each other's requests, as a config says it: [quality]."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from models.world.reading import Known, Range
+
+WAYS = ("cascade", "route", "both")
+
+
+@dataclass(frozen=True)
+class QualityConfig:
+    """A service that any of its llms may answer, and on what it may run."""
+
+    llms: tuple[str, ...]  # from the smallest to the largest
+    tier: str  # whose requests they are
+    requests_per_s: Annotated[float, Range(0, 1_000_000, is_above=True)]
+    gpus: Mapping[str, Annotated[int, Range(0, 100_000)]]  # that there are, by type
+    answers: str = "mmlu_pro"  # of quality.toml
+    judge: str = "learned"  # of quality.toml: who sends on, or routes
+    rule: Annotated[str, Known("rule", WAYS)] = "both"
+    tensor_parallel: tuple[Annotated[int, Range(1, 1024)], ...] = (1, 2, 4, 8)
+    pipeline_parallel: tuple[Annotated[int, Range(1, 64)], ...] = (1,)
+    points: Annotated[int, Range(2, 10_000)] = 25  # of the grid of thresholds
+    requests: Annotated[int, Range(1_000, 1_000_000)] = 20_000  # of a replay
+    replays: Annotated[int, Range(1, 10_000)] = 60  # of plans, before one is chosen

@@ -1,0 +1,117 @@
+"""`fleetcast plan quality`: which llm answers what, on which GPUs, for a quality and a latency."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipelines.options import Config, Quiet, config_of, progress_of
+from pipelines.tables import OUT, figure, percent, show_board
+from pipelines.terminal import near, spoken
+
+if TYPE_CHECKING:
+    from assets.studies.quality_plans import Plan
+
+
+def quality(
+    quality: Annotated[float, typer.Option(help="The least mean score of the answers, 0 to 1.")],
+    latency: Annotated[float, typer.Option(help="The most P95 from arrival to the last token, seconds.")],
+    budget: Annotated[float | None, typer.Option(help="The most to be spent, USD per hour.")] = None,
+    front: Annotated[
+        bool, typer.Option("--front", help="Cost over quality too, for judges from lots to knowing.")
+    ] = False,
+    config: Config = "quality",
+    quiet: Quiet = False,
+) -> None:
+    """Plan which llm answers what on which GPUs, at the least cost for a quality and a latency.
+
+        fleetcast plan quality --quality 0.58 --latency 12
+
+        fleetcast plan quality --quality 0.58 --latency 12 --budget 30 --front
+
+    Tables of every shape propose, whole replays decide. The cheapest plan that keeps both is told, with
+    quality and P95 on questions and arrivals that it was not chosen on. Quality is that of [quality] answers
+    in the config, as they were fitted; that any of its llms will do is the config's claim.
+    """
+    with spoken():
+        from assets.lake.settings import load_settings
+        from assets.on_demand import quality_plans_said
+        from assets.studies.quality_figures import draw_quality
+        from assets.studies.quality_plans import Question, plan_quality, steps_usd
+        from pipelines.runs import report
+
+        settings = load_settings(config_of(config))
+        question = Question(quality, latency, float("inf") if budget is None else budget)
+        plans = plan_quality(settings, question, front, progress_of(quiet))
+        report("quality_plans", {None: quality_plans_said(settings, question.name)})
+        show_chosen(plans[0])
+        show_beside(plans)
+        show_steps(steps_usd(plans[0].market, question))
+        OUT.print(f"figure   {near(draw_quality(settings, question.name))}", soft_wrap=True)
+        OUT.print('tables   fleetcast sql "from quality_board", "from quality_front"')
+
+
+def show_chosen(plan: "Plan") -> None:
+    """The pools of the plan that was chosen, and what became of it."""
+    from assets.studies.quality_plans import pool_rows
+
+    offer, served = plan.market.offers[plan.rule], plan.served
+    (low_s, high_s), (low, high) = served.intervals()
+    thresholds = ", ".join(f"{t:.2f}" for t in offer.thresholds[plan.answer.point])
+    OUT.print(
+        f"{plan.rule} by the judge {plan.market.name}, thresholds {thresholds}: "
+        f"{plan.answer.usd_per_hour:,.2f} USD/h at {plan.market.said.requests_per_s:g} requests/s",
+        soft_wrap=True,
+    )
+    OUT.print(
+        f"replayed: P95 {served.p95_s:.2f} s ({low_s:.2f} to {high_s:.2f}), quality {served.quality:.3f} "
+        f"({low:.3f} to {high:.3f}; answers {plan.market.said.answers}, fitted)",
+        soft_wrap=True,
+    )
+    rows = [
+        (
+            str(row["llm"]),
+            f"{row['tensor_parallel']} x {row['gpu']}"
+            + (f", {row['pipeline_parallel']} stages" if row["pipeline_parallel"] != 1 else ""),
+            *(figure(row[name], ",.0f") for name in ("instances", "gpus")),
+            figure(row["usd_per_hour"], ",.2f"),
+            *(percent(row[name], ".0f") for name in ("asked_share", "answered_share")),
+            figure(row["leg_p95_s"], ".2f"),
+        )
+        for row in pool_rows(plan)
+    ]
+    heads = (
+        "\nllm",
+        "\na replica",
+        "repli-\ncas",
+        "\nGPUs",
+        "\nUSD/h",
+        "asked\n%",
+        "answers\n%",
+        "leg P95\ns",
+    )
+    show_board("", heads, rows)
+
+
+def show_beside(plans: Sequence["Plan"]) -> None:
+    """What others would cost, and the fronts."""
+    chosen = plans[0].answer.usd_per_hour
+    rows = [
+        (
+            one.name,
+            figure(one.answer.usd_per_hour, ",.2f"),
+            percent(one.answer.usd_per_hour / chosen - 1, "+.0f"),
+            figure(one.served.quality, ".3f"),
+            figure(one.served.p95_s, ",.2f"),
+            figure(one.answer.latency_s, ",.2f"),
+        )
+        for one in plans
+    ]
+    heads = ("\nplan", "\nUSD/h", "over\nchosen, %", "\nquality", "P95\ns", "promised\ns")
+    show_board("beside it, each replayed", heads, rows)
+
+
+def show_steps(steps: Mapping[str, float | None]) -> None:
+    """What one step of either requirement costs."""
+    for name, usd in steps.items():
+        OUT.print(f"{name}: " + ("no plan" if usd is None else f"{usd:+,.2f} USD/h by the tables"))

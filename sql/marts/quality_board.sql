@@ -1,0 +1,63 @@
+-- quality_board: the plans of a question side by side: cost, quality, latency, GPUs, who answers, and what they cost above the chosen one.
+-- grain: trace, question, plan
+-- reads: quality_plans, quality_pools
+-- units: US dollars per hour, seconds, scores and shares 0 to 1
+-- trace = name of the config's trace <- quality_plans.trace
+-- question = what was asked <- quality_plans.question
+-- plan = its name <- quality_plans.plan
+-- kind = chosen, baseline or front <- quality_plans.kind
+-- rule = cascade or route <- quality_plans.rule
+-- judge = who sends on, or routes <- quality_plans.judge
+-- usd_per_hour = of replicas and judge <- quality_plans.usd_per_hour
+-- over_chosen_share = above the chosen plan of the question <- quality_plans.usd_per_hour
+-- quality = replayed <- quality_plans.quality
+-- p95_s = replayed <- quality_plans.p95_s
+-- promised_p95_s = by the tables <- quality_plans.promised_p95_s
+-- is_kept = quality and P95 are as asked, within a standard error of the quality <- quality_plans.quality, quality_plans.p95_s
+-- gpus = of all replicas <- quality_pools.gpus
+-- who = share of the requests that each llm's answer counts for, the largest first <- quality_pools.answered_share
+with held as (
+    select
+        trace,
+        question,
+        plan,
+        sum(gpus)::bigint as gpus
+    from quality_pools
+    group by trace, question, plan
+),
+
+shares as (
+    select
+        trace,
+        question,
+        plan,
+        string_agg(format('{} {:.0f} %', llm, 100 * share), ', ' order by share desc, llm) as who
+    from (
+        select trace, question, plan, llm, any_value(answered_share) as share
+        from quality_pools
+        group by trace, question, plan, llm
+    )
+    group by trace, question, plan
+)
+
+select
+    plans.trace,
+    plans.question,
+    plans.plan,
+    plans.kind,
+    plans.rule,
+    plans.judge,
+    plans.usd_per_hour,
+    plans.usd_per_hour / max(plans.usd_per_hour) filter (where plans.kind = 'chosen') over of_question - 1
+        as over_chosen_share,
+    plans.quality,
+    plans.p95_s,
+    plans.promised_p95_s,
+    plans.quality + (plans.quality - plans.quality_low) / 1.96 >= plans.asked_quality
+    and coalesce(plans.p95_s <= plans.asked_latency_s, false) as is_kept,
+    held.gpus,
+    shares.who
+from quality_plans as plans
+left join held using (trace, question, plan)
+left join shares using (trace, question, plan)
+window of_question as (partition by plans.trace, plans.question)

@@ -1,0 +1,19 @@
+-- What is a better judge worth: the cheapest plan of a front that keeps the quality, by rule and judge, against one by lot?
+-- grain: trace, question, rule, judge
+-- reads: quality_plans
+-- units: US dollars per hour, scores 0 to 1
+-- judge_skill = correlation of what the judge says with how good the answer is; null: as fitted with the answers
+-- saved_usd_per_hour = less than with a judge that draws lots; null where that one keeps the quality at no cost
+select
+    trace,
+    question,
+    rule,
+    judge,
+    any_value(judge_skill) as judge_skill,
+    min(usd_per_hour) as usd_per_hour,
+    max(min(usd_per_hour)) filter (where judge = 'random') over (partition by trace, question, rule)
+    - min(usd_per_hour) as saved_usd_per_hour
+from quality_plans
+where kind = 'front' and quality >= asked_quality and trace = coalesce($trace, trace)
+group by trace, question, rule, judge
+order by trace, question, rule, usd_per_hour, judge

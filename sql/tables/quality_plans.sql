@@ -1,0 +1,28 @@
+-- quality_plans: plans of which llm answers what, each replayed whole, for a question that was asked of `fleetcast plan quality`.
+-- grain: trace, question, plan
+-- reads: quality_plans
+-- units: US dollars per hour, seconds, scores 0 to 1, requests/s
+-- trace = name of the config's trace
+-- question = what was asked: quality, latency, budget
+-- plan = chosen, or what stands beside it; those of a front carry their rule, judge and number
+-- kind = chosen, baseline or front
+-- rule = cascade: an answer is judged and perhaps followed by the next llm's; route: a router chooses before
+-- answers = the model of answers in quality.toml that qualities come from: fitted, not measured on these requests
+-- judge = who sends on, or routes, of quality.toml
+-- judge_skill = correlation of what the judge says with how good the answer is; null: as fitted with the answers
+-- thresholds = of the llms but the last: the share of all answers, or questions, that lie below
+-- requests_per_s = that come
+-- asked_quality = the least mean score
+-- asked_latency_s = the most P95 from arrival to the last token
+-- budget_usd_per_hour = the most to be spent; null where nothing was said
+-- usd_per_hour = of all replicas, and of the judge; of equal_money what is set aside: as much for each llm as for the dearest
+-- promised_quality = on the questions that thresholds were chosen on
+-- promised_p95_s = by the tables: each llm's P95 is no more, or those of the legs together
+-- quality = replayed, on other questions
+-- quality_low = of its 95 % interval
+-- quality_high = likewise
+-- p95_s = replayed, with other arrivals; null where requests never ended
+-- p95_low_s = of its 95 % interval
+-- p95_high_s = likewise
+select * from quality_plans
+where trace = coalesce($trace, trace)

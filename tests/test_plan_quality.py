@@ -1,0 +1,179 @@
+"""`fleetcast plan quality`: a small question through everything, and what it refuses in a line."""
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from assets.lake import settings as lake_settings
+from assets.lake.settings import Settings, load_settings
+from assets.on_demand import quality_plans_said
+from pipelines import runs
+from pipelines.cli import app
+
+CONFIG = """\
+based_on = "quality"
+[trace]
+name = "small_quality"
+first_day = 2025-07-08
+days = 8
+seed = 7
+[quality]
+llms = {llms}
+rule = "{rule}"
+tier = "{tier}"
+judge = "{judge}"
+answers = "{answers}"
+requests_per_s = 40.0
+gpus = {gpus}
+tensor_parallel = [1, 4]
+points = 6
+requests = 2_000
+replays = 15
+"""
+SAID = {
+    "llms": '["llama3.1-8b", "llama3.1-70b"]',
+    "rule": "both",
+    "tier": "iw_normal",
+    "judge": "learned",
+    "answers": "mmlu_pro",
+    "gpus": "{ h100-80gb = 24 }",
+}
+FIGURE = r"[\d.,]+"
+
+
+def asked(folder: Path, *words: str, **said: str) -> str:
+    """What the command prints, in its lake of a folder."""
+    path = folder / "mine.toml"
+    path.write_text(CONFIG.format(**{**SAID, **said}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "report", lambda *_: None)
+        real = lake_settings.load_settings
+        patch.setattr(lake_settings, "load_settings", lambda config: real(config, folder / "lake"))
+        found = CliRunner().invoke(app, ["plan", "quality", *words, "--config", str(path), "--quiet"])
+    assert "Traceback" not in found.output
+    return found.output
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Settings]:
+    folder = tmp_path_factory.mktemp("quality")
+    said = asked(folder, "--quality", "0.55", "--latency", "25", "--front")
+    return said, load_settings(str(folder / "mine.toml"), folder / "lake")
+
+
+def test_the_plan_is_told_with_what_stands_beside_it(told: tuple[str, Settings]) -> None:
+    said, _ = told
+    assert re.search(rf"thresholds {FIGURE}: {FIGURE} USD/h at 40 requests/s", said), said
+    assert re.search(rf"replayed: P95 {FIGURE} s \({FIGURE} to {FIGURE}\), quality 0\.\d+ \(", said)
+    for name in ("alone", "equal_money", "route_by_tables", "cascade_by_tables", "route_h100-80gb_only"):
+        assert re.search(rf"^{re.escape(name)} +{FIGURE}", said, re.MULTILINE), name
+    assert "0.01 of quality more: " in said
+    assert "10% of latency less: " in said
+
+
+def test_the_chosen_plan_is_the_cheapest_that_keeps_what_was_asked(told: tuple[str, Settings]) -> None:
+    _, settings = told
+    board = settings.lake.sql("select * from quality_board").to_pandas().set_index("plan")
+    chosen = board.loc["chosen"]
+    beside = board[(board["kind"] == "baseline") & board["is_kept"]]
+    assert chosen["usd_per_hour"] <= beside["usd_per_hour"].min() + 1e-9
+    assert chosen["p95_s"] <= 1.05 * 25
+    assert chosen["quality"] >= 0.55 - 0.025  # two standard errors of 2,000 questions
+    promised = board[board["kind"] == "front"]
+    assert (promised["p95_s"] <= 1.05 * promised["promised_p95_s"]).all()
+
+
+def test_pools_add_up_to_their_plan(told: tuple[str, Settings]) -> None:
+    _, settings = told
+    pools = settings.lake.sql("select * from quality_pools").to_pandas()
+    plans = settings.lake.sql("select * from quality_plans").to_pandas().set_index("plan")
+    usd = pools.groupby("plan")["usd_per_hour"].sum()
+    routed = plans.index[(plans["rule"] == "route") & (plans.index != "equal_money")]
+    assert usd[routed].to_numpy() == pytest.approx(plans.loc[routed, "usd_per_hour"].to_numpy())
+    answered = pools.groupby(["plan", "llm"])["answered_share"].first().groupby("plan").sum()
+    assert answered.to_numpy() == pytest.approx(1.0)
+    assert (pools["gpus"] == pools["instances"] * pools["tensor_parallel"]).all()
+
+
+def test_a_better_judge_is_worth_quality_and_costs_no_more(told: tuple[str, Settings]) -> None:
+    _, settings = told
+    worth = settings.lake.sql("queries/what_the_judge_is_worth.sql").to_pandas()
+    routed = worth[worth["rule"] == "route"].set_index("judge")["usd_per_hour"]
+    assert routed["oracle"] <= routed["learned"] <= routed["random"]
+    best = settings.lake.sql("select judge, max(quality) as q from quality_front group by judge").to_pandas()
+    most = best.set_index("judge")["q"]
+    assert most["oracle"] > max(most["learned"], most["random"]) + 0.03
+
+
+def test_the_asset_tells_the_board_and_the_picture(told: tuple[str, Settings]) -> None:
+    _, settings = told
+    said = quality_plans_said(settings, "0.55_25s")
+    assert "chosen" in str(said["board"].value)
+    assert "data:image/png" in str(said["front"].value)
+    table = settings.lake.read("quality_plans", trace=settings.trace)
+    assert isinstance(table, pa.Table)
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "message"),
+    [
+        (
+            ("0.7", "25"),
+            {},
+            r"No plan has a quality of 0.7: the best of llama3.1-8b, llama3.1-70b together by",
+        ),
+        (
+            ("0.6", "2"),
+            {},
+            r"quality 0.6 within 2 s: the latency binds; tables promise [\d.]+ s at the least",
+        ),
+        (
+            ("0.55", "25", "--budget", "3"),
+            {},
+            r"for 3 USD/h: the budget binds; tables ask for [\d.]+ USD/h. Raise --budget",
+        ),
+        (("1.5", "25"), {}, r"--quality 1.5: needed a mean score, above 0 and up to 1"),
+        (("0.5", "-1"), {}, r"--latency -1: needed seconds, above 0"),
+        (
+            ("0.5", "25"),
+            {"tier": "iw_fast", "rule": "cascade"},
+            r"first token is due in 1 s: nobody sees a token before a draft was judged. Use rule = 'route'",
+        ),
+        (("0.5", "25"), {"judge": "learnt"}, r"unknown judge 'learnt'. Did you mean 'learned'\?"),
+        (("0.5", "25"), {"answers": "mmlu"}, r"unknown answers 'mmlu'. Did you mean 'mmlu_pro'\?"),
+        (
+            ("0.5", "25"),
+            {"llms": '["llama3.1-8b"]'},
+            r"llms are llama3.1-8b; it needs two or more, each once",
+        ),
+        (
+            ("0.5", "25"),
+            {"llms": '["llama3.1-8b", "qwen3-32b"]'},
+            r"answers mmlu_pro: unknown llm 'qwen3-32b'",
+        ),
+        (("0.5", "25"), {"gpus": "{ h100 = 8 }"}, r"unknown gpu 'h100'. Did you mean 'h100-80gb'\?"),
+        (
+            ("0.5", "25"),
+            {"gpus": "{ rtx5090-32gb = 8 }"},
+            r"llama3.1-70b and a request of [\d,]+ tokens fit on none of rtx5090-32gb",
+        ),
+        (("0.6", "90"), {"gpus": "{ h100-80gb = 4 }"}, r"these GPUs do not carry the load. Add GPUs"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_line(
+    words: tuple[str, ...], said: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    quality, latency, *rest = words
+    found = asked(tmp_path, f"--quality={quality}", f"--latency={latency}", *rest, **said)
+    line = " ".join(found.split())
+    assert re.search(message, line), line
+    assert line.count("Error") <= 1
+
+
+def test_a_config_without_a_service_is_refused(tmp_path: Path) -> None:
+    found = CliRunner().invoke(app, ["plan", "quality", "--quality=0.5", "--latency=9", "--config", "office"])
+    assert found.exit_code == 2
+    assert "office.toml has no [quality]" in " ".join(found.output.split())
