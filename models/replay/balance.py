@@ -46,8 +46,6 @@ from models.replay.state import (
 def balance(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) -> bool:
     """A tick: every pool moves what it may; whether something may come of one before the next event."""
     is_awake = False
-    for slot in range(state.paired.size):
-        state.paired[slot] = False
     for pool in range(fleet.kind.size):
         if fleet.slots[pool + 1] - fleet.slots[pool] > 1:
             is_awake = move_pairs(trace, fleet, rules, state, pool, now) or is_awake
@@ -56,24 +54,32 @@ def balance(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) 
 
 @called
 def move_pairs(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -> bool:
-    """Move one request of each pair of the pool; whether a pair was there or may be before the next event."""
-    found = False
+    """Move one request of each pair of the pool; whether a pair was there or may be before the next event.
+
+    A move changes nobody's freeness but the two's, who are done with: each instance is looked at once.
+    """
+    first, end, found, lowest = fleet.slots[pool], fleet.slots[pool + 1], False, NEVER
+    for slot in range(first, end):
+        is_serving = state.status[slot] == SERVING
+        drains = state.status[slot] == DRAINING and state.load[slot] > 0
+        state.paired[slot] = is_in_move(state, slot) or not (is_serving or drains)
+        if state.paired[slot]:
+            continue
+        its = at_end = -NEVER
+        if is_serving:
+            its = freeness(trace, fleet, rules, state, slot, EVERY_LEVEL, now)
+            steps = state.stretch[slot] if state.phase[slot] == DECODE else 0
+            at_end = freeness_after(trace, fleet, rules, state, slot, EVERY_LEVEL, steps)
+        state.freeness[slot], lowest = its, min(lowest, at_end)
     while True:
-        source, to, least, most, lowest = NOBODY, NOBODY, NEVER, -NEVER, NEVER
-        for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
-            if state.paired[slot] or is_in_move(state, slot):
+        source, to, least, most = NOBODY, NOBODY, NEVER, -NEVER
+        for slot in range(first, end):
+            if state.paired[slot]:
                 continue
-            if state.status[slot] == DRAINING and state.load[slot] > 0 and least > -NEVER:
-                source, least, lowest = slot, -NEVER, -NEVER
-            elif state.status[slot] == SERVING:
-                its = freeness(trace, fleet, rules, state, slot, EVERY_LEVEL, now)
-                if its < least:
-                    source, least = slot, its
-                if its > most:
-                    to, most = slot, its
-                steps = state.stretch[slot] if state.phase[slot] == DECODE else 0
-                at_end = freeness_after(trace, fleet, rules, state, slot, EVERY_LEVEL, steps)
-                lowest = min(lowest, at_end)
+            if state.freeness[slot] < least:
+                source, least = slot, state.freeness[slot]
+            if state.freeness[slot] > most:
+                to, most = slot, state.freeness[slot]
         nobody = to == NOBODY or source == NOBODY
         if nobody or source == to or not may_pair(rules, least, most):
             return found or may_pair(rules, lowest, most)

@@ -160,6 +160,7 @@ def initial_state(fleet: Fleet, rules: Rules, start: Ints) -> State:
         coming=np.zeros(slots, np.int64),
         giving=np.zeros(slots, np.int64),
         getting=np.zeros(slots, np.int64),
+        freeness=np.zeros(slots),
         paired=np.zeros(slots, np.bool_),
         present=np.zeros((slots, levels), np.int64),
         service_s=np.zeros(slots),

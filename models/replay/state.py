@@ -251,7 +251,8 @@ class State(NamedTuple):
     coming: Ints  # (N,) requests on their way here
     giving: Ints  # (N,) requests that are copied from here, and decode here still
     getting: Ints  # (N,) requests that are copied to here, and decode there still
-    paired: Bools  # (N,) has had its move of this tick
+    paired: Bools  # (N,) has had its move of this tick, or may have none
+    freeness: Floats  # (N,) as of this tick; -inf of one that drains
     present: Ints  # (N, K) requests of each level, assigned and not finished
     service_s: Floats  # (N,) from dispatch to end, smoothed (INFaaS); 0: nobody has ended here
     waiting_blocks: Ints  # (N,) KV blocks that those who wait would take
