@@ -68,6 +68,7 @@ COLUMNS = (  # of the board: head, metric, tier, how it is told
     ("instance-\nhours", "instance_hours", "all", ",.0f"),
     ("by quarter\nof an hour", "quarter_instance_hours", "all", ",.0f"),
     ("GPU-\nhours", "gpu_hours", "all", ",.0f"),
+    ("\nleft", "left_gpu_hours", "all", ",.0f"),
     ("\nwasted", "wasted_gpu_hours", "all", ",.1f"),
     ("memory\n%", "kv_utilisation_share", "all", "%.1f"),
     ("in time %\niw_fast", "attainment_share", "iw_fast", "%.1f"),

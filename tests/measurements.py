@@ -6,11 +6,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from models.latency.kernel_fit import Timed, TimedDecode, fit_decode, fit_prefill, fit_products
+from models.latency.kernels import PASS_S, composed
 from models.latency.measured import Measured
 from models.latency.roofline import Work, decode_s, kv_token_s, prefill_s
 from models.latency.silicon import Closed, works_of
 from models.latency.tables import Floats
+from models.latency.tables import prefill_s as profile_prefill_s
+from models.latency.tables import step_s as profile_step_s
 from models.world.catalogue import Catalogue, Efficiency, Gpu, LatencyProfile, Llm
+from models.world.kernels import Kernels
 from models.world.reading import build, read_toml
 
 PROFILES = Path(__file__).parents[2] / "shared" / "data" / "profiles"
@@ -146,3 +151,79 @@ def static_e2e_s(closed: Closed, efficiency: Efficiency) -> np.ndarray:
     cache = batch * (closed.input_tokens + closed.output_tokens / 2)
     step_s = decode_s(work, batch, efficiency) + kv_token_s(work, efficiency) * cache
     return prefill_s(work, batch * closed.input_tokens, efficiency) + (closed.output_tokens - 1) * step_s
+
+
+# --- kernels ---------------------------------------------------------------------------------------------
+
+KERNEL_GPUS = {  # tables of single kernels: GPU type, bytes of its last cache by NVIDIA's architecture papers
+    "a100_sxm": ("a100-80gb", 40e6),
+    "h100_sxm": ("h100-80gb", 50e6),
+    "h200_sxm": ("h200-141gb", 50e6),
+    "b200_sxm": ("b200-180gb", 126e6),
+    "l40s": ("l40s-48gb", 96e6),
+    "rtx_pro_6000_server": ("rtxpro6000-96gb", 128e6),
+}
+KERNEL_TYPES = {16: "bfloat16", 8: "fp8"}
+LEAST_SIDE = 1024  # of a product: no layer of an llm is narrower
+GROUPS = (4, 8)  # heads that ask for each that keeps
+KV_BYTES = 4  # of a key and a value
+
+
+def kernels_of(name: str) -> Kernels:
+    """The fitted kernels of a GPU type."""
+    _, cached_bytes = KERNEL_GPUS[name]
+    rows = pd.read_parquet(KERNELS / f"{name}.gemm_perf.parquet")
+    rows = rows[(rows["n"] >= LEAST_SIDE) & (rows["k"] >= LEAST_SIDE)]
+    timed = {
+        bits: Timed(*(own[column].to_numpy(float) for column in "mnk"), own["latency"].to_numpy() / 1e3)
+        for bits, kind in KERNEL_TYPES.items()
+        if len(own := rows[rows["gemm_dtype"] == kind])
+    }
+    decode, prefill = (attention(name, phase) for phase in ("generation", "context"))
+    tokens = decode["batch_size"] * (decode["isl"] + decode["step"])
+    read = tokens * decode["num_key_value_heads"] * decode["head_dim"] * KV_BYTES
+    values = prefill["batch_size"] * prefill["isl"] * prefill["num_heads"] * prefill["head_dim"]
+    return Kernels(
+        {str(bits): fit_products(timed[16], own, bits, cached_bytes) for bits, own in timed.items()},
+        *fit_decode(
+            TimedDecode(*(c.to_numpy(float) for c in (decode["batch_size"], read, decode["latency"] / 1e3))),
+            cached_bytes,
+        ),
+        *fit_prefill(
+            *(c.to_numpy(float) for c in (values, values * prefill["isl"] / 2, prefill["latency"] / 1e3))
+        ),
+        f"kernels of {rows['device'].iloc[0]} under vLLM {rows['version'].iloc[0].split('.dev')[0]}, "
+        "ai-dynamo/aiconfigurator (Apache-2.0)",
+    )
+
+
+def attention(name: str, phase: str) -> pd.DataFrame:
+    """Times of attention kernels with a cache of 16 bits, without windows."""
+    rows = pd.read_parquet(KERNELS / f"{name}.{phase}_attention_perf.parquet")
+    group = rows["num_heads"] / rows["num_key_value_heads"]
+    is_whole = rows.get("window_size", pd.Series(0, rows.index)) == 0
+    of_16_bits = (rows["kv_cache_dtype"] == "bfloat16") & (rows["head_dim"] == 128)
+    kept = is_whole & of_16_bits & group.between(*GROUPS)
+    return rows[kept & ((rows["num_heads"] >= 8) | (phase == "generation"))]
+
+
+def tpot_runs(catalogue: Catalogue) -> pd.DataFrame:
+    """Runs of dense llms in 16 and 8 bits at a constant concurrency: TPOT as measured and as composed.
+
+    A pass with a prompt takes what the prompt takes on top of the others' step, and between its arrival and
+    its last token a request meets the prompts of all others once. Those that it has waited for by its first
+    token, as its measured TTFT tells, it does not meet afterwards.
+    """
+    rows, _ = silicon(catalogue)
+    names = {"Llama-3.1-8B": "llama3.1-8b", "Llama-3.1-70B": "llama3.1-70b", "Qwen3-32B": "qwen3-32b"}
+    rows = rows[rows["llm"].isin(names) & (rows["weight_bits"] >= 8)].reset_index(drop=True)
+    foretold = []
+    names_of = ("llm", "gpu", "weight_bits", "tp_size", "requests", "isl", "osl", "silicon_ttft_ms")
+    for llm, gpu, bits, tp, c, isl, osl, ttft_ms in zip(*(rows[name] for name in names_of), strict=True):
+        served = dataclasses.replace(catalogue.llms[names[llm]], weight_bits=int(bits))
+        own = dataclasses.replace(catalogue, llms={names[llm]: served})
+        profile = composed(own, names[llm], gpu, int(tp))
+        step = float(profile_step_s(profile, c, c * (isl + osl / 2)))
+        prompt = float(profile_prefill_s(profile, isl)) - PASS_S
+        foretold.append(step + max(0.0, c * prompt - ttft_ms / 1e3) / (osl - 1))
+    return rows.assign(tpot_s=rows["silicon_tpot_ms"] / 1e3, foretold_s=foretold)

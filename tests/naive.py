@@ -51,6 +51,7 @@ class Request:
     came_s: float = nan
     joined_s: float = nan
     dispatched_s: float = nan
+    stays: bool = False
     first_token_s: float | None = None
     finish_s: float | None = None
     served_by: int | None = None
@@ -97,9 +98,9 @@ class Instance:
 
     def load(self, requests):
         """Tokens that are its to process, by its role, of the requests that are here or on their way."""
-        mine = [r for r in requests if self.slot in r.stands_at() and not r.finish_s]
-        prompts = 0 if self.role == DECODE_ONLY else sum(r.input_tokens - r.saved for r in mine)
-        return prompts + (0 if self.role == PREFILL_ONLY else sum(r.output_tokens for r in mine))
+        mine = [r for r in requests if self.slot in r.stands_at() and r.made < r.output_tokens]
+        prompts = sum(r.input_tokens - r.saved for r in mine if r.stays or self.role != DECODE_ONLY)
+        return prompts + sum(r.output_tokens for r in mine if r.stays or self.role != PREFILL_ONLY)
 
 
 class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
@@ -348,6 +349,8 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
             after = [i for i in serving if i.slot > self.turn[pool]]
             instance = (after or serving)[0]
         self.turn[pool] = instance.slot
+        first, instance = instance, self.begins_at(instance)
+        request.stays, pool = instance is not first, instance.pool
         request.saved = self.reusable(request, instance)
         request.served_by, request.sent_from = instance.slot, -1
         if request.first_token_s is None:

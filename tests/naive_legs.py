@@ -29,6 +29,9 @@ class NaiveLegs:
         if not takers:
             return False
         to = min(takers, key=lambda i: (i.load(self.requests), i.slot))
+        request.stays = self.keeps(instance, to)
+        if request.stays:
+            return False
         link, layers = self.fleet.link_token_s, int(self.fleet.link_layers[self.fleet.kind[instance.pool]])
         seconds = request.cached * max(float(link[self.fleet.kind[i.pool]]) for i in (instance, to))
         computed_s = instance.began_s + (now - instance.began_s) / layers
@@ -41,6 +44,18 @@ class NaiveLegs:
         instance.sending.append(request)
         self.moving.append(request)
         return True
+
+    def begins_at(self, instance):
+        pool = self.fleet.then[instance.pool]
+        idle = [i for i in self.serving(pool) if not i.load(self.requests)] if pool >= 0 else []
+        is_busy = bool(instance.batch or instance.joining)
+        return idle[0] if self.rules.opportunism and is_busy and idle else instance
+
+    def keeps(self, instance, to):
+        if self.rules.opportunism == 2:
+            return self.rules.keep_weight * instance.load(self.requests) < to.load(self.requests)
+        alone = not (instance.joining or instance.waiting or instance.unknown)
+        return self.rules.opportunism == 1 and alone
 
     def release(self, request, now):
         """Free the memory that the request's cache was sent from."""

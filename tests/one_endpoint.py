@@ -116,6 +116,8 @@ def some_rules(**changes: Any) -> Rules:
         demand=HEAD,
         promote_s=np.inf,
         is_adaptive=False,
+        opportunism=0,
+        keep_weight=1.0,
         holds_back=False,
         ceiling_share=np.ones(1),
         balance_s=np.inf,

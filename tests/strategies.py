@@ -8,7 +8,17 @@ from models.replay.fleet import pools_by_endpoint, urgencies
 from models.replay.pools import POOLINGS
 from models.replay.route import FREENESS
 from models.replay.state import ALL_STEPS, DECODE_ONLY, NOBODY, PREFILL_ONLY, WHOLE, Fleet, Rules, Trace
-from models.world.config import BATCHINGS, DEMANDS, ORDERS, PREFIXES, ROUTINGS, SCALINGS, SIGNALS, SPREADS
+from models.world.config import (
+    BATCHINGS,
+    DEMANDS,
+    OPPORTUNISMS,
+    ORDERS,
+    PREFIXES,
+    ROUTINGS,
+    SCALINGS,
+    SIGNALS,
+    SPREADS,
+)
 
 GRID_S = 0.25
 LLMS, REGIONS, HOURS, HOUR_S = 2, 2, 2, 64.0
@@ -131,6 +141,8 @@ def rules(draw: st.DrawFn, fleet: Fleet) -> Rules:
         order=draw(st.integers(0, len(ORDERS) - 1)),
         spread=draw(st.sampled_from([0, *range(len(SPREADS))])),
         headroom_share=headroom,
+        opportunism=draw(st.integers(0, len(OPPORTUNISMS) - 1)),
+        keep_weight=draw(st.sampled_from([0.5, 1.0, 4.0])),
         is_adaptive=draw(st.booleans()),
         counts_above=draw(st.booleans()),
         holds_back=draw(st.sampled_from([False, False, True])),

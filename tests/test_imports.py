@@ -15,9 +15,12 @@ INSIDE = {"forecast", "plan", "replay"}  # packages of models that only assets m
 PLAYING = {
     "run",
     "capacity",
+    "goodput",
     "calibration",
     "beside",
     "legs",
+    "performance",
+    "answering",
 }  # files of models/replay that play one from outside
 
 

@@ -12,6 +12,7 @@ import pytest
 from one_endpoint import KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_pair, a_trace, run, some_rules
 
 from models.replay.begin import with_legs
+from models.replay.opportunism import IDLE, OFF, WEIGHTED
 from models.replay.run import FINISHED, QUEUED, SPARED, Drive, Outcome, Session, replay
 from models.replay.spread import GOODPUT, MOST_UNUSED, ROUND_ROBIN, WEIGHTS
 from models.replay.state import CACHED, LOST, NOBODY, Fleet, Rules, Trace
@@ -113,6 +114,31 @@ def test_where_nobody_decodes_a_request_stays() -> None:
     outcome = run(trace, fleet, targets=[[1, 0]])
     assert outcome.slot.tolist() == [0]
     assert outcome.finish_s[0] == run(trace, a_fleet(1)).finish_s[0]
+
+
+def test_one_alone_stays_where_it_was_prefilled_and_one_behind_others_begins_where_it_decodes() -> None:
+    """The opportunistic path: nobody waits for a link; a busy instance sends who comes to an idle one."""
+    idle = some_rules(opportunism=IDLE)
+    alone = run(a_trace([0.0], PROMPT, 50), a_pair(1, 1, TOKEN_S), idle)
+    assert (alone.slot.tolist(), alone.sent_from.tolist()) == ([0], [NOBODY])
+    assert alone.finish_s[0] == run(a_trace([0.0], PROMPT, 50), a_fleet(1)).finish_s[0]
+    trace = a_trace([0.0, 0.25, 0.5], PROMPT, 50)
+    three = run(trace, a_pair(1, 1, TOKEN_S), idle)
+    assert three.dispatched_s.tolist() == [0.0, 0.25, 0.5]
+    assert three.slot.tolist() == [1, 1, 0], "the first is sent on, the second begins there, the last stays"
+    assert three.sent_from.tolist() == [0, NOBODY, NOBODY]
+
+
+def test_what_is_left_weighs_where_a_request_decodes() -> None:
+    """Weight 0 keeps all while the other one has anything to do, an endless one nobody."""
+    trace, pair = busy_trace(400, 1.0), a_pair(1, 1, TOKEN_S)
+    kept, sent, off = (
+        run(trace, pair, some_rules(opportunism=how, keep_weight=weight))
+        for how, weight in ((WEIGHTED, 0.0), (WEIGHTED, np.inf), (OFF, 1.0))
+    )
+    share = [np.mean(out.sent_from != NOBODY) for out in (kept, sent, off)]
+    assert share[0] < 0.4 < share[1] < share[2], "an idle one is asked first, at the arrival"
+    assert all((out.status == FINISHED).all() for out in (kept, sent, off))
 
 
 @pytest.mark.parametrize("slot", [0, 1])

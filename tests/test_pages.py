@@ -14,6 +14,8 @@ import pytest
 import typer
 
 from models.forecast import ENSEMBLES, METHODS
+from models.quality.copula import AnswerModel
+from models.quality.judges import Judge
 from models.replay.policies import POLICIES
 from models.replay.pools import POOLINGS
 from models.world import catalogue
@@ -163,6 +165,9 @@ def test_the_config_that_is_shown_is_one(tmp_path: Path) -> None:
         ("tiers.toml", catalogue.Tier),
         ("latency.toml", catalogue.LatencyProfile),
         ("roofline.toml", catalogue.Efficiency),
+        ("kernels.toml", catalogue.Kernels),
+        ("[answers.NAME]", AnswerModel),
+        ("[judges.NAME]", Judge),
     ],
 )
 def test_every_key_of_the_catalogue_is_told(file: str, cls: type) -> None:

@@ -48,6 +48,11 @@ def as_near(fleet: Fleet) -> np.ndarray:
     return np.full_like(fleet.boot_cold_s, fleet.boot_cold_s.min())
 
 
+def whenever(fleet: Fleet, rules: Rules) -> tuple[Fleet, Rules]:
+    """Held requests are never due."""
+    return fleet, rules._replace(allowance_s=np.where(fleet.is_interactive, rules.allowance_s, 1e9))
+
+
 # A mechanism as the page names it: under which policy it acts, and how it is switched off.
 SWITCHES: dict[str, tuple[str, Switch]] = {
     "scaling on memory": ("reactive", rules(scale_out_share=1e9, scale_in_share=0.0)),
@@ -56,6 +61,7 @@ SWITCHES: dict[str, tuple[str, Switch]] = {
     "passing the plan after a slump": ("lt_ua", rules(slump_ratio=-1.0)),
     "the last minutes of the hour": ("lt_ua", rules(correction_s=0.0)),
     "back-pressure": ("chiron", rules(pressure_share=1e9)),
+    "deadline of batch instances": ("chiron", whenever),
     "reflex": ("corrected", rules(reflex_share=1e9)),
     "working off what waits": ("corrected", rules(catch_up_s=1e9)),
     "late ones last": ("corrected", rules(order=FCFS)),

@@ -373,6 +373,15 @@ def test_left_over_is_what_may_wait_and_no_instance_had_by_midnight(tmp_path: Pa
     assert (told["requests"], told["input_tokens"]) == (4, 4 * 3600)  # the last one waits for llm a
     assert told["gpu_hours"] == pytest.approx(4 * 3600 / (20.0 / 8) / 3600)
     assert told["usd"] == pytest.approx(12.0 * told["gpu_hours"])
+    tomorrow = {"trace": "t", "day": WHERE["day"] + timedelta(days=1)}
+    later = [{**row, "arrived_at": START + timedelta(hours=30)} for row in (waits, {**waits, "held_s": 60.0})]
+    lake.write("outcomes", outcomes(later), **tomorrow, policy="reactive")
+    lake.write("fleet_hours", fleet_hours(3600.0, 0.0), **tomorrow, policy="reactive")
+    lake.write("plans", full("plans", [plan]), **tomorrow)
+    for in_one_go, requests in ((False, 4 + 1), (True, 2 + 1)):  # of a week only who waits at its end
+        study = lake.sql("marts/studies.sql", policy="reactive", in_one_go=in_one_go).to_pylist()
+        left = {row["llm"]: row["value"] for row in study if row["metric"] == "left_gpu_hours"}
+        assert left["a"] == left["all"] == pytest.approx(requests * told["gpu_hours"] / 4)
 
 
 def test_why_late_counts_those_ahead_on_the_same_instance(tmp_path: Path) -> None:

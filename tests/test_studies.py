@@ -97,34 +97,34 @@ def test_days_in_one_go_are_one_long_day(wired_day: Settings, monkeypatch: pytes
     )
     for policy in ("lt_ua", "corrected"):
         told.clear()
-        replays.replay_through(own, [DAY, DAY], [policy], Progress())
-        (one, first), (_, second) = told
+        replays.replay_through(own, [DAY] * 3, [policy], Progress())
         drive = day_drives(own, DAY)[policy]
-        twice = [np.tile(np.asarray(rows), (2, *[1] * (np.ndim(rows) - 1))) for rows in drive[:2]]
-        fleet, rules = setting(own, policy, days=2)
+        thrice = [np.tile(np.asarray(rows), (3, *[1] * (np.ndim(rows) - 1))) for rows in drive[:2]]
+        fleet, rules = setting(own, policy, days=3)
         fleet = measured(own, fleet, sustained_of_plans(own, plan_rows(own, DAY)))
-        trace = one.trace
-        both = Trace(*(np.concatenate([c, c]) if c.size == trace.arrival_s.size else c for c in trace))
-        arrival_s = np.concatenate([trace.arrival_s, trace.arrival_s + DAY_S])
+        trace = told[0][0].trace
+        all_days = Trace(*(np.tile(c, 3) if c.size == trace.arrival_s.size else c for c in trace))
+        arrival_s = np.concatenate([trace.arrival_s + day * DAY_S for day in range(3)])
         whole = replay(
-            both._replace(arrival_s=arrival_s),
+            all_days._replace(arrival_s=arrival_s),
             fleet,
-            drive._replace(targets=twice[0], forecast_tokens_per_s=twice[1]),
+            drive._replace(targets=thrice[0], forecast_tokens_per_s=thrice[1]),
             rules,
-            2 * DAY_S,
+            3 * DAY_S,
         )
-        held = np.append(first.instance_s, second.instance_s, axis=0)
+        days = [outcome for _, outcome in told]
+        held = np.concatenate([day.instance_s for day in days])
         np.testing.assert_allclose(held, whole.instance_s, atol=1e-6)
         for name in ("status", "slot", "preemptions"):
-            np.testing.assert_array_equal(
-                np.append(getattr(first, name), getattr(second, name)), getattr(whole, name)
-            )
+            ours = np.concatenate([getattr(day, name) for day in days])
+            np.testing.assert_array_equal(ours, getattr(whole, name))
         for name in ("first_token_s", "finish_s", "admitted_s"):
-            ours = np.append(getattr(first, name), getattr(second, name) + DAY_S)
+            ours = np.concatenate([getattr(day, name) + at * DAY_S for at, day in enumerate(days)])
             np.testing.assert_allclose(ours, getattr(whole, name), rtol=0, atol=1e-6)
-        carried = first.finish_s > DAY_S
-        assert (first.slot[carried] >= 0).all()
-        assert np.count_nonzero(first.dispatched_s > DAY_S) > 20, "niw of the day is taken after midnight"
+        carried = days[0].finish_s > DAY_S
+        assert (days[0].slot[carried] >= 0).all()
+        late = np.count_nonzero(days[0].dispatched_s > DAY_S)
+        assert late > 20, "niw of the day is taken after midnight"
 
 
 # --- a study from the command to its rows --------------------------------------------------------------
@@ -265,6 +265,14 @@ def test_a_trace_that_a_study_names_stands_by_itself(monkeypatch: pytest.MonkeyP
     assert made.office.tiers["niw"].share == 0.28
 
 
+def test_a_study_is_asked_on_a_config_of_ones_own_that_is_based_on_a_shipped_one(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text('based_on = "office_large"\n[fleet]\nmax_instances = 177\n')
+    variants = load_study("week", Lake(tmp_path / "lake"), str(own))
+    assert {v.settings.config.fleet.max_instances for v in variants} == {177}
+    assert {v.settings.config.fleet.instances_at_start for v in variants} == {100}
+
+
 # --- mistakes ------------------------------------------------------------------------------------------
 
 
@@ -314,6 +322,10 @@ def test_a_study_that_cannot_be_is_refused_in_one_line(
         (["scalling"], "data/studies: unknown study 'scalling'. Did you mean 'scaling'?"),
         (["scaling", "--config", "ofice"], "There is no config 'ofice'"),
         (["orders", "--config", "azure"], "no request of iw_fast"),
+        (
+            ["mixes", "--config", "azure"],
+            "changes [trace.office], by which the requests of this",
+        ),
     ],
 )
 def test_the_command_says_a_mistake_in_one_line(

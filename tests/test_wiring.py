@@ -139,6 +139,8 @@ def test_the_rules_are_those_of_the_config_and_the_tiers(wired: Settings) -> Non
         **{"catch_up_s": 91.0, "reflex_share": 1.7},
         "correction_s": (60 - 25) * 60.0,
         **{
+            "opportunism": 2,
+            "keep_weight": 1.9,
             "is_adaptive": True,
             "holds_back": False,
             "counts_above": True,

@@ -1,6 +1,6 @@
 """What goes into a replay of a day and what comes out of it: requests as arrays, outcomes as tables."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, timedelta
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from assets.lake.settings import HOURS, Settings, midnight
 from assets.replays.drives import DAY_S, HOUR_S
 from models.metrics import tpot_s
 from models.replay.legs import answers, as_legs, begun_s, first_legs, requests_of, summed
-from models.replay.run import STATUSES, TAIL_PERIODS, Outcome, share_of
+from models.replay.run import QUEUED, STATUSES, TAIL_PERIODS, Outcome, share_of
 from models.replay.state import NOBODY, ROLES, STATES, Bools, Fleet, Floats, Ints, Rules, Trace
 from models.traffic.needs import allowances_s
 from models.traffic.priorities import BY_APP, Levels, levels_by_app, levels_of
@@ -106,27 +106,36 @@ def in_legs(settings: Settings, day: date, workload: Workload) -> Workload:
     return workload._replace(trace=as_legs(workload.trace, settings.catalogue, cascades, rng))
 
 
-def by_day(outcomes: Sequence[Outcome], sizes: Sequence[int]) -> list[Outcome]:
-    """The outcomes of a session that was fed day after day, so many rows each: of each day's own rows.
+def by_day(outcomes: Iterable[Outcome], sizes: Sequence[int]) -> Iterator[tuple[int, Outcome]]:
+    """The outcomes of a session that was fed day after day, so many rows each: each day by its number.
 
-    Times are on the day's own clock then. What had not ended at midnight is told as it ended later.
+    Times are on the day's own clock then. What had not ended at midnight is told as it ended later, so a day
+    comes when nothing of it is open any more: memory holds two or three of many.
     """
-    days = []
-    ends = np.cumsum(sizes)
-    for at, (outcome, first, last) in enumerate(zip(outcomes, ends - sizes, ends, strict=True)):
-        own = outcome.row >= first
-        columns = {
-            name: column[own]
-            for name, column in outcome._asdict().items()
-            if isinstance(column, np.ndarray) and column.shape == outcome.row.shape
-        }
-        for later in outcomes[at + 1 :]:
-            here = (later.row >= first) & (later.row < last)
-            for name, column in columns.items():
-                column[later.row[here] - first] = getattr(later, name)[here]
-        clock = {name: columns[name] - at * DAY_S for name in CLOCKS if name in columns}
-        days.append(outcome._replace(**{**columns, **clock, "row": columns["row"] - first}))
-    return days
+    firsts = np.cumsum(sizes) - sizes
+    waiting: dict[int, Outcome] = {}
+    for at, outcome in enumerate(outcomes):
+        names, own = _per_row(outcome), outcome.row >= firsts[at]
+        for day, told in waiting.items():
+            here = (outcome.row >= firsts[day]) & (outcome.row < firsts[day + 1])
+            rows = outcome.row[here] - firsts[day]
+            for name in names:
+                getattr(told, name)[rows] = getattr(outcome, name)[here]
+        waiting[at] = outcome._replace(**{name: getattr(outcome, name)[own] for name in names})
+        for day in list(waiting):
+            if at == len(sizes) - 1 or not (waiting[day].status == QUEUED).any():
+                told = waiting.pop(day)
+                clock = {name: getattr(told, name) - day * DAY_S for name in names if name in CLOCKS}
+                yield day, told._replace(**clock, row=told.row - firsts[day])
+
+
+def _per_row(outcome: Outcome) -> list[str]:
+    """The columns that have an entry for each of its rows."""
+    return [
+        name
+        for name, column in outcome._asdict().items()
+        if isinstance(column, np.ndarray) and column.shape == outcome.row.shape
+    ]
 
 
 def write_outcome(

@@ -3,10 +3,10 @@
 import dataclasses
 import hashlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from threading import Event, Lock
 
@@ -27,9 +27,11 @@ from assets.replays.drives import (
 )
 from assets.replays.outcomes import Workload, by_day, in_legs, read_workload, write_outcome
 from assets.replays.quarters import WatchedSession
-from models.replay.run import QUEUED, TAIL_PERIODS, Session
+from models.replay.run import QUEUED, TAIL_PERIODS, Outcome, Session
 from models.replay.state import Ints, Trace
 from models.world.reading import ConfigError, require_known
+
+KEPT_DAYS = 3  # of requests in memory, where days are played in one go
 
 
 def replay_day(
@@ -62,10 +64,10 @@ def replay_through(
         require_known(policy, settings.config.rules, "policy", "replay")
     for day in days:
         require_day(settings.lake, "plans", settings.trace, day)
-    workloads = [in_legs(settings, day, read_workload(settings, day)) for day in days]
+    workload = remembered(settings)
     drives = [day_drives(settings, day) for day in days]
     sustained = [sustained_of_plans(settings, plan_rows(settings, day)) for day in days]
-    sizes = [workload.trace.arrival_s.size for workload in workloads]
+    sizes = [workload(day).trace.arrival_s.size for day in days]
     total = len(policies) * sum(sizes)
     watched = Session if largest is None else WatchedSession
     ended, lock, stopped = dict.fromkeys(policies, 0), Lock(), Event()
@@ -81,27 +83,46 @@ def replay_through(
 
             fleet, rules = setting(settings, policy, len(days))
             session = watched(fleet, rules, np.asarray(drives[0][policy].start))
-            outcomes, before = [], 0
-            for at, (day, trace) in enumerate(zip(days, on_one_clock(workloads), strict=True)):
-                session.fleet = measured(settings, fleet, sustained[at])
-                session.feed(trace)
-                count = partial(lambda before, requests: step(before + requests), before)
-                if settings.config.rules[policy].is_closed:
-                    spent = play_closed(settings, day, policy, session, count)
-                else:
-                    spent = session.play(drives[at][policy], (at + 1) * DAY_S, count)
-                if at == len(days) - 1:
-                    session.finish(len(days) * DAY_S + TAIL_PERIODS * HOUR_S)
-                outcomes.append(session.outcome(*spent))
-                before = sum(sizes[: at + 1]) - int(np.count_nonzero(outcomes[-1].status == QUEUED))
+
+            def played() -> Iterator[Outcome]:
+                before = 0
+                for at, trace in enumerate(on_one_clock(workload(day) for day in days)):
+                    session.fleet = measured(settings, fleet, sustained[at])
+                    session.feed(trace)
+                    count = partial(lambda before, requests: step(before + requests), before)
+                    if settings.config.rules[policy].is_closed:
+                        spent = play_closed(settings, days[at], policy, session, count)
+                    else:
+                        spent = session.play(drives[at][policy], (at + 1) * DAY_S, count)
+                    if at == len(days) - 1:
+                        session.finish(len(days) * DAY_S + TAIL_PERIODS * HOUR_S)
+                    outcome = session.outcome(*spent)
+                    before = sum(sizes[: at + 1]) - int(np.count_nonzero(outcome.status == QUEUED))
+                    yield outcome
+
+            for at, outcome in by_day(played(), sizes):
+                write_outcome(settings, days[at], policy, workload(days[at]), (fleet, rules), outcome)
             if largest is not None and isinstance(session, WatchedSession):
                 largest[policy] = session.largest()
-            for day, workload, outcome in zip(days, workloads, by_day(outcomes, sizes), strict=True):
-                write_outcome(settings, day, policy, workload, (fleet, rules), outcome)
             step(sum(sizes))
 
         side_by_side(one, policies, stopped.set)  # what has begun stops at its next step
     return total
+
+
+def remembered(settings: Settings) -> Callable[[date], Workload]:
+    """The requests of a day, read once for the policies that play it side by side; a few days are kept."""
+    lock = Lock()
+
+    @lru_cache(KEPT_DAYS)
+    def read(day: date) -> Workload:
+        return in_legs(settings, day, read_workload(settings, day))
+
+    def workload(day: date) -> Workload:
+        with lock:
+            return read(day)
+
+    return workload
 
 
 def spoken(days: Sequence[date]) -> str:
@@ -109,7 +130,7 @@ def spoken(days: Sequence[date]) -> str:
     return f"{days[0]}" if len(days) == 1 else f"{days[0]} to {days[-1]}"
 
 
-def on_one_clock(workloads: Sequence[Workload]) -> Iterator[Trace]:
+def on_one_clock(workloads: Iterable[Workload]) -> Iterator[Trace]:
     """The traces of days on end as one goes through them; blocks of prompts are not shared over midnight."""
     known = 0
     for at, workload in enumerate(workloads):

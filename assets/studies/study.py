@@ -93,7 +93,7 @@ def run_variant(variant: Variant, known: Lake, progress: Progress) -> pa.Table:
         with progress.bar(f"measure {variant.study}, {variant.name}", len(policies)) as done:
             for policy in policies:
                 found += [
-                    own.lake.sql("marts/studies.sql", policy=policy),
+                    own.lake.sql("marts/studies.sql", policy=policy, in_one_go=variant.in_one_go),
                     hours(own, policy, quarters[policy]),
                 ]
                 done(len(found) // 2)

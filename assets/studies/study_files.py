@@ -9,7 +9,7 @@ from assets.lake.settings import Settings, settings_of
 from assets.lake.warehouse import Lake
 from models.world.catalogue import ROOT, load_catalogue
 from models.world.changes import layered
-from models.world.loading import SOURCES, TABLES, checked_config, config_path, read_tables
+from models.world.loading import CONFIG_DIR, SOURCES, TABLES, checked_config, config_path, read_tables
 from models.world.reading import ConfigError, Range, build, convert, read_toml, require_known
 
 STUDIES = ROOT / "data" / "studies"
@@ -60,7 +60,9 @@ def load_study(name: str, lake: Lake, base: str | None = None) -> list[Variant]:
     """The variants of a study, checked before anything is made; on the config `base` if one is named."""
     head, tables = read_head(name)
     above = config_path(base or head.based_on)
-    below = laid_over(read_tables(above, above.parent), tables)
+    below = read_tables(above, CONFIG_DIR)
+    require_made(below, tables, f"{name}.toml")
+    below = laid_over(below, tables)
     told: Mapping[str, Any] = head.variants or {AS_IS: {}}
     catalogue, variants = load_catalogue(), []
     for variant, said in told.items():
@@ -72,6 +74,7 @@ def load_study(name: str, lake: Lake, base: str | None = None) -> list[Variant]:
         in_one_go = convert(bool, own.pop("in_one_go", head.in_one_go), f"{where} in_one_go")
         for key in own:
             require_known(key, (*TABLES, "what", "in_one_go"), "key", where)
+        require_made(below, own, where)
         config = checked_config(laid_over(below, own), STUDIES / where, catalogue)
         last = config.trace.replay_day
         days = tuple(last - timedelta(days=back) for back in reversed(range(head.replayed_days)))
@@ -92,6 +95,18 @@ def laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     if isinstance(trace := both.get("trace"), dict) and SOURCES & trace.keys():
         both["trace"] = {**trace, "name": MADE_NAME}
     return both
+
+
+def require_made(below: dict[str, Any], above: dict[str, Any], where: str) -> None:
+    """Refuse a change to requests that are made otherwise, or are there already."""
+    trace = above.get("trace")
+    if not isinstance(trace, dict) or "name" in trace:
+        return
+    for source in sorted(SOURCES & trace.keys() - below.get("trace", {}).keys()):
+        raise ConfigError(
+            f"{where} changes [trace.{source}], by which the requests of this config are not made. "
+            "Ask it on another one: --config NAME."
+        )
 
 
 def require_tiers(settings: Settings, tiers: tuple[str, ...], days: tuple[date, ...], where: str) -> None:

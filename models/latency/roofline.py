@@ -1,14 +1,14 @@
 """Profiles estimated for what nobody measured: FLOPs, bytes and architecture, with fitted efficiencies.
 
-    prefill(t) = overhead + max(read(t)/bandwidth, t*flops/compute) + t*between
-    f[B]       = overhead + B*request_s + max(read(B)/bandwidth, B*flops/compute) + B*between
+    prefill(t) = layers*layer_s + max(read(t)/bandwidth, t*flops/compute) + between(t)
+    f[B]       = prefill(B) + B*request_s
     g          = KV bytes per token / bandwidth
     h          = 4*layers*heads*head_dim / (tp * peak * attention_flops_share)
 
-    overhead   = layers*(layer_s + allreduce_s*log2(tp))
     bandwidth  = tp * peak * bandwidth_share
     compute    = tp * peak * flops_share, twice that at 8 or 4 bits
-    between    = layers * 2 * 2*(tp - 1)/tp * hidden * 2 bytes / (link * link_share)
+    between(n) = layers * (allreduce_s*log2(tp) + n * sent / (link * link_share))
+    sent       = 2 * 2*(tp - 1)/tp * hidden * 2 bytes
     read(n)    = bytes of the weights that n tokens touch: all of a dense llm; of a mixture of experts what
                  every token uses, and the experts that n tokens choose, experts*(1 - (1 - k/experts)^n) of
                  them in the mean, read at expert_bandwidth_share of the rest's speed
@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from models.latency.measured import Fit, kv_floor_s
 from models.latency.tables import Floats
-from models.world.catalogue import Efficiency, Gpu, Llm
+from models.world.catalogue import Catalogue, Efficiency, Gpu, LatencyProfile, Llm
 from models.world.reading import ConfigError
 
 PREFILL_KNOTS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
@@ -93,13 +93,13 @@ def between_floor_s(llm: Llm, gpu: Gpu, tensor_parallel: int) -> float:
 
 def prefill_s(work: Work, tokens: npt.ArrayLike, efficiency: Efficiency) -> Floats:
     """Seconds of a prefill of `tokens` prompt tokens."""
-    return overhead_s(work, efficiency) + pass_s(work, tokens, efficiency)
+    own_s = np.asarray(work.layers) * efficiency.layer_s + pass_s(work, tokens, efficiency)
+    return own_s + between_s(work, tokens, efficiency)
 
 
 def decode_s(work: Work, batch: npt.ArrayLike, efficiency: Efficiency) -> Floats:
     """f[B]: seconds of a decode step of `batch` requests without their cache."""
-    requests_s = np.asarray(batch) * efficiency.request_s
-    return overhead_s(work, efficiency) + requests_s + pass_s(work, batch, efficiency)
+    return prefill_s(work, batch, efficiency) + np.asarray(batch) * efficiency.request_s
 
 
 def kv_token_s(work: Work, efficiency: Efficiency) -> Floats:
@@ -113,14 +113,14 @@ def context_token_s(llm: Llm, gpu: Gpu, tensor_parallel: int, efficiency: Effici
     return flops / (tensor_parallel * gpu.peak_tflops * 1e12 * efficiency.attention_flops_share)
 
 
-def overhead_s(work: Work, efficiency: Efficiency) -> Floats:
-    """Seconds of a forward pass whatever it carries: launches, and latency between the GPUs."""
-    between_gpus_s = efficiency.allreduce_s * np.log2(work.tensor_parallel)
-    return np.asarray(work.layers) * (efficiency.layer_s + between_gpus_s)
+def between_s(work: Work, tokens: npt.ArrayLike, efficiency: Efficiency) -> Floats:
+    """Seconds of a pass over `tokens` tokens that go by between the GPUs of an instance."""
+    latency_s = np.asarray(work.layers) * efficiency.allreduce_s * np.log2(work.tensor_parallel)
+    return latency_s + np.asarray(tokens) * np.asarray(work.between_floor_s) / efficiency.link_share
 
 
 def pass_s(work: Work, tokens: npt.ArrayLike, efficiency: Efficiency) -> Floats:
-    """Seconds of a pass over `tokens` tokens: reading or computing, what takes longer, then the sums."""
+    """Seconds of a pass over `tokens` tokens: reading or computing, what takes longer."""
     tokens, gpus = np.asarray(tokens, dtype=np.float64), np.asarray(work.tensor_parallel, dtype=np.float64)
     touched_share = 1 - (1 - np.asarray(work.expert_share)) ** tokens
     read_bytes = np.asarray(work.common_bytes) + np.asarray(work.expert_bytes) * touched_share / (
@@ -130,8 +130,13 @@ def pass_s(work: Work, tokens: npt.ArrayLike, efficiency: Efficiency) -> Floats:
     compute_s = (
         tokens * np.asarray(work.flops) / (gpus * np.asarray(work.peak_flops) * efficiency.flops_share)
     )
-    between_s = tokens * np.asarray(work.between_floor_s) / efficiency.link_share
-    return np.maximum(read_s, compute_s) + between_s
+    return np.maximum(read_s, compute_s)
+
+
+def estimated(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:
+    """The roofline's profile of a deployment that nobody measured."""
+    fit = roofline(catalogue.llms[llm], catalogue.gpus[gpu], tensor_parallel, catalogue.efficiency)
+    return LatencyProfile(llm, gpu, tensor_parallel, *fit, None, "estimated: roofline.toml")
 
 
 def roofline(llm: Llm, gpu: Gpu, tensor_parallel: int, efficiency: Efficiency) -> Fit:

@@ -289,7 +289,7 @@ def join(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, requ
     state.generated[request] += 1
     if state.generated[request] == trace.output_tokens[request]:
         finish(trace, fleet, rules, state, slot, request, now)
-    elif not (fleet.hands_over and send(trace, fleet, state, slot, request, now)):
+    elif not (fleet.hands_over and send(trace, fleet, rules, state, slot, request, now)):
         start_decoding(trace, fleet, state, slot, request)
 
 

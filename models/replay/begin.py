@@ -249,6 +249,7 @@ def untouched(requests: int, fleet: Fleet) -> dict[str, Any]:
         "carried": np.zeros(travelling, np.int32),
         "holder": np.full(travelling, NOBODY, np.int32),
         "held": np.zeros(travelling, np.int32),
+        "stays": np.zeros(travelling, np.bool_),
         "copying_to": np.full(travelling, NOBODY, np.int32),
         "copied": np.zeros(travelling, np.int32),
         "stage": np.zeros(travelling, np.int8),

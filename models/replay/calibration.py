@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from models.latency.measured import Fit
-from models.latency.roofline import roofline, work_of
+from models.latency.roofline import estimated, work_of
 from models.latency.tables import tables
 from models.metrics import tpot_s
 from models.replay.capacity import trial_fleet
@@ -258,6 +258,4 @@ def judge(
 
 def estimate(llm: str, deployment: Deployment, catalogue: Catalogue) -> LatencyProfile:
     """The roofline's profile of a deployment that nobody measured."""
-    gpu, gpus = deployment.gpu, deployment.tensor_parallel
-    knots = roofline(catalogue.llms[llm], catalogue.gpus[gpu], gpus, catalogue.efficiency)
-    return LatencyProfile(llm, gpu, gpus, *knots, None, "estimated: roofline.toml")
+    return estimated(catalogue, llm, deployment.gpu, deployment.tensor_parallel)

@@ -62,25 +62,35 @@ def capacity_tokens_per_s(
     """
     if input_tokens.size == 0:
         raise ValueError(f"No interactive request of {llm} to measure its capacity with. Give some history.")
-    rng = np.random.default_rng(0xCA9)
-    picks, gaps = rng.integers(0, input_tokens.size, REQUESTS), rng.exponential(1.0, REQUESTS)
-    nobody = np.zeros(REQUESTS, np.int16)
-    drawn = Trace(np.cumsum(gaps), nobody, nobody, nobody, input_tokens[picks], output_tokens[picks])
-    if cached_tokens is not None:
-        drawn = drawn._replace(cached_tokens=cached_tokens[picks])
+    drawn = drawn_requests(input_tokens, output_tokens, cached_tokens)
     given = "none" if cached_tokens is None else "given"
     config = dataclasses.replace(config, fleet=dataclasses.replace(config.fleet, prefix=given))
     fleet = trial_fleet(llm, deployment, catalogue, config, partner=partner)
     trial = Trial(drawn, fleet, make_rules(catalogue, config.replay, "follow"))
     at_all = throughput_tokens_per_s(trial, llm, deployment.role)
     if config.plan.capacity == "throughput":
-        return at_all
+        return at_all / INSTANCES
     in_time = highest_rate_in_time(trial, llm, deployment, catalogue) * float(drawn.input_tokens.mean())
-    return min(in_time / INSTANCES, at_all)  # first tokens may come in time while batches grow and grow
+    return min(
+        in_time / INSTANCES, at_all / INSTANCES
+    )  # first tokens may come in time while batches grow and grow
+
+
+def drawn_requests(
+    input_tokens: npt.NDArray[np.int32],
+    output_tokens: npt.NDArray[np.int32],
+    cached_tokens: npt.NDArray[np.int32] | None = None,
+) -> Trace:
+    """REQUESTS of a mix as they come to one place, Poisson, one a second in the mean."""
+    rng = np.random.default_rng(0xCA9)
+    picks, gaps = rng.integers(0, input_tokens.size, REQUESTS), rng.exponential(1.0, REQUESTS)
+    nobody = np.zeros(REQUESTS, np.int16)
+    drawn = Trace(np.cumsum(gaps), nobody, nobody, nobody, input_tokens[picks], output_tokens[picks])
+    return drawn if cached_tokens is None else drawn._replace(cached_tokens=cached_tokens[picks])
 
 
 class Trial(NamedTuple):
-    """An endpoint of INSTANCES, and the requests that it is tried with, one a second in the mean."""
+    """An endpoint, and the requests that it is tried with, one a second in the mean."""
 
     drawn: Trace
     fleet: Fleet
@@ -100,6 +110,20 @@ def highest_rate_in_time(trial: Trial, llm: str, deployment: Deployment, catalog
     if name is None:
         raise ValueError("No interactive tier has a target to measure capacity by. Give one in tiers.toml.")
     tier = of_role(deployment.role, catalogue.tiers[name])
+    rate = highest_rate(trial, tier)
+    if rate is None:
+        raise ValueError(
+            f"No request of {llm} meets the targets of {name} on an idle {deployment.gpus} x "
+            f"{deployment.gpu}. Loosen them in tiers.toml or deploy it on faster GPUs."
+        )
+    return rate
+
+
+def highest_rate(trial: Trial, tier: Tier, near_per_s: float = 1.0, halvings: int = HALVINGS) -> float | None:
+    """Requests/s at which enough still meet the targets of the tier; None where no idle fleet meets them.
+
+    The search begins near `near_per_s`.
+    """
 
     def attained_share(requests_per_s: float) -> float:
         trace, outcome = trial.played(requests_per_s)
@@ -108,22 +132,19 @@ def highest_rate_in_time(trial: Trial, llm: str, deployment: Deployment, catalog
 
     idle_share = attained_share(IDLE_PER_S)
     if idle_share == 0:
-        raise ValueError(
-            f"No request of {llm} meets the targets of {name} on an idle {deployment.gpus} x "
-            f"{deployment.gpu}. Loosen them in tiers.toml or deploy it on faster GPUs."
-        )
+        return None
     target_share = tier.attainment_target_share * idle_share
-    low, high = IDLE_PER_S, 1.0
+    low, high = IDLE_PER_S, near_per_s
     while attained_share(high) >= target_share:
         low, high = high, 2 * high
-    for _ in range(HALVINGS):
+    for _ in range(halvings):
         middle = (low + high) / 2
         low, high = (middle, high) if attained_share(middle) >= target_share else (low, middle)
     return low
 
 
 def throughput_tokens_per_s(trial: Trial, llm: str, role: str) -> float:
-    """Input tokens/s of one instance in the steady part of a flood; ValueError where hardly any ends."""
+    """Input tokens/s of the endpoint in the steady part of a flood; ValueError where hardly any ends."""
     _, outcome = trial.played(FLOOD_PER_S, FLOOD_S)
     ended_s = outcome.first_token_s if role == "prefill" else outcome.finish_s
     order = np.argsort(ended_s)[: np.count_nonzero(~np.isnan(ended_s))]
@@ -134,7 +155,7 @@ def throughput_tokens_per_s(trial: Trial, llm: str, role: str) -> float:
             "Deploy it on more GPUs."
         )
     tokens = trial.drawn.input_tokens[order[first:last]].sum()
-    return float(tokens / (ended_s[order[last]] - ended_s[order[first]])) / INSTANCES
+    return float(tokens / (ended_s[order[last]] - ended_s[order[first]]))
 
 
 def of_role(role: str, tier: Tier) -> Tier:

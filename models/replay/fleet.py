@@ -15,6 +15,7 @@ from models.world.catalogue import Catalogue
 from models.world.config import (
     BATCHINGS,
     DEMANDS,
+    OPPORTUNISMS,
     ORDERS,
     PREFIXES,
     ROUTINGS,
@@ -300,6 +301,8 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
         headroom_share=headroom_shares(replay.levels),
         is_adaptive=replay.levels.headroom_adapts,
         counts_above=replay.levels.headroom_counts == "above",
+        opportunism=OPPORTUNISMS.index(replay.opportunism),
+        keep_weight=replay.keep_weight,
         holds_back=replay.levels.least_ceiling_share is not None,
         ceiling_share=ceiling_shares(replay.levels),
         demand=DEMANDS.index(replay.levels.demand),

@@ -15,8 +15,9 @@ boundary at which there is a place. Those that travel stand in one heap by (read
 
 from models.replay.compiled import called
 from models.replay.events import reschedule, settle
+from models.replay.opportunism import keeps, receiver, set_stay
 from models.replay.pools import assign
-from models.replay.state import MOVING, NEVER, NOBODY, SERVING, Fleet, State, Trace
+from models.replay.state import MOVING, NEVER, NOBODY, Fleet, Rules, State, Trace
 
 
 @called
@@ -26,10 +27,14 @@ def brings_cache(fleet: Fleet, state: State, request: int) -> bool:
 
 
 @called
-def send(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, now: float) -> bool:
+def send(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, request: int, now: float) -> bool:
     """Send a request that has its first token to the pool that decodes; False where it stays."""
     to = receiver(fleet, state, fleet.then[fleet.pool[slot]])
     if to == NOBODY:
+        return False
+    is_kept = keeps(fleet, rules, state, slot, to)
+    set_stay(trace, fleet, state, slot, request, is_kept)
+    if is_kept:
         return False
     cached = trace.input_tokens[request] + state.generated[request] - 1
     seconds = cached * token_s(fleet, slot, to)
@@ -55,15 +60,6 @@ def send(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, now:
 def token_s(fleet: Fleet, slot: int, to: int) -> float:
     """Seconds in which one token's cache goes from slot to slot: those of the slower link."""
     return max(fleet.link_token_s[fleet.slot_kind[slot]], fleet.link_token_s[fleet.slot_kind[to]])
-
-
-@called
-def receiver(fleet: Fleet, state: State, pool: int) -> int:
-    """The serving instance of the pool with least to do; NOBODY if there is none."""
-    if pool == NOBODY or fleet.slots[pool] == fleet.slots[pool + 1]:
-        return NOBODY
-    slot = state.shortest[fleet.slots[pool]]
-    return slot if state.status[slot] == SERVING else NOBODY
 
 
 @called

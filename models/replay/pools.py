@@ -42,14 +42,15 @@ def is_batch(fleet: Fleet, pool: int) -> bool:
 
 @compiled
 def work_tokens(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> int:
-    """Tokens of the request that are the slot's to process: the prompt, the answer, or both, by its role.
+    """Tokens of the request that are the slot's to process: the prompt, the answer, or both.
 
-    Not those of the prompt that were cached where it was sent.
+    By its role, unless the request stays there. Not those of the prompt that were cached where it was sent.
     """
     prompt, answer = trace.input_tokens[request], trace.output_tokens[request]
     if fleet.prefix != NONE:
         prompt -= state.saved[request]
-    role = fleet.role[fleet.pool[slot]] if fleet.hands_over else WHOLE
+    is_parted = fleet.hands_over and not state.stays[request]
+    role = fleet.role[fleet.pool[slot]] if is_parted else WHOLE
     if role == PREFILL_ONLY:
         return prompt
     return answer if role == DECODE_ONLY else prompt + answer

@@ -10,6 +10,7 @@ from models.replay.infaas import cheapest
 from models.replay.leap import steps_until
 from models.replay.life import change_status
 from models.replay.memory import is_under
+from models.replay.opportunism import begins_at
 from models.replay.pools import assign, endpoint_of
 from models.replay.preempt import drop_last_decoding, drop_last_joining
 from models.replay.prefix import NONE, reusable_tokens
@@ -118,6 +119,10 @@ def dispatch(
 ) -> None:
     """Hand the request to an instance of the pool, which must have one that serves."""
     slot = choose_instance(trace, fleet, rules, state, pool, request, now)
+    if fleet.hands_over:
+        first = slot
+        slot = begins_at(fleet, rules, state, slot)
+        state.stays[request], pool = slot != first, fleet.pool[slot]
     state.served_by[request] = slot
     if state.generated[request] == 0:
         state.dispatched_s[request] = now

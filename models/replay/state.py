@@ -130,6 +130,8 @@ class Rules(NamedTuple):
     headroom_share: Floats  # (K,) of its memory that an instance keeps free for a level that is there
     is_adaptive: bool  # it changes with what the level meets (freeness.py)
     counts_above: bool  # for a request only the headroom of levels above its own counts
+    opportunism: int  # position in models.world.config.OPPORTUNISMS
+    keep_weight: float  # of tokens left at an instance that prefills, against those at one that decodes
     holds_back: bool  # requests wait in a central queue (holdback.py)
     ceiling_share: Floats  # (K,) of a pool's saturation, below which a level may leave that queue
     demand: int  # position in models.world.config.DEMANDS
@@ -206,6 +208,7 @@ class State(NamedTuple):
     carried: npt.NDArray[np.int32]  # (R,) tokens of the cache that comes along; 0: none
     holder: npt.NDArray[np.int32]  # (R,) slot that it is sent from; NOBODY
     held: npt.NDArray[np.int32]  # (R,) tokens of it that fill that slot's memory until it has come
+    stays: Bools  # (R,) all of it is its instance's to process, whatever that one's role
     copying_to: npt.NDArray[np.int32]  # (R,) slot that a request which decodes is being moved to; NOBODY
     copied: npt.NDArray[np.int32]  # (R,) tokens of its cache that are there, or on their way
     stage: npt.NDArray[np.int8]  # (R,) copies made, or LEAVING

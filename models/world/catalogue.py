@@ -6,10 +6,11 @@ An unknown key, a missing key or a value of the wrong type is refused with the f
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+from models.world.kernels import Kernels
 from models.world.reading import ConfigError, PositiveShare, Range, build, read_toml, require_known
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,6 +54,8 @@ class Llm:
     source: str
     weight_bits: Annotated[int, Range(1, 64)] = 16  # of a parameter, as served
     hidden: Count | None = None  # width of what a layer hands to the next
+    intermediate: Count | None = None  # inner width of its feed-forward network; of one expert
+    vocabulary: Count | None = None  # tokens that it knows
     active_parameters_b: Positive | None = None  # mixture of experts: parameters used per token
     experts: Count | None = None  # per layer, of which a token uses experts_per_token
     experts_per_token: Count | None = None
@@ -69,6 +72,16 @@ class Llm:
     def weight_bytes(self) -> float:
         """Bytes of the weights."""
         return self.parameters_b * 1e9 * self.weight_bits / 8
+
+    def widths(self, name: str) -> tuple[int, int, int]:
+        """hidden, intermediate and vocabulary; ConfigError, which names the llm, where one is not told."""
+        lacking = [key for key in ("hidden", "intermediate", "vocabulary") if getattr(self, key) is None]
+        if self.hidden is None or self.intermediate is None or self.vocabulary is None:
+            raise ConfigError(
+                f"llms.toml [{name}] has no {', '.join(lacking)}, which the work of its phases hangs on. "
+                "Add it from the model card."
+            )
+        return self.hidden, self.intermediate, self.vocabulary
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -149,6 +162,7 @@ class Catalogue:
     tiers: Mapping[str, Tier]
     latency: tuple[LatencyProfile, ...]
     efficiency: Efficiency
+    kernels: Mapping[str, Kernels] = field(default_factory=dict)  # by GPU type, of those that were timed
 
     def serving(self, llms: Iterable[str]) -> "Catalogue":
         """The same with these llms only, in file order, and what is known of them."""
@@ -190,7 +204,7 @@ class Catalogue:
 
 
 def load_catalogue(folder: Path = CATALOGUE_DIR) -> Catalogue:
-    """Read the six files of the catalogue."""
+    """Read the files of the catalogue."""
 
     def table(name: str, cls: type) -> Any:
         path = folder / f"{name}.toml"
@@ -207,7 +221,10 @@ def load_catalogue(folder: Path = CATALOGUE_DIR) -> Catalogue:
             for n, value in enumerate(profiles)
         ),
         efficiency=build(Efficiency, read_toml(folder / "roofline.toml"), "roofline.toml"),
+        kernels=table("kernels", Kernels),
     )
+    for gpu in catalogue.kernels:
+        require_known(gpu, catalogue.gpus, "gpu", f"kernels.toml [{gpu}]")
     check_regions(catalogue, "regions.toml [{}]")
     check_tiers(catalogue, "tiers.toml")
     return catalogue

@@ -35,6 +35,7 @@ ORDERS = (
     "priority",
     "preemptive",
 )  # queue.py
+OPPORTUNISMS = ("off", "idle", "weighted")  # opportunism.py
 SCALINGS = ("follow", "reactive", "lt_u", "lt_ua", "chiron", "hpa", "reflex", "freeness")  # scale.py
 DEMANDS = ("head", "all")  # freeness.py, also:
 HEADROOMS = ("all", "above")
@@ -256,6 +257,8 @@ class ReplayConfig:
     slump_ratio: Share
     correction_minutes: Annotated[int, Range(0, 60)]  # LT-UA: the last minutes of the hour in which it may
     spread: Annotated[str, Known("spread", SPREADS)] = "in_order"  # between the pools of an llm in a region
+    opportunism: Annotated[str, Known("opportunism", OPPORTUNISMS)] = "off"  # of prefill and decode apart
+    keep_weight: Annotated[float, Range(0, 1_000_000)] = 1.0  # of what is left where a prompt was prefilled
     signal: Annotated[str, Known("signal", SIGNALS)] = "memory"  # of the policies that name none
     start: Annotated[str, Known("start", STARTS)] = "plan"  # what serves at the start: a plan, or the whole
     catch_up_s: Annotated[float, Range(1, 86_400)] = 60.0  # in which what waits is to be worked off

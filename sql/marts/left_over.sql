@@ -12,10 +12,7 @@ with held as (
         sum(input_tokens)::bigint as input_tokens
     from outcomes
     where may_wait(is_held, tier) and status <> 'refused'
-        and (
-            held_s is null
-            or arrived_at + to_microseconds((1e6 * (earlier_s + held_s))::bigint) >= day + interval 1 day
-        )
+        and still_waits(arrived_at, earlier_s, held_s, day + interval 1 day)
     group by trace, day, policy, served_llm
 ),
 

@@ -1,10 +1,14 @@
-"""SageServe: what the reflex is worth on a day with bursts, and what it costs on a calm one."""
+"""SageServe: what the reflex is worth under bursts and costs on a calm day; which mechanisms act at all."""
 
 import os
+import re
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
+from xml.etree import ElementTree
 
-from measure import Figures, Target
+from measure import ROOT, Figures, Target
 
 from assets.lake.settings import Progress
 from assets.pages.telling import SettingsResource
@@ -26,6 +30,10 @@ policies = ["corrected", "plain"]
 like = "corrected"
 scaling = "follow"
 """
+PAGE = ROOT / "models" / "replay" / "README.md"
+TOLD = PAGE.read_text(encoding="utf-8").split("## What acts where")[1].split("\n## ")[0]
+MECHANISMS = len(re.findall(r"^\| [^|`]+? \| `\w+` \|", TOLD, re.MULTILINE))  # of the page's table
+PROOF = "test_a_mechanism_that_is_switched_off_is_missed"
 TARGETS = {
     "sageserve_burst_corrected_over_best_missed": Target(
         "", "office_bursts: iw_fast missed by corrected over the least of any other rule", at_most=1.0
@@ -38,6 +46,11 @@ TARGETS = {
         "", "office: GPU-hours of corrected over the same without reflex, less 1", at_most=0.005
     ),
     "sageserve_calm_gain_of_reflex": Target("", "the same day: iw_fast attainment, difference"),
+    "sageserve_mechanisms_exercised": Target(
+        "",
+        f"of {MECHANISMS} mechanisms (models/replay), those without which the day of stress is another one",
+        at_least=MECHANISMS,
+    ),
 }
 
 
@@ -67,6 +80,19 @@ def calm() -> Figures:
     }
 
 
+def mechanisms() -> Figures:
+    """The mechanisms that tests/test_reached.py finds to act in the night of stress."""
+    with tempfile.TemporaryDirectory() as folder:
+        told = Path(folder) / "told.xml"
+        command = (sys.executable, "-m", "pytest", "-q", "tests/test_reached.py", f"--junitxml={told}")
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        if not told.exists():
+            raise RuntimeError(ran.stdout + ran.stderr)
+        cases = ElementTree.parse(told).iter("testcase")
+        proved = [one for one in cases if one.attrib["name"].startswith(PROOF) and not len(one)]
+    return {"sageserve_mechanisms_exercised": float(len(proved))}
+
+
 def night(config: str) -> dict[str, dict[str, float]]:
     """The scoreboard of a night in a lake of its own, by policy."""
     with tempfile.TemporaryDirectory() as folder:
@@ -79,4 +105,4 @@ def night(config: str) -> dict[str, dict[str, float]]:
     return {row["policy"]: row for row in rows.to_pylist()}
 
 
-FUNCTIONS = (bursts, calm)
+FUNCTIONS = (bursts, calm, mechanisms)

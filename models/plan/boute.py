@@ -1,0 +1,181 @@
+"""BoUTE: deployments from a performance database, and its baselines (sections 5.1, 5.2 and 7.1).
+
+    split       DP over the replicas: min over parts of the load of the largest P95 of a replica
+    skimming    per GPU type all (replicas of one shape), Pareto-optimal in (latency, cost)
+    knapsack    per budget at most one such candidate of each type: the least latency (multiple choice)
+    space       the candidates of each llm at the load that a point gives it; all of their combinations
+
+The paper searches the space by Bayesian optimisation because an evaluation is dear there. Here it is a
+look-up, so the space is gone through, and `models/plan/quality.py` does without it.
+"""
+
+from collections.abc import Sequence
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from models.plan.front import not_dominated
+from models.plan.quality import LEAST_LOAD_SHARE, Answer, Demand, Floats, Ints, Offer, carries, cheapest
+
+BUDGETS = 12  # between nothing and all, for candidates of several GPU types
+GRID = 120  # latencies at which the knapsack is solved
+
+
+class Candidate(NamedTuple):
+    """A deployment of an llm: replicas of each shape, (S,)."""
+
+    instances: Ints
+    latency_s: float
+    usd_per_hour: float
+
+
+def best_split(p95_s: Floats, units: int) -> float:
+    """The least largest P95 of replicas that share a load of so many units; p95_s (replicas, units+1).
+
+    p95_s[i,u] is what replica i takes with u units of the load.
+    """
+    best = np.where(np.arange(units + 1) == 0, 0.0, np.inf)
+    for own in p95_s:
+        best = np.array([np.maximum(best[: u + 1], own[u::-1]).min() for u in range(units + 1)])
+    return float(best[units])
+
+
+def skimmed(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Those that no other beats in latency and cost."""
+    if not candidates:
+        return []
+    kept = not_dominated(np.array([(one.latency_s, one.usd_per_hour) for one in candidates]))
+    return [one for one, is_kept in zip(candidates, kept, strict=True) if is_kept]
+
+
+def knapsack(costs: Sequence[Floats], values: Sequence[Floats], budget: float) -> list[int] | None:
+    """One item at most of each class, -1 for none, of the greatest value within a budget; exact.
+
+    Class by class, sums that are dearer and worth no more than others are dropped (Nemhauser and Ullmann).
+    """
+    found: list[tuple[float, float, tuple[int, ...]]] = [(0.0, 0.0, ())]
+    for cost, value in zip(costs, values, strict=True):
+        items = [(-1, 0.0, 0.0), *zip(range(len(cost)), cost.tolist(), value.tolist(), strict=True)]
+        sums = sorted(
+            ((c + more_c, v + more_v, (*chosen, n)) for c, v, chosen in found for n, more_c, more_v in items
+             if c + more_c <= budget),
+            key=lambda one: (one[0], -one[1]),
+        )  # fmt: skip
+        found = []
+        for one in sums:
+            if not found or one[1] > found[-1][1]:
+                found.append(one)
+    return list(found[-1][2]) if found else None
+
+
+def homogeneous(
+    offer: Offer, demand: Demand, point: int, llm: int, carry: Floats, grid: Floats
+) -> dict[int, list[Candidate]]:
+    """By GPU type all candidates of replicas of one shape; carry (S, L) at the latencies of the grid."""
+    load = demand.requests_per_s * offer.shares[point, llm]
+    found: dict[int, list[Candidate]] = {}
+    for s in np.flatnonzero(offer.llm == llm):
+        size, gpu = int(offer.gpus[s]), int(offer.gpu[s])
+        for count in range(1, int(demand.cap_gpus[gpu]) // size + 1):
+            enough = carry[s] * count >= load
+            latency_s = float(grid[enough.argmax()]) if enough.any() else np.inf
+            usd = count * float(offer.usd_per_hour[s])
+            if usd <= demand.budget_usd_per_hour:
+                instances = np.zeros(offer.llm.size, np.int64)
+                instances[s] = count
+                found.setdefault(gpu, []).append(Candidate(instances, latency_s, usd))
+    return found
+
+
+def candidates(offer: Offer, demand: Demand, point: int, llm: int) -> list[Candidate]:
+    """All deployments of an llm that the paper would look at for a point: of one GPU type, and mixed."""
+    finite = offer.p95_s[np.isfinite(offer.p95_s)]
+    grid = np.geomspace(finite.min(), finite.max(), GRID)
+    llms = offer.shares.shape[1]
+    carry = np.array([carries(offer, point, np.full(llms, within)) for within in grid]).T
+    load = demand.requests_per_s * offer.shares[point, llm]
+    every = homogeneous(offer, demand, point, llm, carry, grid)
+    alone = [one for own in every.values() for one in skimmed([c for c in own if np.isfinite(c.latency_s)])]
+    by_type = list(every.values())
+    if len(by_type) < 2:
+        return skimmed(alone)
+    most = min(demand.budget_usd_per_hour, sum(max(c.usd_per_hour for c in own) for own in by_type))
+    mixed = []
+    costs = [np.array([c.usd_per_hour for c in own]) for own in by_type]
+    for budget in np.linspace(0, most, BUDGETS + 1)[1:]:
+        low, high, best = -1, grid.size, None
+        while high - low > 1:
+            middle = (low + high) // 2
+            values = [np.array([c.instances @ carry[:, middle] for c in own]) for own in by_type]
+            chosen = knapsack(costs, values, float(budget))
+            picked = [own[n] for own, n in zip(by_type, chosen or [], strict=True) if n >= 0]
+            instances = sum((c.instances for c in picked), np.zeros(offer.llm.size, np.int64))
+            if instances @ carry[:, middle] >= load:
+                high, best = middle, instances
+            else:
+                low = middle
+        if best is not None:
+            mixed.append(Candidate(best, float(grid[high]), float(best @ offer.usd_per_hour)))
+    return skimmed([*alone, *mixed])
+
+
+def enumerated(offer: Offer, demand: Demand) -> list[Answer]:
+    """The front of the whole candidate space: least latency over quality within budget and GPUs."""
+    found: list[Answer] = []
+    llms = offer.shares.shape[1]
+    for point in np.argsort(-offer.quality, kind="stable").tolist():
+        needed = [llm for llm in range(llms) if offer.shares[point, llm] > LEAST_LOAD_SHARE]
+        own = [candidates(offer, demand, point, llm) for llm in needed]
+        best: Answer | None = None
+        limit_s = found[-1].latency_s if found else np.inf
+        for chosen in product(*own):
+            latency_s = max(c.latency_s for c in chosen)
+            usd = sum(c.usd_per_hour for c in chosen)
+            if latency_s >= limit_s or usd > demand.budget_usd_per_hour + 1e-9:
+                continue
+            instances = np.sum([c.instances for c in chosen], axis=0)
+            used = np.bincount(offer.gpu, instances * offer.gpus, demand.cap_gpus.size)
+            if (used > demand.cap_gpus).any():
+                continue
+            best, limit_s = Answer(point, instances, usd, latency_s, np.full(llms, latency_s)), latency_s
+        if best is not None:
+            found.append(best)
+    return found
+
+
+def alone(offer: Offer, demand: Demand, latency_s: float) -> Answer | None:
+    """The cheapest plan in which the last llm answers all."""
+    points = np.flatnonzero(offer.shares[:, -1] > 1 - LEAST_LOAD_SHARE)
+    is_single = [p for p in points if offer.shares[p, :-1].max() <= LEAST_LOAD_SHARE]
+    return cheapest(offer, demand, int(is_single[0]), latency_s) if is_single else None
+
+
+def equal_money(offer: Offer, demand: Demand, quality: float, latency_s: float) -> Answer | None:
+    """The cheapest plan in which each llm that answers gets as much money as the others (RouteLLM, 7.1)."""
+    best: Answer | None = None
+    for point in np.flatnonzero(offer.quality - offer.error >= quality).tolist():
+        found = [
+            cheapest(
+                offer.only(shapes=offer.llm == llm)._replace(shares=_of_one(offer, int(llm))),
+                demand,
+                point,
+                latency_s,
+            )
+            for llm in np.flatnonzero(offer.shares[point] > LEAST_LOAD_SHARE)
+        ]
+        if any(one is None for one in found):
+            continue
+        parts = [one for one in found if one is not None]
+        usd = len(parts) * max(one.usd_per_hour for one in parts)
+        if best is None or usd < best.usd_per_hour:
+            instances = np.zeros(offer.llm.size, np.int64)
+            for llm, one in zip(np.flatnonzero(offer.shares[point] > LEAST_LOAD_SHARE), parts, strict=True):
+                instances[offer.llm == llm] = one.instances
+            best = Answer(point, instances, usd, latency_s, parts[0].within_s)
+    return best
+
+
+def _of_one(offer: Offer, llm: int) -> Floats:
+    """The shares with the load of one llm only."""
+    return np.where(np.arange(offer.shares.shape[1]) == llm, offer.shares, 0.0)

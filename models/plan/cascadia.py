@@ -1,0 +1,249 @@
+"""Cascadia: GPUs for the llms of a cascade by a min-max programme, thresholds by a search with a penalty.
+
+    l[i,f]      least P95 of llm i on f GPUs, over all replicas that fit there (3.2, appendix B)
+    deploy      min L   s.t. sum_f x[i,f] = 1,  sum_(i,f) f x[i,f] <= N,  L >= sum_f l[i,f] x[i,f]
+    J(theta)    L(theta) + mu max(0, (q - Q(theta)) / (z1 - z2))     z1, z2: quality of the last, the first
+    llm Algorithm 1 from the share 1/i to llm i: the best neighbour of theta by J, deployed, until J is stable
+
+The text has "= N" in one place and "<= N" in two: GPUs may stay idle here. L is the largest P95 of a stage,
+not of the whole answer; assets replay the plans to see the latter. Neighbours are looked for one grid step
+around, then two, then three: stable for K = 3 rounds.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from models.plan.quality import LEAST_LOAD_SHARE, Demand, Floats, Ints, Offer, carries
+
+GRID = 400  # latencies at which what replicas carry is told
+ROUNDS = 3  # without a better J, after which the search ends
+PENALTY = 100.0  # mu, seconds for missing all quality between the first and the last llm
+
+
+class CascadePlan(NamedTuple):
+    """A point, GPUs of each llm, and what it promises."""
+
+    point: int
+    gpus: Ints  # (M,)
+    latency_s: float  # the largest P95 of a stage
+    quality: float
+    deployments: int  # programmes that were solved
+
+
+class Tables(NamedTuple):
+    """l[i,f] of every point, and the replicas behind it."""
+
+    latency_s: Floats  # (P, M, N+1) inf where f GPUs do not do; 0 where the llm has no load
+    offer: Offer
+    demand: Demand
+
+
+def latency_tables(offer: Offer, demand: Demand, gpus: int) -> Tables:
+    """Least P95 of each llm on up to so many GPUs of one type, for the load and the mix of each point."""
+    points, llms = offer.shares.shape
+    finite = offer.p95_s[np.isfinite(offer.p95_s)]
+    grid = np.geomspace(finite.min(), finite.max(), GRID)
+    table = np.zeros((points, llms, gpus + 1))
+    for point in range(points):
+        carry = np.array([carries(offer, point, np.full(llms, within)) for within in grid]).T
+        for llm in range(llms):
+            load = demand.requests_per_s * offer.shares[point, llm]
+            if offer.shares[point, llm] > LEAST_LOAD_SHARE:
+                own = offer.llm == llm
+                most = most_carried(carry[own], offer.gpus[own], gpus)
+                enough = most >= load
+                table[point, llm] = np.where(enough.any(axis=1), grid[enough.argmax(axis=1)], np.inf)
+    return Tables(table, offer, demand)
+
+
+def most_carried(carry: Floats, gpus: Ints, most: int) -> Floats:
+    """What the best replicas carry on up to so many GPUs, shape (most+1, L); carry of shape (S, L)."""
+    best = np.zeros((most + 1, carry.shape[1]))
+    for f in range(1, most + 1):
+        best[f] = best[f - 1]
+        for size, own in zip(gpus, carry, strict=True):
+            if size <= f:
+                np.maximum(best[f], best[f - size] + own, out=best[f])
+    return best
+
+
+def replicas(tables: Tables, point: int, llm: int, gpus: int) -> Ints:
+    """Replicas of each shape, (S,), with which llm keeps its latency on so many GPUs."""
+    offer, found = tables.offer, np.zeros(tables.offer.llm.size, np.int64)
+    latency_s = tables.latency_s[point, llm, gpus]
+    if not 0 < latency_s < np.inf:
+        return found
+    own = np.flatnonzero(offer.llm == llm)
+    carry = carries(offer, point, np.full(offer.shares.shape[1], latency_s))[own, None]
+    best, left = most_carried(carry, offer.gpus[own], gpus)[:, 0], gpus
+    while left > 0:
+        if best[left] == best[left - 1]:
+            left -= 1
+            continue
+        reached = [
+            best[left - offer.gpus[s]] + carry[n, 0] if offer.gpus[s] <= left else -1.0
+            for n, s in enumerate(own)
+        ]
+        chosen = own[int(np.argmax(reached))]
+        found[chosen] += 1
+        left -= int(offer.gpus[chosen])
+    return found
+
+
+def min_max(table: Floats, gpus: int) -> tuple[Ints, float]:
+    """The allocation with the least largest latency, by bisection; table (M, N+1).
+
+    The latency is inf where the GPUs do not do for all.
+    """
+    levels = np.unique(table[np.isfinite(table)])
+    low, high = -1, levels.size
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fewest(table, levels[middle]).sum() <= gpus:
+            high = middle
+        else:
+            low = middle
+    if high == levels.size:
+        return np.zeros(len(table), np.int64), np.inf
+    return fewest(table, levels[high]), float(levels[high])
+
+
+def fewest(table: Floats, latency_s: float) -> Ints:
+    """The fewest GPUs of each llm that keep a latency; more than there are where none do."""
+    kept = table <= latency_s
+    return np.where(kept.any(axis=1), kept.argmax(axis=1), table.shape[1] * len(table)).astype(np.int64)
+
+
+def min_max_programme(table: Floats, gpus: int) -> tuple[Ints, float]:
+    """The same as the paper prints it, by PuLP and CBC; slower, for comparison."""
+    import pulp
+
+    llms = range(len(table))
+    lp = pulp.LpProblem("cascadia", pulp.LpMinimize)
+    latency = lp.add_variable("L", 0)
+    chosen = {
+        (i, f): lp.add_variable(f"x_{i}_{f}", 0, 1, pulp.LpInteger)
+        for i in llms
+        for f in range(table.shape[1])
+        if np.isfinite(table[i, f])
+    }
+    lp += latency
+    lp += pulp.lpSum(f * x for (_, f), x in chosen.items()) <= gpus
+    for i in llms:
+        own = [(f, x) for (j, f), x in chosen.items() if j == i]
+        lp += pulp.lpSum(x for _, x in own) == 1
+        lp += latency >= pulp.lpSum(table[i, f] * x for f, x in own)
+    lp.solve(pulp.PULP_CBC_CMD(msg=False))
+    if lp.sol_status != pulp.LpSolutionOptimal:
+        return np.zeros(len(table), np.int64), np.inf
+    found = [next(f for (j, f), x in chosen.items() if j == i and x.value() > 0.5) for i in llms]
+    return np.array(found), float(max(table[i, f] for i, f in zip(llms, found, strict=True)))
+
+
+class Search:
+    """Deployments of the points, each solved once, and what the paper's score says of them."""
+
+    def __init__(self, tables: Tables, gpus: int) -> None:
+        self.tables, self.offer, self.gpus = tables, tables.offer, gpus
+        self.known: dict[int, tuple[Ints, float]] = {}
+        self.ends = ends(self.offer)
+
+    def deployed(self, point: int) -> tuple[Ints, float]:
+        """The GPUs of each llm and the latency."""
+        if point not in self.known:
+            self.known[point] = min_max(self.tables.latency_s[point], self.gpus)
+        return self.known[point]
+
+    def score(self, point: int, quality: float) -> float:
+        """J, with the least latency under a quality that is asked for."""
+        best, worst = self.ends
+        short = max(0.0, (quality - float(self.offer.quality[point])) / (best - worst))
+        return self.deployed(point)[1] + PENALTY * short
+
+    def latency_score(self, point: int, latency_s: float) -> float:
+        """Appendix C: minus the quality, with a penalty for what is above a latency, in shares of it."""
+        over = max(0.0, self.deployed(point)[1] / latency_s - 1)
+        return -float(self.offer.quality[point]) + (PENALTY * over if np.isfinite(over) else np.inf)
+
+    def plan(self, point: int) -> CascadePlan:
+        """What is known of a point."""
+        gpus, latency_s = self.deployed(point)
+        return CascadePlan(point, gpus, latency_s, float(self.offer.quality[point]), len(self.known))
+
+
+def ends(offer: Offer) -> tuple[float, float]:
+    """The quality of the points with the most and the least load on the last llm."""
+    last = offer.shares[:, -1]
+    return float(offer.quality[last.argmax()]), float(offer.quality[last.argmin()])
+
+
+def algorithm1(search: Search, quality: float, latency_s: float | None = None) -> CascadePlan:
+    """The bi-level search: least latency for a quality, or most quality within a latency."""
+    offer = search.offer
+    llms = offer.shares.shape[1]
+    proportional = 1 / np.arange(1, llms + 1)
+    here = int(np.abs(offer.shares - proportional).sum(axis=1).argmin())
+    level = np.column_stack([
+        np.unique(column, return_inverse=True)[1] for column in offer.thresholds.T
+    ])  # fmt: skip
+
+    def score(point: int) -> float:
+        return search.score(point, quality) if latency_s is None else search.latency_score(point, latency_s)
+
+    radius = 1
+    while radius <= ROUNDS:
+        around = np.flatnonzero(np.abs(level - level[here]).max(axis=1) <= radius)
+        best = min(around.tolist(), key=score)
+        if score(best) < score(here):
+            here, radius = best, 1
+        else:
+            radius += 1
+    return search.plan(here)
+
+
+def exhaustive(search: Search, quality: float) -> CascadePlan:
+    """The best J of all points."""
+    return search.plan(min(range(len(search.offer.quality)), key=lambda point: search.score(point, quality)))
+
+
+def uniform_gpus(search: Search, quality: float) -> tuple[int, float]:
+    """Point and latency where each llm has as many GPUs as the others."""
+    llms = search.offer.shares.shape[1]
+    latency_s = search.tables.latency_s[:, :, search.gpus // llms].max(axis=1)
+    return _best_of(search.offer, latency_s, quality)
+
+
+def uniform_parallelism(tables: Tables, gpus: int, degrees: Ints, quality: float) -> tuple[int, float]:
+    """Point and latency where all replicas have as many GPUs; degrees (S,) of the shapes."""
+    best = (-1, np.inf)
+    for degree in np.unique(degrees):
+        offer = tables.offer.only(shapes=degrees == degree)
+        if np.unique(offer.llm).size < offer.shares.shape[1]:
+            continue
+        own = latency_tables(offer, tables.demand, gpus)
+        latency_s = np.array([min_max(table, gpus)[1] for table in own.latency_s])
+        found = _best_of(offer, latency_s, quality)
+        best = found if found[1] < best[1] else best
+    return best
+
+
+def cascade_serve(tables: Tables, gpus: int, quality: float) -> tuple[int, float]:
+    """Point and true latency of what CascadeServe plans: by load alone, all requests taken for mean ones."""
+    offer = tables.offer
+    everything = offer.mix[offer.shares.sum(axis=1).argmax()]
+    blind = latency_tables(
+        offer._replace(mix=np.broadcast_to(everything, offer.mix.shape)), tables.demand, gpus
+    )
+    found = [min_max(table, gpus) for table in blind.latency_s]
+    point, _ = _best_of(offer, np.array([latency_s for _, latency_s in found]), quality)
+    return point, float(max(tables.latency_s[point, i, f] for i, f in enumerate(found[point][0])))
+
+
+def _best_of(offer: Offer, latency_s: Floats, quality: float) -> tuple[int, float]:
+    """The point with the least latency among those with the quality, else the one with the best quality."""
+    good = offer.quality >= quality
+    if not good.any():
+        good = offer.quality == offer.quality.max()
+    point = int(np.where(good, latency_s, np.inf).argmin())
+    return point, float(latency_s[point])

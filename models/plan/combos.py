@@ -1,0 +1,116 @@
+"""Combos: GPUs for prefill and GPUs for decode that are rented together (Cauchy, section 3.3).
+
+A combo is a team: so many instances that prefill, so many that decode; or one instance that does both. Which
+are worth trying is told from prices by phase, before any replay:
+
+    rate = min(P / (R_in s_p), D / (R_out s_d))        P instances prefill, a token in s_p seconds; D decode
+    ce   = (R_in + R_out) * rate * 3,600 / USD per hour
+
+An instance that does both shares its time: rate = 1 / (R_in s_p + R_out s_d). Of combos of the same GPUs the
+one with the highest rate stays; of two GPU types the direction with the higher ce; then the `most` best.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import product
+from typing import NamedTuple
+
+from models.plan.phases import HOUR_S, Load, PhasePrice
+
+
+class Part(NamedTuple):
+    """Like instances of a team."""
+
+    price: PhasePrice
+    instances: int
+
+    @property
+    def gpus(self) -> int:
+        """Of all its instances."""
+        return self.instances * self.price.gpus
+
+    @property
+    def title(self) -> str:
+        """Like 2 x 4xh100-80gb: two instances on four GPUs each."""
+        each = f"{self.price.gpus}x{self.price.gpu}"
+        return each if self.instances == 1 else f"{self.instances} x {each}"
+
+
+class Combo(NamedTuple):
+    """A team; without a part that prefills it is one instance that does both."""
+
+    prefill: Part | None
+    decode: Part
+
+    @property
+    def title(self) -> str:
+        """How it is called."""
+        return self.decode.title if self.prefill is None else f"{self.prefill.title} > {self.decode.title}"
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All of its parts."""
+        return (self.decode,) if self.prefill is None else (self.prefill, self.decode)
+
+    @property
+    def uses(self) -> dict[str, int]:
+        """GPUs by type."""
+        held: dict[str, int] = {}
+        for part in self.parts:
+            held[part.price.gpu] = held.get(part.price.gpu, 0) + part.gpus
+        return held
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Of all its GPUs."""
+        return sum(part.instances * part.price.usd_per_hour for part in self.parts)
+
+    def per_s(self, load: Load) -> float:
+        """Requests/s that its GPUs have time for, whoever waits."""
+        decode_s = load.output_tokens * _seconds(self.decode.price, self.decode.price.usd_per_output_token)
+        if self.prefill is None:
+            prefill_s = load.input_tokens * _seconds(self.decode.price, self.decode.price.usd_per_input_token)
+            return self.decode.instances / (prefill_s + decode_s)
+        prefill_s = load.input_tokens * _seconds(self.prefill.price, self.prefill.price.usd_per_input_token)
+        return min(self.prefill.instances / prefill_s, self.decode.instances / decode_s)
+
+    def tokens_per_usd(self, load: Load, per_s: float | None = None) -> float:
+        """Tokens of the requests that it serves, per USD; of `per_s` requests/s where that is known."""
+        rate = self.per_s(load) if per_s is None else per_s
+        return (load.input_tokens + load.output_tokens) * rate * HOUR_S / self.usd_per_hour
+
+
+def _seconds(price: PhasePrice, usd_per_token: float) -> float:
+    """Seconds of an instance that a token takes."""
+    return usd_per_token / price.usd_per_hour * HOUR_S
+
+
+def together(prices: Iterable[PhasePrice]) -> list[Combo]:
+    """An instance of each deployment that does both phases."""
+    return [Combo(None, Part(price, 1)) for price in prices]
+
+
+def apart(
+    prices: Sequence[PhasePrice], prefill_instances: Iterable[int], decode_instances: Iterable[int]
+) -> list[Combo]:
+    """Every ordered pair of deployments, with every pair of these numbers of instances."""
+    return [
+        Combo(Part(one, p), Part(other, d))
+        for one, other, p, d in product(prices, prices, prefill_instances, decode_instances)
+    ]
+
+
+def worth_trying(combos: Iterable[Combo], load: Load, most: int) -> list[Combo]:
+    """The filter of this file's docstring, best first."""
+    by_uses: dict[tuple[tuple[str, int], ...], Combo] = {}
+    for combo in combos:
+        key = tuple(sorted(combo.uses.items()))
+        if key not in by_uses or combo.per_s(load) > by_uses[key].per_s(load):
+            by_uses[key] = combo
+    ranked = sorted(by_uses.values(), key=lambda combo: -combo.tokens_per_usd(load))
+    direction: dict[frozenset[str], tuple[str, ...]] = {}
+    kept = []
+    for combo in ranked:
+        types = tuple(part.price.gpu for part in combo.parts)
+        if direction.setdefault(frozenset(types), types) == types:
+            kept.append(combo)
+    return kept[:most]

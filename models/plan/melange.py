@@ -1,0 +1,96 @@
+"""Melange: which GPUs for which slice of the requests (Griggs et al., 2024, section 5).
+
+Sets       s slices of a bucket's requests, each a slice_factor-th of it, n options (GPU types)
+Data       rate[s] requests/s, tput[s,n] requests/s of an option that serves nothing else (0: none), P[n],
+           uses[n,g], G[g]
+Decisions  y[s,n] binary: who serves the slice, x[n] integer >= 0, z[s] >= 0 the share that is not served
+
+min  sum P x + penalty z                    (z is ours: where caps are too low the answer says who is short)
+ (whole)   sum_n y + z = 1                                                                      for s
+ (load)    sum_s y rate / tput <= x                                                          for n
+ (cap)     sum_n uses x <= G                                                                 for g
+"""
+
+from time import perf_counter
+
+import numpy as np
+
+from models.plan.problem import TOLERANCE, Floats
+from models.plan.programme import Programme, Terms, cells, weighted
+from models.plan.rent import (
+    EXACT,
+    Offer,
+    Rented,
+    broken_caps,
+    limit_gpus,
+    prices,
+    require_offer,
+    unserved_usd,
+)
+from models.plan.solver import Options, optimise
+
+SLICE_FACTOR = 4  # slices of a bucket, as published
+
+
+def solve(
+    offer: Offer, rates: Floats, tput: Floats, slice_factor: int = SLICE_FACTOR, options: Options = EXACT
+) -> Rented:
+    """The cheapest options for all slices; `rates` (b,), `tput` (b, n). PlanError: no offer."""
+    started = perf_counter()
+    require_offer(offer, tput, rates)
+    found = optimise(build(offer, rates, tput, slice_factor), options)
+    shares = np.zeros(tput.shape)
+    for (s, n), is_served in found.values["y"].items():
+        shares[s // slice_factor, n] += is_served / slice_factor
+    counts = np.array([found.values["x"][n, 0] for n in range(len(offer.options))])
+    usd, unserved = float(counts @ offer.usd_per_hour), np.maximum(1 - shares.sum(axis=1), 0.0) * rates
+    full_usd = usd + float(unserved @ unserved_usd(prices(offer, tput), tput))
+    return Rented(
+        "melange", counts, shares, unserved, usd,
+        max(full_usd - max(found.bound_usd, found.lp_bound_usd), 0.0) / max(full_usd, TOLERANCE),
+        perf_counter() - started,
+    )  # fmt: skip
+
+
+def build(offer: Offer, rates: Floats, tput: Floats, slice_factor: int) -> Programme:
+    """The programme of this file's docstring, line by line."""
+    import pulp
+
+    lp = pulp.LpProblem("melange", pulp.LpMinimize)
+    slices, options = range(rates.size * slice_factor), range(len(offer.options))
+    bucket = [s // slice_factor for s in slices]
+    able = [(s, n) for s in slices for n in options if tput[bucket[s], n] > 0]
+    y = cells(lp, "y", able, upper=np.ones((len(slices), len(options)), np.int64), integer=True)
+    x = cells(lp, "x", [(n, 0) for n in options], integer=True)
+    cost = weighted((x[n, 0], offer.usd_per_hour[n]) for n in options)
+    z = cells(lp, "z", [(s,) for s in slices])
+    penalty = unserved_usd(prices(offer, tput), tput)
+    lp += cost + weighted((z[s,], penalty[bucket[s]] * rates[bucket[s]] / slice_factor) for s in slices)
+    for s in slices:
+        served: Terms = [(y[s, n], 1) for n in options if (s, n) in y]
+        lp += weighted([*served, (z[s,], 1)]) == 1, f"whole_{s}"
+    for n in options:
+        load = [
+            (y[s, n], rates[bucket[s]] / slice_factor / tput[bucket[s], n]) for s in slices if (s, n) in y
+        ]
+        lp += weighted([*load, (x[n, 0], -1)]) <= 0, f"load_{n}"
+    limit_gpus(lp, offer, ((n, x[n, 0]) for n in options))
+    return Programme(lp, cost, {"y": y, "x": x})
+
+
+def violations(offer: Offer, rates: Floats, tput: Floats, rented: Rented) -> list[str]:
+    """Every line of the programme that a choice breaks; empty when it keeps them all."""
+    broken = list(broken_caps(offer, rented))
+    for b, shares in enumerate(rented.shares):
+        whole = float(shares.sum()) + float(rented.unserved_per_s[b]) / rates[b]
+        if abs(whole - 1) > TOLERANCE:
+            broken.append(f"whole: {whole:.6g} of bucket {b + 1} is served or said to be short")
+        broken += [
+            f"able: {offer.options[n]} serves bucket {b + 1}, which it cannot"
+            for n in np.flatnonzero((shares > 0) & ~(tput[b] > 0))
+        ]
+    for n, name in enumerate(offer.options):
+        load = sum(rented.shares[b, n] * rates[b] / tput[b, n] for b in range(rates.size) if tput[b, n] > 0)
+        if load > rented.counts[n] + TOLERANCE * max(1.0, load):
+            broken.append(f"load: {name} has work for {load:.6g}, there are {rented.counts[n]}")
+    return broken

@@ -1,0 +1,227 @@
+"""Which llm answers what on which GPUs: exact plans over tables of what a replica carries.
+
+Symbols: p routing points (thresholds), m llms, s shapes (a replica of llm m(s) on GPU type k(s)).
+
+    Q[p] quality    r[p,m] share of the requests that reaches llm m    R requests/s
+    carry[p,s](L)   requests/s of point p's mix that a replica carries with a P95 of L or less
+
+    min  sum_s usd[s] n[s]
+    s.t. sum_(s of m) carry[p,s](L_m) n[s] >= R r[p,m]      for every llm m              (cover)
+         sum_s gpus[s] [k(s) = k] n[s] <= cap[k]            for every GPU type k         (gpus)
+         sum_s usd[s] n[s] <= budget                        n integer                    (budget)
+
+Capacities add: replicas meet L together iff what they carry covers the load, each with its own part of it. So
+no split of the load needs a search. Where a router chooses, L_m = L for all: the P95 of all requests is at
+most the largest of the llms'. In a cascade the legs follow each other: sum_m L_m + judging <= L, in several
+splits.
+
+The points are few, so the least cost for (Q, L), the least L for (Q, budget) and the most Q for (L, budget)
+are found by going through them; each is one programme for HiGHS (by scipy), the least L some more, by
+bisection.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+LEAST_LOAD_SHARE = 1e-4  # of the requests: an llm that gets less of them is not deployed
+SPLIT_STEPS = 8  # of the latency, in which it is split over the legs of a cascade
+NEAR_SHARE = 0.005  # to which the least latency is found
+
+
+class Offer(NamedTuple):
+    """What there is to choose from: P points of M llms, S shapes, X mixes of each llm, K loads of a curve."""
+
+    rule: str  # cascade or route
+    thresholds: Floats  # (P, M-1)
+    quality: Floats  # (P,)
+    error: Floats  # (P,) standard error of the quality
+    shares: Floats  # (P, M) of the requests that reach each llm
+    mix: Floats  # (P, M) place of the point's mix between those that were measured: 1.25 is near mix 1
+    llm: Ints  # (S,) of a shape
+    gpu: Ints  # (S,)
+    gpus: Ints  # (S,) of a replica
+    usd_per_hour: Floats  # (S,) of a replica
+    load_per_s: Floats  # (S, X, K) of a replica, rising
+    p95_s: Floats  # (S, X, K) at these loads, rising
+    judge_s: float  # between two legs
+
+    def only(
+        self, points: NDArray[np.bool_] | None = None, shapes: NDArray[np.bool_] | None = None
+    ) -> "Offer":
+        """With some of the points or shapes."""
+        kept = self
+        if points is not None:
+            of_points = ("thresholds", "quality", "error", "shares", "mix")
+            kept = kept._replace(**{name: getattr(kept, name)[points] for name in of_points})
+        if shapes is not None:
+            of_shapes = ("llm", "gpu", "gpus", "usd_per_hour", "load_per_s", "p95_s")
+            kept = kept._replace(**{name: getattr(kept, name)[shapes] for name in of_shapes})
+        return kept
+
+
+class Demand(NamedTuple):
+    """How much comes, and what may be spent on it."""
+
+    requests_per_s: float
+    cap_gpus: Ints  # (G,) by GPU type
+    budget_usd_per_hour: float = np.inf
+
+
+class Answer(NamedTuple):
+    """A plan: a point, replicas of each shape, and what the tables promise."""
+
+    point: int
+    instances: Ints  # (S,)
+    usd_per_hour: float
+    latency_s: float  # promised: the P95 is no more
+    within_s: Floats  # (M,) P95 of each llm that it was planned for
+
+
+def carries(offer: Offer, point: int, within_s: Floats) -> Floats:
+    """Requests/s that a replica of each shape carries within its llm's P95, shape (S,).
+
+    Between two mixes a curve lies between theirs, at like shares of what a flood leaves.
+    """
+    place = offer.mix[point, offer.llm]
+    low = np.floor(place).astype(int)
+    weight = (place - low)[:, None]
+    shapes, high = np.arange(place.size), np.ceil(place).astype(int)
+    load_per_s, p95_s = (
+        of[shapes, low] + weight * (of[shapes, high] - of[shapes, low])
+        for of in (offer.load_per_s, offer.p95_s)
+    )
+    within = within_s[offer.llm]
+    found = [np.interp(t, x, y, left=0.0) for t, x, y in zip(within, p95_s, load_per_s, strict=True)]
+    return np.array(found)
+
+
+def splits(offer: Offer, point: int, latency_s: float) -> Iterator[Floats]:
+    """P95s of the llms, shape (M,), that keep a latency together."""
+    llms = offer.shares.shape[1]
+    if offer.rule == "route":
+        yield np.full(llms, latency_s)
+        return
+    legs = int((offer.shares[point] > LEAST_LOAD_SHARE).sum())
+    left_s = latency_s - offer.judge_s * (legs - 1)
+    for parts in compositions(SPLIT_STEPS, legs):
+        within = np.full(llms, latency_s)
+        within[:legs] = left_s * np.array(parts) / SPLIT_STEPS
+        yield within
+
+
+def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """All ways to write a whole number as a sum of so many, each 1 or more."""
+    if parts == 1:
+        yield (total,)
+        return
+    for first in range(1, total - parts + 2):
+        for rest in compositions(total - first, parts - 1):
+            yield (first, *rest)
+
+
+def cheapest(offer: Offer, demand: Demand, point: int, latency_s: float) -> Answer | None:
+    """The least cost of a point within a latency; None where no plan keeps it."""
+    best: Answer | None = None
+    for within_s in splits(offer, point, latency_s):
+        most_usd = demand.budget_usd_per_hour if best is None else best.usd_per_hour * (1 - 1e-6)
+        instances = covering(offer, demand, carries(offer, point, within_s), point, most_usd)
+        if instances is not None:
+            usd = float(instances @ offer.usd_per_hour)
+            best = Answer(point, instances, usd, latency_s, within_s)
+    return best
+
+
+def covering(offer: Offer, demand: Demand, carry: Floats, point: int, most_usd: float) -> Ints | None:
+    """The cheapest replicas, (S,), that carry a point's load for no more than so much; None without any."""
+    load = demand.requests_per_s * offer.shares[point]
+    load = np.where(offer.shares[point] > LEAST_LOAD_SHARE, load, 0.0)
+    is_of = offer.llm == np.arange(load.size)[:, None]
+    if ((is_of * carry).max(axis=1) < 1e-9)[load > 0].any():
+        return None
+    return solved(
+        offer.usd_per_hour,
+        cover=(is_of * carry, load),
+        limits=[
+            (offer.gpus * (offer.gpu == np.arange(demand.cap_gpus.size)[:, None]), demand.cap_gpus),
+            *([] if np.isinf(most_usd) else [(offer.usd_per_hour[None], np.array([most_usd]))]),
+        ],
+        most=np.where(carry > 0, np.ceil(load[offer.llm] / np.maximum(carry, 1e-9)), 0),
+    )
+
+
+def solved(
+    usd: Floats, cover: tuple[Floats, Floats], limits: list[tuple[Any, Any]], most: Floats
+) -> Ints | None:
+    """The cheapest whole numbers up to `most` that cover and keep the limits; None where there are none."""
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
+    lines = [LinearConstraint(cover[0], lb=cover[1])]
+    lines += [LinearConstraint(rows, ub=bound) for rows, bound in limits]
+    found = milp(usd, integrality=np.ones(usd.size), bounds=Bounds(0, most), constraints=lines)
+    return None if found.x is None else np.round(found.x).astype(np.int64)
+
+
+def least_cost(offer: Offer, demand: Demand, quality: float, latency_s: float) -> Answer | None:
+    """The cheapest plan for a quality, a standard error on top, and a latency; None where there is none."""
+    best: Answer | None = None
+    for point in np.flatnonzero(offer.quality - offer.error >= quality):
+        limit = demand.budget_usd_per_hour if best is None else best.usd_per_hour * (1 - 1e-6)
+        found = cheapest(offer, demand._replace(budget_usd_per_hour=limit), int(point), latency_s)
+        best = found or best
+    return best
+
+
+def quickest(offer: Offer, demand: Demand, point: int, below_s: float = np.inf) -> Answer | None:
+    """The least latency of a point within budget and GPUs, to NEAR_SHARE; None where none is below."""
+    idle_s, most_s = float(offer.p95_s[:, :, 0].min()), float(offer.p95_s[np.isfinite(offer.p95_s)].max())
+    high = min(below_s * (1 - NEAR_SHARE), most_s * offer.shares.shape[1] + offer.judge_s * 8)
+    best = cheapest(offer, demand, point, high)
+    low = idle_s / 2
+    while best is not None and high > low * (1 + NEAR_SHARE):
+        middle = float(np.sqrt(low * high))
+        found = cheapest(offer, demand, point, middle)
+        low, high, best = (low, middle, found) if found is not None else (middle, high, best)
+    return best
+
+
+def front(offer: Offer, demand: Demand) -> list[Answer]:
+    """Least latency over quality within budget and GPUs, no plan dominated; the best quality first."""
+    found: list[Answer] = []
+    for point in np.argsort(-offer.quality, kind="stable"):
+        one = quickest(offer, demand, int(point), found[-1].latency_s if found else np.inf)
+        if one is not None:
+            found.append(one)
+    return found
+
+
+def cost_front(offer: Offer, demand: Demand, latency_s: float) -> list[Answer]:
+    """Least cost over quality within a latency, no plan dominated; the best quality first."""
+    found: list[Answer] = []
+    for point in np.argsort(-offer.quality, kind="stable"):
+        limit = found[-1].usd_per_hour * (1 - 1e-6) if found else demand.budget_usd_per_hour
+        one = cheapest(offer, demand._replace(budget_usd_per_hour=limit), int(point), latency_s)
+        if one is not None:
+            found.append(one)
+    return found
+
+
+def most_quality(offer: Offer, demand: Demand, latency_s: float) -> Answer | None:
+    """The best quality within a latency and a budget; None where no point has a plan."""
+    for point in np.argsort(-offer.quality, kind="stable"):
+        one = cheapest(offer, demand, int(point), latency_s)
+        if one is not None:
+            return one
+    return None
+
+
+def least_latency(offer: Offer, demand: Demand, quality: float) -> Answer | None:
+    """The least latency for a quality, a standard error on top, and a budget; None where there is none."""
+    best: Answer | None = None
+    for point in np.flatnonzero(offer.quality - offer.error >= quality):
+        best = quickest(offer, demand, int(point), np.inf if best is None else best.latency_s) or best
+    return best

@@ -1,0 +1,104 @@
+"""What may be rented and what was chosen: the common part of programmes that pick GPUs for a standing load.
+
+Axes: n options (a deployment, or a combo of some), g GPU types, b buckets of requests (a workload, or those
+of like input and output).
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from models.plan.problem import TOLERANCE, UNSERVED, Floats, Ints, PlanError
+from models.plan.programme import Terms, weighted
+from models.plan.solver import Options
+
+EXACT = Options(gap_share=0.0)
+ANY = 10**6  # GPUs of a type without a cap
+
+
+class Offer(NamedTuple):
+    """What may be rented."""
+
+    options: tuple[str, ...]  # (n)
+    gpus: tuple[str, ...]  # (g)
+    usd_per_hour: Floats  # (n,) [P] of one option, all its GPUs
+    uses: Ints  # (n, g) GPUs of each type that one holds
+    cap_gpus: Ints  # (g,) [G] that there are
+
+
+class Rented(NamedTuple):
+    """What a programme chose."""
+
+    programme: str
+    counts: Ints  # (n,), or (b, n) where each bucket has a fleet of its own [x]
+    shares: Floats  # (b, n) of a bucket's requests that an option serves [y]
+    unserved_per_s: Floats  # (b,) requests/s for which no GPU is left [z]
+    usd_per_hour: float
+    gap_share: float  # that the objective may lie above the best one
+    seconds: float
+
+    @property
+    def of_options(self) -> Ints:
+        """How many of each option, shape (n,)."""
+        return self.counts.sum(axis=0) if self.counts.ndim == 2 else self.counts
+
+
+def require_offer(offer: Offer, goodput: Floats, rates: Floats) -> None:
+    """PlanError for a price that is none, a bucket without traffic, and one that no option can serve."""
+    for name, usd in zip(offer.options, offer.usd_per_hour, strict=True):
+        if not (np.isfinite(usd) and usd >= 0):
+            raise PlanError(f"{name}: got a price of {usd} USD an hour, needed one >= 0. Mend the prices.")
+    for b, rate in enumerate(rates):
+        if not (np.isfinite(rate) and rate > 0):
+            raise PlanError(f"Bucket {b + 1} has {rate:g} requests/s: nothing to rent for. Leave it out.")
+        if not (goodput[b] > 0).any():
+            raise PlanError(
+                f"Bucket {b + 1}: none of {', '.join(offer.options) or 'no option'} serves it within its "
+                "targets. Loosen them, or offer larger GPUs."
+            )
+
+
+def limit_gpus(lp: Any, offer: Offer, counts: Iterable[tuple[int, Any]]) -> None:
+    """(cap) The GPUs of each type that all chosen options hold; `counts`: option and variable."""
+    held = list(counts)
+    for g, cap in enumerate(offer.cap_gpus):
+        terms: Terms = [(x, int(offer.uses[n, g])) for n, x in held if offer.uses[n, g]]
+        if terms and cap < ANY:
+            lp += weighted(terms) <= int(cap), f"cap_{g}"
+
+
+def prices(offer: Offer, goodput: Floats) -> Floats:
+    """The price of an option in every bucket, shape (b, n)."""
+    return np.broadcast_to(offer.usd_per_hour, goodput.shape)
+
+
+def unserved_usd(usd: Floats, goodput: Floats) -> Floats:
+    """What a request/s that is not served weighs, shape (b,): far above the dearest capacity for it."""
+    each = np.divide(1.0 + np.abs(usd), goodput, out=np.zeros_like(goodput), where=goodput > 0)
+    return UNSERVED * each.max(axis=1)
+
+
+def broken_caps(offer: Offer, rented: Rented) -> Iterator[str]:
+    """The caps, prices and signs that a choice breaks, in words."""
+    counts = rented.of_options
+    if (rented.counts < 0).any() or (rented.shares < -TOLERANCE).any() or (rented.unserved_per_s < 0).any():
+        yield "sign: a negative count, share or shortage"
+    for g, gpu in enumerate(offer.gpus):
+        used = sum(int(counts[n]) * int(offer.uses[n, g]) for n in range(counts.size))
+        if used > offer.cap_gpus[g]:
+            yield f"cap: {used} {gpu} of {offer.cap_gpus[g]}"
+    usd = sum(int(counts[n]) * float(offer.usd_per_hour[n]) for n in range(counts.size))
+    if abs(usd - rented.usd_per_hour) > TOLERANCE * max(usd, 1.0):
+        yield f"cost: the GPUs cost {usd:.6g} USD an hour, it says {rented.usd_per_hour:.6g}"
+
+
+def short_said(offer: Offer, rented: Rented, rates: Floats, names: Iterable[str]) -> str:
+    """Who is short and by how much, in a line; "" where nobody is."""
+    short = [
+        f"{name} of {missing:.3g} of {rate:.3g} requests/s"
+        for name, missing, rate in zip(names, rented.unserved_per_s, rates, strict=True)
+        if missing > TOLERANCE * rate
+    ]
+    caps = ", ".join(f"{cap} {gpu}" for gpu, cap in zip(offer.gpus, offer.cap_gpus, strict=True) if cap < ANY)
+    return f"The caps ({caps}) are short: {'; '.join(short)}. Raise them." if short else ""

@@ -1,0 +1,115 @@
+"""Which GPUs, and which share of which requests each of them serves: it contains Melange and Cauchy.
+
+Sets       b buckets of requests by input and output, n options (deployments and combos), g GPU types
+Data       rate[b] requests/s, g[b,n] goodput of an option that serves nothing else (0: none), P[n],
+           uses[n,g], G[g], eta share of its goodput that is counted on
+Decisions  x[n] integer >= 0, y[b,n] >= 0 shares, z[b] >= 0 the share that is not served
+
+min  sum P x + penalty z
+ (whole)   sum_n y + z = 1                                                                   for b
+ (load)    sum_b rate y / g <= eta x                                                         for n
+ (cap)     sum_n uses x <= G                                                                 for g
+
+With options that are GPU types and y in whole slices it is Melange's; with one bucket it is MC-LP. An option
+that serves several buckets is taken to divide its time between them. Once x is known, y and z are a linear
+programme: that is how they are told.
+"""
+
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from models.plan.problem import TOLERANCE, Floats, Ints
+from models.plan.programme import Cells, Programme, cells, weighted
+from models.plan.rent import Offer, Rented, broken_caps, limit_gpus, prices, require_offer, unserved_usd
+from models.plan.solver import DEFAULTS, SEED, Options, optimise
+
+
+def solve(
+    offer: Offer, rates: Floats, goodput: Floats, eta: float = 1.0, options: Options = DEFAULTS
+) -> Rented:
+    """The cheapest options for all buckets; `rates` (b,), `goodput` (b, n). PlanError: no offer."""
+    started = perf_counter()
+    require_offer(offer, goodput, rates)
+    found = optimise(build(offer, rates, goodput, eta), options)
+    counts = np.array([found.values["x"][n, 0] for n in range(len(offer.options))])
+    shares, missing = shares_of(offer, rates, goodput, eta, counts)
+    usd = float(counts @ offer.usd_per_hour)
+    full_usd = usd + float(missing @ (penalty_usd(offer, rates, goodput)))
+    bound_usd = max(found.bound_usd, found.lp_bound_usd)
+    return Rented(
+        "shares", counts, shares, missing * rates, usd,
+        max(full_usd - bound_usd, 0.0) / max(full_usd, TOLERANCE), perf_counter() - started,
+    )  # fmt: skip
+
+
+def penalty_usd(offer: Offer, rates: Floats, goodput: Floats) -> Floats:
+    """What a bucket weighs that is not served, shape (b,)."""
+    return rates * unserved_usd(prices(offer, goodput), goodput)
+
+
+def build(offer: Offer, rates: Floats, goodput: Floats, eta: float, held: Ints | None = None) -> Programme:
+    """The programme of this file's docstring, line by line; with `held` for these counts alone."""
+    import pulp
+
+    lp = pulp.LpProblem("shares", pulp.LpMinimize)
+    buckets, options = (range(size) for size in goodput.shape)
+    y = cells(lp, "y", [(b, n) for b in buckets for n in options if goodput[b, n] > 0])
+    z = cells(lp, "z", [(b, 0) for b in buckets])
+    penalty = penalty_usd(offer, rates, goodput)
+    short = weighted((z[b, 0], penalty[b]) for b in buckets)
+    x: Cells = {}
+    if held is None:
+        x = cells(lp, "x", [(n, 0) for n in options], integer=True)
+        lp += weighted((x[n, 0], offer.usd_per_hour[n]) for n in options) + short
+        limit_gpus(lp, offer, ((n, x[n, 0]) for n in options))
+    else:
+        lp += short
+    for b in buckets:
+        served: list[tuple[Any, float]] = [(y[b, n], 1.0) for n in options if (b, n) in y]
+        lp += weighted([*served, (z[b, 0], 1.0)]) == 1, f"whole_{b}"
+    for n in options:
+        load = [(y[b, n], rates[b] / goodput[b, n]) for b in buckets if (b, n) in y]
+        own = [] if held is not None else [(x[n, 0], -eta)]
+        lp += weighted([*load, *own]) <= (0 if held is None else eta * int(held[n])), f"load_{n}"
+    return Programme(lp, weighted((x[n, 0], offer.usd_per_hour[n]) for n, _ in x), {"x": x})
+
+
+def shares_of(
+    offer: Offer, rates: Floats, goodput: Floats, eta: float, counts: Ints
+) -> tuple[Floats, Floats]:
+    """How the buckets divide over these counts, (b, n), and what remains of each, (b,)."""
+    import pulp
+
+    lp = build(offer, rates, goodput, eta, counts).lp
+    lp.solve(pulp.HiGHS(msg=False, threads=1, random_seed=SEED))
+    shares, missing = np.zeros(goodput.shape), np.zeros(rates.size)
+    for variable in lp.variables():
+        name, b, n = variable.name.split("_")
+        if name == "y":
+            shares[int(b), int(n)] = max(variable.varValue, 0.0)
+        else:
+            missing[int(b)] = max(variable.varValue, 0.0)
+    missing[missing < TOLERANCE] = 0.0
+    return shares, missing
+
+
+def violations(offer: Offer, rates: Floats, goodput: Floats, rented: Rented, eta: float = 1.0) -> list[str]:
+    """Every line of the programme that a choice breaks; empty when it keeps them all."""
+    broken = list(broken_caps(offer, rented))
+    for b, rate in enumerate(rates):
+        whole = float(rented.shares[b].sum()) + float(rented.unserved_per_s[b]) / rate
+        if abs(whole - 1) > 2 * TOLERANCE:
+            broken.append(f"whole: {whole:.6g} of bucket {b + 1} is served or said to be short")
+        broken += [
+            f"able: {offer.options[n]} serves bucket {b + 1}, which it cannot"
+            for n in np.flatnonzero((rented.shares[b] > 0) & ~(goodput[b] > 0))
+        ]
+    for n, name in enumerate(offer.options):
+        load = sum(
+            rented.shares[b, n] * rates[b] / goodput[b, n] for b in range(rates.size) if goodput[b, n] > 0
+        )
+        if load > eta * rented.counts[n] + TOLERANCE * max(1.0, load):
+            broken.append(f"load: {name} has work for {load:.6g}, {eta:g} of {rented.counts[n]} count")
+    return broken

@@ -1,0 +1,215 @@
+"""One Gaussian copula over what several llms make of a question, and draws from it.
+
+Each variable is a monotone function of a normal one, and these are jointly normal with correlations R:
+
+    score_m   a step function: the grades by their shares        output_m, input   tokens, by their quantiles
+    judged_m  what a judge says of the answer, as a rank         hardness          what a router says, a rank
+
+Fit: a variable x becomes g(x) = E[Z | x], the mean of the normal in its class of ties, whose Hermite
+coefficients are a_k. Mehler's formula gives what correlation r of the normals the data show:
+
+    E[g(X) h(Y)] = sum_k r^k a_k b_k        biserial and tetrachoric correlations are its special cases
+
+Draws may be given some of the variables: the rest is normal with mean B z and covariance R_bb - B R_ab, where
+B = R_ba / R_aa.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from models.quality.answers import Answers, Floats, Ints
+from models.world.reading import ConfigError, Share
+
+TERMS = 120  # of Mehler's series
+MOST = 0.995  # a correlation is looked for up to here
+LEAST_EIGENVALUE = 1e-6
+# normals at which a marginal is told; at the ends stand its least and its most
+KNOTS = np.linspace(-3.5, 3.5, 43)
+
+
+@dataclass(frozen=True)
+class AnswerModel:
+    """A fitted model of answers: data/catalogue/quality.toml, [answers.NAME].
+
+    The variables of `correlation` are, in order: the scores of the llms, their output tokens, the input
+    tokens, what the judge says of each llm but the last, and how hard the question looks to the router.
+    """
+
+    llms: tuple[str, ...]
+    questions: int  # that it was fitted to
+    grades: tuple[Share, ...]  # that a score may be, rising
+    grade_shares: tuple[tuple[Share, ...], ...]  # of each llm's answers
+    output_tokens: tuple[tuple[float, ...], ...]  # of each llm, at KNOTS
+    input_tokens: tuple[float, ...]  # likewise
+    correlation: tuple[tuple[float, ...], ...]  # rows of the lower triangle, without the diagonal
+    source: str
+
+    def __post_init__(self) -> None:
+        llms = len(self.llms)
+        if llms < 2 or not (len(self.grade_shares) == len(self.output_tokens) == llms):
+            raise ConfigError(
+                f"quality.toml: {llms} llms with {len(self.grade_shares)} grade_shares and "
+                f"{len(self.output_tokens)} output_tokens; two llms or more need one of each. Mend the table."
+            )
+        if {len(knots) for knots in (*self.output_tokens, self.input_tokens)} != {KNOTS.size}:
+            raise ConfigError(f"quality.toml: tokens need {KNOTS.size} knots each. Fit it again.")
+        if [len(row) for row in self.correlation] != list(range(3 * llms + 1)):
+            raise ConfigError(
+                f"quality.toml: {llms} llms need {3 * llms + 1} rows of correlation, the first empty, each "
+                f"one longer; got {[len(row) for row in self.correlation]}. Fit it again."
+            )
+        if float(np.linalg.eigvalsh(self.matrix)[0]) < LEAST_EIGENVALUE:
+            raise ConfigError("quality.toml: these correlations cannot be: no normal has them. Fit it again.")
+
+    @property
+    def matrix(self) -> Floats:
+        """The correlations, shape (3M+1, 3M+1)."""
+        size = len(self.correlation)
+        lower = np.zeros((size, size))
+        for n, row in enumerate(self.correlation):
+            lower[n, :n] = row
+        return lower + lower.T + np.eye(size)
+
+
+class Columns(NamedTuple):
+    """Where the variables of M llms stand in the correlations."""
+
+    llms: int
+
+    @property
+    def score(self) -> slice:
+        """Of each llm."""
+        return slice(0, self.llms)
+
+    @property
+    def output(self) -> slice:
+        """Of each llm."""
+        return slice(self.llms, 2 * self.llms)
+
+    @property
+    def input(self) -> int:
+        """Of the question."""
+        return 2 * self.llms
+
+    @property
+    def judged(self) -> slice:
+        """Of each llm but the last."""
+        return slice(2 * self.llms + 1, 3 * self.llms)
+
+    @property
+    def hardness(self) -> int:
+        """Of the question."""
+        return 3 * self.llms
+
+
+def fit(answers: Answers, source: str) -> AnswerModel:
+    """The model of answers that were judged; ValueError where two variables leave no correlation to find."""
+    columns = [*answers.score.T, *answers.output_tokens.T, answers.input_tokens, *answers.judged.T]
+    means, coefficients = zip(*(class_means(column) for column in [*columns, answers.hardness]), strict=True)
+    size = len(means)
+    found = [
+        tuple(
+            round(normal_correlation(means[a], means[b], coefficients[a], coefficients[b]), 4)
+            for b in range(a)
+        )
+        for a in range(size)
+    ]
+    grades = np.unique(answers.score)
+    return AnswerModel(
+        llms=answers.llms,
+        questions=len(answers.input_tokens),
+        grades=tuple(grades.tolist()),
+        grade_shares=tuple(
+            tuple(np.mean(column[:, None] == grades, axis=0).round(5).tolist()) for column in answers.score.T
+        ),
+        output_tokens=tuple(quantiles(column) for column in answers.output_tokens.T),
+        input_tokens=quantiles(answers.input_tokens),
+        correlation=tuple(found),
+        source=source,
+    )
+
+
+def quantiles(values: Ints) -> tuple[float, ...]:
+    """Tokens at KNOTS."""
+    from scipy.special import ndtr
+
+    levels = ndtr(KNOTS)
+    levels[[0, -1]] = 0.0, 1.0
+    return tuple(np.quantile(values, levels).round(1).tolist())
+
+
+def class_means(values: Floats | Ints) -> tuple[Floats, Floats]:
+    """E[Z | x] of each value, shape (N,), and its Hermite coefficients, shape (TERMS,)."""
+    from scipy.stats import norm
+
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    edges = norm.ppf(np.concatenate([[0.0], np.cumsum(counts) / values.size]).clip(0, 1))
+    density = norm.pdf(edges)
+    means = -np.diff(density) * values.size / counts
+    # a_k = E[g He_k] / sqrt(k!): what is under each step is He_(k-1) phi between its edges
+    inner, jumps = edges[1:-1], np.diff(means)
+    coefficients, before, now = np.zeros(TERMS), np.zeros(inner.size), np.ones(inner.size)
+    for k in range(1, TERMS + 1):  # now: He_(k-1) / sqrt((k-1)!)
+        coefficients[k - 1] = (jumps * density[1:-1] * now).sum() / np.sqrt(k)
+        before, now = now, (inner * now - np.sqrt(k - 1) * before) / np.sqrt(k)
+    return means[place], coefficients
+
+
+def normal_correlation(x: Floats, y: Floats, of_x: Floats, of_y: Floats) -> float:
+    """The correlation of the normals behind two variables, from their class means."""
+    from scipy.optimize import brentq
+
+    seen, powers = float(np.mean(x * y)), np.arange(1, TERMS + 1)
+
+    def lacks(r: float) -> float:
+        return float((r**powers * of_x * of_y).sum()) - seen
+
+    if lacks(MOST) <= 0 or lacks(-MOST) >= 0:
+        return MOST if lacks(MOST) <= 0 else -MOST
+    return float(brentq(lacks, -MOST, MOST))
+
+
+def normals(correlation: Floats, size: int, rng: np.random.Generator) -> Floats:
+    """Jointly normal draws, shape (size, V); also where one variable follows from others."""
+    values, vectors = np.linalg.eigh(correlation)
+    return rng.standard_normal((size, len(values))) @ (vectors * np.sqrt(values.clip(0))).T
+
+
+def normals_given(correlation: Floats, at: Sequence[int], z: Floats, rng: np.random.Generator) -> Floats:
+    """The same where the variables `at` are known, z of shape (N, len(at))."""
+    known = np.asarray(at)
+    rest = np.setdiff1d(np.arange(len(correlation)), known)
+    weights = np.linalg.solve(correlation[np.ix_(known, known)], correlation[np.ix_(known, rest)]).T
+    left = correlation[np.ix_(rest, rest)] - weights @ correlation[np.ix_(known, rest)]
+    drawn = np.empty((len(z), len(correlation)))
+    drawn[:, known], drawn[:, rest] = z, z @ weights.T + normals(left, len(z), rng)
+    return drawn
+
+
+def drawn_answers(model: AnswerModel, z: Floats) -> Answers:
+    """The answers that normals of shape (N, 3M+1) stand for."""
+    from scipy.special import ndtr
+
+    rank, at = ndtr(z), Columns(len(model.llms))
+    return Answers(
+        model.llms,
+        tokens_at(model.input_tokens, z[:, at.input]),
+        np.column_stack([
+            tokens_at(knots, column)
+            for knots, column in zip(model.output_tokens, z[:, at.output].T, strict=True)
+        ]),
+        np.column_stack([
+            np.asarray(model.grades)[np.searchsorted(np.cumsum(shares)[:-1], column, side="right")]
+            for shares, column in zip(model.grade_shares, rank[:, at.score].T, strict=True)
+        ]),
+        rank[:, at.judged],
+        rank[:, at.hardness],
+    )  # fmt: skip
+
+
+def tokens_at(knots: Sequence[float], z: Floats) -> Ints:
+    """Tokens at these normals, one at least."""
+    return np.maximum(np.round(np.interp(z, KNOTS, knots)), 1).astype(np.int64)

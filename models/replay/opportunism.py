@@ -1,0 +1,54 @@
+"""Opportunism: prefill and decode stand apart, and a request does both where there is room (Cauchy 3.4.2).
+
+At arrival, where the prefill instance is busy and the decode instance with least to do has nothing,
+the request begins there. With its first token it stays at its prefill instance:
+
+IDLE      where nobody else is there to be prefilled, as the text has it
+WEIGHTED  where keep_weight * tokens left here < tokens left at the decode instance with least to do
+
+The text gives no threshold. Read plainly, long answers fill the prefill instances; the weight, at least 1, is
+to be found by replay.
+"""
+
+from models.replay.compiled import called
+from models.replay.pools import assign
+from models.replay.queue import is_unknown, somebody_waits
+from models.replay.state import NOBODY, SERVING, Fleet, Rules, State, Trace
+
+OFF, IDLE, WEIGHTED = range(3)  # positions in models.world.config.OPPORTUNISMS
+
+
+@called
+def receiver(fleet: Fleet, state: State, pool: int) -> int:
+    """The serving instance of the pool with least to do; NOBODY if there is none."""
+    if pool == NOBODY or fleet.slots[pool] == fleet.slots[pool + 1]:
+        return NOBODY
+    slot = state.shortest[fleet.slots[pool]]
+    return slot if state.status[slot] == SERVING else NOBODY
+
+
+@called
+def begins_at(fleet: Fleet, rules: Rules, state: State, slot: int) -> int:
+    """Where a request begins that is sent to the slot: there, or at an instance that decodes and is empty."""
+    if rules.opportunism == OFF or state.joining[slot] + state.batch[slot] == 0:
+        return slot
+    to = receiver(fleet, state, fleet.then[fleet.pool[slot]])
+    return to if to != NOBODY and state.load[to] == 0 else slot
+
+
+@called
+def keeps(fleet: Fleet, rules: Rules, state: State, slot: int, to: int) -> bool:
+    """Whether the slot keeps a request that has its first token, and would go to the other one."""
+    if rules.opportunism == WEIGHTED:
+        return rules.keep_weight * state.load[slot] < state.load[to]
+    is_free = state.joining[slot] == 0 and not somebody_waits(state, slot) and not is_unknown(state, slot)
+    return rules.opportunism == IDLE and is_free
+
+
+@called
+def set_stay(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, stays: bool) -> None:
+    """From now on all of the request is the slot's to process, or what the slot's role says."""
+    if state.stays[request] != stays:
+        assign(trace, fleet, state, slot, request, -1)
+        state.stays[request] = stays
+        assign(trace, fleet, state, slot, request, 1)

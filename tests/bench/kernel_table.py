@@ -1,0 +1,32 @@
+"""Print data/catalogue/kernels.toml from the measured kernels: python tests/bench/kernel_table.py > FILE."""
+
+import measure  # noqa: F401  (the tests' modules are found through it)
+import measurements
+
+from models.world.kernels import Kernels
+
+HEAD = """\
+# What kernels take on a GPU type: models/latency/kernels.py has the formulas, kernel_fit.py beside it how the
+# coefficients were fitted to ai-dynamo/aiconfigurator's tables of single kernels (Apache-2.0). Written by
+# tests/bench/kernel_table.py. Seconds; tokens of a pass; weights of a product by the bits of each.
+"""
+
+
+def written(gpu: str, kernels: Kernels) -> str:
+    """The tables of one GPU type."""
+    lines = [f"[{gpu}]"]
+    for name, value in vars(kernels).items():
+        if name != "products":
+            lines.append(f'{name} = "{value}"' if isinstance(value, str) else f"{name} = {value}")
+    for bits, products in kernels.products.items():
+        lines += ["", f"[{gpu}.products.{bits}]"]
+        lines += [f"{name} = {list(value)}" for name, value in vars(products).items()]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(HEAD)
+    tables = [
+        written(gpu, measurements.kernels_of(name)) for name, (gpu, _) in measurements.KERNEL_GPUS.items()
+    ]
+    print("\n".join(tables), end="")

@@ -1,0 +1,140 @@
+"""Answers, the model of them, judges, and how they join a trace: laws, and the figures that were fitted."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.quality.answers import RULES, Answers, quality, skill, taken
+from models.quality.copula import AnswerModel, class_means, fit, normal_correlation, normals_given
+from models.quality.join import joined, made_up, matched
+from models.quality.judges import Judge, judged_by, load_quality
+from models.world.reading import ConfigError
+
+SHIPPED = load_quality()
+MODEL, JUDGES = SHIPPED.answers["mmlu_pro"], SHIPPED.judges
+MANY = 40_000
+DRAWN = made_up(MODEL, JUDGES["learned"], MANY, seed=3)
+
+
+@settings(deadline=None)
+@given(st.floats(-0.9, 0.9))
+def test_two_halves_of_a_normal_have_the_tetrachoric_correlation(r: float) -> None:
+    """Sheppard: both are above their median with probability 1/4 + asin(r) / (2 pi)."""
+    both = round(10_000 * (0.25 + np.arcsin(r) / (2 * np.pi)))
+    x = np.repeat([0, 0, 1, 1], [both, 5000 - both, 5000 - both, both])
+    y = np.repeat([0, 1, 0, 1], [both, 5000 - both, 5000 - both, both])
+    (mean_x, of_x), (mean_y, of_y) = class_means(x), class_means(y)
+    assert normal_correlation(mean_x, mean_y, of_x, of_y) == pytest.approx(r, abs=2e-3)
+
+
+def test_what_is_drawn_has_the_marginals_and_correlations_of_the_model() -> None:
+    for n, shares in enumerate(MODEL.grade_shares):
+        error = np.sqrt(shares[1] * shares[0] / MANY)
+        assert DRAWN.score[:, n].mean() == pytest.approx(shares[1], abs=4 * error)
+        assert np.median(DRAWN.output_tokens[:, n]) == pytest.approx(MODEL.output_tokens[n][21], rel=0.02)
+    again = fit(DRAWN, "drawn")
+    np.testing.assert_allclose(again.matrix, MODEL.matrix, atol=0.03)
+
+
+def test_what_is_known_stays_and_the_rest_follows_it() -> None:
+    rng = np.random.default_rng(0)
+    correlation = np.array([[1.0, 0.6, 0.3], [0.6, 1.0, 0.5], [0.3, 0.5, 1.0]])
+    z = rng.standard_normal((MANY, 1))
+    drawn = normals_given(correlation, [1], z, rng)
+    np.testing.assert_array_equal(drawn[:, [1]], z)
+    np.testing.assert_allclose(np.corrcoef(drawn.T), correlation, atol=0.02)
+
+
+def test_a_request_keeps_its_own_lengths_and_long_ones_are_answered_worse() -> None:
+    rng = np.random.default_rng(1)
+    inputs, outputs = rng.integers(1, 5000, 20_000), np.round(rng.lognormal(5, 1, 20_000)).astype(int) + 1
+    app = rng.integers(0, 3, 20_000)
+    answers = joined(MODEL, JUDGES["learned"], "llama3.1-8b", inputs, outputs, app, seed=5)
+    np.testing.assert_array_equal(answers.input_tokens, inputs)
+    np.testing.assert_array_equal(answers.output_tokens[:, 1], outputs)
+    short = outputs <= np.quantile(outputs, 0.2)
+    assert answers.score[short, 1].mean() > answers.score[~short, 1].mean() + 0.05
+    again = joined(MODEL, JUDGES["learned"], "llama3.1-8b", inputs, outputs, app, seed=5)
+    for one, other in zip(answers[1:], again[1:], strict=True):
+        np.testing.assert_array_equal(one, other)
+    with pytest.raises(ConfigError, match=r"unknown llm 'llama2-70b'"):
+        joined(MODEL, JUDGES["learned"], "llama2-70b", inputs, outputs)
+
+
+def test_answers_that_landed_go_to_requests_of_like_length() -> None:
+    inputs, outputs = DRAWN.input_tokens[:5000] * 3, DRAWN.output_tokens[:5000, 1] * 2
+    found = matched(DRAWN, JUDGES["learned"], "llama3.1-8b", inputs, outputs)
+    np.testing.assert_array_equal(found.output_tokens[:, 1], outputs)
+    assert found.score.mean(axis=0) == pytest.approx(DRAWN.score.mean(axis=0), abs=0.03)
+    slow = outputs > np.quantile(outputs, 0.8)
+    assert found.score[~slow, 1].mean() > found.score[slow, 1].mean()
+
+
+def test_requests_that_are_sent_on_are_longer_than_others() -> None:
+    """Drawing quality apart from length would give the large llm a fifth to a third too little."""
+    two = DRAWN.of(["llama3.1-8b", "llama3.1-70b"])
+    sent = taken(two, "cascade", [0.3]).reached[:, 1]
+    assert two.output_tokens[sent, 1].mean() / two.output_tokens[:, 1].mean() > 1.3
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_thresholds_at_their_ends_are_one_llm_alone(rule: str) -> None:
+    alone = DRAWN.score.mean(axis=0)
+    ends = ([0, 0], [1, 1]) if rule == "cascade" else ([1, 1], [0, 0])
+    for thresholds, llm in zip(ends, (0, 2), strict=True):
+        who = taken(DRAWN, rule, thresholds)
+        assert (who.kept == llm).all()
+        assert quality(DRAWN, who) == alone[llm]
+    reached = [taken(DRAWN, rule, pair).shares for pair in ends]
+    last = [[1, 0, 0], [1, 1, 1]] if rule == "cascade" else [[1, 0, 0], [0, 0, 1]]
+    np.testing.assert_array_equal(reached, last)
+
+
+@given(st.lists(st.floats(0, 1), min_size=4, max_size=4))
+def test_who_goes_on_never_falls_as_thresholds_rise(four: list[float]) -> None:
+    few = DRAWN.rows(slice(0, 300))
+    low, high = np.minimum(four[:2], four[2:]), np.maximum(four[:2], four[2:])
+    before, after = taken(few, "cascade", low), taken(few, "cascade", high)
+    assert (before.reached <= after.reached).all()
+    routed = taken(few, "route", np.sort(low))
+    assert (routed.reached.sum(axis=1) == 1).all()
+
+
+def test_judges_go_from_lots_to_knowing() -> None:
+    two = DRAWN.of(["llama3.1-8b", "llama3.1-70b"])
+    rng = np.random.default_rng(2)
+    found = {name: skill(judged_by(two, judge, rng), "cascade") for name, judge in JUDGES.items()}
+    assert found["random"] == pytest.approx(0.5, abs=0.01)
+    assert found["random"] < found["learned"] < found["llm"] < found["oracle"]
+    assert found["oracle"] == pytest.approx(0.90, abs=0.01)  # as with MMLU-Pro's own answers
+    knows = judged_by(two, JUDGES["oracle"], rng)
+    sent = taken(knows, "cascade", [(two.score[:, 0] == 0).mean()]).reached[:, 1]
+    np.testing.assert_array_equal(sent, two.score[:, 0] == 0)
+    half = judged_by(two, Judge(0.0, 0.0, "", 0.5), rng)
+    assert np.corrcoef(half.judged[:, 0], two.score[:, 0])[0, 1] == pytest.approx(0.5, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("rule", "thresholds", "message"),
+    [
+        ("cascade", [0.5], "3 llms need 2 of them, each from 0 to 1"),
+        ("cascade", [0.5, 1.5], "each from 0 to 1"),
+        ("route", [0.6, 0.3], r"out of order: those of a router must not fall\. Sort them"),
+    ],
+)
+def test_thresholds_that_cannot_be_are_refused(rule: str, thresholds: list[float], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        taken(DRAWN, rule, thresholds)
+
+
+def test_a_model_that_cannot_be_is_refused() -> None:
+    rows = [*MODEL.correlation[:-1], tuple(0.99 * (-1) ** n for n in range(9))]
+    with pytest.raises(ConfigError, match="no normal has them"):
+        dataclasses.replace(MODEL, correlation=tuple(rows))
+    with pytest.raises(ConfigError, match=r"3 llms need 10 rows of correlation"):
+        dataclasses.replace(MODEL, correlation=MODEL.correlation[:-1])
+    assert isinstance(MODEL, AnswerModel)
+    assert isinstance(DRAWN, Answers)

@@ -1,0 +1,99 @@
+"""Combos: which are worth trying, and their goodput by replay."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from models.plan import combos
+from models.plan.combos import Combo, Part
+from models.plan.phases import Load, PhasePrice, saving_bound, tokens_per_usd
+from models.replay.capacity import capacity_tokens_per_s
+from models.replay.goodput import goodput_per_s
+from models.world.catalogue import load_catalogue
+from models.world.config import Deployment
+from models.world.loading import load_config
+
+LOAD = Load(1000, 200)
+QUICK = PhasePrice(
+    "quick", 1, 4.0, 4 * 1e-8, 4 * 4e-7, 64, 0.02
+)  # 36 us a prompt token, 1.44 ms an output token
+WIDE = PhasePrice("wide", 2, 3.0, 3 * 4e-8, 3 * 3e-7, 64, 0.02)
+
+
+def test_a_team_does_what_its_slower_part_has_time_for() -> None:
+    one = Combo(None, Part(QUICK, 1))
+    assert one.per_s(LOAD) == pytest.approx(1 / (1000 * 36e-6 + 200 * 1.44e-3))
+    team = Combo(Part(QUICK, 1), Part(WIDE, 2))
+    assert team.per_s(LOAD) == pytest.approx(min(1 / 0.036, 2 / (200 * 1.08e-3)))
+    assert team.usd_per_hour == 4 + 2 * 3
+    assert team.uses == {"quick": 1, "wide": 4}
+    assert (one.title, team.title) == ("1xquick", "1xquick > 2 x 2xwide")
+    assert one.tokens_per_usd(LOAD) == pytest.approx(1200 / one.decode.price.usd_per_request(LOAD))
+    assert team.tokens_per_usd(LOAD, 1.0) == pytest.approx(1200 * 3600 / 10)
+
+
+def test_no_team_is_cheaper_than_the_bound_says() -> None:
+    """Whole instances leave one of the phases idle: a token costs as the bound has it, or more."""
+    bound = saving_bound([QUICK, WIDE], LOAD)
+    assert bound.saving_share > 0
+    best = tokens_per_usd(bound.prefill, bound.decode, LOAD)
+    all_of_them = combos.apart([QUICK, WIDE], range(1, 9), range(1, 60))
+    found = max(combo.tokens_per_usd(LOAD) for combo in all_of_them)
+    assert 0.98 * best < found <= best * (1 + 1e-12)
+
+
+def test_the_filter_keeps_the_better_direction_and_one_team_of_each_size() -> None:
+    everything = combos.apart([QUICK, WIDE], (1, 2), range(1, 7))
+    assert len(everything) == 2 * 2 * 12
+    kept = combos.worth_trying(everything, LOAD, 1000)
+    sizes = [tuple(sorted(combo.uses.items())) for combo in kept]
+    assert len(set(sizes)) == len(sizes)
+    ways = {tuple(part.price.gpu for part in combo.parts) for combo in kept}
+    assert ("quick", "wide") in ways
+    assert ("wide", "quick") not in ways
+    efficiency = [combo.tokens_per_usd(LOAD) for combo in kept]
+    assert efficiency == sorted(efficiency, reverse=True)
+    assert combos.worth_trying(everything, LOAD, 3) == kept[:3]
+    of_one_size = [c for c in everything if c.uses == kept[0].uses]
+    assert kept[0].per_s(LOAD) == max(combo.per_s(LOAD) for combo in of_one_size)
+
+
+# --- goodput by replay -----------------------------------------------------------------------------------
+
+LLM, GPU = "llama3.1-8b", "h100-80gb"
+CATALOGUE = load_catalogue()
+CONFIG = load_config("office", CATALOGUE)
+RNG = np.random.default_rng(5)
+MIX = (
+    np.clip(RNG.lognormal(6.5, 0.5, 3000), 1, 8192).astype(np.int32),
+    np.clip(RNG.lognormal(5.0, 0.5, 3000), 1, 2048).astype(np.int32),
+)
+TIER = CATALOGUE.tiers["iw_fast"]
+WHOLE = Deployment(GPU, 1)
+PREFILL, DECODE = (dataclasses.replace(WHOLE, role=role) for role in ("prefill", "decode"))
+
+
+def goodput(*team: tuple[Deployment, int], near: float = 8.0, link: float = 400.0, **target: float) -> float:
+    config = dataclasses.replace(CONFIG, fleet=dataclasses.replace(CONFIG.fleet, link_gbit_per_s=link))
+    tier = dataclasses.replace(TIER, **target)
+    return goodput_per_s(LLM, team, CATALOGUE, config, tier, *MIX, near)
+
+
+def test_the_goodput_of_one_instance_is_its_capacity() -> None:
+    theta = capacity_tokens_per_s(LLM, WHOLE, CATALOGUE, CONFIG, *MIX)
+    drawn = MIX[0][np.random.default_rng(0xCA9).integers(0, 3000, 20_000)].mean()
+    assert goodput((WHOLE, 1)) == pytest.approx(theta / drawn, rel=0.03)
+    assert goodput((WHOLE, 1), near=1.0) == pytest.approx(goodput((WHOLE, 1), near=60.0), rel=0.03)
+
+
+def test_both_targets_count_and_more_of_everything_never_serves_less() -> None:
+    whole = goodput((WHOLE, 1))
+    paced = goodput((WHOLE, 1), tpot_slo_s=0.012)
+    assert 0 < paced < 0.9 * whole
+    assert goodput((WHOLE, 1), tpot_slo_s=0.001) == 0.0
+    pair, two, wider = (goodput((PREFILL, p), (DECODE, d)) for p, d in ((1, 1), (2, 2), (1, 3)))
+    assert two > 1.9 * pair
+    assert wider > 0.98 * pair
+    quick, slow = (goodput((PREFILL, 1), (DECODE, 1), link=link, ttft_slo_s=1.0) for link in (1e5, 1.0))
+    assert quick > 1.5 * slow  # a prompt of 750 tokens takes 0.8 s over 1 Gb/s

@@ -1,0 +1,133 @@
+"""Profiles composed from kernels: the coefficients, the sum of the parts, and how far off whole runs are."""
+
+import dataclasses
+
+import measurements
+import numpy as np
+import pytest
+
+from models.latency import kernels
+from models.latency.kernel_fit import relative_fit
+from models.latency.kernels import PASS_S, comparable, composed
+from models.latency.roofline import estimated, work_of
+from models.latency.tables import check, prefill_s, step_s
+from models.world.catalogue import load_catalogue
+from models.world.kernels import Products
+from models.world.reading import ConfigError
+
+CATALOGUE = load_catalogue()
+H100 = "h100-80gb"
+needs_kernels = pytest.mark.skipif(
+    not measurements.KERNELS.exists(), reason="no measured kernels beside the project"
+)
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", measurements.KERNEL_GPUS)
+def test_the_catalogue_is_what_the_kernels_give(name: str) -> None:
+    fitted, told = measurements.kernels_of(name), CATALOGUE.kernels[measurements.KERNEL_GPUS[name][0]]
+    assert fitted.source == told.source
+    for field in dataclasses.fields(fitted)[1:-1]:
+        assert getattr(fitted, field.name) == pytest.approx(getattr(told, field.name), rel=2e-3), field.name
+    for bits, products in fitted.products.items():
+        for column, known in zip(vars(products).values(), vars(told.products[bits]).values(), strict=True):
+            np.testing.assert_allclose(column, known, rtol=2e-3, atol=1e-8)
+
+
+@needs_kernels
+def test_the_pace_of_whole_runs_is_foretold() -> None:
+    """872 runs of three llms, in 16 and 8 bits on up to eight GPUs, under three engines."""
+    runs = measurements.tpot_runs(CATALOGUE)
+    error = np.abs(runs["foretold_s"] / runs["tpot_s"] - 1)
+    assert len(runs) == 872
+    assert error.median() == pytest.approx(kernels.ERROR_SHARE, abs=0.005)
+    assert error[runs["gpu"].isin([H100, "h200-141gb"])].median() < 0.08
+    alone = (runs["llm"] == "Llama-3.1-8B") & (runs["gpu"] == H100) & (runs["tp_size"] == 1)
+    assert error[alone].median() < 0.05
+    assert alone.sum() == 42
+
+
+@pytest.mark.parametrize("tp", [1, 2, 16])
+@pytest.mark.parametrize("bits", [8, 16])
+def test_a_profile_is_the_sum_of_its_kernels(tp: int, bits: int) -> None:
+    """Written out for one pass at a knot: every product once a layer, the last one once."""
+    llm = dataclasses.replace(CATALOGUE.llms["qwen3-32b"], weight_bits=bits)
+    catalogue = dataclasses.replace(CATALOGUE, llms={"qwen3-32b": llm})
+    own, of = composed(catalogue, "qwen3-32b", H100, tp), CATALOGUE.kernels[H100]
+    check(own)
+
+    def product(tokens: int, weights: float, width: str = str(bits)) -> float:
+        known = of.products[width]
+        return known.launch_s[(n := known.tokens.index(tokens))] + known.weight_s[n] * weights
+
+    heads, kept = 64 * 128 / tp, max(8 / tp, 1) * 128
+    sizes = (5120 * (heads + 2 * kept), heads * 5120, 5120 * 2 * 25600 / tp, 25600 / tp * 5120)
+    beside_bytes = 2 * (8 * 5120 + 2 * heads + 2 * kept + 3 * 25600 / tp)
+    beside_bytes += 3 * (5120 + heads + 5120 + 25600 / tp) if bits == 8 else 0
+    work, efficiency = work_of(llm, CATALOGUE.gpus[H100], tp), CATALOGUE.efficiency
+    for tokens, is_decode in ((16, True), (4096, False)):
+        attention = (
+            of.decode_s + tokens * of.decode_request_s
+            if is_decode
+            else of.prefill_s + heads * (4096 * of.prefill_value_s + 4096 * 2048 / 2 * of.prefill_pair_s)
+        )
+        layer = sum(product(tokens, size) for size in sizes) + tokens * beside_bytes / 3.35e12 + attention
+        head = product(tokens if is_decode else 1, 5120 * 151936 / tp, "16")
+        hops = (
+            64 * efficiency.allreduce_s * np.log2(tp) + tokens * work.between_floor_s / efficiency.link_share
+        )
+        found = step_s(own, tokens, 0) if is_decode else prefill_s(own, tokens)
+        assert float(found) == pytest.approx(PASS_S + 64 * layer + head + hops, abs=1e-6)
+    assert own.decode_per_kv_token_s == pytest.approx(64 * of.decode_byte_s * 4 * kept, rel=1e-3)
+    assert own.prefill_per_context_token_s == pytest.approx(64 * of.prefill_pair_s * heads, rel=1e-3)
+
+
+def test_only_like_is_held_against_like() -> None:
+    """Measured beside measured; where one GPU type has no measurement, all are composed or estimated."""
+
+    def tiers(llm: str, *pairs: tuple[str, int]) -> dict[tuple[str, int], str]:
+        return {pair: p.source.partition(":")[0] for pair, p in comparable(CATALOGUE, llm, pairs).items()}
+
+    both = ((H100, 1), (H100, 2), ("a100-80gb", 4))
+    assert tiers("llama2-70b", *both) == {(H100, 2): "measured", ("a100-80gb", 4): "measured"}
+    assert tiers("llama2-70b", *both, ("l4-24gb", 8)) == {
+        **dict.fromkeys(both, "composed"),
+        ("l4-24gb", 8): "estimated",
+    }
+    assert tiers("deepseek-v3", (H100, 16)) == {(H100, 16): "estimated"}
+
+
+def test_every_dense_llm_is_composed_and_near_its_roofline() -> None:
+    """The two ways to estimate agree within a factor of two, wherever kernels were timed."""
+    for llm, one in CATALOGUE.llms.items():
+        if one.experts or one.vocabulary is None:
+            continue
+        for gpu, of in CATALOGUE.kernels.items():
+            if str(one.weight_bits) in of.products:
+                own, other = (way(CATALOGUE, llm, gpu, 4) for way in (composed, estimated))
+                for tokens in (512, 8192):
+                    assert 0.5 < prefill_s(own, tokens) / prefill_s(other, tokens) < 2, (llm, gpu)
+                for batch in (1, 64):
+                    assert 0.5 < step_s(own, batch, 1000) / step_s(other, batch, 1000) < 2, (llm, gpu)
+
+
+@pytest.mark.parametrize(
+    ("llm", "gpu", "said"),
+    [
+        ("deepseek-v3", H100, "deepseek-v3 on h100-80gb cannot be composed: a mixture of experts"),
+        ("qwen3-8b", "l4-24gb", "no kernels of 16 bits on l4-24gb"),
+        ("llama3.1-70b-fp8", "a100-80gb", "no kernels of 8 bits on a100-80gb"),
+        ("bloom-176b", H100, r"llms.toml \[bloom-176b\] has no intermediate, vocabulary"),
+    ],
+)
+def test_what_cannot_be_composed_is_said(llm: str, gpu: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        composed(CATALOGUE, llm, gpu, 1)
+
+
+def test_torn_knots_are_refused_and_fits_are_never_negative() -> None:
+    with pytest.raises(ConfigError, match=r"have \(2, 1, 2\) knots"):
+        Products((1, 2), (0.0,), (0.0, 0.0))
+    x = np.array([1.0, 2.0, 4.0, 8.0])
+    np.testing.assert_allclose(relative_fit([np.ones(4), x], 3 + 2 * x, 1.0), [2, 2])
+    np.testing.assert_allclose(relative_fit([np.ones(4), x], 2 * x - 0.1)[0], 0, atol=1e-12)

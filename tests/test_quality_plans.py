@@ -1,0 +1,230 @@
+"""Plans for quality on tables: exact ones against brute force, those of the papers against them; fronts."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.plan import boute, cascadia
+from models.plan.front import hypervolume, not_dominated
+from models.plan.quality import (
+    Answer,
+    Demand,
+    Offer,
+    carries,
+    cheapest,
+    compositions,
+    cost_front,
+    front,
+    least_cost,
+    least_latency,
+    most_quality,
+)
+
+SEEDS = st.integers(0, 10_000)
+FEW = settings(deadline=None, max_examples=25)
+
+
+def some_offer(seed: int, llms: int = 2, gpu_types: int = 2, rule: str = "route", points: int = 5) -> Offer:
+    """Random curves of two shapes of each llm on each GPU type; larger llms are better and slower."""
+    rng = np.random.default_rng(seed)
+    llm, gpu, size = np.array(list(product(range(llms), range(gpu_types), (1, 2)))).T
+    shares = np.sort(rng.random((points, llms)), axis=1)[:, ::-1] if rule == "cascade" else None
+    if shares is None:
+        shares = rng.dirichlet(np.ones(llms), points)
+        shares[0], shares[-1] = np.eye(llms)[0], np.eye(llms)[-1]
+    else:
+        shares[:, 0] = 1.0
+        shares[0, 1:], shares[-1] = 0.0, 1.0
+    levels = np.linspace(0, 1, 6)
+    peak = rng.uniform(4, 12, llm.size)[:, None, None] * size[:, None, None] ** 0.8 / (1 + llm[:, None, None])
+    idle = rng.uniform(1, 3, llm.size)[:, None, None] * (1 + llm[:, None, None]) / size[:, None, None] ** 0.5
+    mixes = np.linspace(1, 1.5, 3)[None, :, None]
+    return Offer(
+        rule,
+        np.sort(rng.random((points, llms - 1)), axis=1),
+        0.4 + 0.2 * shares[:, -1],
+        np.full(points, 0.001),
+        shares,
+        rng.uniform(0, 2, (points, llms)),
+        llm,
+        gpu,
+        size,
+        size * np.array([2.5, 0.9, 1.7])[gpu],
+        peak / mixes * np.maximum(levels, 0.02),
+        idle * mixes * (1 + levels**2 * 3),
+        0.25,
+    )
+
+
+def some_demand(offer: Offer, cap: int = 3) -> Demand:
+    return Demand(8.0, np.full(int(offer.gpu.max()) + 1, cap))
+
+
+def by_brute_force(offer: Offer, demand: Demand, point: int, within_s: np.ndarray) -> float:
+    """The least cost over all numbers of replicas that the GPUs allow."""
+    carry = carries(offer, point, within_s)
+    load = demand.requests_per_s * offer.shares[point] * (offer.shares[point] > 1e-4)
+    most = [int(demand.cap_gpus[g]) // int(size) for g, size in zip(offer.gpu, offer.gpus, strict=True)]
+    best = np.inf
+    for numbers in product(*(range(m + 1) for m in most)):
+        n = np.array(numbers)
+        carried = np.bincount(offer.llm, n * carry, load.size)
+        used = np.bincount(offer.gpu, n * offer.gpus, demand.cap_gpus.size)
+        if (carried >= load - 1e-9).all() and (used <= demand.cap_gpus).all():
+            best = min(best, float(n @ offer.usd_per_hour))
+    return best
+
+
+def usd(found: Answer | None) -> float:
+    return np.inf if found is None else found.usd_per_hour
+
+
+@FEW
+@given(SEEDS, st.floats(2, 12))
+def test_the_programme_finds_what_brute_force_finds(seed: int, latency_s: float) -> None:
+    offer = some_offer(seed, gpu_types=1)
+    demand = some_demand(offer, cap=4)
+    for point in range(2):
+        expected = by_brute_force(offer, demand, point, np.full(2, latency_s))
+        assert usd(cheapest(offer, demand, point, latency_s)) == pytest.approx(expected)
+    legs = some_offer(seed, gpu_types=1, rule="cascade")
+    split = min(
+        by_brute_force(legs, demand, 1, (latency_s - 0.25) * np.array(parts) / 8)
+        for parts in compositions(8, 2)
+    )
+    assert usd(cheapest(legs, demand, 1, latency_s)) == pytest.approx(split)
+
+
+@FEW
+@given(SEEDS)
+def test_no_enumerated_plan_dominates_the_exact_front(seed: int) -> None:
+    offer = some_offer(seed)
+    demand = some_demand(offer)._replace(budget_usd_per_hour=9.0)
+    exact, searched = front(offer, demand), boute.enumerated(offer, demand)
+    for one in searched:
+        better = [e for e in exact if offer.quality[e.point] >= offer.quality[one.point]]
+        assert min(e.latency_s for e in better) <= one.latency_s * 1.006
+    for found in (exact, searched):
+        told = np.array([(one.latency_s, -offer.quality[one.point]) for one in found]).reshape(-1, 2)
+        assert not_dominated(told).all()
+        assert all(one.usd_per_hour <= 9.0 + 1e-9 for one in found)
+
+
+@FEW
+@given(SEEDS)
+def test_the_three_questions_agree(seed: int) -> None:
+    """What is least cost for (q, t) is no more than any budget for which (q, t) can be had, and so on."""
+    offer = some_offer(seed)
+    demand = some_demand(offer)
+    quickest = least_latency(offer, demand._replace(budget_usd_per_hour=12.0), 0.45)
+    if quickest is None:
+        return
+    cheap = least_cost(offer, demand, 0.45, quickest.latency_s)
+    assert cheap is not None
+    assert cheap.usd_per_hour <= 12.0 + 1e-6
+    best = most_quality(
+        offer, demand._replace(budget_usd_per_hour=cheap.usd_per_hour + 1e-6), quickest.latency_s
+    )
+    assert best is not None
+    assert offer.quality[best.point] >= offer.quality[cheap.point]
+    costs = [one.usd_per_hour for one in cost_front(offer, demand, quickest.latency_s)]
+    assert costs == sorted(costs, reverse=True)
+
+
+@FEW
+@given(SEEDS, st.integers(1, 5), st.integers(1, 12))
+def test_the_best_split_of_a_load_is_that_of_capacities_that_add(
+    seed: int, replicas: int, units: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    p95_s = np.cumsum(rng.uniform(0.1, 1, (replicas, units + 1)), axis=1)
+    p95_s[:, 0] = 0.0  # who has no load makes nobody wait
+    found = boute.best_split(p95_s, units)
+    enough = [t for t in np.unique(p95_s) if ((p95_s <= t).sum(axis=1) - 1).sum() >= units]
+    assert found == pytest.approx(min(enough))
+
+
+@FEW
+@given(SEEDS, st.integers(1, 4))
+def test_the_knapsack_is_that_of_brute_force(seed: int, classes: int) -> None:
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 4, classes)
+    costs, values = ([rng.integers(1, 9, n).astype(float) for n in sizes] for _ in range(2))
+    chosen = boute.knapsack(costs, values, 10.0)
+    assert chosen is not None
+
+    def worth(picked: tuple[int, ...]) -> float:
+        cost, value = (sum(float(of[c][n]) for c, n in enumerate(picked) if n >= 0) for of in (costs, values))
+        return value if cost <= 10.0 else -1.0
+
+    assert worth(tuple(chosen)) == max(worth(picked) for picked in product(*(range(-1, n) for n in sizes)))
+
+
+@FEW
+@given(SEEDS)
+def test_the_min_max_programme_is_bisection_is_brute_force(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    table = np.sort(rng.uniform(1, 30, (3, 9)), axis=1)[:, ::-1]
+    table[:, : int(rng.integers(0, 3))] = np.inf
+    expected = min(
+        (max(table[i, f] for i, f in enumerate(fs)) for fs in product(range(9), repeat=3) if sum(fs) <= 8),
+        default=np.inf,
+    )
+    gpus, latency_s = cascadia.min_max(table, 8)
+    assert latency_s == expected
+    if np.isfinite(expected):
+        assert gpus.sum() <= 8
+        assert max(table[i, f] for i, f in enumerate(gpus)) == expected
+        assert cascadia.min_max_programme(table, 8)[1] == pytest.approx(expected)
+
+
+@FEW
+@given(SEEDS)
+def test_the_search_never_beats_going_through_all(seed: int) -> None:
+    offer = some_offer(seed, llms=3, gpu_types=1, rule="cascade", points=12)
+    tables = cascadia.latency_tables(offer, some_demand(offer), 12)
+    search = cascadia.Search(tables, 12)
+    for quality in (0.42, 0.5, 0.58):
+        whole, found = cascadia.exhaustive(search, quality), cascadia.algorithm1(search, quality)
+        assert search.score(found.point, quality) >= search.score(whole.point, quality)
+        assert found.gpus.sum() <= 12
+    for llm, gpus in enumerate(whole.gpus):
+        counts = cascadia.replicas(tables, whole.point, llm, int(gpus))
+        assert counts @ offer.gpus <= gpus
+        assert (counts[offer.llm != llm] == 0).all()
+        if whole.latency_s < np.inf and offer.shares[whole.point, llm] > 1e-4:
+            carried = counts @ carries(offer, whole.point, np.full(3, whole.latency_s))
+            assert carried >= 8.0 * offer.shares[whole.point, llm] * (1 - 1e-9)
+
+
+@FEW
+@given(SEEDS)
+def test_baselines_are_plans_of_the_same_space(seed: int) -> None:
+    offer = some_offer(seed)
+    demand = some_demand(offer, cap=6)
+    for latency_s in (4.0, 8.0):
+        best = usd(least_cost(offer, demand, 0.45, latency_s))
+        equal = boute.equal_money(offer, demand, 0.45, latency_s)
+        assert best <= usd(boute.alone(offer, demand, latency_s)) + 1e-9
+        # each llm's part is bought as if the GPUs were its own; where they are, the whole is a plan
+        used = np.zeros(2) if equal is None else np.bincount(offer.gpu, equal.instances * offer.gpus, 2)
+        if (used <= demand.cap_gpus).all():
+            assert best <= usd(equal) + 1e-9
+        assert best <= usd(least_cost(offer.only(shapes=offer.gpu == 0), demand, 0.45, latency_s)) + 1e-9
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=12))
+def test_fronts_and_their_area_are_as_defined(points: list[tuple[int, int]]) -> None:
+    costs = np.array(points, float)
+    kept = not_dominated(costs)
+    for n, one in enumerate(costs):
+        beaten = any((o <= one).all() and (o < one).any() for o in costs)
+        twin = any((o == one).all() for o in costs[:n])
+        assert kept[n] == (not beaten and not twin)
+    cells = [(x + 0.5, y + 0.5) for x in range(7) for y in range(7)]
+    area = sum(any(x > a and y > b for a, b in points) for x, y in cells)
+    assert hypervolume(costs, np.array([7.0, 7.0])) == area
+    assert hypervolume(costs[kept], np.array([7.0, 7.0])) == area
