@@ -408,14 +408,20 @@ def x4() -> Figures:
         for llm, region in (("bloom-176b", "east"), ("llama2-70b", "central"), ("llama3.1-8b", "east")):
             asked = Asked(llm, region, (1, 2, 3, 4, 6, 10), "enterprise", stacks, hours=2)
             try_levels(settings, day, asked, Progress())
-            for sentence in answers(settings, day, llm, region):
-                print(sentence)
+            print(*answers(settings, day, llm, region), sep="\n")
         rows = settings.lake.sql(
-            "select llm, dealt_by, stack, levels, instances, resolution, limit_instances from level_value "
-            "order by llm, dealt_by, stack, levels"
+            "select llm, dealt_by, stack, levels, instances from level_value order by all"
         ).to_pandas()
-    wide = rows.pivot_table("instances", ["llm", "dealt_by", "stack"], "levels", "min").reset_index()
-    show("X4: fewest instances by levels", wide)
+        wide = rows.pivot_table("instances", ["llm", "dealt_by", "stack"], "levels", "min").reset_index()
+        show("X4: fewest instances by levels", wide)
+        few = ("round_robin", "jsq", "jsq_moves")
+        for ends_s in ((1.0, 60.0), (1.0, 600.0)):  # five times the load: a finer resolution
+            asked = Asked("llama2-70b", "central", (1, 2, 4, 10), "uniform", few, (5.0,), (), ends_s, hours=2)
+            tried = try_levels(settings, day, asked, Progress()).to_pandas()
+            print(*answers(settings, day, "llama2-70b", "central"), sep="\n")
+            own = tried.query("level == 'all' and stack == 'jsq' and dealt_by == 'uniform'")
+            worst = own.pivot_table("worst_need_share", "instances", "levels").reset_index()
+            show(f"X4: the need that comes off worst, jsq, five times the load, to {ends_s[1]:g} s", worst)
     return {}
 
 
