@@ -64,6 +64,14 @@ def test_a_request_keeps_its_own_lengths_and_long_ones_are_answered_worse() -> N
         joined(MODEL, JUDGES["learned"], "llama2-70b", inputs, outputs)
 
 
+def test_requests_as_long_as_the_models_make_other_llms_as_long_as_the_models() -> None:
+    asked = DRAWN.input_tokens, DRAWN.output_tokens[:, 1]
+    found = joined(MODEL, JUDGES["learned"], "llama3.1-8b", *asked, seed=6)
+    for llm in (0, 2):
+        theirs = np.quantile(found.output_tokens[:, llm], (0.1, 0.5, 0.9))
+        assert theirs == pytest.approx(np.quantile(DRAWN.output_tokens[:, llm], (0.1, 0.5, 0.9)), rel=0.05)
+
+
 def test_answers_that_landed_go_to_requests_of_like_length() -> None:
     inputs, outputs = DRAWN.input_tokens[:5000] * 3, DRAWN.output_tokens[:5000, 1] * 2
     found = matched(DRAWN, JUDGES["learned"], "llama3.1-8b", inputs, outputs)
@@ -113,6 +121,7 @@ def test_judges_go_from_lots_to_knowing() -> None:
     knows = judged_by(two, JUDGES["oracle"], rng)
     sent = taken(knows, "cascade", [(two.score[:, 0] == 0).mean()]).reached[:, 1]
     np.testing.assert_array_equal(sent, two.score[:, 0] == 0)
+    assert skill(knows, "route") == pytest.approx(0.90, abs=0.01)  # it says so before the answer, too
     half = judged_by(two, Judge(0.0, 0.0, "", 0.5), rng)
     assert np.corrcoef(half.judged[:, 0], two.score[:, 0])[0, 1] == pytest.approx(0.5, abs=0.02)
 

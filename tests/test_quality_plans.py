@@ -20,6 +20,8 @@ from models.plan.quality import (
     front,
     least_cost,
     least_latency,
+    loads,
+    most_loads,
     most_quality,
 )
 
@@ -228,3 +230,37 @@ def test_fronts_and_their_area_are_as_defined(points: list[tuple[int, int]]) -> 
     area = sum(any(x > a and y > b for a, b in points) for x, y in cells)
     assert hypervolume(costs, np.array([7.0, 7.0])) == area
     assert hypervolume(costs[kept], np.array([7.0, 7.0])) == area
+
+
+def test_a_mix_between_two_counts_as_the_longer_one() -> None:
+    offer = some_offer(3)._replace(mix=np.full((5, 2), 0.25))
+    within = np.full(2, 6.0)
+    between = carries(offer, 1, within)
+    np.testing.assert_array_equal(between, carries(offer._replace(mix=np.ones((5, 2))), 1, within))
+    assert (between <= carries(offer._replace(mix=np.zeros((5, 2))), 1, within)).all()
+    assert (between < carries(offer._replace(mix=np.zeros((5, 2))), 1, within)).any()
+
+
+def test_a_judge_that_is_paid_counts_in_cost_and_budget() -> None:
+    """Of a cascade every answer but the last llm's is judged; a router is no judge."""
+    offer = some_offer(3, gpu_types=1, rule="cascade")
+    demand = some_demand(offer, cap=8)
+    free, paid = (cheapest(o, demand, 2, 12.0) for o in (offer, offer._replace(judge_usd_per_1000=0.5)))
+    assert free is not None
+    assert paid is not None
+    assert paid.usd_per_hour - free.usd_per_hour == pytest.approx(8.0 * 3.6 * 0.5)
+    dear = offer._replace(judge_usd_per_1000=0.5)
+    assert cheapest(dear, demand._replace(budget_usd_per_hour=free.usd_per_hour + 1), 2, 12.0) is None
+    assert some_offer(3)._replace(judge_usd_per_1000=0.5).judging_usd(2, 8.0) == 0.0
+
+
+@FEW
+@given(SEEDS)
+def test_replicas_share_a_load_by_what_they_carry(seed: int) -> None:
+    offer = some_offer(seed)
+    plan = cheapest(offer, some_demand(offer), 2, 12.0)
+    if plan is not None:
+        each = loads(offer, some_demand(offer), plan)
+        np.testing.assert_allclose(np.bincount(offer.llm, each * plan.instances), 8.0 * offer.shares[2])
+        assert (each <= carries(offer, 2, plan.within_s) * (1 + 1e-9)).all()
+        assert (each <= most_loads(offer, 2) * (1 + 1e-9)).all()

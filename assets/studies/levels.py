@@ -9,6 +9,7 @@ The fewest instances that meet every need are searched for each number of levels
 them. Of the trials nothing enters the lake but the table level_trials.
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
@@ -35,7 +36,7 @@ COMPARED = tuple(stack for stack in STACKS if stack not in ("config", LIMIT))
 MOST_TIMES, LEAST_MOST = (
     4,
     16,
-)  # so many times today's instances the search goes, and never less far than that
+)  # the search goes so many times as far as today's instances, or so far
 
 
 class Asked(NamedTuple):
@@ -109,7 +110,8 @@ def try_stack(bench: Bench, by: str, load: float, stack: str, asked: Asked) -> N
     if own is None:
         own = endpoint.settings.config.replay.levels.headroom_share
     shares = asked.headrooms if own and asked.headrooms else [own]
-    most, guess = max(MOST_TIMES * endpoint.instances, LEAST_MOST), endpoint.instances
+    guess = math.ceil(max(1.0, load) * endpoint.instances)
+    most = max(MOST_TIMES * guess, LEAST_MOST)
     steps = len(bench.wanted(by).needs.tiers)
     counts = sorted({min(count, steps) for count in (1, *asked.levels)})
     if STACKS[stack].order in BLIND:  # levels change nothing; edf sees each step
