@@ -25,7 +25,7 @@ from models.replay.memory import blocks_of, needed_blocks
 from models.replay.move import ask_for_move, steps_passed
 from models.replay.pools import assign
 from models.replay.prefix import NONE, reusable_tokens
-from models.replay.queue import first_of, pop_front, somebody_waits, tiers_or_levels
+from models.replay.queue import first_of, is_unknown, pop_front, somebody_waits, tiers_or_levels
 from models.replay.state import (
     DECODE,
     DRAINING,
@@ -54,23 +54,22 @@ def balance(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) 
 
 @called
 def move_pairs(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -> bool:
-    """Move one request of each pair of the pool; whether a pair was there or may be before the next event.
+    """Move one request of each pair of the pool; whether one may be there before the next event.
 
-    A move changes nobody's freeness but the two's, who are done with: each instance is looked at once.
+    A move changes nobody's freeness but the two's, who are done with: each is evaluated once.
     """
-    first, end, found, lowest = fleet.slots[pool], fleet.slots[pool + 1], False, NEVER
+    if not may_move(trace, fleet, rules, state, pool, now):
+        return False
+    first, end = fleet.slots[pool], fleet.slots[pool + 1]
     for slot in range(first, end):
         is_serving = state.status[slot] == SERVING
         drains = state.status[slot] == DRAINING and state.load[slot] > 0
         state.paired[slot] = is_in_move(state, slot) or not (is_serving or drains)
         if state.paired[slot]:
             continue
-        its = at_end = -NEVER
+        state.freeness[slot] = -NEVER
         if is_serving:
-            its = freeness(trace, fleet, rules, state, slot, EVERY_LEVEL, now)
-            steps = state.stretch[slot] if state.phase[slot] == DECODE else 0
-            at_end = freeness_after(trace, fleet, rules, state, slot, EVERY_LEVEL, steps)
-        state.freeness[slot], lowest = its, min(lowest, at_end)
+            state.freeness[slot] = freeness(trace, fleet, rules, state, slot, EVERY_LEVEL, now)
     while True:
         source, to, least, most = NOBODY, NOBODY, NEVER, -NEVER
         for slot in range(first, end):
@@ -82,9 +81,36 @@ def move_pairs(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int
                 to, most = slot, state.freeness[slot]
         nobody = to == NOBODY or source == NOBODY
         if nobody or source == to or not may_pair(rules, least, most):
-            return found or may_pair(rules, lowest, most)
-        found = state.paired[source] = state.paired[to] = True
+            return True  # they may be one soon
+        state.paired[source] = state.paired[to] = True
         move_one(trace, fleet, rules, state, source, to, least, now)
+
+
+@called
+def may_move(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -> bool:
+    """Whether two of the pool may be a pair before something changes, by bounds of their freeness."""
+    lowest, highest = NEVER, -NEVER
+    for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
+        if state.is_stale[slot]:
+            look_up_bounds(trace, fleet, rules, state, slot, now)
+        lowest, highest = min(lowest, state.lowest[slot]), max(highest, state.highest[slot])
+    return may_pair(rules, lowest, highest)
+
+
+@called
+def look_up_bounds(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
+    """Until something changes the instance is at most as free as now, and at least as at its stretch's end.
+
+    Not where it may come to know of requests on the way: then it is looked up at every tick.
+    """
+    state.highest[slot], state.lowest[slot] = -NEVER, NEVER
+    if state.status[slot] == SERVING:
+        state.highest[slot] = freeness(trace, fleet, rules, state, slot, EVERY_LEVEL, now)
+        steps = state.stretch[slot] if state.phase[slot] == DECODE else 0
+        state.lowest[slot] = freeness_after(trace, fleet, rules, state, slot, EVERY_LEVEL, steps)
+    elif state.status[slot] == DRAINING and state.load[slot] > 0:
+        state.lowest[slot] = -NEVER
+    state.is_stale[slot] = is_unknown(state, slot)
 
 
 @called

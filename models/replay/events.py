@@ -16,6 +16,7 @@ from models.replay.state import State
 def reschedule(state: State, slot: int, at_s: float) -> None:
     """Move the event of a slot, or of another clock, to `at_s` and it to its place in the heap."""
     state.event_s[slot] = at_s
+    state.is_stale[slot] = True
     settle(state.event_s, state.heap, state.place, 0, state.heap.size, slot)
 
 

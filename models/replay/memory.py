@@ -120,6 +120,7 @@ def is_by_freeness(fleet: Fleet, pool: int) -> bool:
 @compiled
 def note_change(fleet: Fleet, state: State, slot: int) -> None:
     """The slot's freeness may have risen: who dispatches next looks at it anew (freeness.py)."""
+    state.is_stale[slot] = True
     if fleet.by_freeness and not state.is_changed[slot]:
         pool = fleet.pool[slot]
         state.is_changed[slot] = True

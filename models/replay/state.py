@@ -251,6 +251,9 @@ class State(NamedTuple):
     coming: Ints  # (N,) requests on their way here
     giving: Ints  # (N,) requests that are copied from here, and decode here still
     getting: Ints  # (N,) requests that are copied to here, and decode there still
+    is_stale: Bools  # (N+1,) something of it has changed since the two below were looked up
+    highest: Floats  # (N,) its freeness until something changes, at most; -inf: it takes nobody
+    lowest: Floats  # (N,) at least; inf: nobody goes
     paired: Bools  # (N,) has had its move of this tick, or may have none
     freeness: Floats  # (N,) as of this tick; -inf of one that drains
     present: Ints  # (N, K) requests of each level, assigned and not finished
