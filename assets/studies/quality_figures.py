@@ -47,19 +47,22 @@ def draw_plans(frame: pd.DataFrame) -> "Figure":
         )
         panel.plot(rows["promised_quality"], rows["usd_per_hour"], "o", mfc="none", color=colour, ms=5)
         panel.plot(rows["quality"], rows["usd_per_hour"], "o", color=colour, ms=4)
-    for _, row in frame[frame["kind"] != "front"].iterrows():
-        is_chosen = row["kind"] == "chosen"
-        colour = INK if is_chosen else MUTED
-        panel.plot(row["quality"], row["usd_per_hour"], "D" if is_chosen else "s", color=colour, ms=7)
+    beside = frame[frame["kind"] != "front"].round({"quality": 3, "usd_per_hour": 1})
+    middle = (frame["quality"].min() + frame["quality"].max()) / 2
+    for _, alike in beside.groupby(["quality", "usd_per_hour"]):  # several may be one plan
+        quality, usd = float(alike["quality"].iloc[0]), float(alike["usd_per_hour"].iloc[0])
+        is_chosen = (alike["kind"] == "chosen").any()
+        colour, is_right = (INK if is_chosen else MUTED), quality > middle
+        panel.plot(quality, usd, "D" if is_chosen else "s", color=colour, ms=7)
         panel.annotate(
-            row["plan"], (row["quality"], row["usd_per_hour"]), xytext=(6, 4), textcoords="offset points",
-            fontsize=9, color=colour,
+            "\n".join(alike["plan"]), (quality, usd), xytext=(-8 if is_right else 8, 0), fontsize=9,
+            textcoords="offset points", ha="right" if is_right else "left", va="center", color=colour,
         )  # fmt: skip
     panel.axvline(frame["asked_quality"].iloc[0], color=MUTED, linewidth=1, linestyle=":")
     panel.set_xlabel("quality: mean score of the answers that count")
     panel.set_ylabel("USD per hour")
     panel.set_title(f"P95 within {frame['asked_latency_s'].iloc[0]:g} s")
-    panel.set_ylim(bottom=0)
+    panel.set_ylim(0, 1.2 * frame["usd_per_hour"].max())
     if len(fronts):
         panel.legend(frameon=False, fontsize=10)
     return figure
