@@ -18,6 +18,7 @@ from assets.replays.drives import (
     sustained_of_plans,
 )
 from assets.replays.outcomes import read_workload
+from models.replay.opportunism import OFF
 from models.replay.queue import FCFS
 from models.replay.run import Outcome, replay
 from models.replay.signal import MEMORY
@@ -77,6 +78,9 @@ SWITCHES: dict[str, tuple[str, Switch]] = {
     "boots by GPU type": ("lt_ua", fleet(boot_factor=lambda fleet: np.ones_like(fleet.boot_factor))),
     "donation that takes a minute": ("reactive", fleet(donate_s=lambda fleet: 0.0)),
     "network delays that vary": ("lt_ua", fleet(network_factor=lambda fleet: np.ones(1))),
+    "the opportunistic path": ("lt_ua", rules(opportunism=OFF)),
+    "teams": ("lt_ua", fleet(team=lambda fleet: 0 * fleet.team)),
+    "hand-over by a link": ("lt_ua", fleet(link_token_s=lambda fleet: 0 * fleet.link_token_s)),
     "failures": ("clairvoyant", rules(failure_s=np.zeros(0), failure_slot=np.zeros(0, np.int64))),
 }
 

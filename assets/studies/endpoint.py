@@ -16,7 +16,7 @@ from models.replay.begin import rows_of
 from models.replay.capacity import trial_fleet
 from models.replay.fleet import make_rules
 from models.replay.run import Drive, Outcome, replay
-from models.replay.state import Fleet, Ints, Trace
+from models.replay.state import Fleet, Trace
 from models.world.catalogue import Tier
 from models.world.config import Deployment, ReplayConfig
 from models.world.reading import ConfigError, require_known
@@ -146,8 +146,3 @@ def gpu_hours(endpoint: Endpoint, instances: int) -> tuple[float, float]:
     """GPU-hours and USD of so many instances in the endpoint's hours."""
     spent = float(instances * endpoint.deployment.gpus * endpoint.hours)
     return spent, spent * endpoint.settings.catalogue.gpus[endpoint.deployment.gpu].usd_per_hour
-
-
-def codes_of(column: pa.ChunkedArray) -> Ints:
-    """A code for each text of a column, without gaps."""
-    return column.combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)

@@ -164,16 +164,21 @@ def attaining(
     return best, ""
 
 
-def chosen(setting: Setting, options: Options, caps: Mapping[str, int], factor: float) -> tuple[Rented, str]:
-    """The programme's choice for the load times `factor`, and who is short."""
+def offer_of(options: Options, caps: Mapping[str, int]) -> Offer:
+    """What may be rented: the options with their prices, GPUs and the caps on these."""
     gpus = tuple(dict.fromkeys(gpu for combo, _ in options for gpu in combo.uses))
-    offer = Offer(
+    return Offer(
         tuple(combo.title for combo, _ in options),
         gpus,
         np.array([combo.usd_per_hour for combo, _ in options]),
         np.array([[combo.uses.get(gpu, 0) for gpu in gpus] for combo, _ in options]),
         np.array([caps.get(gpu, ANY) for gpu in gpus]),
     )
+
+
+def chosen(setting: Setting, options: Options, caps: Mapping[str, int], factor: float) -> tuple[Rented, str]:
+    """The programme's choice for the load times `factor`, and who is short."""
+    offer = offer_of(options, caps)
     rates = np.array([setting.per_s * factor])
     rented = shares.solve(offer, rates, np.array([[rate for _, rate in options]]), options=EXACT)
     [llm] = setting.catalogue.llms

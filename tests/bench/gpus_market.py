@@ -8,12 +8,12 @@ from measure import Figures, Target
 from assets.lake.settings import Progress
 from assets.plans.inputs import Mix
 from assets.studies.rent_asked import TENSOR_PARALLEL, Setting, prices
-from assets.studies.rent_fleets import MOST_STEPS, STEP, Options, measured, replayed
+from assets.studies.rent_fleets import MOST_STEPS, STEP, Options, measured, offer_of, replayed
 from assets.studies.rent_hour import Hour
 from models.latency.kernels import comparable
 from models.plan import combo_lp, melange, phases, shares
 from models.plan.phases import Load
-from models.plan.rent import ANY, EXACT, Offer, Rented
+from models.plan.rent import EXACT, Rented
 from models.replay.state import Trace
 from models.world.catalogue import Catalogue, load_catalogue
 from models.world.loading import load_config
@@ -138,14 +138,7 @@ def chosen(name: str, setting: Setting, options: Options) -> Rented:
         n for n, (combo, _) in enumerate(options) if combo.prefill is None or name in ("cauchy", "shares")
     ]
     own = [options[n] for n in kept]
-    gpus = tuple(dict.fromkeys(gpu for combo, _ in own for gpu in combo.uses))
-    offer = Offer(
-        tuple(combo.title for combo, _ in own),
-        gpus,
-        np.array([combo.usd_per_hour for combo, _ in own]),
-        np.array([[combo.uses.get(gpu, 0) for gpu in gpus] for combo, _ in own]),
-        np.full(len(gpus), ANY),
-    )
+    offer = offer_of(own, {})
     rates, goodput = np.array([setting.per_s]), np.array([[rate for _, rate in own]])
     if name == "melange":
         found = melange.solve(offer, rates, goodput)
