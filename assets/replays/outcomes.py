@@ -17,7 +17,6 @@ from models.metrics import tpot_s
 from models.replay.legs import answers, as_legs, begun_s, first_legs, requests_of, summed
 from models.replay.run import QUEUED, STATUSES, TAIL_PERIODS, Outcome, share_of
 from models.replay.state import NOBODY, ROLES, STATES, Bools, Fleet, Floats, Ints, Rules, Trace
-from models.traffic.needs import allowances_s
 from models.traffic.priorities import BY_APP, Levels, levels_by_app, levels_of
 from models.world.reading import ConfigError
 
@@ -58,8 +57,8 @@ def levels_of_day(settings: Settings, day: date, table: pa.Table, tier: Levels) 
     """The level of each request, as [replay.levels] says."""
     asked = settings.config.replay.levels
     if asked.by == BY_APP and asked.count > 1:
-        need_s = allowances_s(settings.catalogue.tiers.values())[tier]
-        return levels_by_app(app_codes(table, settings.trace), need_s, asked.count)
+        need_s = np.array([known.allowance_s for known in settings.catalogue.tiers.values()])
+        return levels_by_app(app_codes(table, settings.trace), need_s[tier], asked.count)
     return levels_of(tier, asked.by, asked.count, settings.config.trace.seed + day.toordinal(), asked.shares)
 
 

@@ -294,7 +294,7 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
         for cascade in replay.cascades.values()
         for llm, share in zip(cascade.llms, cascade.go_on_shares, strict=False)
     }
-    allowance_s = np.array([tier.ttft_slo_s or tier.deadline_s for tier in catalogue.tiers.values()])
+    allowance_s = np.array([tier.allowance_s for tier in catalogue.tiers.values()])
     return Rules(
         scaling=SCALINGS.index(scaling),
         signal=SIGNALS.index(replay.signal),

@@ -5,7 +5,7 @@ level is a class of steps next to each other; a request is served by its level a
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -59,10 +59,6 @@ def levels_of_needs(needs: Needs, by: str, count: int, app: NDArray[np.int64] | 
     if by == BY_APP:
         if app is None:
             raise ValueError("Levels by app need the app of each request.")
-        return levels_by_app(app, allowances_s(needs.tiers.values())[needs.step], count)
+        need_s = np.array([tier.allowance_s for tier in needs.tiers.values()])
+        return levels_by_app(app, need_s[needs.step], count)
     return classes(shares(by, STEPS), shares(by, count))[needs.step]
-
-
-def allowances_s(tiers: Iterable[Tier]) -> NDArray[np.float64]:
-    """Seconds to what each tier wants, shape (T,)."""
-    return np.array([tier.ttft_slo_s or tier.deadline_s for tier in tiers])

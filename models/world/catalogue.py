@@ -116,6 +116,11 @@ class Tier:
     tpot_slo_s: Positive | None = None
     is_held: bool = False
 
+    @property
+    def allowance_s(self) -> float:
+        """From its arrival to what a request wants first: the first token, or where none is due the end."""
+        return self.ttft_slo_s or self.deadline_s
+
 
 @dataclass(frozen=True)
 class LatencyProfile:
