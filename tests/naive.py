@@ -44,6 +44,7 @@ class Request:
     copied: int = 0
     copies: int = 0
     leaves: bool = False
+    given_up: int = 0
     ready_s: float = inf
     queued_s: float = -inf
     sent_from: int = -1

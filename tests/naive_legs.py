@@ -101,7 +101,7 @@ class NaiveLegs:
         here, there = self.instances[request.served_by], self.instances[request.copying_to]
         rest = request.cached - request.copied
         if there.status != SERVING:
-            request.copying_to = None
+            self.give_up(request)
         elif rest <= self.rules.last_copy_tokens or request.copies >= self.rules.max_copies:
             request.leaves = True
         else:
@@ -120,9 +120,10 @@ class NaiveLegs:
         gone = False
         for request in sorted((r for r in instance.batch if r.leaves), key=lambda r: r.turn):
             there = self.instances[request.copying_to]
-            request.copying_to, request.leaves = None, False
             if there.status != SERVING:
+                self.give_up(request)
                 continue
+            request.copying_to, request.leaves = None, False
             self.forget(instance)
             instance.batch.remove(request)
             self.leave(request, instance, request.cached)
@@ -136,6 +137,9 @@ class NaiveLegs:
         return gone
 
     def give_up(self, request):
-        if request.copying_to is not None and not request.leaves:
+        if request.copying_to is None:
+            return
+        if request in self.moving:
             self.moving.remove(request)
         request.copying_to, request.leaves = None, False
+        request.given_up += 1

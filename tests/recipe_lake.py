@@ -15,6 +15,7 @@ from wired import DAY, LLMS, REGIONS
 
 from assets.lake.schemas import SCHEMAS
 from assets.lake.warehouse import Lake
+from assets.replays.outcomes import MOVES
 from models.characterise.families import FAMILIES
 
 Frame = pd.DataFrame
@@ -169,7 +170,7 @@ def write_level_trials(lake: Lake) -> None:
                     key |= {"stack": stack, "levels": levels, "headroom_share": share, "instances": instances}
                     key |= {"is_today": instances == 6, "is_met": instances >= enough}
                     key |= {"worst_need_share": float(rng.uniform(0.5, 1.0)), "hours": 4, "seed": 5}
-                    whole = {name: int(rng.integers(0, 99)) for name in ("moved_queued", "moved_live")}
+                    whole = {name: int(rng.integers(0, 99)) for name in MOVES}
                     for level in ("all", *map(str, range(levels))):
                         requests = int(rng.integers(50, 99))
                         told.append(

@@ -100,6 +100,7 @@ def what_moves_cost(t: Tables) -> Frame:
             | {key: row[key] for key in (*CASE, "stopped_p99_s")}
             | {"without": at[4]}
             | {"moves_per_request": (row["moved_queued"] + row["moved_live"]) / row["requests"]}
+            | {"given_up_share": row["moves_given_up"] / row["moved_live"] if row["moved_live"] else None}
             | {"met_gain_share": row["met"] / row["requests"] - other["met"] / other["requests"]}
             | {"worst_need_gain_share": row["worst_need_share"] - other["worst_need_share"]}
             | {"preemptions_saved": other["preemptions"] - row["preemptions"]}

@@ -182,6 +182,7 @@ def test_a_trial_is_what_a_replay_counted_by_hand_gives(endpoint: Endpoint, stac
         later = np.sort(np.where(np.isnan(ttft_s), np.inf, ttft_s)[own])
         assert row["ttft_p95_s"] == later[int(np.ceil(0.95 * own.sum())) - 1]
     assert told.loc["all", "moved_live"] == outcome.moved[..., 1].sum()
+    assert told.loc["all", "moves_given_up"] == outcome.moved[..., 2].sum()
     if stack == "llumnix":
         by_level = [(outcome.sent_from[level == p] != NOBODY).sum() for p in range(4)]
         assert told.loc["0":"3", "moved_live"].tolist() == by_level

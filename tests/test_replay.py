@@ -19,7 +19,7 @@ from one_endpoint import run as run_one
 from models.replay.begin import is_open, rows_of, with_legs
 from models.replay.prefix import NONE
 from models.replay.run import FINISHED, QUEUED, REFUSED, SPARED, TAIL_PERIODS, Drive, Outcome, Session, replay
-from models.replay.state import ARRIVED, MOVING, NOBODY, REQUEST_BITS, Fleet, Rules, State, Trace
+from models.replay.state import ARRIVED, GIVEN_UP, MOVING, NOBODY, REQUEST_BITS, Fleet, Rules, State, Trace
 from models.world.config import BATCHINGS, ORDERS, PREFIXES, ROUTINGS, SCALINGS, SIGNALS, SPREADS
 
 HOUR_S = strategies.HOUR_S
@@ -78,7 +78,7 @@ def test_leaping_equals_stepping_equals_the_naive_twin(case: tuple[Trace, Fleet,
     trace, fleet, rules, plan = case
     leapt = run(trace, fleet, rules, plan)
     assert_same(leapt, run(trace, fleet, rules._replace(steps_per_event=1), plan))
-    spent = assert_twin_agrees(leapt, case, plan, HOUR_S, ())
+    _, spent = assert_twin_agrees(leapt, case, plan, HOUR_S, ())
     np.testing.assert_array_equal(leapt.instance_s.sum(axis=0), spent)
 
 
@@ -98,7 +98,7 @@ def test_live_moves_are_the_same_leapt_stepped_and_in_the_naive_twin(
     asked = rng.integers(0, [size, fleet.pool.size], (PARTS, 24, 2)).tolist()  # (request, slot)
     plan = tuple([row for row in rows for _ in range(PARTS // 2)] for rows in (targets, forecasts))
 
-    def play(its_rules: Rules) -> Outcome:
+    def play(its_rules: Rules) -> tuple[Outcome, int]:
         session = Session(fleet, its_rules, start)
         session.feed(trace)
         for part in range(PARTS):
@@ -107,11 +107,13 @@ def test_live_moves_are_the_same_leapt_stepped_and_in_the_naive_twin(
             row = Drive(*(rows[part : part + 1] for rows in plan), hour_s=PART_S)
             spent = session.play(row, (part + 1) * PART_S)
         session.finish(HORIZON_S + TAIL_PERIODS * HOUR_S)
-        return session.outcome(*spent)
+        return session.outcome(*spent), int(session.state.moved[:, GIVEN_UP].sum())
 
-    leapt = play(rules)
-    assert_same(leapt, play(rules._replace(steps_per_event=1)))
-    assert_twin_agrees(leapt, case, (*plan, start), PART_S, asked)
+    leapt, given_up = play(rules)
+    stepped, given_up_stepped = play(rules._replace(steps_per_event=1))
+    assert_same(leapt, stepped)
+    naively, _ = assert_twin_agrees(leapt, case, (*plan, start), PART_S, asked)
+    assert given_up == given_up_stepped == sum(request.given_up for request in naively)
     done = leapt.status == FINISHED
     if (leapt.status != QUEUED).all():  # 11. a move computes nothing
         tokens = (trace.input_tokens + trace.output_tokens - 1)[done].sum()
@@ -164,7 +166,7 @@ def assert_twin_agrees(
         handed = tuple(getattr(request, name) for name in HANDED if fleet.hands_over)
         expected = (*times, -1 if slot is None else slot, request.preemptions, status, *handed)
         np.testing.assert_array_equal(got, list(expected), err_msg=f"request {n}: {request}")
-    return spent
+    return requests, spent
 
 
 @settings(max_examples=300)

@@ -16,6 +16,7 @@ from assets.lake.settings import Settings
 from assets.replays.drives import DAY_S, day_drives, setting
 from assets.replays.outcomes import (
     ENDED_S,
+    MOVES,
     Workload,
     fleet_hours_table,
     outcomes_table,
@@ -97,7 +98,7 @@ def an_outcome(requests: int, slots: int = 70) -> Outcome:
         instance_s=np.arange(4 * np.prod(shape), dtype=float).reshape(*shape, 4),
         kv_used=np.arange(np.prod(shape)).reshape(shape) / 1000.0,
         kv_room=np.full(shape, 2.0),
-        moved=np.arange(2 * np.prod(shape)).reshape(*shape, 2),
+        moved=np.arange(3 * np.prod(shape)).reshape(*shape, 3),
         **dict.fromkeys(("cached_tokens", "recomputed_tokens", "reused_tokens", "events"), 0),
     )
 
@@ -150,7 +151,7 @@ def test_every_figure_of_the_fleet_lands_in_its_row_and_column(wired_day: Settin
         states = [row[f"{state}_s"] for state in ("serving", "booting", "draining", "donated")]
         assert states == outcome.instance_s[where].tolist()
         assert row["kv_utilisation_share"] == outcome.kv_share[where]
-        assert [row["moved_queued"], row["moved_live"]] == outcome.moved[where].tolist()
+        assert [row[name] for name in MOVES] == outcome.moved[where].tolist()
         gpu = ("a100-80gb", 8, 3.25) if row["llm"] == LLMS[0] else ("h100-80gb", 4, 9.5)
         assert (row["gpu"], row["gpus_per_instance"], row["usd_per_gpu_hour"]) == gpu
         assert row["hour_start"].date() == DAY

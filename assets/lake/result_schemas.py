@@ -124,7 +124,7 @@ RESULTS: Mapping[str, pa.Schema] = {
             "level": _TEXT,
             **dict.fromkeys(("requests", "finished", "met"), _COUNT),
             **dict.fromkeys(("ttft_p50_s", "ttft_p95_s", "ttft_p99_s", "e2e_p50_s", "e2e_p99_s"), _FIGURE),
-            **dict.fromkeys(("preemptions", "moved_queued", "moved_live"), _COUNT),
+            **dict.fromkeys(("preemptions", "moved_queued", "moved_live", "moves_given_up"), _COUNT),
             "stopped_p99_s": _FIGURE,
             "recomputed_tokens": _COUNT,
             **dict.fromkeys(("gpu_hours", "usd"), _FIGURE),
@@ -192,7 +192,7 @@ RESULTS: Mapping[str, pa.Schema] = {
             "gpus_per_instance": _COUNT,
             **{f"{state}_s": _FIGURE for state in ("serving", "booting", "draining", "donated")},
             **dict.fromkeys(("kv_utilisation_share", "usd_per_gpu_hour"), _FIGURE),
-            **dict.fromkeys(("moved_queued", "moved_live"), _COUNT),
+            **dict.fromkeys(("moved_queued", "moved_live", "moves_given_up"), _COUNT),
         }
     ),
 }

@@ -22,6 +22,7 @@ from models.world.reading import ConfigError
 
 ENDED_S = DAY_S + TAIL_PERIODS * HOUR_S  # when a replay stops watching, on the day's clock
 CLOCKS = ("first_token_s", "finish_s", "dispatched_s", "admitted_s", "sent_s", "came_s", "joined_s")
+MOVES = ("moved_queued", "moved_live", "moves_given_up")  # of Outcome.moved
 KEPT = (
     "request_id", "region", "llm", "tier", "app", "arrived_at", "input_tokens", "output_tokens", "deadline_s",
 )  # fmt: skip
@@ -316,9 +317,7 @@ def fleet_hours_table(settings: Settings, day: date, fleet: Fleet, outcome: Outc
             **{f"{state}_s": pa.array(seconds) for state, seconds in zip(STATES, states, strict=True)},
             "kv_utilisation_share": _or_null(share_of(together(outcome.kv_used), together(outcome.kv_room))),
             "usd_per_gpu_hour": usd[gpu],
-            **dict(
-                zip(("moved_queued", "moved_live"), together(outcome.moved).astype(np.int64).T, strict=True)
-            ),
+            **dict(zip(MOVES, together(outcome.moved).astype(np.int64).T, strict=True)),
         }
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from assets.lake.schemas import SCHEMAS
-from assets.replays.outcomes import app_codes, moved_live, stopped_s
+from assets.replays.outcomes import MOVES, app_codes, moved_live, stopped_s
 from assets.studies.endpoint import Endpoint, gpu_hours, play
 from models.replay.begin import rows_of
 from models.replay.capacity import meets
@@ -136,7 +136,7 @@ class Bench:
             "is_met": not (share < target).any(),
         }
         whole = {
-            **dict(zip(("moved_queued", "moved_live"), outcome.moved.sum(axis=(0, 1)).tolist(), strict=True)),
+            **dict(zip(MOVES, outcome.moved.sum(axis=(0, 1)).tolist(), strict=True)),
             **{"recomputed_tokens": outcome.recomputed_tokens, "gpu_hours": spent, "usd": usd},
         }
         lines = [common | {"level": ALL} | figures(told) | whole]

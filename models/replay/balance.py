@@ -11,13 +11,16 @@ Freeness only falls between two changes. So where at a tick no pair can come to 
 ticks until then are skipped: nothing would come of them.
 """
 
+import math
+
 from models.replay.compiled import called
 from models.replay.deliver import come, look_soon
+from models.replay.events import note_stale
 from models.replay.freeness import (
     EVERY_LEVEL,
     free_blocks,
     freeness,
-    freeness_after,
+    freeness_to_come,
     known_steps,
     running,
 )
@@ -27,7 +30,6 @@ from models.replay.pools import assign
 from models.replay.prefix import NONE, reusable_tokens
 from models.replay.queue import first_of, is_unknown, pop_front, somebody_waits, tiers_or_levels
 from models.replay.state import (
-    DECODE,
     DRAINING,
     MOVED_LIVE,
     MOVED_QUEUED,
@@ -35,16 +37,20 @@ from models.replay.state import (
     NOBODY,
     REQUEST_BITS,
     SERVING,
+    STALE,
     Fleet,
     Rules,
     State,
     Trace,
 )
 
+NOT_HERE = math.nan  # the freeness of one that is in no pair at this tick
+
 
 @called
 def balance(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) -> bool:
     """A tick: every pool moves what it may; whether something may come of one before the next event."""
+    look_up_changed(trace, fleet, rules, state, now)
     is_awake = False
     for pool in range(fleet.kind.size):
         if fleet.slots[pool + 1] - fleet.slots[pool] > 1:
@@ -56,45 +62,71 @@ def balance(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) 
 def move_pairs(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -> bool:
     """Move one request of each pair of the pool; whether one may be there before the next event.
 
-    A move changes nobody's freeness but the two's, who are done with: each is evaluated once.
+    A move changes nobody's freeness but the two's, who are done with: each is evaluated once, and only where
+    its bounds say that it may be in a pair. First those that may give, then, if one does, who may take.
     """
-    if not may_move(trace, fleet, rules, state, pool, now):
+    lowest, highest = state.least_free[pool], state.most_free[pool]
+    if not may_pair(rules, lowest, highest):
         return False
     first, end = fleet.slots[pool], fleet.slots[pool + 1]
     for slot in range(first, end):
-        is_serving = state.status[slot] == SERVING
-        drains = state.status[slot] == DRAINING and state.load[slot] > 0
-        state.paired[slot] = is_in_move(state, slot) or not (is_serving or drains)
-        if state.paired[slot]:
-            continue
-        state.freeness[slot] = -NEVER
-        if is_serving:
-            state.freeness[slot] = freeness(trace, fleet, rules, state, slot, EVERY_LEVEL, now)
+        state.freeness[slot] = NOT_HERE
+        if may_pair(rules, state.lowest[slot], highest):
+            evaluate(trace, fleet, rules, state, slot, now)
+    source, _ = outermost(state, first, end)
+    if source == NOBODY or state.freeness[source] > rules.from_blocks:
+        return True  # they may be a pair soon
+    for slot in range(first, end):
+        if math.isnan(state.freeness[slot]) and may_pair(rules, lowest, state.highest[slot]):
+            evaluate(trace, fleet, rules, state, slot, now)
     while True:
-        source, to, least, most = NOBODY, NOBODY, NEVER, -NEVER
-        for slot in range(first, end):
-            if state.paired[slot]:
-                continue
-            if state.freeness[slot] < least:
-                source, least = slot, state.freeness[slot]
-            if state.freeness[slot] > most:
-                to, most = slot, state.freeness[slot]
-        nobody = to == NOBODY or source == NOBODY
-        if nobody or source == to or not may_pair(rules, least, most):
-            return True  # they may be one soon
-        state.paired[source] = state.paired[to] = True
-        move_one(trace, fleet, rules, state, source, to, least, now)
+        source, to = outermost(state, first, end)
+        its = state.freeness[source]
+        if to in (NOBODY, source) or not may_pair(rules, its, state.freeness[to]):
+            return True
+        state.freeness[source] = state.freeness[to] = NOT_HERE
+        move_one(trace, fleet, rules, state, source, to, its, now)
 
 
 @called
-def may_move(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -> bool:
-    """Whether two of the pool may be a pair before something changes, by bounds of their freeness."""
-    lowest, highest = NEVER, -NEVER
-    for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
-        if state.is_stale[slot]:
-            look_up_bounds(trace, fleet, rules, state, slot, now)
-        lowest, highest = min(lowest, state.lowest[slot]), max(highest, state.highest[slot])
-    return may_pair(rules, lowest, highest)
+def outermost(state: State, first: int, end: int) -> tuple[int, int]:
+    """The least free and the freest in no pair yet; ties to the lowest slot, NOBODY if none is."""
+    source, to, least, most = NOBODY, NOBODY, NEVER, -NEVER
+    for slot in range(first, end):
+        its = state.freeness[slot]
+        if its < least:
+            source, least = slot, its
+        if its > most:
+            to, most = slot, its
+    return source, to
+
+
+@called
+def evaluate(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
+    """The slot may be in a pair: its freeness at this tick; -inf of one that drains, always a source."""
+    if is_in_move(state, slot):
+        return
+    state.freeness[slot] = state.highest[slot]
+    if state.looked_up_s[slot] < now and state.status[slot] == SERVING:
+        state.freeness[slot] = freeness(trace, fleet, rules, state, slot, EVERY_LEVEL, now)
+
+
+@called
+def look_up_changed(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) -> None:
+    """Bring up to date the bounds of those that something has happened to, and with them their pools'."""
+    count, state.counts[STALE] = state.counts[STALE], 0
+    for at in range(count):
+        slot = state.stale[at]
+        pool, lowest, highest = fleet.pool[slot], state.lowest[slot], state.highest[slot]
+        look_up_bounds(trace, fleet, rules, state, slot, now)
+        state.least_free[pool] = min(state.least_free[pool], state.lowest[slot])
+        state.most_free[pool] = max(state.most_free[pool], state.highest[slot])
+        was_least = lowest == state.least_free[pool] and lowest < state.lowest[slot]
+        if was_least or (highest == state.most_free[pool] and highest > state.highest[slot]):
+            state.least_free[pool], state.most_free[pool] = NEVER, -NEVER
+            for other in range(fleet.slots[pool], fleet.slots[pool + 1]):
+                state.least_free[pool] = min(state.least_free[pool], state.lowest[other])
+                state.most_free[pool] = max(state.most_free[pool], state.highest[other])
 
 
 @called
@@ -105,12 +137,14 @@ def look_up_bounds(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot:
     """
     state.highest[slot], state.lowest[slot] = -NEVER, NEVER
     if state.status[slot] == SERVING:
-        state.highest[slot] = freeness(trace, fleet, rules, state, slot, EVERY_LEVEL, now)
-        steps = state.stretch[slot] if state.phase[slot] == DECODE else 0
-        state.lowest[slot] = freeness_after(trace, fleet, rules, state, slot, EVERY_LEVEL, steps)
+        state.highest[slot], state.lowest[slot] = freeness_to_come(
+            trace, fleet, rules, state, slot, EVERY_LEVEL, now
+        )
     elif state.status[slot] == DRAINING and state.load[slot] > 0:
         state.lowest[slot] = -NEVER
-    state.is_stale[slot] = is_unknown(state, slot)
+    state.looked_up_s[slot], state.is_stale[slot] = now, False
+    if is_unknown(state, slot):
+        note_stale(state, slot)
 
 
 @called

@@ -323,7 +323,7 @@ def end_steps(
         cross(fleet, state, slot, trace.input_tokens[request] + trace.output_tokens[request] - 1, -1)
         state.batch[slot] -= 1
         if fleet.hands_over and state.copying_to[request] != NOBODY:
-            give_up(state, request)
+            give_up(fleet, state, request)
         state.kv[slot] -= trace.input_tokens[request] + trace.output_tokens[request] - 1
         finish(trace, fleet, rules, state, slot, request, now)
 

@@ -17,6 +17,7 @@ from models.replay.state import (
     REQUEST_BITS,
     RUNNING,
     SERVING,
+    STALE,
     STATES,
     Fleet,
     Ints,
@@ -123,12 +124,15 @@ def initial_state(fleet: Fleet, rules: Rules, start: Ints) -> State:
             f"{fleet.cap_gpus[region, gpu]}. Raise cap_gpus or lower instances_at_start."
         )
 
+    counts = np.zeros(13, np.int64)
+    counts[RUNNING], counts[STALE] = NOBODY, slots
+
     def nobody(*shape: int) -> Ints:
         return np.full(shape, NOBODY, np.int64)
 
     return State(
         clock=np.zeros(6),
-        counts=np.where(np.arange(12) == RUNNING, NOBODY, 0),
+        counts=counts,
         **untouched(0, fleet),
         status=status,
         since_s=np.zeros(slots),
@@ -161,10 +165,11 @@ def initial_state(fleet: Fleet, rules: Rules, start: Ints) -> State:
         giving=np.zeros(slots, np.int64),
         getting=np.zeros(slots, np.int64),
         is_stale=np.ones(slots + 1, np.bool_),
+        stale=np.arange(slots),
         highest=np.zeros(slots),
         lowest=np.zeros(slots),
         freeness=np.zeros(slots),
-        paired=np.zeros(slots, np.bool_),
+        looked_up_s=np.full(slots, -NEVER),
         present=np.zeros((slots, levels), np.int64),
         service_s=np.zeros(slots),
         waiting_blocks=np.zeros(slots, np.int64),
@@ -197,9 +202,11 @@ def initial_state(fleet: Fleet, rules: Rules, start: Ints) -> State:
         turn=fleet.slots[1:] - 1,
         target=np.zeros(pools, np.int64),
         first_changed=fleet.slots[1:] - 1,
+        least_free=np.zeros(pools),
+        most_free=np.zeros(pools),
         headroom_share=np.tile(rules.headroom_share, (pools, 1)),
         late=np.zeros((pools, levels), np.int64),
-        moved=np.zeros((pools, 2), np.int64),
+        moved=np.zeros((pools, 3), np.int64),
         credit=np.zeros(pools),
         highest_wish=nobody(pools),
         instance_s=np.zeros((pools, len(STATES))),

@@ -2,7 +2,7 @@
 
 from models.replay.batch import cut_stretch, may_have_place
 from models.replay.compiled import called
-from models.replay.events import reschedule
+from models.replay.events import note_stale, reschedule
 from models.replay.handover import take_off_the_way
 from models.replay.leap import steps_until
 from models.replay.memory import longest_blocks, see_less
@@ -19,6 +19,7 @@ def come(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, requ
 
     For an async engine that is the end of the step after the one under way.
     """
+    note_stale(state, slot)
     if enqueue(trace, fleet, state, slot, request, now):
         look_soon(trace, fleet, rules, state, slot, now)
     else:
@@ -77,7 +78,7 @@ def recall(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, no
         request = state.moving[at]
         if state.copying_to[request] != NOBODY:  # it decodes still: where it is it stays, or dies with it
             if state.copying_to[request] == slot:
-                give_up(state, request)
+                give_up(fleet, state, request)
                 at = 0
             else:
                 at += 1
@@ -99,7 +100,7 @@ def recall(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, no
         lose(fleet, state, request)
         insert_in_order(state, state.head[slot], state.tail[slot], 0, request)
         at = 0  # the heap has changed
-    stay_with(state, slot)
+    stay_with(fleet, state, slot)
     state.out_free_s[slot] = state.in_free_s[slot] = 0.0
 
 

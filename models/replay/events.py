@@ -9,15 +9,24 @@ binary heap of clocks, so nothing is ever stale and idle instances cost nothing.
 import numpy as np
 
 from models.replay.compiled import compiled
-from models.replay.state import State
+from models.replay.state import STALE, State
 
 
 @compiled
 def reschedule(state: State, slot: int, at_s: float) -> None:
     """Move the event of a slot, or of another clock, to `at_s` and it to its place in the heap."""
     state.event_s[slot] = at_s
-    state.is_stale[slot] = True
+    note_stale(state, slot)
     settle(state.event_s, state.heap, state.place, 0, state.heap.size, slot)
+
+
+@compiled
+def note_stale(state: State, slot: int) -> None:
+    """What was known of the slot's freeness holds no longer: the balancer looks it up anew (balance.py)."""
+    if not state.is_stale[slot]:
+        state.is_stale[slot] = True
+        state.stale[state.counts[STALE]] = slot
+        state.counts[STALE] += 1
 
 
 @compiled

@@ -17,7 +17,7 @@ from models.replay.leap import stretch_s
 from models.replay.memory import blocks_taken, capacity_blocks, needed_blocks, note_change
 from models.replay.move import steps_passed
 from models.replay.queue import deadline_s, first_of, is_unknown, notice, tiers_or_levels
-from models.replay.state import NOBODY, SERVING, Fleet, Rules, State, Trace
+from models.replay.state import DECODE, NOBODY, SERVING, Fleet, Rules, State, Trace
 
 HEAD, ALL = range(2)  # positions in models.world.config.DEMANDS
 GROWS, SHRINKS = 0.25, 0.0625  # of the most, at a monitor tick
@@ -76,13 +76,22 @@ def adapt_headroom(fleet: Fleet, rules: Rules, state: State) -> None:
 
 
 @called
+def spare_blocks(
+    trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, level: int
+) -> tuple[int, float]:
+    """Blocks that nobody holds, nor waits for, as the slot's stretch begins; and the headroom."""
+    there = capacity_blocks(fleet, slot) - state.blocks[slot]
+    there -= demand_blocks(trace, fleet, rules, state, slot)
+    return there, headroom_blocks(fleet, rules, state, slot, level)
+
+
+@called
 def free_blocks(
     trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, level: int, steps: int
 ) -> float:
     """M - V for a request of this level, after so many steps of the slot's stretch; below 0: overfull."""
-    held = state.blocks[slot] + blocks_taken(fleet, state, slot, steps)
-    there = capacity_blocks(fleet, slot) - held - demand_blocks(trace, fleet, rules, state, slot)
-    return there - headroom_blocks(fleet, rules, state, slot, level)
+    there, headroom = spare_blocks(trace, fleet, rules, state, slot, level)
+    return there - blocks_taken(fleet, state, slot, steps) - headroom
 
 
 @called
@@ -92,20 +101,24 @@ def running(state: State, slot: int) -> int:
 
 
 @called
-def freeness_after(
-    trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, level: int, steps: int
+def freeness(
+    trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, level: int, now: float
 ) -> float:
-    """F of the slot for a request of this level, after so many steps of its stretch."""
+    """F of the slot for a request of this level, as of its boundaries that are over."""
+    steps = known_steps(trace, fleet, state, slot, now)
     return free_blocks(trace, fleet, rules, state, slot, level, steps) / max(1, running(state, slot))
 
 
 @called
-def freeness(
+def freeness_to_come(
     trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, level: int, now: float
-) -> float:
-    """F of the slot as of its boundaries that are over."""
-    steps = known_steps(trace, fleet, state, slot, now)
-    return freeness_after(trace, fleet, rules, state, slot, level, steps)
+) -> tuple[float, float]:
+    """F of the slot now and at its stretch's end: until something changes it falls from one to the other."""
+    steps, runs = known_steps(trace, fleet, state, slot, now), max(1, running(state, slot))
+    end = state.stretch[slot] if state.phase[slot] == DECODE else steps
+    there, headroom = spare_blocks(trace, fleet, rules, state, slot, level)
+    taken, will_be = blocks_taken(fleet, state, slot, steps), blocks_taken(fleet, state, slot, end)
+    return (there - taken - headroom) / runs, (there - will_be - headroom) / runs
 
 
 @called

@@ -11,6 +11,7 @@ are leapt or played. Between two changes it lags by at most one token per reques
 """
 
 from models.replay.compiled import compiled
+from models.replay.events import note_stale
 from models.replay.state import DECODE_ONLY, SERVING, Fleet, State, Trace
 
 
@@ -37,8 +38,10 @@ def blocks_taken(fleet: Fleet, state: State, slot: int, steps: int) -> int:
     """New blocks that the next `steps` decode steps take."""
     block = fleet.kv_block_tokens
     taken = steps // block * state.batch[slot]  # in so many steps everyone fills one
-    for step in range(steps % block):
-        taken += state.crossing[slot, -(state.steps[slot] + step) % block]
+    at = -state.steps[slot] % block
+    for _ in range(steps % block):
+        taken += state.crossing[slot, at]
+        at = (at if at > 0 else block) - 1
     return taken
 
 
@@ -120,7 +123,7 @@ def is_by_freeness(fleet: Fleet, pool: int) -> bool:
 @compiled
 def note_change(fleet: Fleet, state: State, slot: int) -> None:
     """The slot's freeness may have risen: who dispatches next looks at it anew (freeness.py)."""
-    state.is_stale[slot] = True
+    note_stale(state, slot)
     if fleet.by_freeness and not state.is_changed[slot]:
         pool = fleet.pool[slot]
         state.is_changed[slot] = True

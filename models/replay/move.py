@@ -17,6 +17,7 @@ from models.replay.prefix import blocks_back, forget_the_oldest
 from models.replay.state import (
     DECODE,
     DRAINING,
+    GIVEN_UP,
     NOBODY,
     REQUEST_BITS,
     RUNNING,
@@ -64,7 +65,7 @@ def copy_next(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: i
     """Copy what has been cached since the last copy began; or leave, where little enough is left."""
     slot, to = state.served_by[request], state.copying_to[request]
     if state.status[to] != SERVING:
-        end_copying(state, request)
+        end_copying(fleet, state, request, GIVEN_UP)
         return
     last_step = state.finish_key[slot, place_in_batch(state, slot, request)] >> 32
     left = last_step - state.steps[slot] - steps_passed(fleet, state, slot, now)
@@ -96,9 +97,10 @@ def let_go(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, no
         request = next_leaver(state, slot)
         state.leavers[slot] -= 1
         to = state.copying_to[request]
-        end_copying(state, request)
         if state.status[to] != SERVING:
+            end_copying(fleet, state, request, GIVEN_UP)
             continue
+        end_copying(fleet, state, request, NOBODY)
         at = place_in_batch(state, slot, request)
         left = (state.finish_key[slot, at] >> 32) - state.steps[slot]
         state.generated[request] = trace.output_tokens[request] - left
@@ -134,32 +136,35 @@ def next_leaver(state: State, slot: int) -> int:
 
 
 @called
-def give_up(state: State, request: int) -> None:
+def give_up(fleet: Fleet, state: State, request: int) -> None:
     """The request stays where it is, or begins anew: what has been copied is of no use."""
     if state.stage[request] == LEAVING:
         state.leavers[state.served_by[request]] -= 1
     else:
         take_off_the_way(state, request)
-    end_copying(state, request)
+    end_copying(fleet, state, request, GIVEN_UP)
 
 
 @called
-def end_copying(state: State, request: int) -> None:
-    """The request is not being copied any more, be it that it leaves or stays."""
-    state.giving[state.served_by[request]] -= 1
+def end_copying(fleet: Fleet, state: State, request: int, counted: int) -> None:
+    """The request is not being copied any more, be it that it leaves or stays, which is counted."""
+    slot = state.served_by[request]
+    if counted != NOBODY:
+        state.moved[fleet.pool[slot], counted] += 1
+    state.giving[slot] -= 1
     state.getting[state.copying_to[request]] -= 1
     state.copying_to[request], state.stage[request] = NOBODY, 0
 
 
 @called
-def stay_with(state: State, dead: int) -> None:
+def stay_with(fleet: Fleet, state: State, dead: int) -> None:
     """Requests that were about to leave for an instance that has died stay."""
     for slot in range(state.leavers.size):
         if state.leavers[slot] > 0:
             for at in range(state.batch[slot]):
                 request = state.finish_key[slot, at] & REQUEST_BITS
                 if state.copying_to[request] == dead:
-                    give_up(state, request)
+                    give_up(fleet, state, request)
 
 
 @called

@@ -129,7 +129,7 @@ def drop_last_decoding(trace: Trace, fleet: Fleet, by_level: bool, state: State,
             last = at
     request = keys[last] & REQUEST_BITS
     if fleet.hands_over and state.copying_to[request] != NOBODY:
-        give_up(state, request)
+        give_up(fleet, state, request)
     state.generated[request] = trace.output_tokens[request] - ((keys[last] >> 32) - state.steps[slot])
     drop_key(keys, state.batch[slot], last)
     cached = prompt_tokens(trace, state, request) - 1  # the last token was never cached

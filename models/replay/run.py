@@ -61,7 +61,7 @@ class Spent(NamedTuple):
     instance_s: Floats  # (hours, E, 4)
     kv_used: Floats  # (hours, E)
     kv_room: Floats  # (hours, E)
-    moved: Ints  # (hours, E, 2)
+    moved: Ints  # (hours, E, 3)
 
 
 class Outcome(NamedTuple):
@@ -85,9 +85,7 @@ class Outcome(NamedTuple):
     instance_s: Floats  # (hours, E, 4) instance-seconds in STATES, by pool, in the hours played
     kv_used: Floats  # (hours, E) token-seconds of KV memory in use at the serving instances
     kv_room: Floats  # (hours, E) token-seconds of what they had
-    moved: (
-        Ints  # (hours, E, 2) requests that the balancer moved from there, waiting (queued) or decoding (live)
-    )
+    moved: Ints  # (hours, E, 3) moves from there: of requests that wait (queued), or decode (live); given up
     cached_tokens: int  # computed so far by prefill and decode; the last token of a request is not cached
     recomputed_tokens: int  # of these, lost by preemption and computed again
     reused_tokens: int  # of prompts, so far, that were cached when they were admitted

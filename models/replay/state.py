@@ -35,8 +35,9 @@ IDLE, PREFILL, DECODE = range(3)
 
 # Fields of State.clock (float64) and State.counts (int64): scalars that change live in arrays.
 NOW, MONITOR, HOUR, SINCE, BEFORE, BALANCE = range(6)
-MOVED_QUEUED, MOVED_LIVE = range(2)  # columns of State.moved
-ARRIVED, ENDED, ADMITTED, BOOTED, RUNNING, EVENTS, FAILED, IDLING, CACHED, LOST, MOVING, REUSED = range(12)
+MOVED_QUEUED, MOVED_LIVE, GIVEN_UP = range(3)  # columns of State.moved
+ARRIVED, ENDED, ADMITTED, BOOTED, RUNNING, EVENTS, FAILED = range(7)
+IDLING, CACHED, LOST, MOVING, REUSED, STALE = range(7, 13)
 
 
 NO_LEGS: Any = (np.zeros(0, np.int32), np.zeros(0, np.int8), np.zeros(0, np.float32))
@@ -186,8 +187,9 @@ class State(NamedTuple):
     # counts: ARRIVED and ENDED requests, ADMITTED, BOOTED instances, the last clock RUNNING at this instant,
     # EVENTS, FAILED
     # failures passed, IDLING: events since the clock last moved, tokens CACHED by prefill and decode, tokens
-    # LOST by preemption, which are computed again, requests MOVING between two instances, tokens REUSED
-    counts: Ints  # (12,)
+    # LOST by preemption, which are computed again, requests MOVING between two instances, tokens REUSED,
+    # STALE instances
+    counts: Ints  # (13,)
     # requests
     next: npt.NDArray[np.int32]  # (R,) the one behind it in whatever list it stands in
     generated: npt.NDArray[np.int32]  # (R,) output tokens made before the last preemption
@@ -252,10 +254,11 @@ class State(NamedTuple):
     giving: Ints  # (N,) requests that are copied from here, and decode here still
     getting: Ints  # (N,) requests that are copied to here, and decode there still
     is_stale: Bools  # (N+1,) something of it has changed since the two below were looked up
+    stale: Ints  # (N,) those, in turn
     highest: Floats  # (N,) its freeness until something changes, at most; -inf: it takes nobody
     lowest: Floats  # (N,) at least; inf: nobody goes
-    paired: Bools  # (N,) has had its move of this tick, or may have none
-    freeness: Floats  # (N,) as of this tick; -inf of one that drains
+    looked_up_s: Floats  # (N,) when the two above were
+    freeness: Floats  # (N,) as of this tick; -inf of one that drains; NaN: in no pair, or in one already
     present: Ints  # (N, K) requests of each level, assigned and not finished
     service_s: Floats  # (N,) from dispatch to end, smoothed (INFaaS); 0: nobody has ended here
     waiting_blocks: Ints  # (N,) KV blocks that those who wait would take
@@ -293,10 +296,12 @@ class State(NamedTuple):
     credit: Floats  # (E,) what a pool is owed where requests are spread by weight
     highest_wish: Ints  # (E,) at most wanted by it since it began to want fewer; NOBODY: it does not
     first_changed: Ints  # (E,) instances whose freeness may have risen
+    least_free: Floats  # (E,) the lowest of the bounds of freeness
+    most_free: Floats  # (E,) the highest
     instance_s: Floats  # (E, 4) instance-seconds in STATES
     headroom_share: Floats  # (E, K) of its memory that an instance keeps free for a level that is there
     late: Ints  # (E, K) first tokens of the level after they were due, since the last adaption
-    moved: Ints  # (E, 2) requests that the balancer has moved: MOVED_QUEUED, MOVED_LIVE
+    moved: Ints  # (E, 3) moves from here: MOVED_QUEUED and MOVED_LIVE by the balancer, live ones GIVEN_UP
     # endpoints
     forecast_tokens_per_s: Floats  # (L*G,) interactive input tokens of this hour
     seen_tokens: Ints  # (L*G,) interactive input tokens that arrived from the region in the last minutes

@@ -4,6 +4,7 @@
 -- units: *_s seconds, shares 0 to 1, instances; made by fleetcast levels
 -- without = the stack that is the same but for the moves
 -- moves_per_request = of those that wait and of those that decode
+-- given_up_share = of live moves begun: the request finished or lost its memory first, or the other one went
 -- stopped_p99_s = of a live move, from the last token at the one instance until the request went on at the other
 -- met_gain_share, worst_need_gain_share = requests in time, more than without; of all, and of the need that came off worst
 -- ttft_p99_gain_s, e2e_p99_gain_s = seconds earlier than without
@@ -24,6 +25,7 @@ select
     moved.llm, moved.region, moved.dealt_by, moved.load_factor, moved.stack, moved.headroom_share, moved.levels,
     pairs.without,
     (moved.moved_queued + moved.moved_live) / moved.requests              as moves_per_request,
+    moved.moves_given_up / nullif(moved.moved_live, 0)                    as given_up_share,
     moved.stopped_p99_s,
     moved.met / moved.requests - still.met / still.requests               as met_gain_share,
     moved.worst_need_share - still.worst_need_share                       as worst_need_gain_share,

@@ -19,5 +19,6 @@
 -- usd_per_gpu_hour = price of the GPU
 -- moved_queued = requests that waited here and were moved to another instance
 -- moved_live = requests that decoded here and began to move to another instance
+-- moves_given_up = of those, that ended where they were or began anew
 select * from fleet_hours
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

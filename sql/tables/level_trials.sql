@@ -30,6 +30,7 @@
 -- preemptions = how often memory was taken and a request began anew
 -- moved_queued = moves of requests that waited; of all levels together only
 -- moved_live = moves of requests that decoded, begun; by level the requests whose last hand-over was one
+-- moves_given_up = of those begun, that left nobody elsewhere; not by level
 -- stopped_p99_s = of the last move of each, from its last token at the one instance until it went on at the other
 -- recomputed_tokens = lost by preemption and computed again; of all levels together only, as the next two
 -- gpu_hours = of the instances in these hours

@@ -27,7 +27,7 @@ from assets.studies.levels import Asked, answers, try_levels
 from models.replay.capacity import capacity_tokens_per_s
 from models.replay.policies import STACKS, Stack
 from models.replay.run import FINISHED, Outcome
-from models.replay.state import Fleet, Rules, Trace
+from models.replay.state import GIVEN_UP, Fleet, Rules, Trace
 from models.traffic.priorities import levels_of
 
 Rows = list[dict[str, Any]]
@@ -66,7 +66,7 @@ def times_of(trace: Trace, outcome: Outcome) -> dict[str, Any]:
     moved = np.zeros(done.size, bool) if not outcome.sent_from.size else outcome.sent_from >= 0
     stopped_s = (outcome.joined_s - outcome.sent_s)[moved] if moved.any() else np.zeros(1)
     return told | {
-        "moves": outcome.moved.sum() / done.size,
+        "moves": outcome.moved[..., :GIVEN_UP].sum() / done.size,
         "stopped_p99_s": float(np.nanquantile(stopped_s, 0.99)),
         "preemptions": outcome.preemptions.sum() / done.size,
         "recomputed_share": outcome.recomputed_tokens / max(1, outcome.cached_tokens),
