@@ -344,7 +344,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
     def dispatch(self, request, pool, now):
         serving = self.serving(pool)
         if self.routing == "shortest_queue":
-            instance = min(serving, key=lambda i: (i.load(self.requests), i.slot))
+            instance = min(serving, key=lambda i: (*self.team_load(i), i.load(self.requests), i.slot))
         elif self.routing == "infaas":
             instance = self.cheapest(serving)
         elif self.routing == "freeness":

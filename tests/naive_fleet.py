@@ -256,15 +256,21 @@ class NaiveFleet:
         """More than the plan while more comes, waits and is due than the instances sustain."""
         there = [self.held(e) * float(self.fleet.tokens_per_s[e]) for e in range(self.pools)]
         for pool in range(self.pools):
+            if self.led(pool):
+                continue
+            if not self.held(pool) and not self.target[pool]:
+                self.past_plan[pool] = 0
+                continue
             llm, each = self.fleet.llm[pool], float(self.fleet.tokens_per_s[pool])
-            sustained = sum(there[e] for e in range(self.pools) if self.fleet.llm[e] == llm)
+            answers = [e for e in range(self.pools) if self.fleet.role[e] != DECODE_ONLY]
+            sustained = sum(there[e] for e in answers if self.fleet.llm[e] == llm)
             work = self.work(pool)
             if self.niw[llm] and sustained:
                 left_s = self.niw[llm][0].arrival_s + self.rules.niw_priority_age_s - now
                 held = sum(r.input_tokens for r in self.niw[llm])
                 work += held / max(left_s, 900.0) / sustained * there[pool]
             is_over = work > self.rules.reflex_share * there[pool]
-            self.past_plan[pool] = (max if is_over else min)(self.past_plan[pool], ceil(work / each))
+            self.past_plan[pool] = (max if is_over else min)(self.past_plan[pool], ceil(work / each - 1e-3))
 
     def wish(self, now):
         """Kubernetes' rule: as many as memory wants; fewer only after 20 cooldowns of wanting fewer."""

@@ -53,6 +53,13 @@ class NaiveLegs:
             serving = [i for i in serving if i in team]
         return serving
 
+    def team_load(self, instance):
+        """What all of its team have to do, and which team it is; of one without a team nothing."""
+        if not self.fleet.team[instance.pool]:
+            return 0, 0
+        team = next(one for one in self.blocks(instance.pool) if instance in one)
+        return sum(i.load(self.requests) for i in team), team[0].slot
+
     def begins_at(self, instance):
         idle = [i for i in self.takers(instance) if not i.load(self.requests)]
         is_busy = bool(instance.batch or instance.joining)

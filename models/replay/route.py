@@ -30,7 +30,7 @@ from models.replay.state import (
     State,
     Trace,
 )
-from models.replay.teams import first_slot, is_led, team_of
+from models.replay.teams import first_slot, is_led, load_of, team_of, teams_of
 
 PATIENCE_SHARE = 0.1  # of the time to ageing, in which niw takes only what no signal claims
 # Positions in models.world.config.ROUTINGS.
@@ -76,7 +76,7 @@ def choose_instance(
 ) -> int:
     """The serving instance that the routing rule names; ties to the lowest slot.
 
-    SHORTEST_QUEUE  fewest tokens assigned and not finished (SageServe 6.1), from a heap
+    SHORTEST_QUEUE  fewest tokens assigned and not finished (SageServe 6.1), from a heap; first of its team's
     ROUND_ROBIN     the next one after the last (SageServe 2.3)
     LEAST_KV        fewest KV tokens in use
     LEAST_WORK      fewest tokens with the request's own, less those of its prompt that are cached there
@@ -85,8 +85,28 @@ def choose_instance(
     INFAAS          least cost of queue, service time and state (its baseline, 3.7)
     """
     if rules.routing == SHORTEST_QUEUE:
-        return state.shortest[fleet.slots[pool]]
+        return (
+            state.shortest[fleet.slots[pool]] if fleet.team[pool] == 0 else of_least_team(fleet, state, pool)
+        )
     return choose_by_rule(trace, fleet, rules, state, pool, request, now)
+
+
+@called
+def of_least_team(fleet: Fleet, state: State, pool: int) -> int:
+    """Of the team with least to do the instance with least to do; ties to the lowest.
+
+    Prefill is short, so that what an instance has to prefill says little of its team.
+    """
+    least, least_load = NOBODY, 0
+    for team in range(teams_of(fleet, pool)):
+        load = load_of(fleet, state, pool, team)
+        if state.status[first_slot(fleet, pool, team)] == SERVING and (least == NOBODY or load < least_load):
+            least, least_load = team, load
+    best = first_slot(fleet, pool, least)
+    for slot in range(best, first_slot(fleet, pool, least + 1)):
+        if state.load[slot] < state.load[best]:
+            best = slot
+    return best
 
 
 @called

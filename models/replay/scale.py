@@ -20,7 +20,7 @@ from models.replay.freeness import mean_freeness
 from models.replay.life import held
 from models.replay.pools import endpoint_of, is_batch
 from models.replay.signal import is_crowded, is_slack, work_tokens_per_s
-from models.replay.state import BEFORE, HOUR, NOBODY, Fleet, Rules, State, Trace
+from models.replay.state import BEFORE, DECODE_ONLY, HOUR, NOBODY, Fleet, Rules, State, Trace
 from models.replay.teams import grow, is_led, shrink
 
 FOLLOW, REACTIVE, LT_U, LT_UA, CHIRON, HPA, REFLEX, BY_FREENESS = range(
@@ -29,6 +29,7 @@ FOLLOW, REACTIVE, LT_U, LT_UA, CHIRON, HPA, REFLEX, BY_FREENESS = range(
 # Defaults of the HorizontalPodAutoscaler (kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale).
 HPA_TOLERANCE_SHARE = 0.1
 HPA_STABILISATION_COOLDOWNS = 20.0  # of 15 s: five minutes
+NOTHING = 1e-3  # of an instance: a smoothed rate never ends
 LEAST_LEFT_S = 900.0  # in which held niw is done at the soonest
 RECENT_COOLDOWNS = 20.0  # of 15 s: LT-UA compares the traffic of five to ten minutes with the forecast
 
@@ -140,15 +141,18 @@ def set_reflex(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: floa
     for llm in range(state.manager_head.size):
         sustained = 0.0
         for pool in range(state.target.size):
-            if fleet.llm[pool] == llm:
+            if fleet.llm[pool] == llm and fleet.role[pool] != DECODE_ONLY:
                 sustained += held(state, pool) * fleet.tokens_per_s[pool]
         due = due_tokens_per_s(trace, rules, state, llm, now) / sustained if sustained > 0 else 0.0
         for pool in range(state.target.size):
-            if fleet.llm[pool] != llm:
+            if fleet.llm[pool] != llm or is_led(fleet, pool):
+                continue
+            if held(state, pool) == 0 and state.target[pool] == 0:  # what comes still goes to who drains
+                state.past_plan[pool] = 0
                 continue
             there = held(state, pool) * fleet.tokens_per_s[pool]
             work = work_tokens_per_s(rules, state, pool) + (due * there if due > 0 else 0.0)
-            wish = math.ceil(work / fleet.tokens_per_s[pool])
+            wish = math.ceil(work / fleet.tokens_per_s[pool] - NOTHING)
             if work > rules.reflex_share * there:
                 state.past_plan[pool] = max(state.past_plan[pool], wish)
             else:
