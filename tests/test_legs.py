@@ -83,12 +83,12 @@ def teams(of_prefill: int, of_decode: int, count: int = 2, **changes: object) ->
     return a_pair(*(sizes * count).tolist(), TOKEN_S, team=sizes, min_instances=sizes, **changes)
 
 
-def test_a_request_is_handed_over_within_its_team() -> None:
-    """Who was prefilled by the first team decodes there, though the other team is idle."""
-    trace = a_trace([0.0, 4.0], PROMPT, 400)
+def test_a_request_goes_to_the_team_with_least_to_do_and_is_handed_over_within_it() -> None:
+    """Though both that prefill are idle, and the one that decodes for the first is not the least busy."""
+    trace = a_trace([0.0, 4.0, 8.0], PROMPT, [400, 200, 400])
     apart, any_pairing = (run(trace, one) for one in (teams(1, 1), a_pair(2, 2, TOKEN_S)))
-    assert (apart.sent_from.tolist(), apart.slot.tolist()) == ([0, 0], [2, 2])
-    assert (any_pairing.sent_from.tolist(), any_pairing.slot.tolist()) == ([0, 0], [2, 3])
+    assert (apart.sent_from.tolist(), apart.slot.tolist()) == ([0, 1, 1], [2, 3, 3])
+    assert (any_pairing.sent_from.tolist(), any_pairing.slot.tolist()) == ([0, 0, 0], [2, 3, 3])
     paired = run(a_trace([0.0, 0.0], PROMPT, 400), teams(1, 2, 1))
     assert paired.slot.tolist() == [1, 2], "within a team the one with least to do"
 
