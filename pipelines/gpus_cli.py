@@ -21,7 +21,7 @@ KINDS = {"one_type": "one type", "mixed_types": "mixed types", "combos": "combos
 def gpus(
     llm: Annotated[str | None, typer.Option(help="Else the one with most input tokens to come.")] = None,
     gpus_: Annotated[
-        str | None, typer.Option("--gpus", help="GPU types, joined by commas. Else those of kernels.toml.")
+        str | None, typer.Option("--gpus", help="Types, joined by commas. Else all whose kernels were timed.")
     ] = None,
     cap: Annotated[list[str] | None, typer.Option(help="TYPE=COUNT: no more of it; may be repeated.")] = None,
     apart: Annotated[bool, typer.Option("--apart", help="Only combos: prefill and decode apart.")] = False,
