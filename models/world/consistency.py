@@ -164,7 +164,7 @@ def check_caps(config: Config, catalogue: Catalogue) -> None:
                 for pool in pools
                 if pool.regions is None or name in pool.regions
             )
-            if held > (cap := region.cap_gpus.get(gpu, 0)):
+            if held > (cap := region.cap_gpus.get(gpu, 0)) > 0:  # without any no pool stands there
                 raise ConfigError(
                     f"{config.file.name}: [fleet] instances_at_start = {start} of each llm: {held} {gpu} in "
                     f"{name}, whose cap_gpus is {cap} (regions.toml). Lower the one or raise the other."
