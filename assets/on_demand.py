@@ -259,7 +259,7 @@ class Renting(dg.Config):
     """For which llm, which GPU types may be rented, and whether the phases may run apart."""
 
     llm: str | None = None  # else the one with most input tokens to come
-    gpus: str | None = None  # joined by commas; else those of kernels.toml
+    gpus: str | None = None  # joined by commas; else all whose kernels were timed
     way: str = "any"  # or together, or apart
 
 

@@ -21,7 +21,7 @@ KINDS = {"one_type": "one type", "mixed_types": "mixed types", "combos": "combos
 def gpus(
     llm: Annotated[str | None, typer.Option(help="Else the one with most input tokens to come.")] = None,
     gpus_: Annotated[
-        str | None, typer.Option("--gpus", help="GPU types, joined by commas. Else those of kernels.toml.")
+        str | None, typer.Option("--gpus", help="Types, joined by commas. Else all whose kernels were timed.")
     ] = None,
     cap: Annotated[list[str] | None, typer.Option(help="TYPE=COUNT: no more of it; may be repeated.")] = None,
     apart: Annotated[bool, typer.Option("--apart", help="Only combos: prefill and decode apart.")] = False,
@@ -74,6 +74,8 @@ def gpus(
         show_prices(found, asked.llm, settings.trace, day)
         show_fleets(found)
         show_note(found.short)
+        if any(fleet.is_apart for fleet in found.fleets.values()):
+            OUT.print(opportunism_said(found), soft_wrap=True)
         OUT.print(said(found), soft_wrap=True)
         OUT.print(f"figure   {near(settings.figures(day))}/phase_prices_{asked.llm}.png", soft_wrap=True)
         OUT.print('tables   fleetcast sql "from phase_prices", "from gpu_fleets"')
@@ -160,6 +162,17 @@ def show_fleets(found: "Answer") -> None:
              "TPOT in\ntime, %", "TTFT\np95, s", "TPOT\np95, ms")  # fmt: skip
     target = percent(tier.attainment_target_share, ".0f")
     show_board(f"fleets of which {target} % of requests are in time ({targets_said(tier)})", heads, rows)
+
+
+def opportunism_said(found: "Answer") -> str:
+    """By which rule requests do both phases at one instance of a team, as the replay found it best."""
+    rules = found.setting.config.replay
+    if rules.opportunism == "off":
+        return "In teams every request is handed on: doing both phases at one instance serves no more."
+    return (
+        "In teams a request begins where it decodes if that is idle, and stays where it was prefilled while "
+        f"{rules.keep_weight:g} x the tokens left there are fewer than those left where it would go."
+    )
 
 
 def said(found: "Answer") -> str:

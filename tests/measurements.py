@@ -1,12 +1,21 @@
 """What others measured, read from the shared data beside the project, as the latency models take it."""
 
 import dataclasses
+import tarfile
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from models.latency.kernel_fit import Timed, TimedDecode, fit_decode, fit_prefill, fit_products
+from models.latency.kernel_fit import (
+    KNOTS,
+    Timed,
+    TimedDecode,
+    fit_decode,
+    fit_prefill,
+    fit_products,
+    short,
+)
 from models.latency.kernels import PASS_S, composed
 from models.latency.measured import Measured
 from models.latency.roofline import Work, decode_s, kv_token_s, prefill_s
@@ -15,13 +24,14 @@ from models.latency.tables import Floats
 from models.latency.tables import prefill_s as profile_prefill_s
 from models.latency.tables import step_s as profile_step_s
 from models.world.catalogue import Catalogue, Efficiency, Gpu, LatencyProfile, Llm
-from models.world.kernels import Kernels
+from models.world.kernels import Kernels, Products
 from models.world.reading import build, read_toml
 
 PROFILES = Path(__file__).parents[2] / "shared" / "data" / "profiles"
 SPLITWISE = PROFILES / "splitwise_perf_model.csv"
 SILICON = PROFILES / "aiconfigurator_silicon_sample.csv.gz"
 STATIC = PROFILES / "argonne_llm_inference_bench_All_results.csv.gz"
+INFERSIM = PROFILES / "infersim_h20_h800_bench.tar.gz"
 KERNELS = PROFILES.parent / "kernels"
 KERNEL_PEAK_TFLOPS = {  # dense bf16, NVIDIA's data sheets
     "a100_sxm": 312.0,
@@ -195,6 +205,86 @@ def kernels_of(name: str) -> Kernels:
         f"kernels of {rows['device'].iloc[0]} under vLLM {rows['version'].iloc[0].split('.dev')[0]}, "
         "ai-dynamo/aiconfigurator (Apache-2.0)",
     )
+
+
+# --- kernels of which a part was timed ---------------------------------------------------------------------
+
+PCIE_SHARE = 1.935 / 2.039  # memory of an A800 on PCIe over that of an A100 on SXM, NVIDIA's data sheets
+CACHED_BYTES = {"h20": 60e6, "h800": 50e6}
+FEWEST_TOKENS = 16  # of a product there, but for two sizes
+IN_PART = "alibaba/InferSim (Apache-2.0)"
+
+
+def kernels_in_part() -> dict[str, Kernels]:
+    """Of GPU types of which nobody timed all: their own times, and others' where there are none."""
+    h100, a100 = kernels_of("h100_sxm"), kernels_of("a100_sxm")
+    return {
+        "h800-80gb": dataclasses.replace(
+            h100,
+            **decode_in_part("h800"),
+            source=f"attention in decode of NVIDIA H800, {IN_PART}; {h100.source}",
+            lacks="all but attention in decode: those of H100, whose compute and memory it has",
+        ),
+        "a800-80gb-pcie": dataclasses.replace(
+            a100,
+            products={bits: read_slower(products) for bits, products in a100.products.items()},
+            decode_byte_s=short(a100.decode_byte_s / PCIE_SHARE),
+            source=a100.source,
+            lacks="all: those of A100-SXM, memory read 5 % slower; less power is not counted",
+        ),
+        "h20-96gb": h20_kernels(),
+    }
+
+
+def read_slower(products: Products) -> Products:
+    """Products of weights that are read 5 % slower; those that are bound by computing stay as they are."""
+    least_s = products.weight_s[0] / PCIE_SHARE
+    return dataclasses.replace(products, weight_s=tuple(short(max(s, least_s)) for s in products.weight_s))
+
+
+def h20_kernels() -> Kernels:
+    """H20: products in 8 bits, attention in 16."""
+    rows = infersim("gemm/h20/data").drop_duplicates(["m", "k", "n"])
+    rows = rows[(rows["n"] >= LEAST_SIDE) & (rows["k"] >= LEAST_SIDE)]
+    timed = Timed(*(rows[name].to_numpy(float) for name in "mnk"), rows["latency_us"].to_numpy() / 1e6)
+    knots = tuple(n for n in KNOTS if n >= FEWEST_TOKENS and n in timed.tokens)
+    of_8_bits = fit_products(timed, timed, 16, 0.0, knots)  # a launch of its own: nothing was quantised
+    of_16_bits = dataclasses.replace(of_8_bits, weight_s=tuple(short(2 * s) for s in of_8_bits.weight_s))
+    prefill = pd.concat(
+        infersim(f"mha/prefill/h20/{shape}").assign(heads=int(shape.split("-")[0]))
+        for shape in ("32-8-128", "32-4-128", "64-8-128")
+    )
+    values = (prefill["seq_len"] * prefill["heads"] * 128).to_numpy(float)
+    pairs = values * prefill["seq_len"].to_numpy() / 2
+    of_prefill = fit_prefill(values, pairs, prefill["latency_us"].to_numpy() / 1e6)
+    return Kernels(
+        {"16": of_16_bits, "8": of_8_bits},
+        **decode_in_part("h20"),
+        **dict(zip(("prefill_s", "prefill_value_s", "prefill_pair_s"), of_prefill, strict=True)),
+        source=f"kernels of NVIDIA H20, {IN_PART}",
+        lacks="products of 16 bits: twice the seconds of 8 bits; whole runs to check against",
+    )
+
+
+def decode_in_part(gpu: str) -> dict[str, float]:
+    """Attention in decode with a cache of 16 bits, of the same groups of heads as elsewhere."""
+    rows = pd.concat(
+        infersim(f"mha/decode/{gpu}/{shape}").assign(kept=int(shape.split("-")[1]))
+        for shape in ("32-8-128", "32-4-128", "16-2-128")
+    )
+    rows = rows[(rows["dtype"] == "bf16") & (rows["kv_dtype"] == "bf16")]
+    read = rows["batch_size"] * rows["kv_len"] * rows["kept"] * 128 * KV_BYTES
+    columns = (rows["batch_size"], read, rows["latency_us"] / 1e6)
+    fitted = fit_decode(TimedDecode(*(column.to_numpy(float) for column in columns)), CACHED_BYTES[gpu])
+    return dict(zip(("decode_s", "decode_request_s", "decode_byte_s"), fitted, strict=True))
+
+
+def infersim(name: str) -> pd.DataFrame:
+    """One table of kernels of H20 or H800."""
+    with tarfile.open(INFERSIM) as files:
+        found = files.extractfile(f"bench_data/{name}.csv")
+        assert found is not None
+        return pd.read_csv(found)
 
 
 def attention(name: str, phase: str) -> pd.DataFrame:

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from models.latency import kernels
+from models.latency.error import errors_of
 from models.latency.kernel_fit import relative_fit
 from models.latency.kernels import PASS_S, comparable, composed
 from models.latency.roofline import estimated, work_of
 from models.latency.tables import check, prefill_s, step_s
 from models.world.catalogue import load_catalogue
-from models.world.kernels import Products
+from models.world.kernels import Kernels, Products
 from models.world.reading import ConfigError
 
 CATALOGUE = load_catalogue()
@@ -25,13 +26,37 @@ needs_kernels = pytest.mark.skipif(
 @needs_kernels
 @pytest.mark.parametrize("name", measurements.KERNEL_GPUS)
 def test_the_catalogue_is_what_the_kernels_give(name: str) -> None:
-    fitted, told = measurements.kernels_of(name), CATALOGUE.kernels[measurements.KERNEL_GPUS[name][0]]
-    assert fitted.source == told.source
-    for field in dataclasses.fields(fitted)[1:-1]:
+    same_kernels(measurements.kernels_of(name), CATALOGUE.kernels[measurements.KERNEL_GPUS[name][0]])
+
+
+def same_kernels(fitted: Kernels, told: Kernels) -> None:
+    assert (fitted.source, fitted.lacks) == (told.source, told.lacks)
+    for field in dataclasses.fields(fitted)[1:-2]:
         assert getattr(fitted, field.name) == pytest.approx(getattr(told, field.name), rel=2e-3), field.name
     for bits, products in fitted.products.items():
         for column, known in zip(vars(products).values(), vars(told.products[bits]).values(), strict=True):
             np.testing.assert_allclose(column, known, rtol=2e-3, atol=1e-8)
+
+
+@needs_kernels
+def test_what_was_timed_in_part_says_what_stands_for_the_rest() -> None:
+    """Their profiles tell no error, and count as the roofline's; nobody compares them unasked."""
+    found = measurements.kernels_in_part()
+    assert [gpu for gpu, of in CATALOGUE.kernels.items() if of.lacks is not None] == list(found)
+    for gpu, fitted in found.items():
+        same_kernels(fitted, CATALOGUE.kernels[gpu])
+        profile = composed(CATALOGUE, "llama3.1-8b", gpu, 1)
+        check(profile)
+        assert (profile.source.partition(":")[0], profile.median_error_share) == ("composed in part", None)
+        [error] = errors_of(dataclasses.replace(CATALOGUE, latency=(profile,)))
+        assert error[1:] == ("composed in part", *2 * (CATALOGUE.efficiency.median_error_share,))
+    h20, h800 = (found[gpu] for gpu in ("h20-96gb", "h800-80gb"))
+    reached = {
+        bits: 2 * 8192 / h20.products[bits].weight_s[-1] / (148e12 * 16 / int(bits)) for bits in ("8", "16")
+    }
+    assert reached == pytest.approx({"8": 0.94, "16": 0.94}, abs=0.01)  # of the peak, as InferSim has it
+    assert 1 / (h20.decode_byte_s * 1e12) == pytest.approx(0.79 * 4.0, abs=0.02)  # TB/s, without launches
+    assert h800.decode_byte_s < CATALOGUE.kernels[H100].decode_byte_s
 
 
 @needs_kernels

@@ -8,6 +8,7 @@ import pytest
 
 from assets.lake.settings import load_settings
 from models.latency.error import errors_in_use
+from models.latency.kernels import composed
 from models.latency.measured import (
     KV_CEILING,
     Fit,
@@ -44,6 +45,7 @@ catalogue = load_catalogue()
 OFFICE = load_config("office", catalogue).fleet
 MEASURED = [p for p in catalogue.latency if p.source.startswith("measured")]
 ESTIMATED = [p for p in catalogue.latency if p.source.startswith("estimated")]
+COMPOSED = [p for p in catalogue.latency if p.source.startswith("composed")]
 MIXTURE = measurements.llms()["Qwen3-235B-A22B"]
 needs_profiles = pytest.mark.skipif(
     not measurements.PROFILES.exists(), reason="no measured profiles beside the project"
@@ -68,7 +70,9 @@ def test_the_catalogue_is_what_the_measurements_give(profile: LatencyProfile) ->
 
 
 def test_what_nobody_measured_is_the_roofline() -> None:
-    assert len(MEASURED) + len(ESTIMATED) == len(catalogue.latency)
+    assert len(MEASURED) + len(ESTIMATED) + len(COMPOSED) == len(catalogue.latency)
+    for profile in COMPOSED:
+        assert profile == composed(catalogue, profile.llm, profile.gpu, profile.tensor_parallel)
     for profile in ESTIMATED:
         llm, gpu = catalogue.llms[profile.llm], catalogue.gpus[profile.gpu]
         expected = roofline(llm, gpu, profile.tensor_parallel, catalogue.efficiency)

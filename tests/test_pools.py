@@ -86,7 +86,7 @@ def config_of(folder: Path, deployed: str, more: str = "") -> str:
         ),
         (
             f'{{ gpu = "h100-80gb", tensor_parallel = 2 }}, {PREFILL} }}, {DECODE} }}',
-            "some pools do whole requests, others decode or prefill; a plan counts on one or the other",
+            "do whole requests, others decode or prefill; a plan counts on one or the other. Give all",
         ),
         (f'{PREFILL}, regions = ["easst"] }}, {DECODE} }}', "unknown region 'easst'. Did you mean 'east'"),
         (
@@ -147,7 +147,7 @@ def test_the_cheaper_kind_is_planned_and_the_other_where_the_first_ones_limit_bi
 ) -> None:
     """1,000 tokens/s of 2 GPUs are cheaper than 1,400 of 4: six of those, then the second where it may."""
     settings = load_settings(config_of(tmp_path, TWO_KINDS), tmp_path / "lake")
-    assert options(settings) == [("h100-80gb", 2), ("h100-80gb", 4)]
+    assert [option[:2] for option in options(settings)] == [("h100-80gb", 2), ("h100-80gb", 4)]
     for tokens_per_s, cheap, dear in ((900, 1, 0), (5500, 6, 0), (7000, 6, 1), (12000, 6, 3)):
         problem = asked(settings, [1000.0, 1400.0], float(tokens_per_s))._replace(
             epsilon=1.0, boot_cold_s=np.zeros((1, 3, 2))
@@ -233,7 +233,8 @@ APART = (
 def sustained(settings: Settings) -> list[float]:
     """Tokens/s of an instance of each kind."""
     return [
-        OF_KIND.get((kind.llm, kind.role, kind.gpus), THETA.get(kind.llm, 150.0)) for kind in kinds(settings)
+        OF_KIND.get((kind.llm, kind.role, kind.option.gpus), THETA.get(kind.llm, 150.0))
+        for kind in kinds(settings)
     ]
 
 

@@ -121,7 +121,8 @@ def test_plans_choose_among_gpu_types_and_fill_an_endpoint(night: Settings) -> N
     held = night.lake.sql(
         "select gpu, llm, region, max(instances) as most from plans where policy = 'clairvoyant' group by all"
     ).to_pandas()
-    assert set(held.loc[held["most"] > 0, "gpu"]) == {"h100-80gb", "a100-80gb"}
+    pair = "1xh100-80gb > 1xh100-80gb"  # a team
+    assert set(held.loc[held["most"] > 0, "gpu"]) == {"h100-80gb", "a100-80gb", pair}
     assert held["most"].max() == night.config.fleet.max_instances
 
 

@@ -29,11 +29,24 @@ from models.plan.solver import Options
 SLOWER = np.array([1.0, 1.25])  # boots by GPU type
 WINDOWS, NIW = 3, TIERS.index("niw")
 FORECAST = np.array([PAPER_FACTOR[region] for region in REGIONS])[:, None]  # (regions, windows)
-SHARES = {"forecast": 0.71, "peak": 0.71, "corrected": 0.93, "day_ahead": 0.93, "truth": 0.93}
-KINDS = {  # whose plan is of which kind
-    **{"static": "peak", "lt_i": "forecast", "lt_u": "forecast", "lt_ua": "forecast"},
-    **{"corrected": "corrected", "day_ahead": "day_ahead", "clairvoyant": "truth"},
+SHARES = {
+    "forecast": 0.71,
+    "peak": 0.71,
+    "melange": 0.71,
+    "corrected": 0.93,
+    "day_ahead": 0.93,
+    "truth": 0.93,
 }
+KINDS = {  # whose plan is of which kind
+    **{"static": "peak", "melange": "melange", "lt_i": "forecast", "lt_u": "forecast", "lt_ua": "forecast"},
+    **{
+        "corrected": "corrected",
+        "corrected_combos": "corrected",
+        "day_ahead": "day_ahead",
+        "clairvoyant": "truth",
+    },
+}
+PROGRAMMES = {"forecast": "paper", "peak": "paper", "melange": "melange"}  # the others: corrected
 
 
 def came(back: int = 0, *, niw: bool = False) -> np.ndarray:
@@ -158,7 +171,7 @@ def test_an_hour_is_asked_with_the_capacities_prices_and_limits_of_config_and_ca
 def test_each_kind_is_solved_by_its_programme_with_the_configs_options(
     wired_day: Settings, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    programme = "paper" if kind in ("forecast", "peak") else "corrected"
+    programme = PROGRAMMES.get(kind, "corrected")
     honest, given = plans.PROGRAMMES[kind], []
 
     def heard(problem: Problem, options: Options):
@@ -206,15 +219,15 @@ def test_capacity_is_measured_on_the_interactive_requests_of_the_day_before(
 def test_a_policys_plan_is_made_of_the_load_and_the_capacity_of_its_kind(
     wired_day: Settings, loads, table, policy: str, kind: str
 ) -> None:
-    every = {**loads, "day_ahead": inputs.day_ahead_load(wired_day, DAY)}
+    every = {**loads, "day_ahead": inputs.day_ahead_load(wired_day, DAY), "melange": loads["peak"]}
     theta = SHARES[kind] * np.array(SUSTAINED)[:, None]
     close(of(table, policy, "capacity_tokens_per_s"), theta)
     demand, buffer = every[kind]
-    if kind == "peak":  # one allocation for the largest load that each region has had
+    if kind in ("peak", "melange"):  # one allocation for the largest load that each region has had
         demand, buffer = demand.max(axis=0), buffer.max(axis=0)
     close(of(table, policy, "demand_tokens_per_s"), demand.max(axis=-1))
     close(of(table, policy, "buffer_tokens_per_s"), buffer)
-    programme = "paper" if kind in ("forecast", "peak") else "corrected"
+    programme = PROGRAMMES.get(kind, "corrected")
     assert set(table.loc[policy, "programme"]) == {programme}
 
 
@@ -254,7 +267,7 @@ def test_a_plan_in_slots_covers_each_by_itself_and_is_followed_slot_by_slot(
 def test_plans_begin_where_the_papers_first_hour_ends_and_cost_what_their_gpus_cost(table) -> None:
     first = of(table, "lt_i", "instances")[0]
     assert (of(table, "lt_i", "instances_before")[0] == 8).all()
-    for policy in ("corrected", "day_ahead", "clairvoyant"):
+    for policy in ("corrected", "day_ahead", "clairvoyant", "melange"):
         assert (of(table, policy, "instances_before")[0] == first).all()
     for policy in KINDS:
         held = of(table, policy, "instances")
@@ -262,7 +275,8 @@ def test_plans_begin_where_the_papers_first_hour_ends_and_cost_what_their_gpus_c
         close(of(table, policy, "usd"), held * np.array([8 * 3.25, 4 * 9.5])[:, None])
         assert (of(table, policy, "gpus_per_instance") == np.array([[8], [4]])).all()
     assert not np.array_equal(of(table, "lt_i", "instances"), of(table, "corrected", "instances"))
-    assert (of(table, "static", "instances") == of(table, "static", "instances")[0]).all()
+    for policy in ("static", "melange"):
+        assert (of(table, policy, "instances") == of(table, policy, "instances")[0]).all()
     for policy in ("lt_u", "lt_ua"):
         assert (of(table, policy, "instances") == of(table, "lt_i", "instances")).all()
 

@@ -157,9 +157,14 @@ def test_every_figure_of_the_fleet_lands_in_its_row_and_column(wired_day: Settin
         assert row["hour_start"].date() == DAY
 
 
-def test_each_policy_is_replayed_as_itself(wired_scored: Settings, drives: dict[str, Drive]) -> None:
+# Without teams there is nothing to tell these apart by: none is deployed there (test_planned_teams.py).
+ALIKE = {"cauchy": "cauchy_mixed", "corrected_combos": "corrected"}
+
+
+def test_each_policy_is_replayed_as_itself(wired_scored: Settings) -> None:
     """What the lake says of a policy is what its fleet, rules and drive give, and of no other policy."""
     trace, told = read_workload(wired_scored, DAY).trace, set()
+    drives = day_drives(wired_scored, DAY)
     outcomes = wired_scored.lake.sql(
         "select policy, ttft_s from outcomes order by policy, request_id"
     ).to_pandas()
@@ -179,7 +184,7 @@ def test_each_policy_is_replayed_as_itself(wired_scored: Settings, drives: dict[
         np.testing.assert_allclose(own["serving_s"], serving_s.ravel())
         np.testing.assert_allclose(own["booting_s"], booting_s.ravel())
         told.add((round(ttft_s.sum(), 6), round(own["serving_s"].sum(), 6)))
-    assert len(told) == len(OPEN)
+    assert len(told) == len(OPEN) - len(ALIKE)
 
 
 def test_a_scorecard_has_each_percentile_in_its_column(wired_scored: Settings) -> None:
@@ -239,7 +244,9 @@ def test_no_two_policies_have_one_outcome_and_all_stand_above_their_minimum(play
     told = {
         policy: (hours.round(9).tolist(), np.nansum(play(policy).finish_s)) for policy, hours in spent.items()
     }
-    assert len({repr(one) for one in told.values()}) == len(OPEN)
+    for policy, other in ALIKE.items():
+        assert repr(told[policy]) == repr(told.pop(other))
+    assert len({repr(one) for one in told.values()}) == len(OPEN) - len(ALIKE)
 
 
 def test_another_region_answers_later_by_the_network_between_them(workload: Workload, play: Play) -> None:

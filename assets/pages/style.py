@@ -30,6 +30,10 @@ COLOURS = {
     "day_ahead": "#332288",
     "llumnix": "#999933",
     "corrected_llumnix": "#AA4499",
+    "melange": "#44AA99",
+    "cauchy_mixed": "#DDCC77",
+    "cauchy": "#661100",
+    "corrected_combos": "#117733",
     "clairvoyant": "#222222",
 }
 # The same for tiers, kinds of tokens, regions and llms, in their order.

@@ -18,13 +18,24 @@ from numpy.typing import NDArray
 from assets.demand.demand import INTERACTIVE, demand_matrix
 from assets.lake.lookups import positions
 from assets.lake.settings import HOURS, Settings, midnight
-from assets.plans.kinds import answered, answered_shares, by_cell, kinds, options, pools, services
+from assets.plans.kinds import (
+    Option,
+    answered,
+    answered_shares,
+    by_cell,
+    kinds,
+    options,
+    pools,
+    services,
+)
 from models.plan.problem import Problem
 from models.replay.fleet import boot_cold_s
+from models.world.catalogue import Catalogue
 
 Floats = NDArray[np.float64]
 Tokens = NDArray[np.int32]
 
+OF_PAPERS = ("forecast", "peak", "melange")  # plans that count on [plan] capacity_share
 MIX_SAMPLE = 20_000  # requests that stand for an llm's token mix
 
 
@@ -139,32 +150,41 @@ def _by_hour(per_bucket: Floats, bucket_minutes: int) -> Floats:
     return np.moveaxis(per_bucket.reshape(llms, regions, -1, 60 // bucket_minutes), 2, 0)
 
 
+def usd_per_hour(catalogue: Catalogue, option: Option) -> float:
+    """Of all the GPUs of an option."""
+    return sum(catalogue.gpus[part.gpu].usd_per_hour * part.gpus * part.instances for part in option.parts)
+
+
 def problem_template(settings: Settings, sustained_tokens_per_s: Sequence[float], programme: str) -> Problem:
     """All of an hour but its load: capacities, prices, limits and the fleet at the start.
 
-    `sustained_tokens_per_s` is that of an instance of each of `kinds`; each kind of plan counts on its own
-    share of it ([plan]).
+    `sustained_tokens_per_s` is that of one of each of `kinds`; each kind of plan counts on its own share of
+    it ([plan]). A team boots as long as the slowest of its instances.
     """
     catalogue, config, asked = settings.catalogue, settings.config, settings.config.plan
     gpus, served, what = list(catalogue.gpus), services(settings), options(settings)
-    share = asked.corrected_capacity_share if programme not in ("forecast", "peak") else asked.capacity_share
+    share = asked.capacity_share if programme in OF_PAPERS else asked.corrected_capacity_share
     theta, usd = np.full((len(served), len(what)), np.nan), np.zeros((len(served), len(what)))
     uses = np.zeros((*usd.shape, len(gpus)), np.int64)
     for kind, sustained in zip(kinds(settings), sustained_tokens_per_s, strict=True):
         i, k = served.index(kind.service), what.index(kind.option)
         theta[i, k] = sustained * share
-        uses[i, k, gpus.index(kind.gpu)] = kind.gpus
-        usd[i, k] = catalogue.gpus[kind.gpu].usd_per_hour * kind.gpus
+        for part in kind.option.parts:
+            uses[i, k, gpus.index(part.gpu)] += part.gpus * part.instances
+        usd[i, k] = usd_per_hour(catalogue, kind.option)
     start, least, most = (
         by_cell(settings, np.array([getattr(pool, name) for pool in pools(settings)]))
         for name in ("instances_at_start", "min_instances", "max_instances")
     )
+    if asked.together:
+        is_team = [option.is_team for option in what]
+        least[..., is_team] = most[..., is_team] = 0
     sites = catalogue.regions.values()
     return Problem(
         llms=tuple(llm for llm, _ in served),
         roles=tuple(role for _, role in served),
         regions=tuple(catalogue.regions),
-        options=tuple(f"{count} x {gpu}" for gpu, count in what),
+        options=tuple(option.title for option in what),
         gpus=tuple(gpus),
         instances_now=start,
         spot=np.zeros_like(start),
@@ -183,12 +203,19 @@ def problem_template(settings: Settings, sustained_tokens_per_s: Sequence[float]
         window_s=60.0 * config.forecast.bucket_minutes,
         hours=1.0,
         boot_spot_s=np.tile(
-            [config.replay.boot_spot_s * catalogue.gpus[gpu].boot_factor for gpu, _ in what], (len(served), 1)
+            [
+                config.replay.boot_spot_s * max(catalogue.gpus[part.gpu].boot_factor for part in option.parts)
+                for option in what
+            ],
+            (len(served), 1),
         ),
         boot_cold_s=np.array(
             [
                 [
-                    [boot_cold_s(catalogue, config.replay, llm, site, gpu) for gpu, _ in what]
+                    [
+                        max(boot_cold_s(catalogue, config.replay, llm, site, part.gpu) for part in one.parts)
+                        for one in what
+                    ]
                     for site in catalogue.regions
                 ]
                 for llm, _ in served

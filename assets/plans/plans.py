@@ -1,8 +1,8 @@
 """Plans of a day: instances per llm and region for each hour, with the reason for every change.
 
 Each kind of plan (assets/plans/inputs.py) is made hour by hour in open loop: every hour starts from what the
-hour before it planned. `forecast` and `peak` are planned by the paper's programme, the others by the
-corrected one.
+hour before it planned. `forecast` and `peak` are planned by the paper's programme, `melange` by Melange's,
+the others by the corrected one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,8 +25,8 @@ from assets.plans.inputs import (
     problem_template,
     token_mixes,
 )
-from assets.plans.kinds import Kind, kinds
-from models.plan import corrected, paper
+from assets.plans.kinds import Kind, kind_of, kinds
+from models.plan import corrected, melange, paper
 from models.plan.bounds import bounds
 from models.plan.policies import Solve, hourly_plans, peak_plan
 from models.plan.problem import Plan, Problem
@@ -43,10 +43,12 @@ from models.world.pools import partner_of
 PROGRAMMES = {
     "forecast": paper.solve,
     "peak": paper.solve,
+    "melange": melange.standing,
     "corrected": corrected.solve,
     "day_ahead": corrected.solve,
     "truth": corrected.solve,
 }
+HELD = ("peak", "melange")  # one allocation for all hours, of the largest loads of the history
 # Hour by hour: what was asked, from what the hour before left, and the answer.
 Day = list[tuple[Problem, Plan]]
 
@@ -89,7 +91,8 @@ def plan_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
 
 def all_loads(settings: Settings, day: date) -> dict[str, Load]:
     """The load of each hour as each kind of plan sees it."""
-    return {**day_loads(settings, day), "day_ahead": day_ahead_load(settings, day)}
+    loads = day_loads(settings, day)
+    return {**loads, "melange": loads["peak"], "day_ahead": day_ahead_load(settings, day)}
 
 
 def with_plan(settings: Settings, plan: PlanConfig) -> Settings:
@@ -108,9 +111,8 @@ def sustained_tokens_per_s(settings: Settings, day: date, progress: Progress) ->
         counted = Counted(done)
 
         def one(kind: Kind) -> float:
-            own = config.fleet.deployments[kind.llm]
-            pool = next(pool for pool in own if Kind(kind.llm, pool.role, pool.gpu, pool.gpus) == kind)
-            partner = partner_of(config.fleet, kind.llm, pool)
+            own, fleet = config.fleet.deployments[kind.llm], config.fleet
+            pool = next(pool for pool in own if kind_of(fleet, kind.llm, pool) == kind)
             mix = mixes[kind.llm]
             found = capacity_tokens_per_s(
                 kind.llm,
@@ -119,7 +121,7 @@ def sustained_tokens_per_s(settings: Settings, day: date, progress: Progress) ->
                 config,
                 mix.input_tokens,
                 mix.output_tokens,
-                partner,
+                partner_of(fleet, kind.llm, pool),
                 mix.cached_tokens,
             )
             counted.one_more()
@@ -151,7 +153,7 @@ def chained_plans(
         start = days[papers][0][1].instances if papers in days else whole
         spot = np.maximum(whole - start, 0)
         solve = checked_solve(own, kind, lambda _: counted.one_more())
-        if kind == "peak":
+        if kind in HELD:
             at_start = [problem._replace(instances_now=start, spot=spot) for problem in hours]
             days[one] = _held(at_start, peak_plan(at_start, solve))
         else:
@@ -210,7 +212,7 @@ def _rows(day: date, policy: str, hours: Day) -> Iterator[dict[str, Any]]:
     for slot, (problem, plan) in enumerate(hours):
         why = reasons(problem, plan, slot * problem.hours)
         for i, k in np.argwhere(problem.runs).tolist():
-            gpu = int(problem.uses[i, k].argmax())
+            gpus = int(problem.gpus_per_instance[i, k])
             for j, region in enumerate(problem.regions):
                 held, delta = int(plan.instances[i, j, k]), int(plan.delta[i, j, k])
                 yield {
@@ -220,11 +222,11 @@ def _rows(day: date, policy: str, hours: Day) -> Iterator[dict[str, Any]]:
                     "llm": problem.llms[i],
                     "role": problem.roles[i],
                     "region": region,
-                    "gpu": problem.gpus[gpu],
+                    "gpu": problem.options[k].removeprefix(f"{gpus} x "),  # a team has it in front of none
                     "demand_tokens_per_s": problem.demand_tokens_per_s[i, j].max(),
                     "buffer_tokens_per_s": problem.buffer_tokens_per_s[i, j],
                     "capacity_tokens_per_s": problem.tokens_per_s[i, k],
-                    "gpus_per_instance": int(problem.gpus_per_instance[i, k]),
+                    "gpus_per_instance": gpus,
                     "instances_before": held - delta,
                     "instances": held,
                     "delta": delta,

@@ -1,5 +1,6 @@
 """What each policy is given on a day: its targets, and the fleet that all of them start from."""
 
+from collections.abc import Collection
 from datetime import date
 
 import numpy as np
@@ -7,7 +8,18 @@ import pandas as pd
 
 from assets.demand.demand import INTERACTIVE, demand_matrix
 from assets.lake.settings import HOURS, Settings
-from assets.plans.kinds import answered, by_pool, cells, hourly_cells, of_llms, pools, services
+from assets.plans.kinds import (
+    answered,
+    by_pool,
+    cells,
+    hourly_cells,
+    in_options,
+    is_led,
+    of_llms,
+    pools,
+    services,
+)
+from assets.replays import autoscaled
 from models.replay.fleet import make_fleet, make_rules, pool_rows, with_failures
 from models.replay.pools import POOLINGS
 from models.replay.run import Drive
@@ -31,9 +43,10 @@ def setting(settings: Settings, policy: str, days: int = 1) -> tuple[Fleet, Rule
 def measured(settings: Settings, fleet: Fleet, sustained: Floats) -> Fleet:
     """The fleet that knows what one of its instances sustains; its pools' weight, if spread by goodput.
 
-    `sustained` in tokens/s, shape (services, regions, options).
+    `sustained` in tokens/s, shape (services, regions, options). Of a team each instance of either side counts
+    its part of it.
     """
-    of_pools = sustained[cells(settings)]
+    of_pools = sustained[cells(settings)] / in_options(settings)
     tokens_per_s = np.tile(of_pools, fleet.kind.size // of_pools.size)
     if settings.config.replay.spread == "goodput":
         fleet = fleet._replace(weight=tokens_per_s)
@@ -45,21 +58,33 @@ def sustained_of_plans(settings: Settings, rows: pd.DataFrame) -> Floats:
     return hourly_cells(settings, rows[rows["policy"] == "clairvoyant"], "capacity_tokens_per_s")[0]
 
 
-def day_drives(settings: Settings, day: date) -> dict[str, Drive]:
-    """What every policy is given, by pool of its fleet.
+def day_drives(settings: Settings, day: date, policies: Collection[str] | None = None) -> dict[str, Drive]:
+    """What every policy, or each of these, is given, by pool of its fleet.
 
     All start from hour 0 of the paper's forecast plan, so that none is given a better fleet, but for those
-    that begin with the whole of it ([replay] start).
+    that begin with the whole of it ([replay] start), and those that Cauchy's autoscaler scales: these begin
+    with what its programme holds for the hour of that plan.
     """
     rows = plan_rows(settings, day)
     first = hourly_targets(settings, rows, "lt_i")[0]
     drives = {}
     for policy, rule in settings.config.rules.items():
+        if policies is not None and policy not in policies:
+            continue
         start = parted(settings, first, rule.pooling)
         if settings.under(policy).config.replay.start == "whole":
             start = whole(settings, rule.pooling)
         if rule.plan is None:
             drives[policy] = Drive(start=start, hour_s=HOUR_S)
+        elif rule.plan == "autoscaler":
+            demand = hourly_demand(settings, rows, "lt_i", 1)[0]
+            own, shared = (
+                one.config.plan.corrected_capacity_share for one in (settings.under(policy), settings)
+            )
+            sustained = sustained_of_plans(settings, rows) * own / shared
+            table = autoscaled.targets_of_day(settings.under(policy), day, sustained, demand)
+            targets = by_pool(settings, table)
+            drives[policy] = Drive(targets, None, targets[0], HOUR_S, round(HOUR_S / autoscaled.SAMPLE_S))
         elif rule.plan == "recent":
             targets = recent_targets(settings, day, rows, start)
             drives[policy] = Drive(targets, None, start, HOUR_S, rows_per_hour=60 // RECENT_MINUTES)
@@ -112,7 +137,7 @@ def hourly_demand(settings: Settings, rows: pd.DataFrame, policy: str, slots: in
 def recent_targets(settings: Settings, day: date, rows: pd.DataFrame, start: Floats) -> Floats:
     """Instances for the interactive load of the RECENT_MINUTES before, shape (periods, pools).
 
-    Of pools that do the same, the first takes what it can, the next what is left.
+    Of pools that do the same, the first takes what it can, the next what is left; teams count as wholes.
     """
     found = demand_matrix(settings.lake, settings.trace, day, day, RECENT_MINUTES, settings.catalogue)
     asked = np.nan_to_num(found.of_tier(INTERACTIVE))  # in a silence of the day nothing is replayed
@@ -122,8 +147,11 @@ def recent_targets(settings: Settings, day: date, rows: pd.DataFrame, start: Flo
     sustained = sustained_of_plans(settings, rows)
     targets = np.empty((left.shape[-1] + 1, start.size))
     targets[0] = start
+    each = in_options(settings)
     for pool, (row, i, j, k) in enumerate(zip(pools(settings), *cells(settings), strict=True)):
-        needed = np.ceil(left[i, j] / sustained[i, j, k])
+        needed = each[pool] * np.ceil(left[i, j] / sustained[i, j, k])
         targets[1:, pool] = np.clip(needed, row.min_instances, row.max_instances)
-        left[i, j] = np.maximum(left[i, j] - targets[1:, pool] * sustained[i, j, k], 0.0)
+        if not is_led(row):
+            served = targets[1:, pool] / each[pool] * sustained[i, j, k]
+            left[i, j] = np.maximum(left[i, j] - served, 0.0)
     return targets

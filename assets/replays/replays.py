@@ -65,7 +65,7 @@ def replay_through(
     for day in days:
         require_day(settings.lake, "plans", settings.trace, day)
     workload = remembered(settings)
-    drives = [day_drives(settings, day) for day in days]
+    drives = [day_drives(settings, day, policies) for day in days]
     sustained = [sustained_of_plans(settings, plan_rows(settings, day)) for day in days]
     sizes = [workload(day).trace.arrival_s.size for day in days]
     total = len(policies) * sum(sizes)
@@ -87,7 +87,7 @@ def replay_through(
             def played() -> Iterator[Outcome]:
                 before = 0
                 for at, trace in enumerate(on_one_clock(workload(day) for day in days)):
-                    session.fleet = measured(settings, fleet, sustained[at])
+                    session.fleet = measured(settings.under(policy), fleet, sustained[at])
                     session.feed(trace)
                     count = partial(lambda before, requests: step(before + requests), before)
                     if settings.config.rules[policy].is_closed:

@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 
 from assets.lake.settings import Settings
-from assets.plans.inputs import Load
+from assets.plans.inputs import Load, usd_per_hour
 from assets.plans.kinds import kinds, services
 from models.plan.problem import Problem
 from models.replay.fleet import kv_capacity_tokens
@@ -85,7 +85,7 @@ def possible(settings: Settings, case: Case, where: str) -> Settings:
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
     one_of_each = sum(
-        min(k.gpus * catalogue.gpus[k.gpu].usd_per_hour for k in kinds(own) if k.service == service)
+        min(usd_per_hour(catalogue, k.option) for k in kinds(own) if k.service == service)
         for service in services(own)
     )
     budget = np.inf if case.budget_usd_per_hour is None else case.budget_usd_per_hour

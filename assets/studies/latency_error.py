@@ -126,7 +126,7 @@ def _play(
 
         def one(policy: str) -> None:
             fleet, rules = setting(own, policy)
-            fleet = measured(own, fleet, sustained)
+            fleet = measured(own.under(policy), fleet, sustained)
             outcome = replay(workload.trace, fleet, drives[policy], rules, DAY_S, step)
             write_outcome(own, day, policy, workload, (fleet, rules), outcome)
             counted.one_more()

@@ -58,7 +58,7 @@ def question(
 ) -> Question:
     """A question as the command line says it: types joined by commas, caps as TYPE=COUNT.
 
-    Without an llm the one with most input tokens to come; without types those whose kernels were timed.
+    Without an llm the one with most input tokens to come; without types those whose kernels were all timed.
     ConfigError for a cap that is none.
     """
     if day not in settings.lake.days("day_ahead_forecasts", settings.trace):
@@ -67,7 +67,8 @@ def question(
         method = settings.config.forecast.method
         _, quantile = forecast_windows(settings, day, method, "day_ahead_forecasts")
         llm = list(settings.catalogue.llms)[int(quantile.sum(axis=(0, 2, 3)).argmax())]
-    types = [one.strip() for one in gpus.split(",")] if gpus else list(settings.catalogue.kernels)
+    timed = [gpu for gpu, kernels in settings.catalogue.kernels.items() if kernels.lacks is None]
+    types = [one.strip() for one in gpus.split(",")] if gpus else timed
     numbers = {}
     for text in caps:
         gpu, _, count = text.partition("=")

@@ -5,8 +5,8 @@ busiest hour that is known, as fast as the peak to come. The programme is asked 
 the replayed fleet just attains its target: at equal attainment fleets are compared by cost.
 """
 
-import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -19,11 +19,12 @@ from models.plan.combos import Combo, Part
 from models.plan.phases import PhasePrice
 from models.plan.rent import ANY, EXACT, Offer, Rented, short_said
 from models.replay.goodput import goodput_per_s
-from models.world.config import Deployment
+from models.world.config import Deployment, replaced
 
 PREFILL_INSTANCES, DECODE_INSTANCES = range(1, 3), range(1, 7)  # of a combo: Cauchy, 3.3.2
 MOST = 12  # combos whose goodput is measured: Cauchy, 3.3.2
 OF_EACH_GPU = 2  # numbers of GPUs of an instance that does both phases
+KEEP_WEIGHTS = (1.0, 1.5, 2.0, 3.0, 5.0)  # of opportunism, that are tried
 STEP = 1.03  # by which the rate asked of the programme moves
 MOST_STEPS = 15
 KINDS = ("one_type", "mixed_types", "combos")
@@ -61,9 +62,7 @@ def measured(setting: Setting, known: Sequence[PhasePrice], way: str, progress: 
             own = combos.together(price for price in known if price.gpu == gpu)
             candidates += combos.worth_trying(own, load, OF_EACH_GPU)
     if way != "together":
-        linked = [price for price in known if has_link(setting, price)]
-        pairs = combos.apart(linked, PREFILL_INSTANCES, DECODE_INSTANCES)
-        candidates += combos.worth_trying(pairs, load, MOST)
+        candidates += teams_worth_trying(setting, known)
     options = []
     with progress.bar("goodput of options", len(candidates)) as done:
         for n, combo in enumerate(candidates, start=1):
@@ -76,6 +75,32 @@ def measured(setting: Setting, known: Sequence[PhasePrice], way: str, progress: 
             f"({targets_said(setting.tier)}). Loosen them, or name other types with --gpus."
         )
     return options
+
+
+def teams_worth_trying(setting: Setting, known: Sequence[PhasePrice]) -> list[Combo]:
+    """The combos whose phases are apart, best first."""
+    linked = [price for price in known if has_link(setting, price)]
+    return combos.worth_trying(combos.apart(linked, PREFILL_INSTANCES, DECODE_INSTANCES), setting.load, MOST)
+
+
+def opportune(setting: Setting, known: Sequence[PhasePrice], way: str, progress: Progress) -> Setting:
+    """The setting under the opportunism with which the best team serves most, by replay: off, or a weight.
+
+    Requests may begin where they will decode, and stay where they were prefilled (models/replay).
+    """
+    if way == "together" or not (teams := teams_worth_trying(setting, known)):
+        return setting
+    ways = [replaced(setting.config.replay, opportunism="off")]
+    ways += [
+        replaced(setting.config.replay, opportunism="weighted", keep_weight=weight) for weight in KEEP_WEIGHTS
+    ]
+    tried = [setting._replace(config=replace(setting.config, replay=way)) for way in ways]
+    with progress.bar("weight of opportunism", len(tried)) as done:
+        rates = []
+        for n, one in enumerate(tried, start=1):
+            rates.append(goodput(one, teams[0]))
+            done(n)
+    return tried[int(np.argmax(rates))]
 
 
 def has_link(setting: Setting, price: PhasePrice) -> bool:
@@ -97,18 +122,18 @@ def goodput(setting: Setting, combo: Combo) -> float:
 def team(
     setting: Setting, combo: Combo, count: int = 1, name: str | None = None, weight: float = 1.0
 ) -> list[tuple[Deployment, int]]:
-    """The pools of so many combos, with their instances."""
+    """The pools of so many combos, with their instances: whole teams, which hand on among themselves."""
     [llm] = setting.catalogue.llms
 
-    def pool(part: Part, role: str) -> Deployment:
+    def pool(part: Part, role: str, team: int = 0) -> Deployment:
         gpu, gpus = part.price.gpu, part.price.gpus
         largest = largest_batch(setting.catalogue.profile(llm, gpu, gpus))
-        return Deployment(gpu, gpus, role=role, weight=weight, max_batch=largest)
+        return Deployment(gpu, gpus, role=role, weight=weight, team=team, max_batch=largest)
 
     if combo.prefill is None:
         return [(pool(combo.decode, "whole"), count * combo.decode.instances)]
-    first = dataclasses.replace(pool(combo.prefill, "prefill"), then=name)
-    last = dataclasses.replace(pool(combo.decode, "decode"), name=name)
+    first = replace(pool(combo.prefill, "prefill", combo.prefill.instances), then=name)
+    last = replace(pool(combo.decode, "decode", combo.decode.instances), name=name)
     return [(first, count * combo.prefill.instances), (last, count * combo.decode.instances)]
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from assets.lake.settings import Progress, Settings
 from assets.studies.rent_asked import Question, Setting, prices, setting_of
-from assets.studies.rent_fleets import KINDS, Fleet, best_fleet, measured, options_of
+from assets.studies.rent_fleets import KINDS, Fleet, best_fleet, measured, opportune, options_of
 from assets.studies.rent_hour import busiest_hour
 from models.latency.error import errors_of
 from models.plan import phases
@@ -52,6 +52,7 @@ def answer(settings: Settings, day: date, asked: Question, progress: Progress) -
     known = prices(setting)
     load = setting.load
     bound = phases.saving_bound(known, load)
+    setting = opportune(setting, known, asked.way, progress)
     options = measured(setting, known, asked.way, progress)
     hour = busiest_hour(settings, day, asked.llm, setting.tier_name, setting.per_s * load.input_tokens)
     fleets, short = {}, ""

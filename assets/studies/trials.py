@@ -86,7 +86,8 @@ def _score(settings: Settings, day: date, trial: Trial, workload: Workload) -> p
     """One trial's row of the scoreboard, its dearest hour, and what its plan could not carry."""
     fleet, rules = setting(settings, trial.policy)
     theta = trial.hours[0][0].tokens_per_s if trial.sustained is None else trial.sustained
-    fleet = measured(settings, fleet, np.repeat(theta[:, None], len(settings.catalogue.regions), axis=1))
+    of_cells = np.repeat(theta[:, None], len(settings.catalogue.regions), axis=1)
+    fleet = measured(settings.under(trial.policy), fleet, of_cells)
     drive = Drive(start=trial.start, hour_s=HOUR_S)
     if settings.config.rules[trial.policy].plan is not None:
         targets = by_pool(settings, np.array([plan.instances for _, plan in trial.hours]))

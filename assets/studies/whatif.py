@@ -35,7 +35,7 @@ def what_if(
     """
     require_known(policy, settings.config.rules, "policy", "whatif")
     rule = settings.config.rules[policy]
-    if rule.is_closed or rule.plan in ("recent", "peak"):
+    if rule.is_closed or rule.plan in ("recent", "autoscaler", "peak", "melange"):
         raise ConfigError(
             f"What if under {policy}: its plan is not made hour by hour before the day. Name a policy with a "
             "forecast, a corrected or no plan, such as corrected, lt_ua or reactive."

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from models.latency.kernels import IN_PART
 from models.latency.roofline import context_token_s
 from models.latency.tables import Floats
 from models.world.catalogue import Catalogue, LatencyProfile
@@ -32,7 +33,7 @@ class ProfileError(NamedTuple):
     """How a profile in use came about, and the median error of each of its parts."""
 
     profile: LatencyProfile
-    kind: str  # measured, calibrated, estimated by the roofline, or composed of stages
+    kind: str  # measured, calibrated, composed (in part) of kernels or stages, estimated by the roofline
     prefill_share: float
     decode_share: float
 
@@ -63,7 +64,8 @@ def _error(catalogue: Catalogue, profile: LatencyProfile, stages: int) -> Profil
     if stages > 1:
         return ProfileError(profile, COMPOSED, roofline, roofline)
     if profile.median_error_share is None:
-        return ProfileError(profile, ESTIMATED, roofline, roofline)
+        kind = IN_PART if profile.source.startswith(IN_PART) else ESTIMATED
+        return ProfileError(profile, kind, roofline, roofline)
     decode, prefill = profile.median_error_share, profile.prefill_median_error_share
     kind = profile.source.partition(":")[0]
     return ProfileError(profile, kind, decode if prefill is None else prefill, decode)

@@ -32,11 +32,13 @@ class Timed(NamedTuple):
     seconds: Floats
 
 
-def fit_products(full: Timed, timed: Timed, bits: int, cached_bytes: float) -> Products:
+def fit_products(
+    full: Timed, timed: Timed, bits: int, cached_bytes: float, knots: tuple[int, ...] = KNOTS
+) -> Products:
     """Products of so many bits; `full` are those of 16 bits, whose launches all have."""
-    launch = [_coefficients(full, m, FULL_BITS, cached_bytes)[0] for m in KNOTS]
-    weight = [_coefficients(timed, m, bits, cached_bytes)[1] for m in KNOTS]
-    return Products(KNOTS, tuple(map(short, launch)), tuple(map(short, weight)))
+    launch = [_coefficients(full, m, FULL_BITS, cached_bytes)[0] for m in knots]
+    weight = [_coefficients(timed, m, bits, cached_bytes)[1] for m in knots]
+    return Products(knots, tuple(map(short, launch)), tuple(map(short, weight)))
 
 
 def _coefficients(timed: Timed, tokens: int, bits: int, cached_bytes: float) -> Floats:

@@ -19,7 +19,8 @@ roofline's: the sums over the GPUs of an instance. PASS_S is all else of a pass:
 No coefficient was fitted to whole passes.
 
 The coefficients stand in data/catalogue/kernels.toml (models/latency/kernel_fit.py). Whole runs were measured
-on H100, H200 and B200 only; on the other GPU types a composed profile rests on its kernels alone.
+on H100, H200 and B200 only; on the other GPU types a composed profile rests on its kernels alone. Where a GPU
+type lacks some kernels, others stand for them: such a profile is composed in part, and tells no error.
 """
 
 from collections.abc import Iterable
@@ -43,6 +44,7 @@ from models.world.reading import ConfigError
 PASS_S = 1e-3
 PROMPT = 2048
 CACHE_BYTES = 2  # of a number in the cache
+IN_PART = "composed in part"
 ERROR_SHARE = 0.07  # of TPOT, the median of 872 measured runs of three llms (tests/bench/gpus.py)
 
 
@@ -88,8 +90,8 @@ def composed(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int) -> 
         DECODE_KNOTS,
         tuple(np.maximum.accumulate(decode_s).round(6).tolist()),
         float(f"{one.layers * kernels.decode_byte_s * kv_bytes:.3e}"),
-        ERROR_SHARE,
-        f"composed: {kernels.source}",
+        ERROR_SHARE if kernels.lacks is None else None,
+        f"{'composed' if kernels.lacks is None else IN_PART}: {kernels.source}",
         float(f"{one.layers * kernels.prefill_pair_s * values:.3e}"),
     )
 

@@ -15,6 +15,7 @@ from itertools import product
 from typing import NamedTuple
 
 from models.plan.phases import HOUR_S, Load, PhasePrice
+from models.world.pools import part_title, team_title
 
 
 class Part(NamedTuple):
@@ -31,8 +32,7 @@ class Part(NamedTuple):
     @property
     def title(self) -> str:
         """Like 2 x 4xh100-80gb: two instances on four GPUs each."""
-        each = f"{self.price.gpus}x{self.price.gpu}"
-        return each if self.instances == 1 else f"{self.instances} x {each}"
+        return part_title(self.price.gpu, self.price.gpus, self.instances)
 
 
 class Combo(NamedTuple):
@@ -44,7 +44,7 @@ class Combo(NamedTuple):
     @property
     def title(self) -> str:
         """How it is called."""
-        return self.decode.title if self.prefill is None else f"{self.prefill.title} > {self.decode.title}"
+        return team_title(part.title for part in self.parts)
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -15,12 +15,14 @@ from time import perf_counter
 
 import numpy as np
 
-from models.plan.problem import TOLERANCE, Floats
+from models.plan import paper
+from models.plan.problem import TOLERANCE, Floats, Plan, Problem
 from models.plan.programme import Programme, Terms, cells, weighted
 from models.plan.rent import (
     EXACT,
     Offer,
     Rented,
+    bounded,
     broken_caps,
     limit_gpus,
     prices,
@@ -50,6 +52,34 @@ def solve(
         max(full_usd - max(found.bound_usd, found.lp_bound_usd), 0.0) / max(full_usd, TOLERANCE),
         perf_counter() - started,
     )  # fmt: skip
+
+
+def standing(problem: Problem, options: Options = EXACT) -> Plan:
+    """The fleet of an hour as Melange sizes it: each service and region for its own largest load, in turn.
+
+    A load is one bucket; what `max_option_instances` allows none of is not offered. No start, no spot and no
+    minimum is known to it.
+    """
+    started, p, gap_share = perf_counter(), problem, 0.0
+    counts = np.zeros_like(p.instances_now)
+    for i, j in np.ndindex(*p.instances_now.shape[:2]):
+        most = np.where(p.runs[i], p.max_option_instances[i, j], 0)
+        tput = np.where(most > 0, p.tokens_per_s[i], 0.0)
+        rate = float(p.need_tokens_per_s[i, j].max())
+        if rate > 0 and most.any():
+            left = p.cap_gpus[j] - np.einsum("ik,ikg->g", counts[:, j], p.uses)
+            offer = bounded(Offer(p.options, p.gpus, p.usd_per_hour[i], p.uses[i], left), most)
+            rented = solve(offer, np.array([rate]), tput[None], options=options)
+            counts[i, j], gap_share = rented.counts, max(gap_share, rented.gap_share)
+    plan = paper.answer(p, counts)
+    return plan._replace(
+        programme="melange",
+        bound_usd=plan.full_usd * (1 - gap_share),
+        gap_share=gap_share,
+        status="optimal" if gap_share <= max(options.gap_share, TOLERANCE) else "time_limit",
+        solver=options.solver,
+        seconds=perf_counter() - started,
+    )
 
 
 def build(offer: Offer, rates: Floats, tput: Floats, slice_factor: int) -> Programme:

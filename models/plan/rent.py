@@ -68,6 +68,15 @@ def limit_gpus(lp: Any, offer: Offer, counts: Iterable[tuple[int, Any]]) -> None
             lp += weighted(terms) <= int(cap), f"cap_{g}"
 
 
+def bounded(offer: Offer, most: Ints) -> Offer:
+    """The same offer, with no more of each option than `most`, shape (n,)."""
+    own = tuple(f"places for {name}" for name in offer.options)
+    uses = np.hstack([offer.uses, np.eye(len(own), dtype=np.int64)])
+    return offer._replace(
+        gpus=(*offer.gpus, *own), uses=uses, cap_gpus=np.concatenate([offer.cap_gpus, most])
+    )
+
+
 def prices(offer: Offer, goodput: Floats) -> Floats:
     """The price of an option in every bucket, shape (b, n)."""
     return np.broadcast_to(offer.usd_per_hour, goodput.shape)

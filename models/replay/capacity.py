@@ -37,9 +37,9 @@ def capacity_tokens_per_s(
     partner: Deployment | None = None,
     cached_tokens: npt.NDArray[np.int32] | None = None,
 ) -> float:
-    """Input tokens/s that one instance serves, by the sort of capacity that [plan] asks for.
+    """Input tokens/s that one instance, or team, serves, by the sort of capacity that [plan] asks for.
 
-    The trial is an endpoint of INSTANCES whose requests are drawn from the given mix.
+    The trial is an endpoint of some INSTANCES whose requests are drawn from the given mix.
 
     slo         the highest rate of Poisson arrivals, by bisection, at which enough requests meet all targets
                 of the strictest tier. Enough is its attainment target times what an idle fleet attains: a
@@ -54,7 +54,8 @@ def capacity_tokens_per_s(
     ----------
     input_tokens, output_tokens : shape (n,), the interactive requests of the llm
     cached_tokens : shape (n,), of these inputs, what need not be computed; None: nothing
-    partner : of a deployment that prefills who decodes, of one that decodes who prefills
+    partner : of a deployment that prefills who decodes, of one that decodes who prefills. Where they stand in
+        teams, these are tried as a whole, and answer for all targets
 
     Raises
     ------
@@ -65,13 +66,25 @@ def capacity_tokens_per_s(
     drawn = drawn_requests(input_tokens, output_tokens, cached_tokens)
     given = "none" if cached_tokens is None else "given"
     config = dataclasses.replace(config, fleet=dataclasses.replace(config.fleet, prefix=given))
-    fleet = trial_fleet(llm, deployment, catalogue, config, partner=partner)
+    if partner is not None and deployment.team:
+        tried, role = teams_tried(deployment.team + partner.team), "whole"
+        pools = [(pool, tried * pool.team) for pool in (deployment, partner)]
+        fleet = standing_fleet({llm: pools}, catalogue.serving([llm]), config)
+    else:
+        tried, role = INSTANCES, deployment.role
+        fleet = trial_fleet(llm, deployment, catalogue, config, partner=partner)
     trial = Trial(drawn, fleet, make_rules(catalogue, config.replay, "follow"))
-    at_all = throughput_tokens_per_s(trial, llm, deployment.role)
+    at_all = throughput_tokens_per_s(trial, llm, role)
     if config.plan.capacity == "throughput":
-        return at_all / INSTANCES
-    in_time = highest_rate_in_time(trial, llm, deployment, catalogue) * float(drawn.input_tokens.mean())
-    return min(in_time, at_all) / INSTANCES  # first tokens may be in time while batches grow and grow
+        return at_all / tried
+    in_time = highest_rate_in_time(trial, llm, deployment, role, catalogue)
+    in_time *= float(drawn.input_tokens.mean())
+    return min(in_time, at_all) / tried  # first tokens may be in time while batches grow and grow
+
+
+def teams_tried(instances: int) -> int:
+    """How many teams of so many instances make some INSTANCES."""
+    return max(1, round(INSTANCES / instances))
 
 
 def drawn_requests(
@@ -102,12 +115,14 @@ class Trial(NamedTuple):
         return trace, replay(trace, self.fleet, drive, self.rules, until_s)
 
 
-def highest_rate_in_time(trial: Trial, llm: str, deployment: Deployment, catalogue: Catalogue) -> float:
+def highest_rate_in_time(
+    trial: Trial, llm: str, deployment: Deployment, role: str, catalogue: Catalogue
+) -> float:
     """Requests/s of the endpoint at which enough still meet the targets of the strictest tier."""
     name = catalogue.strictest_tier(catalogue.tiers)
     if name is None:
         raise ValueError("No interactive tier has a target to measure capacity by. Give one in tiers.toml.")
-    tier = of_role(deployment.role, catalogue.tiers[name])
+    tier = of_role(role, catalogue.tiers[name])
     rate = highest_rate(trial, tier)
     if rate is None:
         raise ValueError(

@@ -22,6 +22,7 @@ from models.world.config import (
     SCALINGS,
     SIGNALS,
     SPREADS,
+    Deployment,
     Engine,
     FleetConfig,
     Levels,
@@ -152,6 +153,7 @@ class Kind(NamedTuple):
 class PoolRow(NamedTuple):
     """A pool: like instances of an llm in a region."""
 
+    deployment: Deployment
     kind: Kind
     region: str
     role: str
@@ -185,6 +187,7 @@ def pool_rows(
         there = int(catalogue.regions[region].cap_gpus.get(deployment.gpu, 0) > 0)
         to = taker(config, llm, deployment) if there else None
         row = PoolRow(
+            deployment=deployment,
             kind=Kind(
                 llm,
                 deployment.gpu,

@@ -36,6 +36,7 @@ def goodput_per_s(
     input_tokens: Tokens,
     output_tokens: Tokens,
     near_per_s: float,
+    teams: int | None = None,
 ) -> float:
     """Requests/s of one team of pools, so many instances each; 0 where no idle team meets the targets.
 
@@ -45,10 +46,11 @@ def goodput_per_s(
     tier : whose targets count, and the share of requests that is to meet them
     input_tokens, output_tokens : shape (n,), the mix that requests are drawn from
     near_per_s : where the search begins
+    teams : that stand side by side and share their load; None: as many as have INSTANCES together
 
     It is never more than what the team serves at all, whoever waits.
     """
-    teams = max(1, round(INSTANCES / sum(count for _, count in team)))
+    teams = teams or max(1, round(INSTANCES / sum(count for _, count in team)))
     pools = [(pool, teams * count) for pool, count in team]
     alone = dataclasses.replace(catalogue.serving([llm]), tiers={"asked": tier})
     fleet = standing_fleet({llm: pools}, alone, config)

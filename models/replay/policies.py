@@ -77,8 +77,9 @@ STACKS = {
 class Policy(NamedTuple):
     """A row of the scoreboard: a plan (or none), the scaling rule, and how the instances are pooled."""
 
-    # "peak", "forecast", "corrected", "day_ahead", "truth": a plan of each hour (assets/plans/inputs.py);
-    # "recent": targets every few minutes from those before (assets/replays/drives.py); None: no plan
+    # "peak", "melange", "forecast", "corrected", "day_ahead", "truth": a plan of each hour (assets/plans);
+    # "recent": targets every few minutes from those before (assets/replays/drives.py); "autoscaler": every
+    # few seconds, by Cauchy's rule (assets/replays/autoscaled.py); None: no plan
     plan: str | None
     scaling: str  # one of models.world.config.SCALINGS
     what: str
@@ -88,6 +89,9 @@ class Policy(NamedTuple):
     order: str | None = None  # of an instance's queue (queue.py)
     routing: str | None = None  # to an instance (route.py)
     is_balanced: bool | None = None  # requests move between its instances (balance.py)
+    spread: str | None = None  # between the pools of an llm in a region (spread.py)
+    opportunism: str | None = None  # where prefill and decode stand apart (opportunism.py)
+    together: bool = False  # its plan holds only instances that do both phases of a request
     start: str | None = None  # which instances serve at the start: those of the first plan, or all
     capacity_share: float | None = None  # of an instance's capacity that its plan counts on
     quantile: float | None = None  # of the hour's maximum that its plan covers
@@ -97,7 +101,7 @@ class Policy(NamedTuple):
     @property
     def programme(self) -> str | None:
         """The kind of hourly plan that it follows; None: it has none."""
-        return None if self.plan == "recent" else self.plan
+        return None if self.plan in ("recent", "autoscaler") else self.plan
 
     @property
     def slots(self) -> int:
@@ -166,6 +170,36 @@ POLICIES = {
         order="priority",
         routing="freeness",
         is_balanced=True,
+    ),
+    "melange": Policy(
+        "melange",
+        "follow",
+        "Melange (arXiv 2404.14527): the cheapest GPU types for the peak of the history, never changed",
+        spread="goodput",
+        together=True,
+    ),
+    "cauchy_mixed": Policy(
+        "autoscaler",
+        "follow",
+        "Cauchy* (SoCC '25): as cauchy, of instances that do both phases only",
+        spread="goodput",
+        together=True,
+    ),
+    "cauchy": Policy(
+        "autoscaler",
+        "follow",
+        "Cauchy (SoCC '25): combos by CO-LP and its autoscaler, goodput-weighted round robin, opportunism",
+        spread="goodput",
+        opportunism="weighted",
+    ),
+    "corrected_combos": Policy(
+        "corrected",
+        "reflex",
+        "the corrected plan with its reflex; dispatch as Cauchy's",
+        signal="both",
+        order="late_last",
+        spread="goodput",
+        opportunism="weighted",
     ),
     "clairvoyant": Policy(
         "truth", "reflex", "the same on the true demand of each hour", signal="both", order="late_last"

@@ -188,6 +188,7 @@ class PlanConfig:
     gap_share: Share
     time_limit_s: Annotated[float, Range(0.1, 3600)]  # of an hour's plan
     capacity: Annotated[str, Known("capacity", CAPACITIES)] = "slo"  # of an instance: in time, or at all
+    together: bool = False  # teams, whose phases are apart, are not held
 
 
 @dataclass(frozen=True)
@@ -273,7 +274,8 @@ class ReplayConfig:
     freeness_in: Annotated[float, Range(-1_000_000, 1_000_000)] = 1.5  # and above which it shrinks
 
 
-OF_REPLAY = ("signal", "order", "routing", "start", "is_balanced")  # that a policy may say itself
+# that a policy may say itself
+OF_REPLAY = ("signal", "order", "routing", "start", "is_balanced", "spread", "opportunism")
 
 
 @dataclass(frozen=True)
@@ -287,6 +289,9 @@ class OwnPolicy:
     routing: Annotated[str, Known("routing", ROUTINGS)] | None = None
     signal: Annotated[str, Known("signal", SIGNALS)] | None = None
     is_balanced: bool | None = None
+    spread: Annotated[str, Known("spread", SPREADS)] | None = None
+    opportunism: Annotated[str, Known("opportunism", OPPORTUNISMS)] | None = None
+    together: bool | None = None  # its plan holds only instances that do both phases; else as the policy
     capacity_share: PositiveShare | None = None  # else that of [plan] for its programme, likewise:
     quantile: Annotated[float, Among(QUANTILES)] | None = None
     slot_minutes: Annotated[int, Among((15, 20, 30, 60))] | None = None  # of its plan; else the whole hour
@@ -335,7 +340,13 @@ class Config:
         """The config as a policy sees it: with the figures that are its own."""
         rule = self.rules[policy]
         share, quantile = rule.capacity_share, rule.quantile
-        plan = replaced(self.plan, capacity_share=share, corrected_capacity_share=share, quantile=quantile)
+        plan = replaced(
+            self.plan,
+            capacity_share=share,
+            corrected_capacity_share=share,
+            quantile=quantile,
+            together=rule.together or None,
+        )
         own = {name: getattr(rule, name) for name in OF_REPLAY}
         return replace(self, plan=plan, replay=replaced(stacked(self.replay, STACKS[rule.stack]), **own))
 

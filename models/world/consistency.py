@@ -65,8 +65,11 @@ def check_names(config: Config, catalogue: Catalogue) -> None:
         TRACE_NAME.check(policy, place)  # it names folders of the lake
         if policy in POLICIES:
             raise ConfigError(f"{place}: a shipped policy has this name. Choose another.")
-        if POLICIES[own.like].programme is None and (own.capacity_share or own.quantile) is not None:
-            raise ConfigError(f"{place}: {own.like} has no plan. Drop capacity_share and quantile.")
+        by_arrivals = POLICIES[own.like].plan == "autoscaler"
+        of_plan = own.quantile if by_arrivals else own.capacity_share or own.quantile
+        if POLICIES[own.like].programme is None and of_plan is not None:
+            has_no = "quantile. Drop it" if by_arrivals else "plan. Drop capacity_share and quantile"
+            raise ConfigError(f"{place}: {own.like} has no {has_no}.")
         rule, bucket = own.policy, config.forecast.bucket_minutes
         if own.slot_minutes and (rule.plan not in IN_SLOTS or rule.is_closed or own.slot_minutes % bucket):
             raise ConfigError(
@@ -161,7 +164,7 @@ def check_caps(config: Config, catalogue: Catalogue) -> None:
                 for pool in pools
                 if pool.regions is None or name in pool.regions
             )
-            if held > (cap := region.cap_gpus.get(gpu, 0)):
+            if held > (cap := region.cap_gpus.get(gpu, 0)) > 0:  # without any no pool stands there
                 raise ConfigError(
                     f"{config.file.name}: [fleet] instances_at_start = {start} of each llm: {held} {gpu} in "
                     f"{name}, whose cap_gpus is {cap} (regions.toml). Lower the one or raise the other."

@@ -36,3 +36,4 @@ class Kernels:
     prefill_value_s: Seconds  # per token and number of its heads
     prefill_pair_s: Seconds  # per pair of tokens and number of their heads
     source: str
+    lacks: str | None = None  # what was not timed on it, and what stands for that; None: all of it was

@@ -1,5 +1,7 @@
 """The pools of an llm: who hands on to whom, and which lists of pools cannot be."""
 
+from collections.abc import Iterable
+
 from models.world.catalogue import Catalogue
 from models.world.config import Deployment, FleetConfig
 from models.world.reading import ConfigError
@@ -32,6 +34,27 @@ def partner_of(fleet: FleetConfig, llm: str, pool: Deployment) -> Deployment | N
     return next(one for one in fleet.deployments[llm] if taker(fleet, llm, one) == pool)
 
 
+def members(fleet: FleetConfig, llm: str, pool: Deployment) -> tuple[tuple[Deployment, int], ...]:
+    """What comes and goes with an instance of the pool, with how many of each: itself, or its whole team."""
+    if not pool.team:
+        return ((pool, 1),)
+    first = pool if pool.role == "prefill" else partner_of(fleet, llm, pool)
+    assert first is not None  # teams hand on: check_pools
+    last = taker(fleet, llm, first)
+    assert last is not None
+    return (first, first.team), (last, last.team)
+
+
+def part_title(gpu: str, gpus: int, instances: int) -> str:
+    """Like instances, like 2 x 4xh100-80gb: two on four GPUs each."""
+    return f"{gpus}x{gpu}" if instances == 1 else f"{instances} x {gpus}x{gpu}"
+
+
+def team_title(parts: Iterable[str]) -> str:
+    """What prefills, then what decodes."""
+    return " > ".join(parts)
+
+
 def places(pool: Deployment, catalogue: Catalogue) -> set[str]:
     """The regions in which the pool may have instances."""
     named = catalogue.regions if pool.regions is None else pool.regions
@@ -59,12 +82,6 @@ def check_pools(file: str, fleet: FleetConfig, catalogue: Catalogue) -> None:
                     f"{where}: two pools are {pool.gpus} x {pool.gpu} {differ}, which plans and "
                     "tables would not tell apart. Give them different numbers of GPUs."
                 )
-        roles = {pool.role for pool in pools}
-        if "whole" in roles and len(roles) > 1:
-            raise ConfigError(
-                f"{where}: some pools do whole requests, others {' or '.join(sorted(roles - {'whole'}))}; "
-                "a plan counts on one or the other. Give all of them parts, or none."
-            )
         if all(pool.role == "decode" for pool in pools):
             raise ConfigError(f"{where}: no pool takes requests: all decode. Add one that prefills.")
         for pool, to in zip(pools, takers, strict=True):
@@ -93,6 +110,13 @@ def check_pools(file: str, fleet: FleetConfig, catalogue: Catalogue) -> None:
                 check_teams(here, fleet, pool, to, takers.count(to))
             elif pool.team and pool.role == "whole":
                 raise ConfigError(f"{here}: team = {pool.team}, but it hands nothing on. Drop it.")
+        roles = {"whole" if pool.team else pool.role for pool in pools}
+        if "whole" in roles and len(roles) > 1:
+            raise ConfigError(
+                f"{where}: some pools, or teams of them, do whole requests, others "
+                f"{' or '.join(sorted(roles - {'whole'}))}; a plan counts on one or the other. Give all of "
+                "them parts, or none, or a team to those that have parts."
+            )
 
 
 def check_teams(here: str, fleet: FleetConfig, pool: Deployment, to: Deployment, leaders: int) -> None:

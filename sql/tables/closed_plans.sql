@@ -7,9 +7,9 @@
 -- policy = which policy planned as it went
 -- hour_start = first instant of the hour
 -- llm = the served network
--- role = what the instances do of each request: whole, prefill or decode
+-- role = what the instances, or teams, do of each request: whole, prefill or decode
 -- region = where the instances stand
--- gpu = GPU type of an instance
+-- gpu = GPU type of an instance; of a team what prefills > what decodes
 -- demand_tokens_per_s = interactive load to carry: the largest bucket of the hour
 -- buffer_tokens_per_s = kept free for requests that may be held
 -- capacity_tokens_per_s = what an instance of this kind is counted on to serve within its SLO
@@ -22,7 +22,7 @@
 -- gap_share = how far from the optimum it may be
 -- usd = cost of the planned instances
 -- programme = which of models/plan made it: paper or corrected
--- gpus_per_instance = GPUs of an instance
+-- gpus_per_instance = GPUs of an instance, or of a whole team
 -- reclaimed = of those added, taken back from the spot pool of the same kind
 -- started = of those added, started cold
 -- donated = given to the spot pool

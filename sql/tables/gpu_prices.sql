@@ -18,7 +18,7 @@
 -- mean_input_tokens = of a request, yesterday <- requests.input_tokens
 -- mean_output_tokens = of a request, yesterday <- requests.output_tokens
 -- apart_saving_bound_share = what prefill and decode on GPUs of their own save at most, of the cost (models/plan/phases.py)
--- latency = how the times came about: measured, calibrated, composed or estimated
+-- latency = how the times came about: measured, calibrated, composed (in part) or estimated
 -- median_error_share = how far they are off
 select * from gpu_prices
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -6,8 +6,8 @@ import measurements
 from models.world.kernels import Kernels
 
 HEAD = """\
-# What kernels take on a GPU type: models/latency/kernels.py has the formulas, kernel_fit.py beside it how the
-# coefficients were fitted to ai-dynamo/aiconfigurator's tables of single kernels (Apache-2.0). Written by
+# What kernels take on a GPU type: models/latency/kernels.py has the formulas. How the coefficients were
+# fitted to tables of single kernels (sources below) stands in models/latency/kernel_fit.py. Written by
 # tests/bench/kernel_table.py. Seconds; tokens of a pass; weights of a product by the bits of each.
 """
 
@@ -16,7 +16,7 @@ def written(gpu: str, kernels: Kernels) -> str:
     """The tables of one GPU type."""
     lines = [f"[{gpu}]"]
     for name, value in vars(kernels).items():
-        if name != "products":
+        if name != "products" and value is not None:
             lines.append(f'{name} = "{value}"' if isinstance(value, str) else f"{name} = {value}")
     for bits, products in kernels.products.items():
         lines += ["", f"[{gpu}.products.{bits}]"]
@@ -26,7 +26,6 @@ def written(gpu: str, kernels: Kernels) -> str:
 
 if __name__ == "__main__":
     print(HEAD)
-    tables = [
-        written(gpu, measurements.kernels_of(name)) for name, (gpu, _) in measurements.KERNEL_GPUS.items()
-    ]
+    whole = {gpu: measurements.kernels_of(name) for name, (gpu, _) in measurements.KERNEL_GPUS.items()}
+    tables = (written(gpu, kernels) for gpu, kernels in {**whole, **measurements.kernels_in_part()}.items())
     print("\n".join(tables), end="")

@@ -1,0 +1,91 @@
+"""Cauchy's autoscaler on a day (models/plan/autoscale.py): of what came, sample by sample, what is to stand.
+
+Each llm in each region has one of its own, which sees all GPUs of the region: Cauchy scales one llm. Where
+several want more than there is, the replay gives what it has.
+"""
+
+from datetime import date
+from functools import cache
+
+import numpy as np
+
+from assets.lake.lookups import positions
+from assets.lake.settings import HOURS, Settings
+from assets.plans.inputs import problem_template, token_mixes
+from assets.plans.kinds import answered, kinds
+from models.plan import combo_lp
+from models.plan.autoscale import DEFAULTS, Best, targets
+from models.plan.problem import TOLERANCE, Floats, Ints, Problem
+from models.plan.rent import Offer, bounded
+
+SAMPLE_S = DEFAULTS.sample_s
+SAMPLES = round(HOURS * 3600 / SAMPLE_S)  # of a day
+CAME = """
+select
+    llm, region,
+    floor(epoch(arrived_at - $day::timestamptz) / $sample_s)::bigint as sample,
+    count(*) as requests
+from requests
+where trace = $trace and day = $day::date and list_contains($tiers, tier)
+group by all
+"""
+
+
+def targets_of_day(settings: Settings, day: date, sustained: Floats, demand: Floats) -> Floats:
+    """Options that are to stand in each sample of the day, shape (samples, services, regions, options).
+
+    Parameters
+    ----------
+    sustained : input tokens/s of one option, shape (services, regions, options)
+    demand : input tokens/s that the first fleet is for, shape (llms, regions)
+    """
+    asked = problem_template(settings, [1.0] * len(kinds(settings)), "corrected")
+    llms, mixes = list(settings.catalogue.llms), token_mixes(settings, day)
+    came = came_per_s(settings, day)
+    table = np.zeros((SAMPLES, *sustained.shape))
+    for i, j in np.ndindex(*sustained.shape[:2]):
+        inputs = mixes[asked.llms[i]].input_tokens
+        tokens = float(inputs.mean()) if inputs.size else np.inf  # without requests nothing is sustained
+        goodput = np.where(asked.max_option_instances[i, j] > 0, sustained[i, j], 0.0) / tokens
+        if (goodput > 0).any():
+            at = llms.index(asked.llms[i]), j
+            best = by_co_lp(asked, i, j, goodput)
+            start = best(demand[at] / tokens, np.zeros(goodput.size, np.int64))
+            scaler = DEFAULTS._replace(boot_s=float(asked.boot_cold_s[i, j].max()))
+            table[:, i, j] = targets(came[at], goodput, best, start, scaler)
+    return table
+
+
+def by_co_lp(asked: Problem, i: int, j: int, goodput: Floats) -> Best:
+    """What CO-LP adds of the options of a service in a region, whose GPUs and places are limited."""
+
+    @cache  # of few requests the same rates come again and again
+    def added(per_s: float, held: tuple[int, ...]) -> Ints:
+        left = np.maximum(asked.cap_gpus[j] - held @ asked.uses[i], 0)
+        offer = Offer(asked.options, asked.gpus, asked.usd_per_hour[i], asked.uses[i], left)
+        places = np.maximum(asked.max_option_instances[i, j] - held, 0)
+        per_usd = np.divide(goodput, offer.usd_per_hour, out=np.zeros_like(goodput), where=goodput > 0)
+        found = combo_lp.solve(
+            "co_lp", bounded(offer, places), np.array([per_s]), goodput[None], per_usd[None]
+        )
+        return found.counts[0]
+
+    def best(per_s: float, held: Ints) -> Ints:
+        if per_s <= TOLERANCE:
+            return np.zeros_like(held)
+        return added(per_s, tuple(held.tolist()))
+
+    return best
+
+
+def came_per_s(settings: Settings, day: date) -> Floats:
+    """Interactive requests/s that came to each llm, shape (llms, regions, samples)."""
+    catalogue = settings.catalogue
+    rows = settings.lake.sql(
+        CAME, trace=settings.trace, day=day, sample_s=SAMPLE_S, tiers=list(catalogue.interactive_tiers)
+    )
+    came = np.zeros((len(catalogue.llms), len(catalogue.regions), SAMPLES + 1))
+    # what came in a sample is known when the next one begins
+    where = positions(rows, "llm", catalogue.llms), positions(rows, "region", catalogue.regions)
+    came[(*where, rows["sample"].to_numpy() + 1)] = rows["requests"].to_numpy() / SAMPLE_S
+    return answered(settings, came[..., :SAMPLES], axis=0)

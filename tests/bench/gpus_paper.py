@@ -1,0 +1,263 @@
+"""Cauchy's claims on its own GPU types: eight H800, A800 (PCIe) and H20 each, two to a server, 25 Gb/s.
+
+Profiles are composed in part (data/catalogue/kernels.toml says what stands for what): how far off whole runs
+are nobody knows. data/studies/gpus.md holds what this prints.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+from gpus_fleets import (
+    LLM,
+    WORKLOADS,
+    attaining,
+    goodput,
+    hour_of,
+    met,
+    options_of,
+    pools_of,
+    said,
+    setting_of,
+)
+from measure import Figures, Target
+
+from assets.studies.rent_asked import Setting, prices
+from assets.studies.rent_fleets import Options, team
+from models.plan import phases
+from models.plan.combos import Combo, Part
+from models.plan.phases import PhasePrice
+from models.replay.state import Trace
+from models.world.catalogue import Catalogue, load_catalogue
+from models.world.kernels import Products
+
+CATALOGUE = load_catalogue()
+H800, A800, H20 = TYPES = ("h800-80gb", "a800-80gb-pcie", "h20-96gb")
+DEGREES, LINK_GBIT_PER_S = (1, 2), 25.0
+CAPS = dict.fromkeys(TYPES, 8)
+TIMES = 4  # of the paper's rates, so that fleets are more than two GPUs and every one of them can be tried
+REPLAYED = 30_000
+LEAST_SHARE = 0.9  # of the load, that a fleet must sustain
+ATTAINED, STRICT = 0.90, 0.95  # of requests in time; the paper names no share
+PROGRAMMES = ("melange", "co_lp, together", "co_lp", "mc_lp", "mce_lp", "shares")
+TARGETS = {
+    **{
+        f"gpus_paper_{of}_bound_share": Target("", f"{of}, paper's set: bound on parting") for of in WORKLOADS
+    },
+    **{
+        f"gpus_paper_{of}_{what}": Target("", f"{of}, paper's set: tokens per USD of {how}")
+        for of in WORKLOADS
+        for what, how in (
+            ("co_lp_over_melange", "CO-LP over Melange"),
+            ("shares_over_melange", "shares over Melange"),
+            ("co_lp_over_mc_lp", "CO-LP over MC-LP"),
+            ("co_lp_over_mce_lp", "CO-LP over MCE-LP"),
+        )
+    },
+    "gpus_gap_to_exhaustive": Target(
+        "", "USD of shares over the cheapest of all fleets that attain, paper's set, worst of 3", at_most=0.03
+    ),
+    "gpus_pair_gain_share": Target("", "ShareGPT: H800 > H20 over H800 > H800 + H20 > H20, tokens per USD"),
+    **{
+        f"gpus_dealt_{of}_{kind}_e2e_share": Target(
+            "", f"{of}: mean E2E by goodput less than in turn, {kind} instances"
+        )
+        for of in WORKLOADS
+        for kind in ("unlike", "like")
+    },
+}
+
+
+def asked(workload: str, catalogue: Catalogue = CATALOGUE) -> Setting:
+    """A workload on the paper's set."""
+    return setting_of(catalogue, workload, TYPES, DEGREES, TIMES, LINK_GBIT_PER_S)
+
+
+# --- prices by phase -------------------------------------------------------------------------------------
+
+
+def read_quicker(catalogue: Catalogue, share: float) -> Catalogue:
+    """H20's products of 16 bits, weights read at so much of its bandwidth where nothing else is slower."""
+    own = catalogue.kernels[H20]
+    known, gpu = own.products["16"], catalogue.gpus[H20]
+    read_s = 2 / (share * gpu.bandwidth_tb_per_s * 1e12)
+    computed_s = known.weight_s[-1] / known.tokens[-1]  # per token, where it computes
+    weight_s = tuple(max(read_s, n * computed_s) for n in known.tokens)
+    quicker = dataclasses.replace(
+        own, products={**own.products, "16": Products(known.tokens, known.launch_s, weight_s)}
+    )
+    return dataclasses.replace(catalogue, kernels={**catalogue.kernels, H20: quicker})
+
+
+def in_8_bits(catalogue: Catalogue) -> Catalogue:
+    """The llm in 8 bits; A800 has no such products, what is told of it there is the roofline's."""
+    llm = dataclasses.replace(catalogue.llms[LLM], weight_bits=8)
+    return dataclasses.replace(catalogue, llms={**catalogue.llms, LLM: llm})
+
+
+def by_phase() -> Figures:
+    """USD per million tokens by phase, and the bound on parting them, under both readings of H20."""
+    readings = {
+        "as the catalogue has it": CATALOGUE,
+        "H20 reads weights at 80 %": read_quicker(CATALOGUE, 0.8),
+        "weights in 8 bits": in_8_bits(CATALOGUE),
+    }
+    figures = Figures()
+    print("| | | H800 | A800 | H20 | bound |", "| --- | --- | --- | --- | --- | --- |", sep="\n")
+    for reading, catalogue in readings.items():
+        for of in WORKLOADS:
+            setting = asked(of, catalogue)
+            known = prices(setting)
+            cells = []
+            for gpu in TYPES:
+                own = [price for price in known if price.gpu == gpu]
+                tokens = (min(getattr(p, f"usd_per_{way}_token") for p in own) for way in ("input", "output"))
+                cells.append(", ".join(f"{1e6 * usd:.3f}" for usd in tokens))
+            bound = phases.saving_bound(known, setting.load).saving_share
+            print(f"| {reading} | {of} | {' | '.join(cells)} | {bound:.1%} |")
+            figures.setdefault(f"gpus_paper_{of}_bound_share", bound)
+    return figures
+
+
+# --- fleets at equal attainment --------------------------------------------------------------------------
+
+
+def every_fleet(
+    setting: Setting, options: Options, below_usd: float
+) -> Iterator[tuple[float, tuple[int, ...]]]:
+    """Every fleet within the caps that might sustain the load and costs less: USD an hour, and its counts."""
+    order = sorted(range(len(options)), key=lambda n: options[n][0].usd_per_hour / options[n][1])
+    floor = [options[n][0].usd_per_hour / options[n][1] for n in order]
+    asked_per_s = LEAST_SHARE * setting.per_s
+    counts, left = [0] * len(options), dict(CAPS)
+
+    def grow(at: int, usd: float, per_s: float) -> Iterator[tuple[float, tuple[int, ...]]]:
+        if per_s >= asked_per_s:
+            yield usd, tuple(counts)
+        if at == len(order) or usd + max(0.0, asked_per_s - per_s) * floor[at] >= below_usd:
+            return
+        combo, rate = options[order[at]]
+        taken = 0
+        while usd + taken * combo.usd_per_hour < below_usd and all(left[g] >= 0 for g in combo.uses):
+            counts[order[at]] = taken
+            if taken == 0 or per_s + taken * rate < asked_per_s + 2 * rate:
+                deeper = grow(at + 1, usd + taken * combo.usd_per_hour, per_s + taken * rate)
+                yield from deeper
+            taken += 1
+            for gpu, size in combo.uses.items():
+                left[gpu] -= size
+        for gpu, size in combo.uses.items():
+            left[gpu] += taken * size
+        counts[order[at]] = 0
+
+    yield from grow(0, 0.0, 0.0)
+
+
+def exhaustive(
+    setting: Setting, options: Options, trace: Trace, below_usd: float
+) -> tuple[int, tuple[float, tuple[int, ...]] | None]:
+    """How many fleets cheaper than `below_usd` were tried; the cheapest that attains the target, if any."""
+    every = sorted(set(every_fleet(setting, options, below_usd)))
+    for tried, (usd, counts) in enumerate(every, start=1):
+        if met(setting, pools_of(setting, options, counts), trace)["attained"] >= ATTAINED:
+            return tried, (usd, counts)
+    return len(every), None
+
+
+def fleets() -> Figures:
+    """Each programme's fleet at equal attainment beside the cheapest of all fleets: Figures 6, 7 and 8."""
+    figures, gaps = Figures(), []
+    print("| | | USD/h | in time | E2E, s | TTFT, s | TPOT, ms | fleet | USD/h at 95 % |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    for of in WORKLOADS:
+        setting = asked(of)
+        options, trace = options_of(setting), hour_of(setting, REPLAYED)
+        usd = {}
+        for name in PROGRAMMES:
+            rented, found = attaining(name, setting, options, CAPS, trace, ATTAINED)
+            strict, _ = attaining(name, setting, options, CAPS, trace, STRICT)
+            usd[name] = rented.usd_per_hour
+            told = row(of, name, usd[name], found, said(options, rented.counts))
+            print(f"{told} {strict.usd_per_hour:.2f} |")
+        least = min(usd.values())
+        tried, best = exhaustive(setting, options, trace, least - 1e-9)
+        if best is None:
+            print(f"| {of} | of {tried} cheaper fleets | | none | | | | | |")
+        else:
+            least, counts = best
+            found = met(setting, pools_of(setting, options, counts), trace)
+            print(row(of, f"the best of {tried} cheaper fleets", least, found, said(options, counts)), "|")
+        gaps.append(usd["shares"] / least - 1)
+        figures |= {
+            f"gpus_paper_{of}_co_lp_over_melange": usd["melange"] / usd["co_lp"],
+            f"gpus_paper_{of}_shares_over_melange": usd["melange"] / usd["shares"],
+            f"gpus_paper_{of}_co_lp_over_mc_lp": usd["mc_lp"] / usd["co_lp"],
+            f"gpus_paper_{of}_co_lp_over_mce_lp": usd["mce_lp"] / usd["co_lp"],
+        }
+    return figures | {"gpus_gap_to_exhaustive": max(gaps)}
+
+
+def row(of: str, name: str, usd: float, found: dict[str, float], fleet: str) -> str:
+    """A row of the table."""
+    times = f"{found['e2e_s']:.2f} | {found['ttft_s']:.2f} | {1e3 * found['tpot_s']:.1f}"
+    return f"| {of} | {name} | {usd:.2f} | {found['attained']:.1%} | {times} | {fleet} |"
+
+
+# --- single claims ---------------------------------------------------------------------------------------
+
+
+def pair() -> Figures:
+    """Two H800 and two H20, of which each type does one phase, or each its own pair: Figure 2."""
+    setting = asked("sharegpt")
+    by_name = {(price.gpu, price.gpus): price for price in prices(setting)}
+
+    def part(gpu: str, gpus: int = 1, instances: int = 1) -> Part:
+        price: PhasePrice = by_name[gpu, gpus]
+        return Part(price, instances)
+
+    cases = {
+        "2xH800 > 2xH20": [Combo(part(H800, 2), part(H20, 2))],
+        "2 x H800 > 2 x H20": [Combo(part(H800, 1, 2), part(H20, 1, 2))],
+        "H800 > H800 and H20 > H20": [Combo(part(gpu), part(gpu)) for gpu in (H800, H20)],
+        "2 x H800 and 2 x H20, each both phases": [
+            Combo(None, part(gpu, 1, 1)) for gpu in (H800, H800, H20, H20)
+        ],
+    }
+    rates = {name: sum(goodput(setting, combo) for combo in own) for name, own in cases.items()}
+    print("| ShareGPT on the same four GPUs | requests/s |", "| --- | --- |", sep="\n")
+    for name, rate in rates.items():
+        print(f"| {name} | {rate:.1f} |")
+    apart = max(rates["2xH800 > 2xH20"], rates["2 x H800 > 2 x H20"])
+    return {"gpus_pair_gain_share": apart / rates["H800 > H800 and H20 > H20"] - 1}
+
+
+def dealt() -> Figures:
+    """Unlike and like instances under each way to deal requests out: Figure 9."""
+    figures = Figures()
+    print("| | instances | in turn | most unused | by goodput | in time, % |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for of in WORKLOADS:
+        setting = asked(of)
+        both = [Combo(None, Part(price, 1)) for price in prices(setting) if price.gpus == 1]
+        rates = [goodput(setting, combo) for combo in both]
+        for kind, own in (
+            ("unlike", list(zip(both, rates, strict=True))),
+            ("like", [(both[0], rates[0])] * 3),
+        ):
+            per_s = 0.85 * 2 * sum(rate for _, rate in own)
+            pools = [
+                pool for n, (combo, rate) in enumerate(own) for pool in team(setting, combo, 2, f"t{n}", rate)
+            ]
+            trace = hour_of(setting, REPLAYED, per_s)
+            told = {
+                spread: met(setting, pools, trace, spread)
+                for spread in ("round_robin", "most_unused", "goodput")
+            }
+            times = " | ".join(f"{found['e2e_s']:.2f}" for found in told.values())
+            in_time = ", ".join(f"{100 * found['attained']:.0f}" for found in told.values())
+            print(f"| {of} | {kind} | {times} | {in_time} |")
+            saved = 1 - told["goodput"]["e2e_s"] / told["round_robin"]["e2e_s"]
+            figures[f"gpus_dealt_{of}_{kind}_e2e_share"] = saved
+    return figures
+
+
+FUNCTIONS = (by_phase, fleets, pair, dealt)

@@ -1,0 +1,186 @@
+"""Teams as options of a plan: beside whole instances, by every programme, and by Cauchy's autoscaler."""
+
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small import small_config
+
+from assets.lake.settings import Progress, Settings, load_settings
+from assets.pages.telling import SettingsResource
+from assets.plans import plans
+from assets.plans.inputs import problem_template
+from assets.plans.kinds import by_cell, by_pool, cells, kinds, options, pools, services
+from assets.replays import drives
+from models.plan import combo_lp, corrected, paper
+from models.plan.autoscale import DEFAULTS, targets
+from models.plan.rent import Offer
+from models.plan.solver import Options
+from models.plan.violations import violations
+from pipelines.night import run_night
+
+LLM, H100, A100 = "llama3.1-8b", "h100-80gb", "a100-80gb"
+PAIR = "1xh100-80gb > 2 x 1xa100-80gb"
+SIDES = (  # of six teams, of which one is there at the start
+    (H100, 'role = "prefill", team = 1, then = "two", instances_at_start = 1, max_instances = 6'),
+    (A100, 'role = "decode", team = 2, name = "two", instances_at_start = 2, max_instances = 12'),
+)
+TEAM = ", ".join(
+    f'{{ gpu = "{gpu}", tensor_parallel = 1, min_instances = 0, {side} }}' for gpu, side in SIDES
+)
+WHOLE = f'{{ gpu = "{H100}", tensor_parallel = 1, min_instances = 0 }}'
+DAY = date(2025, 7, 3)
+THETA = {PAIR: 22.0, H100: 10.0}  # tokens/s: 1.0 USD an hour for one of the pair, 1.2 on whole instances
+POLICIES = ("static", "melange", "cauchy_mixed", "cauchy", "corrected_combos", "dynamo", "corrected_closed")
+
+
+def sustained(settings: Settings) -> list[float]:
+    """Tokens/s of one of each kind."""
+    return [THETA[kind.option.gpu] if kind.llm == LLM else 150.0 for kind in kinds(settings)]
+
+
+def config_of(folder: Path, **changes: str) -> str:
+    """A small run whose llama3.1-8b may stand whole or in teams."""
+    path = Path(small_config(folder, **changes))
+    line = f'"{LLM}" = {{ gpu = "{H100}", tensor_parallel = 1 }}'
+    text = path.read_text(encoding="utf-8")
+    assert line in text
+    caps = "".join(
+        f"[catalogue.regions.{region}]\ncap_gpus = {{ {H100} = 260, {A100} = 24 }}\n"
+        for region in ("east", "central", "west")
+    )
+    path.write_text(text.replace(line, f'"{LLM}" = [{WHOLE}, {TEAM}]') + caps, encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    folder = tmp_path_factory.mktemp("teams")
+    named = "[" + ", ".join(f'"{policy}"' for policy in POLICIES) + "]"
+    changes = {"policies": named, "requests_per_day": "30_000.0", "min_instances": "1"}
+    config = config_of(folder, instances_at_start="3", max_instances="12", **changes)
+    resource = SettingsResource(config=config, lake=str(folder / "lake"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGSTER_HOME", str(folder))
+        patch.setattr(plans, "sustained_tokens_per_s", lambda settings, *_: sustained(settings))
+        run_night(resource, DAY, Progress())
+    return resource.load()
+
+
+def test_a_team_is_one_option_beside_whole_instances(tmp_path: Path) -> None:
+    settings = load_settings(config_of(tmp_path), tmp_path / "lake")
+    assert (LLM, "whole") in services(settings)
+    assert [option.title for option in options(settings)][-1] == PAIR
+    problem = problem_template(settings, sustained(settings), "corrected")
+    i, k = services(settings).index((LLM, "whole")), problem.options.index(PAIR)
+    assert dict(zip(problem.gpus, problem.uses[i, k], strict=True))[A100] == 2
+    assert problem.gpus_per_instance[i, k] == 3
+    assert problem.usd_per_hour[i, k] == pytest.approx(12.29 + 2 * 4.775)
+    assert problem.tokens_per_s[i, k] == 22.0
+    assert problem.max_option_instances[i, :, k].tolist() == [6, 6, 6]
+    assert problem.instances_now[i, :, k].tolist() == [1, 1, 1]
+    counts = np.minimum(np.arange(problem.instances_now.size).reshape(problem.instances_now.shape), 6)
+    counts[~np.broadcast_to(problem.runs[:, None], counts.shape)] = 0
+    held = by_pool(settings, counts)
+    assert (by_cell(settings, held.astype(np.int64)) == counts).all()
+    for row, here, place in zip(pools(settings), held, zip(*cells(settings), strict=True), strict=True):
+        assert here == counts[place] * max(row.team, 1)
+
+
+@pytest.mark.parametrize("programme", [paper, corrected])
+def test_the_cap_of_one_gpu_type_of_a_team_binds(tmp_path: Path, programme: object) -> None:
+    """Seven A100 are three teams; what these do not carry stands whole."""
+    settings = load_settings(config_of(tmp_path), tmp_path / "lake")
+    problem = problem_template(settings, sustained(settings), "corrected")
+    problem = problem._replace(epsilon=1.0, boot_cold_s=0 * problem.boot_cold_s)
+    i, k, g = services(settings).index((LLM, "whole")), problem.options.index(PAIR), problem.gpus.index(A100)
+    problem.cap_gpus[:, g] = 7
+    problem.demand_tokens_per_s[i] = 100.0
+    plan = programme.solve(problem, Options(gap_share=0.0))  # type: ignore[attr-defined]
+    assert violations(problem, plan) == []
+    assert plan.instances[i, :, k].tolist() == [3, 3, 3]
+    assert plan.instances[i].sum(axis=1).tolist() == [3 + 4] * 3  # 66 of 100 tokens/s, 10 each
+    over = plan._replace(instances=plan.instances + 1)
+    assert any(line.startswith("cap: east uses 8 of 7 a100-80gb") for line in violations(problem, over))
+
+
+def test_a_night_plans_teams_and_the_replay_holds_them(night: Settings) -> None:
+    rows = night.lake.sql(
+        f"select policy, gpu, sum(instances) as n, any_value(gpus_per_instance) as gpus from plans "
+        f"where llm = '{LLM}' group by all"
+    ).to_pandas()
+    planned = rows.set_index(["policy", "gpu"])["n"]
+    assert planned["corrected_combos", PAIR] > 0
+    assert planned["melange", PAIR] == 0
+    assert planned["melange", H100] > 0
+    held = night.lake.sql(
+        f"select policy, role, gpu, sum(serving_s) / 3600 as hours from fleet_hours where llm = '{LLM}' "
+        "group by all"
+    ).to_pandas()
+    hours = held.set_index(["policy", "role", "gpu"])["hours"]
+    for policy in POLICIES:
+        assert hours[policy, "decode", A100] == pytest.approx(2 * hours[policy, "prefill", H100], rel=0.02)
+    for policy in ("melange", "cauchy_mixed"):
+        assert hours[policy, "prefill", H100] < 0.1  # until what it began with is given up
+        assert hours[policy, "whole", H100] > 24.0
+    for policy in ("cauchy", "corrected_combos", "corrected_closed"):
+        assert hours[policy, "prefill", H100] > 24.0
+    board = night.lake.sql("select * from tokens_per_usd").to_pandas().set_index("policy")
+    assert set(board.index) == set(POLICIES)
+    assert board.loc["cauchy", "tokens_per_usd"] > board.loc["melange", "tokens_per_usd"]
+
+
+def test_cauchy_is_given_what_its_autoscaler_makes_of_what_came(night: Settings) -> None:
+    """Algorithm 1 on the day's arrivals in one region, counted here; whole teams on both sides."""
+    drive = drives.day_drives(night, DAY, ["cauchy"])["cauchy"]
+    assert drive.row_s == DEFAULTS.sample_s
+    table = np.asarray(drive.targets)
+    assert table.shape[0] == 8640
+    assert (np.asarray(drive.start) == table[0]).all()
+    arrived = night.lake.sql(
+        "select epoch(arrived_at) % 86400 as s, input_tokens as n from requests where trace = 'small' and "
+        f"day = '{DAY}' and llm = '{LLM}' and region = 'east' and tier <> 'niw'"
+    ).to_pandas()
+    came = np.histogram(arrived["s"], bins=8640, range=(0, 86_400))[0] / 10.0
+    mix = night.lake.sql(
+        f"select avg(input_tokens) as n from requests where day = '2025-07-02' and llm = '{LLM}' "
+        "and tier <> 'niw'"
+    )["n"][0].as_py()
+    goodput = np.array([10.0, 22.0]) / mix
+    usd, uses = np.array([12.29, 21.84]), np.array([[1, 0, 1], [1, 2, 0]])
+    caps = np.array([260, 12, 12])  # GPUs of each type, of which six teams may have twelve; whole instances
+    offer = Offer(("whole", "pair"), (H100, A100, "whole"), usd, uses, caps)
+
+    def best(rate: float, held: np.ndarray) -> np.ndarray:
+        left = caps - held @ uses
+        found = combo_lp.solve(
+            "co_lp",
+            offer._replace(cap_gpus=left),
+            np.array([rate]),
+            goodput[None],
+            (goodput / offer.usd_per_hour)[None],
+        )
+        return found.counts[0]
+
+    rows = [row for row in pools(night) if row.kind.llm == LLM and row.region == "east"]
+    at = [pools(night).index(row) for row in rows]
+    whole, prefill, decode = (table[:, pool] for pool in at)
+    assert (decode == 2 * prefill).all()
+    start = np.array([whole[0], prefill[0]]).astype(np.int64)
+    expected = targets(
+        np.concatenate([[0.0], came[:-1]]), goodput, best, start, DEFAULTS._replace(boot_s=600.0)
+    )
+    assert (expected == np.column_stack([whole, prefill])).all()
+    assert len(np.unique(prefill)) > 2
+
+
+def test_dispatch_by_goodput_weighs_a_team_as_what_it_sustains(night: Settings) -> None:
+    sustained_here = drives.sustained_of_plans(night, drives.plan_rows(night, DAY))
+    fleet, rules = drives.setting(night, "cauchy")
+    fleet = drives.measured(night.under("cauchy"), fleet, sustained_here)
+    mine = (fleet.llm == list(night.catalogue.llms).index(LLM)) & (fleet.region == 0)
+    assert fleet.weight[mine].tolist() == pytest.approx([10.0, 22.0, 11.0])
+    assert fleet.tokens_per_s[mine].tolist() == pytest.approx([10.0, 22.0, 11.0])
+    assert (rules.spread, rules.opportunism) == (3, 2)
+    assert (drives.measured(night, fleet._replace(weight=0 * fleet.weight), sustained_here).weight == 0).all()
