@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.plan.buckets import Edges, dealt, edges, expected_tokens
@@ -30,10 +30,12 @@ def test_a_request_lies_where_its_input_and_its_app_s_answers_lie() -> None:
     assert Edges((), ()).title(0) == "any in, any out"
 
 
-@given(st.lists(st.integers(0, 2), min_size=1, max_size=300), st.integers(0, 10**6))
-def test_no_option_is_ever_a_request_off_its_share(buckets, seed) -> None:
+@settings(deadline=None)
+@given(st.integers(1, 300), st.integers(0, 10**6))
+def test_no_option_is_ever_a_request_off_its_share(requests, seed) -> None:
     """After any number of a bucket's requests; so equal shares are dealt in turn."""
-    rng, bucket = np.random.default_rng(seed), np.array(buckets)
+    rng = np.random.default_rng(seed)
+    bucket = rng.integers(0, 3, requests)
     shares = rng.dirichlet([0.5] * 4, 3) * rng.uniform(0.1, 1.0, (3, 1))  # some of a bucket may be unserved
     shares[shares < 1e-3] = 0.0
     option = dealt(bucket, shares)
