@@ -12,7 +12,7 @@ seen). Who is dealt where hangs on the requests alone, not on the fleet: it is s
 which each option takes what was dealt to it.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -22,16 +22,20 @@ from models.plan.problem import Floats, Ints, PlanError
 Tokens = npt.NDArray[np.int32]
 
 
-class Edges(NamedTuple):
-    """Where buckets part, in tokens, ascending: a request at an edge lies above it."""
+@dataclass(frozen=True)
+class Edges:
+    """Where buckets part, in tokens, ascending: a request at an edge lies above it. PlanError for others."""
 
     input_tokens: tuple[int, ...]
     output_tokens: tuple[int, ...]
 
-    @property
-    def count(self) -> int:
-        """Of buckets, empty ones among them."""
-        return (len(self.input_tokens) + 1) * (len(self.output_tokens) + 1)
+    def __post_init__(self) -> None:
+        for name, given in (("input", self.input_tokens), ("output", self.output_tokens)):
+            if any(edge <= 0 for edge in given) or any(np.diff(given) <= 0):
+                raise PlanError(
+                    f"Edges of buckets by {name}: got {', '.join(map(str, given))}, needed tokens above 0 "
+                    "that ascend. Mend them."
+                )
 
     def bucket(self, input_tokens: npt.ArrayLike, expected_tokens: npt.ArrayLike) -> Ints:
         """The bucket of each request, shape (n,), by its input and what its app answered yesterday."""
@@ -52,17 +56,6 @@ def _between(edges: tuple[int, ...], n: int) -> str:
     if n == 0:
         return f"up to {edges[0] - 1}"
     return f"{edges[n - 1]} and more" if n == len(edges) else f"{edges[n - 1]} to {edges[n] - 1}"
-
-
-def edges(input_tokens: tuple[int, ...], output_tokens: tuple[int, ...]) -> Edges:
-    """Edges as they are given; PlanError where they are not whole numbers above 0 that ascend."""
-    for name, given in (("input", input_tokens), ("output", output_tokens)):
-        if any(edge <= 0 for edge in given) or any(np.diff(given) <= 0):
-            raise PlanError(
-                f"Edges of buckets by {name}: got {', '.join(map(str, given))}, needed tokens above 0 that "
-                "ascend. Mend them."
-            )
-    return Edges(input_tokens, output_tokens)
 
 
 def expected_tokens(app: Ints, yesterday_app: Ints, yesterday_tokens: Tokens) -> Floats:
