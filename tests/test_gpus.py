@@ -1,5 +1,6 @@
 """`fleetcast gpus`: a day to come carried by fleets that are replayed; bad input is said in one line."""
 
+import dataclasses
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -187,3 +188,17 @@ def test_bad_input_is_one_line(settings: Settings, tmp_path: Path) -> None:
     both = CliRunner().invoke(app, ["gpus", "--apart", "--together"])
     assert both.exit_code == 2
     assert "one or the other" in both.output
+
+
+def test_a_gpu_without_a_price_and_an_llm_without_room_are_one_line(settings: Settings) -> None:
+    def with_gpus(**changed: float) -> Settings:
+        gpus = {name: dataclasses.replace(gpu, **changed) for name, gpu in settings.catalogue.gpus.items()}
+        return dataclasses.replace(settings, catalogue=dataclasses.replace(settings.catalogue, gpus=gpus))
+
+    with pytest.raises(ConfigError, match=r"h100-80gb has no price above 0. Give one: --prices FILE"):
+        rent_asked.setting_of(with_gpus(usd_per_hour=0.0), DAY, asked(settings))
+    small = rent_asked.setting_of(with_gpus(memory_gib=1.0), DAY, asked(settings))
+    with pytest.raises(
+        ConfigError, match=r"No instance .* \(15 GiB of weights\): 1 x h100-80gb too small; 2 x"
+    ):
+        rent_asked.prices(small)
