@@ -30,8 +30,9 @@ def quality(
         fleetcast plan quality --quality 0.58 --latency 12 --budget 30 --front
 
     Tables of every shape propose, whole replays decide. The cheapest plan that keeps both is told, with
-    quality and P95 on questions and arrivals that it was not chosen on. Quality is that of [quality] answers
-    in the config, as they were fitted; that any of its llms will do is the config's claim.
+    quality and P95 on questions and arrivals that it was not chosen on. Quality is that of the answers that
+    have landed for the trace, else of [quality] answers in the config, as they were fitted; that any of its
+    llms will do is the config's claim. The questions are the trace's requests, where the lake has them.
     """
     with spoken():
         from assets.lake.settings import load_settings
@@ -67,7 +68,7 @@ def show_chosen(plan: "Plan") -> None:
     )
     OUT.print(
         f"replayed: P95 {served.p95_s:.2f} s ({low_s:.2f} to {high_s:.2f}), quality {served.quality:.3f} "
-        f"({low:.3f} to {high:.3f}; answers {plan.market.said.answers}, fitted)",
+        f"({low:.3f} to {high:.3f}; {plan.market.source})",
         soft_wrap=True,
     )
     rows = [

@@ -152,7 +152,7 @@ def test_the_asset_tells_the_board_and_the_picture(told: tuple[str, Settings]) -
         (
             ("0.5", "25"),
             {"llms": '["llama3.1-8b", "qwen3-32b"]'},
-            r"answers mmlu_pro: unknown llm 'qwen3-32b'",
+            r"answers mmlu_pro, fitted: unknown llm 'qwen3-32b'",
         ),
         (("0.5", "25"), {"gpus": "{ h100 = 8 }"}, r"unknown gpu 'h100'. Did you mean 'h100-80gb'\?"),
         (

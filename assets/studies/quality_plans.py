@@ -50,7 +50,7 @@ def plan_row(question: Question, plan: Plan) -> dict[str, Any]:
         "plan": plan.name,
         "kind": plan.kind,
         "rule": plan.rule,
-        "answers": plan.market.said.answers,
+        "answers": plan.market.source,
         "judge": plan.market.name,
         "judge_skill": plan.market.judge.skill,
         "thresholds": ", ".join(f"{t:.3f}" for t in offer.thresholds[answer.point]),

@@ -7,6 +7,7 @@ from typing import Annotated
 from models.world.reading import Known, Range
 
 WAYS = ("cascade", "route", "both")
+SCORE = "score"  # of answers: what measures quality where no judge is named
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class QualityConfig:
     gpus: Mapping[str, Annotated[int, Range(0, 100_000)]]  # that there are, by type
     answers: str = "mmlu_pro"  # of quality.toml
     judge: str = "learned"  # of quality.toml: who sends on, or routes
+    measured_by: str = SCORE  # of answers that landed: this, or a judge of theirs who does not route
     rule: Annotated[str, Known("rule", WAYS)] = "both"
     tensor_parallel: tuple[Annotated[int, Range(1, 1024)], ...] = (1, 2, 4, 8)
     pipeline_parallel: tuple[Annotated[int, Range(1, 64)], ...] = (1,)
