@@ -32,6 +32,7 @@ tensor_parallel = [1, 4]
 points = 6
 requests = 2_000
 replays = 15
+{more}
 """
 SAID = {
     "llms": '["llama3.1-8b", "llama3.1-70b"]',
@@ -40,6 +41,7 @@ SAID = {
     "judge": "learned",
     "answers": "mmlu_pro",
     "gpus": "{ h100-80gb = 24 }",
+    "more": "",
 }
 FIGURE = r"[\d.,]+"
 
@@ -160,6 +162,12 @@ def test_the_asset_tells_the_board_and_the_picture(told: tuple[str, Settings]) -
             {"gpus": "{ rtx5090-32gb = 8 }"},
             r"llama3.1-70b and a request of [\d,]+ tokens fit on none of rtx5090-32gb",
         ),
+        (
+            ("0.5", "25"),
+            {"more": 'judge_llm = "llama3.1-70b"'},
+            r"judge_llm = 'llama3.1-70b' would judge its own answers\. Name an llm that does not answer here",
+        ),
+        (("0.5", "25"), {"more": 'measured_by = "gpt"'}, r"measured_by = 'gpt' needs answers that landed"),
         (("0.6", "90"), {"gpus": "{ h100-80gb = 4 }"}, r"these GPUs do not carry the load. Add GPUs"),
     ],
 )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from assets.lake.settings import Progress, Settings
-from assets.studies.offers import offer_of, points_of
+from assets.studies.offers import Judging, offer_of, points_of
 from assets.studies.quality_questions import has_router, questions_of
 from models.latency.reach import with_reach
 from models.plan.quality import Answer, Demand, Offer, carries
@@ -29,7 +29,7 @@ class Market(NamedTuple):
     """One judge, and all that a plan may be made of."""
 
     name: str  # of the judge
-    judge: Judge
+    judging: Judging
     offers: Mapping[str, Offer]  # by rule
     shapes: list[Shape]
     demand: Demand
@@ -40,11 +40,18 @@ class Market(NamedTuple):
     said: QualityConfig
     source: str  # whose answers, whose lengths
 
+    @property
+    def llms(self) -> list[str]:
+        """Of the offers, in their order."""
+        return [*([self.judging.llm] if self.judging.llm else []), *self.said.llms]
+
     def play(self, rule: str, plan: Answer, seed: int) -> Served:
         """Replay a plan whole; with FRESH on questions and arrivals that it was not chosen on."""
         offer = self.offers[rule]
         pools = pools_of(self.shapes, plan.instances, carries(offer, plan.point, plan.within_s))
-        serving = Serving(rule, tuple(offer.thresholds[plan.point].tolist()), pools, self.judge.seconds)
+        limits, own = tuple(offer.thresholds[plan.point].tolist()), self.judging
+        by = (own.judge.seconds, own.llm, own.rubric_tokens, own.shadow_share)
+        serving = Serving(rule, limits, pools, *by)
         rows = (self.judged_on if seed == FRESH else self.chosen_on).rows(slice(0, self.said.requests))
         arrival_s = arrivals_s(self.said.requests, self.said.requests_per_s, seed)
         return served(serving, rows, arrival_s, self.catalogue, self.config)
@@ -66,6 +73,13 @@ def checked(settings: Settings, world: Catalogue) -> QualityConfig:
     if len(set(said.llms)) < max(len(said.llms), 2):
         named = ", ".join(said.llms) or "none"
         raise ConfigError(f"{where}: llms are {named}; it needs two or more, each once.")
+    if said.judge_llm is not None:
+        require_known(said.judge_llm, world.llms, "llm", f"{where} judge_llm")
+        if said.judge_llm in said.llms:
+            raise ConfigError(
+                f"{where}: judge_llm = {said.judge_llm!r} would judge its own answers. Name an llm that does "
+                "not answer here, or drop judge_llm: then the judge is a service outside."
+            )
     ttft_s = world.tiers[said.tier].ttft_slo_s
     if said.rule == "cascade" and ttft_s is not None and ttft_s <= LEAST_TTFT_S:
         raise ConfigError(
@@ -88,6 +102,14 @@ def rules_of(said: QualityConfig, world: Catalogue, has_router: bool) -> tuple[s
     )
 
 
+def judging_of(said: QualityConfig, judge: Judge, name: str) -> Judging:
+    """The judge with its llm, whose pool is its time and price; one beside the config's is outside."""
+    own = said.judge_llm if name == said.judge else None
+    if own is not None:
+        judge = dataclasses.replace(judge, seconds=0.0, usd_per_1000=0.0)
+    return Judging(judge, own, said.rubric_tokens if own else 0, said.shadow_share)
+
+
 def market_of(settings: Settings, progress: Progress, judge: str | None = None) -> Market:
     """Measure all that may be had with a judge, by default that of the config."""
     quality = load_quality()
@@ -96,15 +118,17 @@ def market_of(settings: Settings, progress: Progress, judge: str | None = None) 
     name = judge or said.judge
     questions = questions_of(settings, quality, said, name, 2 * said.requests)
     chosen_on, judged_on = questions.answers.halves()
+    judging = judging_of(said, questions.judge, name)
+    llms = [*([judging.llm] if judging.llm else []), *said.llms]
     longest = int((chosen_on.input_tokens[:, None] + chosen_on.output_tokens).max())
+    longest += judging.rubric_tokens if judging.llm else 0
     gpus = [gpu for gpu, count in said.gpus.items() if count]
-    shapes = shapes_of(
-        said.llms, gpus, world, settings.config, longest, said.tensor_parallel, said.pipeline_parallel
-    )
+    degrees = (said.tensor_parallel, said.pipeline_parallel)
+    shapes = shapes_of(llms, gpus, world, settings.config, longest, *degrees)
     shapes = [shape for shape in shapes if shape.gpus <= said.gpus[shape.gpu]]
     world = with_estimates(world, shapes)
     deployed: dict[str, tuple] = {
-        llm: tuple(shape.deployment for shape in shapes if shape.llm == llm) for llm in said.llms
+        llm: tuple(shape.deployment for shape in shapes if shape.llm == llm) for llm in llms
     }
     fleet = dataclasses.replace(settings.config.fleet, deployments=deployed)
     world = with_reach(world, fleet, settings.config.file.name)
@@ -116,7 +140,7 @@ def market_of(settings: Settings, progress: Progress, judge: str | None = None) 
             shapes,
             world,
             settings.config,
-            questions.judge,
+            judging,
             progress,
         )
         for rule in rules_of(said, world, has_router(chosen_on))
@@ -124,4 +148,4 @@ def market_of(settings: Settings, progress: Progress, judge: str | None = None) 
     caps = np.array([said.gpus.get(gpu, 0) for gpu in world.gpus])
     demand = Demand(said.requests_per_s, caps)
     asked_on = (demand, chosen_on, judged_on, world, settings.config, said, questions.source)
-    return Market(name, questions.judge, offers, shapes, *asked_on)
+    return Market(name, judging, offers, shapes, *asked_on)

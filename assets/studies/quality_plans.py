@@ -52,7 +52,7 @@ def plan_row(question: Question, plan: Plan) -> dict[str, Any]:
         "rule": plan.rule,
         "answers": plan.market.source,
         "judge": plan.market.name,
-        "judge_skill": plan.market.judge.skill,
+        "judge_skill": plan.market.judging.judge.skill,
         "thresholds": ", ".join(f"{t:.3f}" for t in offer.thresholds[answer.point]),
         "requests_per_s": plan.market.said.requests_per_s,
         "asked_quality": question.quality,
@@ -73,12 +73,10 @@ def plan_row(question: Question, plan: Plan) -> dict[str, Any]:
 def pool_rows(plan: Plan) -> list[dict[str, Any]]:
     """The rows of quality_pools: like replicas, with what their llm does."""
     offer, served = plan.market.offers[plan.rule], plan.served
-    serving = np.unique(offer.llm[plan.answer.instances > 0])
-    llms = [plan.market.said.llms[code] for code in serving]
     rows = []
     for n in np.flatnonzero(plan.answer.instances):
         shape, count = plan.market.shapes[n], int(plan.answer.instances[n])
-        at = llms.index(shape.llm)
+        at = served.llms.index(shape.llm)
         rows.append({
             "plan": plan.name,
             "llm": shape.llm,
@@ -89,6 +87,7 @@ def pool_rows(plan: Plan) -> list[dict[str, Any]]:
             "gpus": count * shape.gpus,
             "usd_per_hour": count * float(offer.usd_per_hour[n]),
             "asked_share": served.leg_s[at].size / served.took_s.size,
+            "shadow_share": served.shadows[at] / served.took_s.size,
             "answered_share": float((served.kept == at).mean()),
             "leg_p95_s": float(np.quantile(served.leg_s[at], 0.95)) if served.leg_s[at].size else None,
         })  # fmt: skip
