@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from assets.lake import settings as lake_settings
 from assets.lake.settings import Settings, load_settings
+from assets.lake.warehouse import Lake
 from assets.on_demand import quality_plans_said
 from pipelines import runs
 from pipelines.cli import app
@@ -98,6 +99,24 @@ def test_pools_add_up_to_their_plan(told: tuple[str, Settings]) -> None:
     answered = pools.groupby(["plan", "llm"])["answered_share"].first().groupby("plan").sum()
     assert answered.to_numpy() == pytest.approx(1.0)
     assert (pools["gpus"] == pools["instances"] * pools["tensor_parallel"]).all()
+
+
+def test_the_checks_of_plans_hold_and_find_what_they_are_for(
+    told: tuple[str, Settings], tmp_path: Path
+) -> None:
+    _, settings = told
+    names = ("shares_of_answers_sum_to_one", "fronts_have_no_dominated_plan")
+    for check in names:
+        assert settings.lake.sql(f"checks/{check}.sql", trace=settings.trace).num_rows == 0
+    lake, place = Lake(tmp_path), {"trace": settings.trace, "question": "0.55_25s"}
+    for table, change in (
+        ("quality_plans", ""),
+        ("quality_pools", "replace (answered_share / 2 as answered_share)"),
+    ):
+        query = f"select * exclude (trace, question) {change} from {table}"
+        lake.write(table, settings.lake.sql(query), **place)
+    assert lake.sql(f"checks/{names[0]}.sql").num_rows == lake.count("quality_plans")
+    assert lake.sql(f"checks/{names[0]}.sql", trace="other").num_rows == 0
 
 
 def test_a_better_judge_is_worth_quality_and_costs_no_more(told: tuple[str, Settings]) -> None:
