@@ -304,6 +304,7 @@ class Asked(dg.Config):
     latency_s: float = 12.0  # the most P95 from arrival to the last token
     budget_usd_per_hour: float = float("inf")
     front: bool = True
+    whatif: bool = False  # the cases of data/quality_cases.toml too
 
 
 @dg.asset(**described("quality_plans"))
@@ -317,7 +318,7 @@ def quality_plans(
     with plainly():
         chosen = opened(context, settings)
         question = asking.Question(config.quality, config.latency_s, config.budget_usd_per_hour)
-        answering.plan_quality(chosen, question, config.front, progress)
+        answering.plan_quality(chosen, question, config.front, progress, config.whatif)
         return dg.MaterializeResult(metadata=quality_plans_said(chosen, question.name))
 
 

@@ -20,6 +20,9 @@ def quality(
     front: Annotated[
         bool, typer.Option("--front", help="Cost over quality too, for judges from lots to knowing.")
     ] = False,
+    whatif: Annotated[
+        bool, typer.Option("--whatif", help="The cases of data/quality_cases.toml too, each planned.")
+    ] = False,
     config: Config = "quality",
     quiet: Quiet = False,
 ) -> None:
@@ -28,6 +31,8 @@ def quality(
         fleetcast plan quality --quality 0.58 --latency 12
 
         fleetcast plan quality --quality 0.58 --latency 12 --budget 30 --front
+
+        fleetcast plan quality --quality 0.58 --latency 12 --whatif
 
     Tables of every shape propose, whole replays decide. The cheapest plan that keeps both is told, with
     quality and P95 on questions and arrivals that it was not chosen on. Quality is that of the answers that
@@ -45,13 +50,19 @@ def quality(
 
         settings = load_settings(config_of(config))
         question = Question(quality, latency, float("inf") if budget is None else budget)
-        plans = plan_quality(settings, question, front, progress_of(quiet))
+        plans, lacking = plan_quality(settings, question, front, progress_of(quiet), whatif)
         report("quality_plans", {None: quality_plans_said(settings, question.name)})
         show_chosen(plans[0])
         show_beside(plans)
+        for name, why in lacking.items():
+            OUT.print(f"{name}: {why}", soft_wrap=True)
         show_steps(steps_usd(plans[0].market, question))
         OUT.print(f"figure   {near(draw_quality(settings, question.name))}", soft_wrap=True)
         OUT.print('tables   fleetcast sql "from quality_board", "from quality_front"')
+        OUT.print(
+            f"export   fleetcast plan export --format json --config {config} --question {question.name}",
+            soft_wrap=True,
+        )
 
 
 def show_chosen(plan: "Plan") -> None:

@@ -1,5 +1,6 @@
 """`fleetcast plan quality`: a small question through everything, and what it refuses in a line."""
 
+import json
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from assets.lake import settings as lake_settings
 from assets.lake.settings import Settings, load_settings
 from assets.lake.warehouse import Lake
 from assets.on_demand import quality_plans_said
+from assets.plans.quality_export import as_json, as_k8s, quality_plan_of
 from pipelines import runs
 from pipelines.cli import app
 
@@ -63,7 +65,7 @@ def asked(folder: Path, *words: str, **said: str) -> str:
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Settings]:
     folder = tmp_path_factory.mktemp("quality")
-    said = asked(folder, "--quality", "0.55", "--latency", "25", "--front")
+    said = asked(folder, "--quality", "0.55", "--latency", "25", "--front", "--whatif")
     return said, load_settings(str(folder / "mine.toml"), folder / "lake")
 
 
@@ -98,6 +100,9 @@ def test_pools_add_up_to_their_plan(told: tuple[str, Settings]) -> None:
     assert usd[routed].to_numpy() == pytest.approx(plans.loc[routed, "usd_per_hour"].to_numpy())
     answered = pools.groupby(["plan", "llm"])["answered_share"].first().groupby("plan").sum()
     assert answered.to_numpy() == pytest.approx(1.0)
+    dealt = pools.groupby(["plan", "llm"])["dealt_share"].sum()
+    assert dealt.to_numpy() == pytest.approx(1.0)
+    assert pools.groupby("plan")["llm"].nunique().max() == 2
     assert (pools["gpus"] == pools["instances"] * pools["tensor_parallel"]).all()
 
 
@@ -127,6 +132,38 @@ def test_a_better_judge_is_worth_quality_and_costs_no_more(told: tuple[str, Sett
     best = settings.lake.sql("select judge, max(quality) as q from quality_front group by judge").to_pandas()
     most = best.set_index("judge")["q"]
     assert most["oracle"] > max(most["learned"], most["random"]) + 0.03
+
+
+def test_cases_are_planned_beside_the_question(told: tuple[str, Settings]) -> None:
+    """A judge who knows costs no more; 20 USD/h are too little here, and it says so."""
+    said, settings = told
+    board = settings.lake.sql("select * from quality_board where kind in ('whatif', 'chosen')").to_pandas()
+    usd = board.set_index("plan")["usd_per_hour"]
+    assert sorted(usd.index) == ["chosen", "judge_oracle", "judge_random", "no_5090"]
+    assert usd["judge_oracle"] <= usd["chosen"]
+    assert usd["no_5090"] == usd["chosen"], "there is none"
+    assert set(board["judge"]) == {"learned", "oracle", "random"}
+    line = next(line for line in said.splitlines() if line.startswith("budget_20: "))
+    assert "for 20 USD/h: the budget binds" in line
+
+
+def test_a_plan_is_handed_on(told: tuple[str, Settings]) -> None:
+    said, settings = told
+    assert "--question 0.55_25s" in said
+    plan, pools = quality_plan_of(settings, "0.55_25s")
+    found = json.loads(as_json(plan, pools))
+    assert found["usd_per_hour"] == pytest.approx(sum(pool["usd_per_hour"] for pool in found["pools"]))
+    assert all(0 <= t <= 1 for t in found["thresholds"])
+    objects = as_k8s(plan, pools).split("---\n")
+    assert len({re.search(r"name: (\S+)", one)[1] for one in objects}) == len(pools)
+    for one, pool in zip(objects, pools, strict=True):
+        assert one.count(f"ReplicaCount: {pool['instances']}\n") == 2
+    for asked_for, message in (
+        (("0.55_25",), r"has no question '0.55_25' of quality. Did you mean '0.55_25s'\?"),
+        (("0.55_25s", "chose"), r"no plan 'chose' of the question 0.55_25s. Did you mean 'chosen'\?"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            quality_plan_of(settings, *asked_for)
 
 
 def test_the_asset_tells_the_board_and_the_picture(told: tuple[str, Settings]) -> None:

@@ -40,11 +40,6 @@ class Market(NamedTuple):
     said: QualityConfig
     source: str  # whose answers, whose lengths
 
-    @property
-    def llms(self) -> list[str]:
-        """Of the offers, in their order."""
-        return [*([self.judging.llm] if self.judging.llm else []), *self.said.llms]
-
     def play(self, rule: str, plan: Answer, seed: int) -> Served:
         """Replay a plan whole; with FRESH on questions and arrivals that it was not chosen on."""
         offer = self.offers[rule]

@@ -1,7 +1,8 @@
 """Plans for quality: which llm answers what, on which GPUs; the chosen one, and what stands beside it."""
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -10,26 +11,51 @@ from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Progress, Settings
 from assets.studies.quality_asked import Plan, Question
 from assets.studies.quality_beside import baselines, fronts
-from assets.studies.quality_markets import market_of
+from assets.studies.quality_cases import what_if
+from assets.studies.quality_markets import Market, market_of
 from assets.studies.quality_search import chosen
+from models.plan.quality import carries
 
 LOTS, KNOWS = "random", "oracle"  # judges at the ends of the dial
 
 
-def plan_quality(settings: Settings, question: Question, with_front: bool, progress: Progress) -> list[Plan]:
-    """The plan that is asked for, what stands beside it, and the front; written to the lake.
+class Answered(NamedTuple):
+    """What becomes of a question: the chosen plan first, then what stands beside it; cases without one."""
+
+    plans: list[Plan]
+    lacking: Mapping[str, str]  # why, by case
+
+
+def plan_quality(
+    settings: Settings,
+    question: Question,
+    with_front: bool,
+    progress: Progress,
+    with_cases: bool = False,
+) -> Answered:
+    """The plan that is asked for, what stands beside it, the front, the cases; written to the lake.
 
     ConfigError names the requirement that binds, and what is nearest, where no plan keeps all.
     """
     question.check()
     market = market_of(settings, progress)
+    known = {market.name: market}
+
+    def with_judge(judge: str) -> Market:
+        if judge not in known:
+            known[judge] = market_of(settings, progress, judge)
+        return known[judge]
+
     plans = [chosen(market, question, progress), *baselines(market, question)]
+    lacking: Mapping[str, str] = {}
+    if with_cases:
+        cases, lacking = what_if(with_judge, market, question, progress)
+        plans += cases
     if with_front:
         for judge in dict.fromkeys((market.name, LOTS, KNOWS)):
-            own = market if judge == market.name else market_of(settings, progress, judge)
-            plans += fronts(own, question)
+            plans += fronts(with_judge(judge), question)
     write(settings, question, plans)
-    return plans
+    return Answered(plans, lacking)
 
 
 def write(settings: Settings, question: Question, plans: list[Plan]) -> None:
@@ -73,6 +99,7 @@ def plan_row(question: Question, plan: Plan) -> dict[str, Any]:
 def pool_rows(plan: Plan) -> list[dict[str, Any]]:
     """The rows of quality_pools: like replicas, with what their llm does."""
     offer, served = plan.market.offers[plan.rule], plan.served
+    carried = plan.answer.instances * carries(offer, plan.answer.point, plan.answer.within_s)
     rows = []
     for n in np.flatnonzero(plan.answer.instances):
         shape, count = plan.market.shapes[n], int(plan.answer.instances[n])
@@ -86,6 +113,7 @@ def pool_rows(plan: Plan) -> list[dict[str, Any]]:
             "instances": count,
             "gpus": count * shape.gpus,
             "usd_per_hour": count * float(offer.usd_per_hour[n]),
+            "dealt_share": float(carried[n] / max(carried[offer.llm == offer.llm[n]].sum(), 1e-12)),
             "asked_share": served.leg_s[at].size / served.took_s.size,
             "shadow_share": served.shadows[at] / served.took_s.size,
             "answered_share": float((served.kept == at).mean()),

@@ -12,6 +12,7 @@
 -- instances = replicas
 -- gpus = of all replicas
 -- usd_per_hour = of all replicas
+-- dealt_share = of what comes to the llm, what is dealt to these replicas
 -- asked_share = answers by request that the llm makes, drafts included; of a judge of ours those that it judges
 -- shadow_share = likewise, of shadow samples that nobody waits for
 -- answered_share = of the requests whose answer is the llm's
