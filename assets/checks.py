@@ -20,7 +20,11 @@ CHECKS: Mapping[str, Sequence[str]] = {
     "demand": ("demand_conserves_tokens",),
     "forecasts": ("forecasts_start_at_their_cutoff", "forecasts_cover_the_day"),
     "plans": ("plans_cover_demand", "plan_windows_balance", "plans_chain"),
-    "replays": ("replays_end_every_request_once", "replays_account_for_every_hour"),
+    "replays": (
+        *("replays_end_every_request_once", "replays_account_for_every_hour"),
+        *("answers_are_those_of_the_last_leg", "nobody_is_judged_twice"),
+    ),
+    "quality_plans": ("shares_of_answers_sum_to_one", "fronts_have_no_dominated_plan"),
     "scorecard": ("scorecard_conserves_requests",),
 }
 # Files of sql/alarms: they warn, in the UI and at the end of a night, and stop nothing.

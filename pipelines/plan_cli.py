@@ -122,6 +122,10 @@ def export(
     policy: Policy = "corrected",
     region: Region = None,
     date_: Day = None,
+    question: Annotated[
+        str | None,
+        typer.Option(help="Of `plan quality`, as it names it: the plan that was chosen, not a day's."),
+    ] = None,
     config: Config = "office",
 ) -> None:
     """Write a day's plan to stdout: JSON with load, cost and reasons, or replica targets for one cluster.
@@ -129,12 +133,19 @@ def export(
     fleetcast plan export --format json > plan.json
 
     fleetcast plan export --format k8s --region east | kubectl --context east apply -f -
+
+    fleetcast plan export --format json --config quality --question 0.58_12s
     """
     with spoken():
         from assets.lake.settings import load_settings
+        from assets.plans import quality_export
         from assets.plans.export import FORMATS, plan_of
 
         settings = load_settings(config_of(config))
+        if question is not None:
+            found = quality_export.quality_plan_of(settings, question)
+            typer.echo(quality_export.FORMATS[format_.value](*found).rstrip("\n"))
+            return
         day = day_of(date_) or settings.config.trace.replay_day
         typer.echo(FORMATS[format_.value](plan_of(settings, day, policy, region)).rstrip("\n"))
 

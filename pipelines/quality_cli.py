@@ -10,7 +10,7 @@ from pipelines.tables import OUT, figure, percent, show_board
 from pipelines.terminal import near, spoken
 
 if TYPE_CHECKING:
-    from assets.studies.quality_plans import Plan
+    from assets.studies.quality_asked import Plan
 
 
 def quality(
@@ -19,6 +19,9 @@ def quality(
     budget: Annotated[float | None, typer.Option(help="The most to be spent, USD per hour.")] = None,
     front: Annotated[
         bool, typer.Option("--front", help="Cost over quality too, for judges from lots to knowing.")
+    ] = False,
+    whatif: Annotated[
+        bool, typer.Option("--whatif", help="The cases of data/quality_cases.toml too, each planned.")
     ] = False,
     config: Config = "quality",
     quiet: Quiet = False,
@@ -29,26 +32,37 @@ def quality(
 
         fleetcast plan quality --quality 0.58 --latency 12 --budget 30 --front
 
+        fleetcast plan quality --quality 0.58 --latency 12 --whatif
+
     Tables of every shape propose, whole replays decide. The cheapest plan that keeps both is told, with
-    quality and P95 on questions and arrivals that it was not chosen on. Quality is that of [quality] answers
-    in the config, as they were fitted; that any of its llms will do is the config's claim.
+    quality and P95 on questions and arrivals that it was not chosen on. Quality is that of the answers that
+    have landed for the trace, else of [quality] answers in the config, as they were fitted; that any of its
+    llms will do is the config's claim. The questions are the trace's requests, where the lake has them.
     """
     with spoken():
         from assets.lake.settings import load_settings
         from assets.on_demand import quality_plans_said
+        from assets.studies.quality_asked import Question
+        from assets.studies.quality_beside import steps_usd
         from assets.studies.quality_figures import draw_quality
-        from assets.studies.quality_plans import Question, plan_quality, steps_usd
+        from assets.studies.quality_plans import plan_quality
         from pipelines.runs import report
 
         settings = load_settings(config_of(config))
         question = Question(quality, latency, float("inf") if budget is None else budget)
-        plans = plan_quality(settings, question, front, progress_of(quiet))
+        plans, lacking = plan_quality(settings, question, front, progress_of(quiet), whatif)
         report("quality_plans", {None: quality_plans_said(settings, question.name)})
         show_chosen(plans[0])
         show_beside(plans)
+        for name, why in lacking.items():
+            OUT.print(f"{name}: {why}", soft_wrap=True)
         show_steps(steps_usd(plans[0].market, question))
         OUT.print(f"figure   {near(draw_quality(settings, question.name))}", soft_wrap=True)
         OUT.print('tables   fleetcast sql "from quality_board", "from quality_front"')
+        OUT.print(
+            f"export   fleetcast plan export --format json --config {config} --question {question.name}",
+            soft_wrap=True,
+        )
 
 
 def show_chosen(plan: "Plan") -> None:
@@ -65,7 +79,7 @@ def show_chosen(plan: "Plan") -> None:
     )
     OUT.print(
         f"replayed: P95 {served.p95_s:.2f} s ({low_s:.2f} to {high_s:.2f}), quality {served.quality:.3f} "
-        f"({low:.3f} to {high:.3f}; answers {plan.market.said.answers}, fitted)",
+        f"({low:.3f} to {high:.3f}; {plan.market.source})",
         soft_wrap=True,
     )
     rows = [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from assets.lake.settings import Progress
-from assets.studies.offers import offer_of, points_of
+from assets.studies.offers import Judging, judged_of, offer_of, points_of, with_shadows
 from models.plan.quality import Answer, Demand, Offer, carries, cheapest, least_cost
 from models.quality.answers import Answers, quality, taken
 from models.quality.join import made_up
@@ -54,7 +54,10 @@ def test_where_everybody_goes_on_all_legs_are_taken() -> None:
     found = play("cascade", 1.0)
     assert (found.kept == 1).all()
     assert [leg.size for leg in found.leg_s] == [ARRIVAL_S.size] * 2
-    # the judge's seconds come on top of both legs
+    # the judge's seconds come on top of both legs, and on top of the one that it accepts
+    accepted = play("cascade", 0.5)
+    first = accepted.kept == 0
+    np.testing.assert_allclose(accepted.took_s[first], accepted.leg_s[0][first] + JUDGE_S, rtol=1e-9)
     both_s = found.leg_s[0] + found.leg_s[1] + JUDGE_S
     np.testing.assert_allclose(found.took_s, both_s, rtol=1e-9)
 
@@ -79,6 +82,85 @@ def test_what_a_router_sends_to_nobody_goes_to_the_next_larger_llm() -> None:
     rows = DRAWN.rows(slice(0, ARRIVAL_S.size))
     found = served(Serving("route", (0.5,), {LARGE: (3, 1.0)}, 0.0), rows, ARRIVAL_S, CATALOGUE, CONFIG)
     np.testing.assert_array_equal(found.score, rows.score[:, 1])
+
+
+JUDGE = Shape("qwen3-8b", GPU, 1, 1)
+RUBRIC = 100
+
+
+def judged_by_ours(threshold: float) -> Served:
+    """The cascade with a judge that is an llm of ours; its verdicts are those of the service outside."""
+    pools = {SMALL: (2, 1.0), LARGE: (3, 1.0), JUDGE: (1, 1.0)}
+    serving = Serving("cascade", (threshold,), pools, 0.0, JUDGE.llm, RUBRIC)
+    world = with_estimates(CATALOGUE, [JUDGE])
+    return served(serving, DRAWN.rows(slice(0, ARRIVAL_S.size)), ARRIVAL_S, world, CONFIG)
+
+
+def test_a_judge_of_ours_says_the_same_and_everybody_waits_for_its_leg(alone: Served) -> None:
+    """The draft of whom it accepts counts from when it was judged; who goes on has all three legs."""
+    outside, ours = play("cascade", 0.5, judge_s=0.0), judged_by_ours(0.5)
+    np.testing.assert_array_equal(ours.kept, outside.kept)
+    np.testing.assert_array_equal(ours.score, outside.score)
+    size, gone = ARRIVAL_S.size, ours.kept == 1
+    assert ours.llms == ("llama3.1-8b", "llama3.1-70b", "qwen3-8b")
+    assert [leg.size for leg in ours.leg_s] == [size, gone.sum(), size]
+    # the small llm never waits for the judge: its legs are those of a fleet without one
+    np.testing.assert_array_equal(ours.leg_s[0], alone.leg_s[0])
+    waited_s = ours.took_s - ours.leg_s[0] - ours.leg_s[2]
+    np.testing.assert_allclose(waited_s[~gone], 0.0, atol=1e-9)
+    np.testing.assert_allclose(waited_s[gone], ours.leg_s[1], rtol=1e-9)
+    none = judged_by_ours(0.0)
+    assert none.leg_s[2].size == 0, "no answer can be found wanting: nobody judges"
+    np.testing.assert_array_equal(none.took_s, alone.took_s)
+
+
+def test_a_judge_of_ours_reads_prompt_answer_and_rubric() -> None:
+    """One question alone: its leg is that of a request so long, for one token."""
+    rows, once = DRAWN.rows(slice(0, 1)), np.zeros(1)
+    world, pools = with_estimates(CATALOGUE, [JUDGE]), {SMALL: (1, 1.0), LARGE: (1, 1.0), JUDGE: (1, 1.0)}
+    found = served(Serving("cascade", (1.0,), pools, 0.0, JUDGE.llm, RUBRIC), rows, once, world, CONFIG)
+    read = rows.input_tokens + rows.output_tokens[:, 0] + RUBRIC
+    as_asked = rows._replace(
+        llms=(JUDGE.llm, LARGE.llm), input_tokens=read, output_tokens=np.ones((1, 2), np.int64)
+    )
+    expected = served(Serving("route", (1.0,), {JUDGE: (1, 1.0)}, 0.0), as_asked, once, world, CONFIG)
+    np.testing.assert_allclose(found.leg_s[2], expected.took_s, rtol=1e-12)
+
+
+@pytest.mark.parametrize("rule", ["cascade", "route"])
+def test_shadows_are_a_share_that_nobody_waits_for_and_whose_load_is_charged(rule: str) -> None:
+    share, size = 0.2, ARRIVAL_S.size
+    pools = {SMALL: (2, 1.0), LARGE: (3, 1.0)}
+    rows = DRAWN.rows(slice(0, size))
+    plain, found = (
+        served(Serving(rule, (0.5,), pools, JUDGE_S, None, 0, part), rows, ARRIVAL_S, CATALOGUE, CONFIG)
+        for part in (0.0, share)
+    )
+    np.testing.assert_array_equal(found.kept, plain.kept)
+    assert [leg.size for leg in found.leg_s] == [leg.size for leg in plain.leg_s]
+    missing = [size - leg.size for leg in plain.leg_s]
+    assert found.shadows == pytest.approx([share * rest for rest in missing], rel=0.1)
+    assert plain.shadows == [0, 0]
+    assert found.leg_s[1].mean() > plain.leg_s[1].mean()
+
+
+@pytest.mark.parametrize("rule", ["cascade", "route"])
+@pytest.mark.parametrize("shadow_share", [0.0, 0.2])
+def test_plans_cover_the_legs_verdicts_and_shadows_that_the_replay_plays(
+    rule: str, shadow_share: float
+) -> None:
+    """By request and llm; of a sampled question every answer is judged once, whoever made it."""
+    rows, limits = DRAWN.rows(slice(0, ARRIVAL_S.size)), np.array([[0.5]])
+    pools, world = {SMALL: (2, 1.0), LARGE: (3, 1.0), JUDGE: (2, 1.0)}, with_estimates(CATALOGUE, [JUDGE])
+    serving = Serving(rule, (0.5,), pools, 0.0, JUDGE.llm, RUBRIC, shadow_share)
+    found = served(serving, rows, ARRIVAL_S, world, CONFIG)
+    who = [taken(rows, rule, limits[0])]
+    planned = [*with_shadows(who[0].shares, shadow_share), *judged_of(rule, limits, who, shadow_share)]
+    played = [
+        (leg.size + more) / ARRIVAL_S.size for leg, more in zip(found.leg_s, found.shadows, strict=True)
+    ]
+    assert played == pytest.approx(planned, abs=0.02)
+    assert (sum(found.shadows) > 0) == (shadow_share > 0)
 
 
 def test_a_curve_rises_and_a_longer_mix_lies_above_it() -> None:
@@ -113,7 +195,7 @@ def offer() -> Offer:
     wide = dataclasses.replace(CONFIG, fleet=dataclasses.replace(CONFIG.fleet, max_batch=128))
     grid = points_of(answers, "route", 5)
     return offer_of(
-        answers, "route", grid, [SMALL, LARGE], CATALOGUE, wide, SHIPPED.judges["random"], Progress()
+        answers, "route", grid, [SMALL, LARGE], CATALOGUE, wide, Judging(SHIPPED.judges["random"]), Progress()
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from models.quality.answers import RULES, Answers, quality, skill, taken
 from models.quality.copula import AnswerModel, class_means, fit, normal_correlation, normals_given
-from models.quality.join import joined, made_up, matched
+from models.quality.join import Landed, Requests, answered, made_up
 from models.quality.judges import Judge, judged_by, load_quality
 from models.world.reading import ConfigError
 
@@ -48,37 +48,67 @@ def test_what_is_known_stays_and_the_rest_follows_it() -> None:
     np.testing.assert_allclose(np.corrcoef(drawn.T), correlation, atol=0.02)
 
 
+def requests(
+    inputs: np.ndarray, outputs: np.ndarray, llm: str = "llama3.1-8b", app: np.ndarray | None = None
+) -> Requests:
+    """Requests that one llm served, which name no query."""
+    nobody = np.full(inputs.size, None)
+    return Requests(np.full(inputs.size, llm), nobody if app is None else app, inputs, outputs, nobody)
+
+
 def test_a_request_keeps_its_own_lengths_and_long_ones_are_answered_worse() -> None:
     rng = np.random.default_rng(1)
     inputs, outputs = rng.integers(1, 5000, 20_000), np.round(rng.lognormal(5, 1, 20_000)).astype(int) + 1
     app = rng.integers(0, 3, 20_000)
-    answers = joined(MODEL, JUDGES["learned"], "llama3.1-8b", inputs, outputs, app, seed=5)
+    asked = requests(inputs, outputs, app=app)
+    answers = answered(MODEL, JUDGES["learned"], asked, seed=5)
     np.testing.assert_array_equal(answers.input_tokens, inputs)
     np.testing.assert_array_equal(answers.output_tokens[:, 1], outputs)
     short = outputs <= np.quantile(outputs, 0.2)
     assert answers.score[short, 1].mean() > answers.score[~short, 1].mean() + 0.05
-    again = joined(MODEL, JUDGES["learned"], "llama3.1-8b", inputs, outputs, app, seed=5)
+    again = answered(MODEL, JUDGES["learned"], asked, seed=5)
     for one, other in zip(answers[1:], again[1:], strict=True):
         np.testing.assert_array_equal(one, other)
     with pytest.raises(ConfigError, match=r"unknown llm 'llama2-70b'"):
-        joined(MODEL, JUDGES["learned"], "llama2-70b", inputs, outputs)
+        answered(MODEL, JUDGES["learned"], requests(inputs, outputs, "llama2-70b"), seed=5)
 
 
 def test_requests_as_long_as_the_models_make_other_llms_as_long_as_the_models() -> None:
-    asked = DRAWN.input_tokens, DRAWN.output_tokens[:, 1]
-    found = joined(MODEL, JUDGES["learned"], "llama3.1-8b", *asked, seed=6)
+    asked = requests(DRAWN.input_tokens, DRAWN.output_tokens[:, 1])
+    found = answered(MODEL, JUDGES["learned"], asked, seed=6)
     for llm in (0, 2):
         theirs = np.quantile(found.output_tokens[:, llm], (0.1, 0.5, 0.9))
         assert theirs == pytest.approx(np.quantile(DRAWN.output_tokens[:, llm], (0.1, 0.5, 0.9)), rel=0.05)
 
 
+LANDED = Landed(np.array([f"q{n}" for n in range(MANY)]), DRAWN)
+
+
 def test_answers_that_landed_go_to_requests_of_like_length() -> None:
     inputs, outputs = DRAWN.input_tokens[:5000] * 3, DRAWN.output_tokens[:5000, 1] * 2
-    found = matched(DRAWN, JUDGES["learned"], "llama3.1-8b", inputs, outputs)
+    found = answered(LANDED, JUDGES["learned"], requests(inputs, outputs), seed=0)
     np.testing.assert_array_equal(found.output_tokens[:, 1], outputs)
     assert found.score.mean(axis=0) == pytest.approx(DRAWN.score.mean(axis=0), abs=0.03)
     slow = outputs > np.quantile(outputs, 0.8)
     assert found.score[~slow, 1].mean() > found.score[slow, 1].mean()
+
+
+def test_a_request_takes_the_answers_to_its_own_query_whoever_served_it() -> None:
+    """Two llms served in turn; every third names its query, the others are joined by their lengths."""
+    at = np.random.default_rng(4).integers(0, MANY, 3000)
+    own = np.arange(3000) % 2 + 1
+    query = np.where(np.arange(3000) % 3 == 0, LANDED.query_id[at], None)
+    tokens = DRAWN.input_tokens[at], 2 * DRAWN.output_tokens[at, own]
+    asked = Requests(np.array(DRAWN.llms)[own], np.full(3000, "app"), *tokens, query)
+    found = answered(LANDED, JUDGES["learned"], asked, seed=0)
+    named = np.arange(3000) % 3 == 0
+    np.testing.assert_array_equal(found.score[named], DRAWN.score[at[named]])
+    np.testing.assert_array_equal(found.judged[named], DRAWN.judged[at[named]])
+    assert (found.score[~named] != DRAWN.score[at[~named]]).any(axis=1).mean() > 0.1
+    np.testing.assert_array_equal(found.output_tokens[np.arange(3000), own], tokens[1])
+    other = asked._replace(query_id=np.where(named, "nobody's", None))
+    with pytest.raises(ConfigError, match=r"None of the 1,000 requests .* is among the 40,000 queries"):
+        answered(LANDED, JUDGES["learned"], other, seed=0)
 
 
 def test_requests_that_are_sent_on_are_longer_than_others() -> None:

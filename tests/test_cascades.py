@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from assets.lake import settings as lake_settings
 from assets.lake.settings import Progress, Settings
 from assets.lake.sql_files import SQL
+from assets.lake.warehouse import Lake
 from assets.pages.telling import SettingsResource
 from assets.plans import plans
 from assets.plans.inputs import day_loads, forecast_windows, token_mixes
@@ -184,6 +185,54 @@ def legs(night: Settings) -> pd.DataFrame:
 def test_a_night_with_a_cascade_keeps_every_check(night: Settings) -> None:
     for check in sorted((SQL / "checks").glob("*.sql")):
         assert night.lake.sql(f"checks/{check.name}", trace=night.trace, day=DAY).num_rows == 0, check.name
+
+
+def test_answers_by_hour_are_those_of_the_legs(
+    night: Settings, told: pd.DataFrame, legs: pd.DataFrame
+) -> None:
+    """The large llm's requests: the small one drafts all, a share goes on, one answer each counts."""
+    found = night.lake.sql("select * from legs_by_hour").to_pandas()
+    done = told[told["status"] == "finished"].assign(hour_start=lambda t: t["arrived_at"].dt.floor("h"))
+    keys = ["policy", "llm", "hour_start"]
+    np.testing.assert_allclose(found.groupby(keys)["kept_share"].sum(), 1.0, atol=1e-12)
+    asked = done.groupby(keys).size().rename("asked").reset_index()
+    both = found.merge(asked, on=keys, validate="many_to_one")
+    assert len(both) == len(found)
+    assert (both["requests"] == both["asked"]).all()
+    small = both[(both["llm"] == LARGE) & (both["served_llm"] == SMALL)]
+    assert (small["asked_share"] == 1).all()
+    assert small["judge_mean_s"].isna().all()
+    large = both[(both["llm"] == LARGE) & (both["served_llm"] == LARGE)]
+    assert (large["asked_share"] == large["kept_share"]).all()
+    assert (large["judge_mean_s"] == JUDGE_S).all()
+    # a draft lasts from when the prefill instance had it to the last token of the one that decodes
+    own = legs[(legs["policy"] == "lt_ua") & (legs["llm"] == SMALL)]
+    own = own.merge(done[["policy", "request_id", "llm", "hour_start"]], on=["policy", "request_id"])
+    own = own[own["llm_y"] == LARGE].groupby(["request_id", "hour_start"])
+    took_s = (own["ended_s"].max() - own["came_s"].min()).groupby("hour_start")
+    mine = small[small["policy"] == "lt_ua"].set_index("hour_start").sort_index()
+    np.testing.assert_allclose(mine["leg_mean_s"], took_s.mean(), rtol=1e-9)
+    np.testing.assert_allclose(mine["leg_p95_s"], took_s.quantile(0.95), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("check", "change"),
+    [
+        ("answers_are_those_of_the_last_leg", "select * replace (ended_s + 0.001 as ended_s) from legs"),
+        ("answers_are_those_of_the_last_leg", f"select * replace ('{SMALL}' as llm) from legs"),
+        ("answers_are_those_of_the_last_leg", "select * from legs where false"),
+        ("nobody_is_judged_twice", "select * replace (came_s as first_token_s) from legs"),
+    ],
+)
+def test_a_check_of_legs_finds_what_it_is_for(
+    night: Settings, tmp_path: Path, check: str, change: str
+) -> None:
+    lake, place = Lake(tmp_path), {"trace": night.trace, "day": DAY, "policy": "lt_ua"}
+    for table, query in (("outcomes", "from outcomes"), ("legs", change)):
+        rows = night.lake.sql(f"select * exclude (trace, day, policy) from ({query}) where policy = 'lt_ua'")
+        lake.write(table, rows, **place)
+    assert lake.sql(f"checks/{check}.sql", trace=night.trace, day=DAY).num_rows > 0
+    assert lake.sql(f"checks/{check}.sql", trace="other").num_rows == 0
 
 
 def test_a_share_of_the_large_ones_requests_comes_to_it(told: pd.DataFrame) -> None:

@@ -286,7 +286,7 @@ def test_commas_and_quotes_in_quotes_belong_to_their_field(tmp_path, lake):
         ),
         ("a.jsonl", '{"SESSION_ID": 1, "turns": []}', "looks like copilot_agent but lacks .*session_id"),
         ("a.jsonl", '{"Session_ID": 1, "Turns": []}', "Write session_id, turns, spelt so\\.$"),
-        ("a.csv", "a,b\n1,2", "is no trace format known here: csv with a, b. Known: azure_llm"),
+        ("a.csv", "a,b\n1,2", "is no trace format known here: csv with a, b. Known: answers, azure_llm"),
         ("a.png", b"\x89PNG\x00", "neither text nor Parquet"),
         ("a.jsonl", '{"timestamp": ', "no whole object"),
         ("a.parquet", b"PAR1xxxx", "a.parquet cannot be read"),

@@ -1,5 +1,6 @@
 """`fleetcast plan quality`: a small question through everything, and what it refuses in a line."""
 
+import json
 import re
 from pathlib import Path
 
@@ -9,7 +10,9 @@ from typer.testing import CliRunner
 
 from assets.lake import settings as lake_settings
 from assets.lake.settings import Settings, load_settings
+from assets.lake.warehouse import Lake
 from assets.on_demand import quality_plans_said
+from assets.plans.quality_export import as_json, as_k8s, quality_plan_of
 from pipelines import runs
 from pipelines.cli import app
 
@@ -32,6 +35,7 @@ tensor_parallel = [1, 4]
 points = 6
 requests = 2_000
 replays = 15
+{more}
 """
 SAID = {
     "llms": '["llama3.1-8b", "llama3.1-70b"]',
@@ -40,6 +44,7 @@ SAID = {
     "judge": "learned",
     "answers": "mmlu_pro",
     "gpus": "{ h100-80gb = 24 }",
+    "more": "",
 }
 FIGURE = r"[\d.,]+"
 
@@ -60,7 +65,7 @@ def asked(folder: Path, *words: str, **said: str) -> str:
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Settings]:
     folder = tmp_path_factory.mktemp("quality")
-    said = asked(folder, "--quality", "0.55", "--latency", "25", "--front")
+    said = asked(folder, "--quality", "0.55", "--latency", "25", "--front", "--whatif")
     return said, load_settings(str(folder / "mine.toml"), folder / "lake")
 
 
@@ -95,7 +100,28 @@ def test_pools_add_up_to_their_plan(told: tuple[str, Settings]) -> None:
     assert usd[routed].to_numpy() == pytest.approx(plans.loc[routed, "usd_per_hour"].to_numpy())
     answered = pools.groupby(["plan", "llm"])["answered_share"].first().groupby("plan").sum()
     assert answered.to_numpy() == pytest.approx(1.0)
+    dealt = pools.groupby(["plan", "llm"])["dealt_share"].sum()
+    assert dealt.to_numpy() == pytest.approx(1.0)
+    assert pools.groupby("plan")["llm"].nunique().max() == 2
     assert (pools["gpus"] == pools["instances"] * pools["tensor_parallel"]).all()
+
+
+def test_the_checks_of_plans_hold_and_find_what_they_are_for(
+    told: tuple[str, Settings], tmp_path: Path
+) -> None:
+    _, settings = told
+    names = ("shares_of_answers_sum_to_one", "fronts_have_no_dominated_plan")
+    for check in names:
+        assert settings.lake.sql(f"checks/{check}.sql", trace=settings.trace).num_rows == 0
+    lake, place = Lake(tmp_path), {"trace": settings.trace, "question": "0.55_25s"}
+    for table, change in (
+        ("quality_plans", ""),
+        ("quality_pools", "replace (answered_share / 2 as answered_share)"),
+    ):
+        query = f"select * exclude (trace, question) {change} from {table}"
+        lake.write(table, settings.lake.sql(query), **place)
+    assert lake.sql(f"checks/{names[0]}.sql").num_rows == lake.count("quality_plans")
+    assert lake.sql(f"checks/{names[0]}.sql", trace="other").num_rows == 0
 
 
 def test_a_better_judge_is_worth_quality_and_costs_no_more(told: tuple[str, Settings]) -> None:
@@ -106,6 +132,38 @@ def test_a_better_judge_is_worth_quality_and_costs_no_more(told: tuple[str, Sett
     best = settings.lake.sql("select judge, max(quality) as q from quality_front group by judge").to_pandas()
     most = best.set_index("judge")["q"]
     assert most["oracle"] > max(most["learned"], most["random"]) + 0.03
+
+
+def test_cases_are_planned_beside_the_question(told: tuple[str, Settings]) -> None:
+    """A judge who knows costs no more; 20 USD/h are too little here, and it says so."""
+    said, settings = told
+    board = settings.lake.sql("select * from quality_board where kind in ('whatif', 'chosen')").to_pandas()
+    usd = board.set_index("plan")["usd_per_hour"]
+    assert sorted(usd.index) == ["chosen", "judge_oracle", "judge_random", "no_5090"]
+    assert usd["judge_oracle"] <= usd["chosen"]
+    assert usd["no_5090"] == usd["chosen"], "there is none"
+    assert set(board["judge"]) == {"learned", "oracle", "random"}
+    line = next(line for line in said.splitlines() if line.startswith("budget_20: "))
+    assert "for 20 USD/h: the budget binds" in line
+
+
+def test_a_plan_is_handed_on(told: tuple[str, Settings]) -> None:
+    said, settings = told
+    assert "--question 0.55_25s" in said
+    plan, pools = quality_plan_of(settings, "0.55_25s")
+    found = json.loads(as_json(plan, pools))
+    assert found["usd_per_hour"] == pytest.approx(sum(pool["usd_per_hour"] for pool in found["pools"]))
+    assert all(0 <= t <= 1 for t in found["thresholds"])
+    objects = as_k8s(plan, pools).split("---\n")
+    assert len({re.search(r"name: (\S+)", one)[1] for one in objects}) == len(pools)
+    for one, pool in zip(objects, pools, strict=True):
+        assert one.count(f"ReplicaCount: {pool['instances']}\n") == 2
+    for asked_for, message in (
+        (("0.55_25",), r"has no question '0.55_25' of quality. Did you mean '0.55_25s'\?"),
+        (("0.55_25s", "chose"), r"no plan 'chose' of the question 0.55_25s. Did you mean 'chosen'\?"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            quality_plan_of(settings, *asked_for)
 
 
 def test_the_asset_tells_the_board_and_the_picture(told: tuple[str, Settings]) -> None:
@@ -152,7 +210,7 @@ def test_the_asset_tells_the_board_and_the_picture(told: tuple[str, Settings]) -
         (
             ("0.5", "25"),
             {"llms": '["llama3.1-8b", "qwen3-32b"]'},
-            r"answers mmlu_pro: unknown llm 'qwen3-32b'",
+            r"answers mmlu_pro, fitted: unknown llm 'qwen3-32b'",
         ),
         (("0.5", "25"), {"gpus": "{ h100 = 8 }"}, r"unknown gpu 'h100'. Did you mean 'h100-80gb'\?"),
         (
@@ -160,6 +218,12 @@ def test_the_asset_tells_the_board_and_the_picture(told: tuple[str, Settings]) -
             {"gpus": "{ rtx5090-32gb = 8 }"},
             r"llama3.1-70b and a request of [\d,]+ tokens fit on none of rtx5090-32gb",
         ),
+        (
+            ("0.5", "25"),
+            {"more": 'judge_llm = "llama3.1-70b"'},
+            r"judge_llm = 'llama3.1-70b' would judge its own answers\. Name an llm that does not answer here",
+        ),
+        (("0.5", "25"), {"more": 'measured_by = "gpt"'}, r"measured_by = 'gpt' needs answers that landed"),
         (("0.6", "90"), {"gpus": "{ h100-80gb = 4 }"}, r"these GPUs do not carry the load. Add GPUs"),
     ],
 )

@@ -57,6 +57,7 @@ def some_offer(seed: int, llms: int = 2, gpu_types: int = 2, rule: str = "route"
         size * np.array([2.5, 0.9, 1.7])[gpu],
         peak / mixes * np.maximum(levels, 0.02),
         idle * mixes * (1 + levels**2 * 3),
+        shares[:, :-1].sum(axis=1) if rule == "cascade" else np.zeros(points),
         0.25,
     )
 

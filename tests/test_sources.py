@@ -14,7 +14,7 @@ from models.world.catalogue import load_catalogue
 TRACES = Path(__file__).resolve().parent / "traces"
 FORMATS = sorted(path.stem for path in (SQL / "sources").glob("*.sql"))
 CATALOGUE = load_catalogue()
-DRAWN = ("request_id", "trace", "day", "source")  # by hash, or told elsewhere
+DRAWN = ("request_id", "trace", "day", "source", "file")  # by hash, or told elsewhere
 
 
 def fixture(name: str) -> Path:
@@ -23,8 +23,9 @@ def fixture(name: str) -> Path:
 
 
 def landed(lake: Lake) -> dict[str, Any]:
-    """What became of a file: its requests as far as its source speaks of them, and its quarantine."""
+    """What became of a file: its requests or answers as far as it speaks of them, and its quarantine."""
     rows = lake.sql("select * from requests order by arrived_at, request_id").to_pylist()
+    rows += lake.sql("select * from answers order by query_id, llm").to_pylist()
     refused = lake.sql("select row, reason from quarantine order by row, reason").to_pylist()
     kept = [{k: v for k, v in row.items() if k not in DRAWN and v is not None} for row in rows]
     return {"kept": kept, "quarantined": [list(row.values()) for row in refused]}

@@ -9,7 +9,7 @@ from assets.lake.sql_files import SQL, read_sql
 from assets.lake.warehouse import Lake
 
 FILLED_BY: Mapping[str, str] = {  # tables that no night fills
-    **dict.fromkeys(("ingests", "quarantine", "silences", "quality"), "ingest"),
+    **dict.fromkeys(("ingests", "quarantine", "silences", "quality", "answers"), "ingest"),
     **dict.fromkeys(
         ("characterisation", "episodes", "token_histogram", "arrival_windows"), "characterise TRACE"
     ),

@@ -146,7 +146,8 @@ RESULTS: Mapping[str, pa.Schema] = {
         {
             **dict.fromkeys(("plan", "llm", "gpu"), _TEXT),
             **dict.fromkeys(("tensor_parallel", "pipeline_parallel", "instances", "gpus"), _COUNT),
-            **dict.fromkeys(("usd_per_hour", "asked_share", "answered_share", "leg_p95_s"), _FIGURE),
+            **dict.fromkeys(("usd_per_hour", "dealt_share", "asked_share", "shadow_share"), _FIGURE),
+            **dict.fromkeys(("answered_share", "leg_p95_s"), _FIGURE),
         }
     ),
     "studies": pa.schema({**dict.fromkeys(("policy", "metric", "tier", "llm"), _TEXT), "value": _FIGURE}),

@@ -16,6 +16,7 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "tier_verdicts": ("trace",),
     "quarantine": ("trace",),
     "ingests": ("trace",),
+    "answers": ("trace",),
     "silences": ("trace",),
     "quality": ("trace",),
     "demand": ("trace", "day"),
@@ -51,6 +52,7 @@ _TEXT, _COUNT, _FIGURE = pa.string(), pa.int64(), pa.float64()
 _KEYS = {"region": _TEXT, "llm": _TEXT, "tier": _TEXT, "app": _TEXT}
 _OPTIONAL = {  # null where the source does not say
     "session_id": _TEXT,
+    "query_id": _TEXT,  # of the query that landed answers are to
     "cached_tokens": pa.int32(),  # of the input, found in a cache where the trace was taken
     "prefix_hashes": pa.list_(pa.uint64()),  # of the prompt's blocks, in order
     "images": pa.int32(),
@@ -93,6 +95,15 @@ SCHEMAS: Mapping[str, pa.Schema] = {
         }
     ),
     "quarantine": pa.schema({"file": _TEXT, "row": _COUNT, "reason": _TEXT, "raw": _TEXT}),
+    "answers": pa.schema(
+        {
+            **dict.fromkeys(("file", "query_id", "llm"), _TEXT),
+            "score": _FIGURE,
+            **dict.fromkeys(("output_tokens", "input_tokens"), pa.int32()),
+            "hardness": _FIGURE,
+            "judges": pa.map_(_TEXT, _FIGURE),
+        }
+    ),
     "ingests": pa.schema(
         {
             **dict.fromkeys(("file", "format", "sha256"), _TEXT),
@@ -183,6 +194,7 @@ DUCKDB_TYPES = {
     pa.bool_(): "boolean",
     _FIGURE: "double",
     pa.list_(pa.uint64()): "ubigint[]",
+    pa.map_(_TEXT, _FIGURE): "map(varchar, double)",
 }
 
 

@@ -21,6 +21,7 @@ INTERRUPTED = "Interrupted by Ctrl-C or from the UI."
 ASSET_OF = {  # tables whose asset has another name
     "day_ahead_forecasts": "forecasts",
     "outcomes": "replays",
+    "answers": "landing",
     "legs": "replays",
     "quality_pools": "quality_plans",
     "fleet_hours": "replays",

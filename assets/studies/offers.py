@@ -1,7 +1,8 @@
 """What a plan for quality chooses from: routing points of the answers, tables of the shapes by the replay."""
 
-from collections.abc import Mapping, Sequence
-from itertools import product
+from collections.abc import Sequence
+from itertools import islice, product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,6 +28,15 @@ def points_of(answers: Answers, rule: str, points: int) -> Floats:
     return np.array(grid)[np.sort(first)]
 
 
+class Judging(NamedTuple):
+    """Who judges answers, and how many of them."""
+
+    judge: Judge
+    llm: str | None = None  # of ours; None: a service outside
+    rubric_tokens: int = 0  # that it reads besides prompt and answer
+    shadow_share: float = 0.0  # of the requests, that all llms answer
+
+
 def offer_of(
     answers: Answers,
     rule: str,
@@ -34,35 +44,25 @@ def offer_of(
     shapes: Sequence[Shape],
     catalogue: Catalogue,
     config: Config,
-    judge: Judge,
+    judging: Judging,
     progress: Progress,
 ) -> Offer:
     """Measure every shape on the mixes that come to its llm, and what each point is worth."""
-    llms = list(answers.llms)
     who = [taken(answers, rule, row) for row in thresholds]
-    mixes = [mixes_of(answers, who, llm) for llm in range(len(llms))]
-    places = np.column_stack([place for _, place in mixes])
-    work = [
-        (shape, reached)
-        for shape in shapes
-        for reached in mixes[llms.index(shape.llm)][0]
-    ]  # fmt: skip
-    with progress.bar("measure shapes", len(work)) as done:
-        counted = Counted(done)
-
-        def measured(item: tuple[Shape, np.ndarray]) -> Curve:
-            shape, reached = item
-            llm = llms.index(shape.llm)
-            rows = Mix(answers.input_tokens[reached], answers.output_tokens[reached, llm])
-            found = curve(shape, rows, catalogue, config)
-            counted.one_more()
-            return found
-
-        curves = side_by_side(measured, work)
-    by_shape: Mapping[Shape, list[Curve]] = {shape: [] for shape in shapes}
-    for (shape, _), found in zip(work, curves, strict=True):
-        by_shape[shape].append(found)
-    padded = [(own + [own[-1]] * MIXES)[:MIXES] for own in by_shape.values()]
+    own = [mixes_of(answers, who, llm) for llm in range(len(answers.llms))]
+    llms = list(answers.llms)
+    mixes = [
+        [Mix(answers.input_tokens[rows], answers.output_tokens[rows, llm]) for rows in reached]
+        for llm, (reached, _) in enumerate(own)
+    ]
+    places = np.column_stack([place for _, place in own])
+    judged = judged_of(rule, thresholds, who, judging.shadow_share)
+    shares = with_shadows(np.array([one.shares for one in who]), judging.shadow_share)
+    if judging.llm is not None:
+        llms, mixes = [judging.llm, *llms], [[judged_mix(answers, judging.rubric_tokens)], *mixes]
+        places = np.column_stack([np.zeros(len(who)), places])
+        shares = np.column_stack([judged, shares])
+    curves = measured(shapes, [mixes[llms.index(shape.llm)] for shape in shapes], catalogue, config, progress)
     gpus = list(catalogue.gpus)
     prices = [gpu.usd_per_hour for gpu in catalogue.gpus.values()]
     gpu = np.array([gpus.index(shape.gpu) for shape in shapes])
@@ -72,17 +72,63 @@ def offer_of(
         thresholds,
         np.array([quality(answers, one) for one in who]),
         np.array([standard_error(answers, one) for one in who]),
-        np.array([one.shares for one in who]),
+        shares,
         places,
         np.array([llms.index(shape.llm) for shape in shapes]),
         gpu,
         size,
         size * np.array(prices)[gpu],
-        np.array([[one.load_per_s for one in own] for own in padded]),
-        np.array([[one.p95_s for one in own] for own in padded]),
-        judge.seconds,
-        judge.usd_per_1000,
+        np.array([[one.load_per_s for one in own] for own in curves]),
+        np.array([[one.p95_s for one in own] for own in curves]),
+        judged,
+        judging.judge.seconds,
+        judging.judge.usd_per_1000,
     )
+
+
+def judged_of(rule: str, thresholds: Floats, who: Sequence[Taken], shadow_share: float) -> Floats:
+    """Answers that are judged at each point, by request, (P,): drafts, and whatever a shadow sample sees.
+
+    Nobody judges an answer that no threshold can find wanting, nor samples an llm that serves alone.
+    """
+    shares = np.array([one.shares for one in who])
+    drafts = (shares[:, :-1] * (thresholds > 0)).sum(axis=1) if rule == "cascade" else np.zeros(len(who))
+    seen = (shares > LEAST_LOAD_SHARE).sum(axis=1)
+    sample = np.where(seen > 1, shadow_share, 0.0)
+    return np.asarray((1 - sample) * drafts + sample * seen)
+
+
+def with_shadows(shares: Floats, shadow_share: float) -> Floats:
+    """The shares with a sample of the requests at every llm that serves."""
+    return np.where(shares > LEAST_LOAD_SHARE, shares + shadow_share * (1 - shares), shares)
+
+
+def judged_mix(answers: Answers, rubric_tokens: int) -> Mix:
+    """What a judge of ours reads: prompt, answer and rubric; it writes one token."""
+    inputs = (answers.input_tokens[:, None] + answers.output_tokens[:, :-1] + rubric_tokens).ravel()
+    return Mix(inputs, np.ones(inputs.size, np.int64))
+
+
+def measured(
+    shapes: Sequence[Shape],
+    mixes: Sequence[Sequence[Mix]],
+    catalogue: Catalogue,
+    config: Config,
+    progress: Progress,
+) -> list[list[Curve]]:
+    """The curves of each shape on the mixes of its llm, MIXES of them: the last ones over again."""
+    work = [(shape, mix) for shape, own in zip(shapes, mixes, strict=True) for mix in own]
+    with progress.bar("measure shapes", len(work)) as done:
+        counted = Counted(done)
+
+        def one(item: tuple[Shape, Mix]) -> Curve:
+            found = curve(*item, catalogue, config)
+            counted.one_more()
+            return found
+
+        curves = iter(side_by_side(one, work))
+    by_shape = [list(islice(curves, len(own))) for own in mixes]
+    return [(own + [own[-1]] * MIXES)[:MIXES] for own in by_shape]
 
 
 def mixes_of(answers: Answers, who: Sequence[Taken], llm: int) -> tuple[list[np.ndarray], Floats]:

@@ -7,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 
 from assets.lake.settings import Progress, Settings
-from assets.studies.offers import offer_of, points_of
+from assets.studies.offers import Judging, offer_of, points_of
+from assets.studies.quality_questions import has_router, questions_of
 from models.latency.reach import with_reach
 from models.plan.quality import Answer, Demand, Offer, carries
 from models.quality.answers import RULES, Answers
-from models.quality.join import made_up
-from models.quality.judges import Judge, QualityCatalogue, load_quality
+from models.quality.judges import Judge, load_quality
 from models.replay.answering import Served, Serving, arrivals_s, pools_of, served
 from models.replay.performance import Shape, shapes_of, with_estimates
 from models.world.catalogue import Catalogue, load_catalogue
@@ -29,7 +29,7 @@ class Market(NamedTuple):
     """One judge, and all that a plan may be made of."""
 
     name: str  # of the judge
-    judge: Judge
+    judging: Judging
     offers: Mapping[str, Offer]  # by rule
     shapes: list[Shape]
     demand: Demand
@@ -38,18 +38,21 @@ class Market(NamedTuple):
     catalogue: Catalogue
     config: Config
     said: QualityConfig
+    source: str  # whose answers, whose lengths
 
     def play(self, rule: str, plan: Answer, seed: int) -> Served:
         """Replay a plan whole; with FRESH on questions and arrivals that it was not chosen on."""
         offer = self.offers[rule]
         pools = pools_of(self.shapes, plan.instances, carries(offer, plan.point, plan.within_s))
-        serving = Serving(rule, tuple(offer.thresholds[plan.point].tolist()), pools, self.judge.seconds)
+        limits, own = tuple(offer.thresholds[plan.point].tolist()), self.judging
+        by = (own.judge.seconds, own.llm, own.rubric_tokens, own.shadow_share)
+        serving = Serving(rule, limits, pools, *by)
         rows = (self.judged_on if seed == FRESH else self.chosen_on).rows(slice(0, self.said.requests))
         arrival_s = arrivals_s(self.said.requests, self.said.requests_per_s, seed)
         return served(serving, rows, arrival_s, self.catalogue, self.config)
 
 
-def checked(settings: Settings, quality: QualityCatalogue, world: Catalogue) -> QualityConfig:
+def checked(settings: Settings, world: Catalogue) -> QualityConfig:
     """The [quality] of a config; ConfigError where there is none, or it names what nobody knows."""
     said, file = settings.config.quality, settings.config.file.name
     where = f"{file} [quality]"
@@ -57,17 +60,21 @@ def checked(settings: Settings, quality: QualityCatalogue, world: Catalogue) -> 
         raise ConfigError(
             f"{file} has no [quality], which says whose answers will do. Use --config quality, or add one."
         )
-    require_known(said.answers, quality.answers, "answers", where)
-    require_known(said.judge, quality.judges, "judge", where)
     require_known(said.tier, world.tiers, "tier", where)
     for gpu in said.gpus:
         require_known(gpu, world.gpus, "gpu", where)
     for llm in said.llms:
-        require_known(llm, quality.answers[said.answers].llms, "llm", f"{where} answers {said.answers}")
         require_known(llm, world.llms, "llm", where)
     if len(set(said.llms)) < max(len(said.llms), 2):
         named = ", ".join(said.llms) or "none"
         raise ConfigError(f"{where}: llms are {named}; it needs two or more, each once.")
+    if said.judge_llm is not None:
+        require_known(said.judge_llm, world.llms, "llm", f"{where} judge_llm")
+        if said.judge_llm in said.llms:
+            raise ConfigError(
+                f"{where}: judge_llm = {said.judge_llm!r} would judge its own answers. Name an llm that does "
+                "not answer here, or drop judge_llm: then the judge is a service outside."
+            )
     ttft_s = world.tiers[said.tier].ttft_slo_s
     if said.rule == "cascade" and ttft_s is not None and ttft_s <= LEAST_TTFT_S:
         raise ConfigError(
@@ -77,33 +84,46 @@ def checked(settings: Settings, quality: QualityCatalogue, world: Catalogue) -> 
     return said
 
 
-def rules_of(said: QualityConfig, world: Catalogue) -> tuple[str, ...]:
-    """The rules that may be planned: of both only the router where the tier is too quick for a cascade."""
+def rules_of(said: QualityConfig, world: Catalogue, has_router: bool) -> tuple[str, ...]:
+    """The rules that may be planned: no cascade where the tier is too quick, no route without a router."""
     ttft_s = world.tiers[said.tier].ttft_slo_s
-    if said.rule != "both":
-        return (said.rule,)
-    return ("route",) if ttft_s is not None and ttft_s <= LEAST_TTFT_S else RULES
+    asked = RULES if said.rule == "both" else (said.rule,)
+    can = {"cascade": ttft_s is None or ttft_s > LEAST_TTFT_S, "route": has_router}
+    if found := tuple(rule for rule in asked if can[rule]):
+        return found
+    raise ConfigError(
+        f"No router: the answers that landed say nothing of hardness, and {said.judge} judges answers only. "
+        "Use rule = 'cascade' and a tier that can wait, land a column hardness, or name a judge with a skill."
+    )
+
+
+def judging_of(said: QualityConfig, judge: Judge, name: str) -> Judging:
+    """The judge with its llm, whose pool is its time and price; one beside the config's is outside."""
+    own = said.judge_llm if name == said.judge else None
+    if own is not None:
+        judge = dataclasses.replace(judge, seconds=0.0, usd_per_1000=0.0)
+    return Judging(judge, own, said.rubric_tokens if own else 0, said.shadow_share)
 
 
 def market_of(settings: Settings, progress: Progress, judge: str | None = None) -> Market:
     """Measure all that may be had with a judge, by default that of the config."""
     quality = load_quality()
     world = changed_catalogue(load_catalogue(), settings.config.catalogue, settings.config.file.name)
-    said = checked(settings, quality, world)
+    said = checked(settings, world)
     name = judge or said.judge
-    require_known(name, quality.judges, "judge", f"{settings.config.file.name} [quality]")
-    model, seed = quality.answers[said.answers], settings.config.trace.seed
-    drawn = made_up(model, quality.judges[name], 2 * said.requests, seed)
-    chosen_on, judged_on = drawn.of(said.llms).halves()
+    questions = questions_of(settings, quality, said, name, 2 * said.requests)
+    chosen_on, judged_on = questions.answers.halves()
+    judging = judging_of(said, questions.judge, name)
+    llms = [*([judging.llm] if judging.llm else []), *said.llms]
     longest = int((chosen_on.input_tokens[:, None] + chosen_on.output_tokens).max())
+    longest += judging.rubric_tokens if judging.llm else 0
     gpus = [gpu for gpu, count in said.gpus.items() if count]
-    shapes = shapes_of(
-        said.llms, gpus, world, settings.config, longest, said.tensor_parallel, said.pipeline_parallel
-    )
+    degrees = (said.tensor_parallel, said.pipeline_parallel)
+    shapes = shapes_of(llms, gpus, world, settings.config, longest, *degrees)
     shapes = [shape for shape in shapes if shape.gpus <= said.gpus[shape.gpu]]
     world = with_estimates(world, shapes)
     deployed: dict[str, tuple] = {
-        llm: tuple(shape.deployment for shape in shapes if shape.llm == llm) for llm in said.llms
+        llm: tuple(shape.deployment for shape in shapes if shape.llm == llm) for llm in llms
     }
     fleet = dataclasses.replace(settings.config.fleet, deployments=deployed)
     world = with_reach(world, fleet, settings.config.file.name)
@@ -115,13 +135,12 @@ def market_of(settings: Settings, progress: Progress, judge: str | None = None) 
             shapes,
             world,
             settings.config,
-            quality.judges[name],
+            judging,
             progress,
         )
-        for rule in rules_of(said, world)
+        for rule in rules_of(said, world, has_router(chosen_on))
     }
     caps = np.array([said.gpus.get(gpu, 0) for gpu in world.gpus])
     demand = Demand(said.requests_per_s, caps)
-    return Market(
-        name, quality.judges[name], offers, shapes, demand, chosen_on, judged_on, world, settings.config, said
-    )
+    asked_on = (demand, chosen_on, judged_on, world, settings.config, said, questions.source)
+    return Market(name, judging, offers, shapes, *asked_on)

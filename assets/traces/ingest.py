@@ -24,7 +24,9 @@ from assets.traces.traces import write_tiers
 from models.world.catalogue import Catalogue
 
 LANDING = ROOT / "data" / "landing"
-STAGING = ("mapping", "chances", "tiers", "staged", "patterns", "duplicates")
+MACROS = ("mapping", "chances", "tiers")
+STAGED = {False: ("staged", "patterns", "duplicates"), True: ("staged_answers",)}  # True: of answers
+ANSWERS = "answers"  # the format, and the table, of what llms answered
 NO_TRACES = {".toml", ".md", ".part", ".tmp"}  # mapping files, notes, files that are still being copied
 
 
@@ -34,7 +36,7 @@ class IngestReport:
 
     file: str
     trace: str
-    format: str
+    format: str  # a file of sql/sources; that of ANSWERS brings no requests
     rows_in: int
     rows_kept: int
     rows_quarantined: int
@@ -73,7 +75,9 @@ def ingest(path: Path, lake: Lake, catalogue: Catalogue, progress: Progress | No
     guard = Guard(path, read_bounds(path), progress)
     landed = recognise(path, guard)
     mapping = read_mapping(path, landed.format, catalogue)
-    require_not_made(lake, mapping.trace, path)
+    has_answers = landed.format == ANSWERS
+    if not has_answers:
+        require_not_made(lake, mapping.trace, path)
     variables = {
         **mapping.variables(),
         "file": path.name,
@@ -96,9 +100,13 @@ def ingest(path: Path, lake: Lake, catalogue: Catalogue, progress: Progress | No
     ):
         stage(con, landed, variables, folder / "members", guard)
         with guard.watching(con, "days"):
-            keep_verdicts(con, lake, mapping.trace)
-            keep(con, lake, mapping.trace)
-            write_tiers(lake, mapping.trace, catalogue)
+            if has_answers:
+                kept = read_sql("staging/landed_answers.sql").text
+                lake.copy(con, kept, ANSWERS, file=path.name, trace=mapping.trace)
+            else:
+                keep_verdicts(con, lake, mapping.trace)
+                keep(con, lake, mapping.trace)
+                write_tiers(lake, mapping.trace, catalogue)
             quarantine = read_sql("staging/quarantine.sql").text
             lake.copy(con, quarantine, "quarantine", file=path.name, trace=mapping.trace)
             record = read_sql("staging/ingest.sql").text
@@ -132,7 +140,8 @@ def fingerprint(landed: LandedFile, mapping: TraceMapping, catalogue: Catalogue)
     """SHA-256 of all that the result depends on: the file's bytes, its reader, the mapping, the catalogue."""
     with landed.path.open("rb") as opened:
         digest = hashlib.file_digest(opened, "sha256")
-    for text in (landed.source.text, *(read_sql(f"staging/{name}.sql").text for name in STAGING)):
+    staging = (*MACROS, *STAGED[landed.format == ANSWERS])
+    for text in (landed.source.text, *(read_sql(f"staging/{name}.sql").text for name in staging)):
         digest.update(text.encode())
     deadlines = {name: tier.deadline_s for name, tier in catalogue.tiers.items()}
     digest.update(repr((mapping, list(catalogue.regions), list(catalogue.llms), deadlines)).encode())
@@ -142,12 +151,13 @@ def fingerprint(landed: LandedFile, mapping: TraceMapping, catalogue: Catalogue)
 def stage(
     con: Connection, landed: LandedFile, variables: Mapping[str, Any], folder: Path, guard: Guard
 ) -> None:
-    """Read the file once, into the table `staged`: canonical rows, each with what speaks against it.
+    """Read the file once, into the table `staged`: its rows, each with what speaks against it.
 
     An archive is unpacked into `folder`.
     """
     _tell(con, variables)
-    for macros in ("mapping", "chances", "tiers"):
+    staged, *updates = STAGED[landed.format == ANSWERS]
+    for macros in MACROS:
         con.execute(read_sql(f"staging/{macros}.sql").text)
     con.execute(f"create temp view source as {rows_query(landed, folder, guard)}")
     with one_line_errors(f"Preparing sql/sources/{landed.source.name}", "Mend that file.", IngestError):
@@ -155,9 +165,9 @@ def stage(
     remedy = "" if variables["is_archive"] else COPY_AGAIN  # an archive was read whole to be unpacked
     with guard.watching(con, "rows"):
         with one_line_errors(f"Reading {landed.path.name} as {landed.format}", remedy, IngestError):
-            con.execute(f"create table staged as {read_sql('staging/staged.sql').text}")
-        for update in ("staging/patterns.sql", "staging/duplicates.sql"):
-            con.execute(read_sql(update).text)
+            con.execute(f"create table staged as {read_sql(f'staging/{staged}.sql').text}")
+        for update in updates:
+            con.execute(read_sql(f"staging/{update}.sql").text)
     if con.execute("select count(*) from staged").fetchall() == [(0,)]:
         raise IngestError(f"{landed.path.name} ({landed.format}) has no row. {COPY_AGAIN}")
 
@@ -185,7 +195,7 @@ def keep_verdicts(con: Connection, lake: Lake, trace: str) -> None:
 
 
 def withdraw(lake: Lake, trace: str, file: str) -> None:
-    """Take a landed file out of a trace again: its requests, its quarantine, and last its row of ingests."""
+    """Take a landed file out of a trace again: what it brought, its quarantine, last its row of ingests."""
     with lake.connect() as con:
         _tell(con, {"trace": trace, "file": file})
         nothing = (
@@ -193,7 +203,7 @@ def withdraw(lake: Lake, trace: str, file: str) -> None:
         )
         con.execute(f"create temp table staged as {nothing}")
         keep(con, lake, trace)
-    for table in ("quarantine", "ingests"):
+    for table in (ANSWERS, "quarantine", "ingests"):
         lake.path(table, file, trace=trace).unlink(missing_ok=True)
 
 

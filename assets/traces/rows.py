@@ -61,8 +61,9 @@ def rows_query(landed: LandedFile, folder: Path, guard: Guard) -> str:
 
     `row` counts from 1 after the header; `dice` is a stable 64-bit number of file and row, from which ids and
     shares are drawn; `complaint` is set where a row is not even of the shape of its container. A column that
-    the format may have and the file lacks is null; a nested JSON value is its text. An archive is unpacked
-    into `folder`; its rows are its members, with name and content, whatever the archive is called.
+    the format may have and the file lacks is null; a nested JSON value is its text. What a CSV format may
+    have as NAME_* is one map, from what stands for the * to the field. An archive is unpacked into
+    `folder`; its rows are its members, with name and content, whatever the archive is called.
     """
     wanted, optional = landed.source.listed("recognised by"), landed.source.listed("may have")
     container = landed.source.fields["format"]
@@ -70,7 +71,8 @@ def rows_query(landed: LandedFile, folder: Path, guard: Guard) -> str:
         return _members_query(landed, folder, guard)
     dice = "md5_number_lower(getvariable('file') || ':' || row) as dice"
     there = [c for c in (*wanted, *optional) if container == "jsonl" or c in landed.columns]
-    absent = "".join(f', null as "{column}"' for column in optional if column not in there)
+    lacking = (column for column in optional if column not in there and not column.endswith("*"))
+    absent = "".join(f', null as "{column}"' for column in lacking)
     if container == "parquet":
         columns = ", ".join(f'"{column}"' for column in there)
         raw = ", ".join(f"'{column}': \"{column}\"" for column in there)
@@ -88,7 +90,8 @@ def rows_query(landed: LandedFile, folder: Path, guard: Guard) -> str:
         complaint = "if(fields is null, 'not a JSON object', null)"
     else:
         width = len(landed.columns)
-        columns = ", ".join(f'trim(fields[{landed.columns.index(c) + 1}], \' "\') as "{c}"' for c in there)
+        columns = ", ".join(f'{_field(landed, c)} as "{c}"' for c in there)
+        columns += "".join(f', {_gathered(landed, c)} as "{c}"' for c in optional if c.endswith("*"))
         shaped = "select row, raw, csv_fields(raw) as fields"
         unclosed = (
             """if(len(string_split(raw, '"')) % 2 = 0, ', and a quote that does not end in the line', '')"""
@@ -99,6 +102,19 @@ def rows_query(landed: LandedFile, folder: Path, guard: Guard) -> str:
         f"select row, raw, {dice}, {complaint} as complaint, {columns}{absent} "
         f"from ({shaped} from ({_lines_query(landed)}) where ltrim(raw) <> '')"
     )
+
+
+def _field(landed: LandedFile, column: str) -> str:
+    return f"trim(fields[{landed.columns.index(column) + 1}], ' \"')"
+
+
+def _gathered(landed: LandedFile, pattern: str) -> str:
+    """The columns of a CSV that begin alike, as a map."""
+    start = pattern.removesuffix("*")
+    columns = [column for column in landed.columns if column.startswith(start)]
+    names = ", ".join("'" + column.removeprefix(start).replace("'", "''") + "'" for column in columns)
+    fields = ", ".join(_field(landed, column) for column in columns)
+    return f"map([{names}]::varchar[], [{fields}]::varchar[])"
 
 
 def _lines_query(landed: LandedFile) -> str:

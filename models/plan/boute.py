@@ -154,7 +154,8 @@ def alone(offer: Offer, demand: Demand, latency_s: float) -> Answer | None:
 def equal_money(offer: Offer, demand: Demand, quality: float, latency_s: float) -> Answer | None:
     """The cheapest plan in which all llms answer, and each gets as much money (RouteLLM, 7.1)."""
     best: Answer | None = None
-    every = (offer.shares > LEAST_LOAD_SHARE).all(axis=1)
+    is_asked = offer.shares > LEAST_LOAD_SHARE
+    every = is_asked[:, is_asked.any(axis=0)].all(axis=1)
     for point in np.flatnonzero((offer.quality - offer.error >= quality) & every).tolist():
         found = [
             cheapest(

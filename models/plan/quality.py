@@ -13,7 +13,8 @@ Symbols: p routing points (thresholds), m llms, s shapes (a replica of llm m(s) 
 Capacities add: replicas meet L together iff what they carry covers the load, each with its own part of it. So
 no split of the load needs a search. Where a router chooses, L_m = L for all: the P95 of all requests is at
 most the largest of the llms'. In a cascade the legs follow each other: sum_m L_m + judging <= L, in several
-splits.
+splits. A judge that is an llm of ours has a leg behind every answer that it judges, and is covered like the
+others.
 
 The points are few, so the least cost for (Q, L), the least L for (Q, budget) and the most Q for (L, budget)
 are found by going through them; each is one programme for HiGHS (by scipy), the least L some more, by
@@ -29,6 +30,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 LEAST_LOAD_SHARE = 1e-4  # of the requests: an llm that gets less of them is not deployed
+JUDGE_PARTS = (1 / 64, 1 / 24, 1 / 10)  # of the latency, that a leg of a judge of ours may take
 SPLIT_STEPS = 8  # of the latency, in which it is split over the legs of a cascade
 NEAR_SHARE = 0.005  # to which the least latency is found
 
@@ -40,21 +42,28 @@ class Offer(NamedTuple):
     thresholds: Floats  # (P, M-1)
     quality: Floats  # (P,)
     error: Floats  # (P,) standard error of the quality
-    shares: Floats  # (P, M) of the requests that reach each llm
-    mix: Floats  # (P, M) place of the point's mix between those that were measured: 1.25 is near mix 1
+    shares: (
+        Floats  # (P, M) legs of each llm by request, shadows included; (P, 1+M) with a judge of ours first
+    )
+    mix: Floats  # likewise, place of the point's mix between those that were measured: 1.25 is near mix 1
     llm: Ints  # (S,) of a shape
     gpu: Ints  # (S,)
     gpus: Ints  # (S,) of a replica
     usd_per_hour: Floats  # (S,) of a replica
     load_per_s: Floats  # (S, X, K) of a replica, rising
     p95_s: Floats  # (S, X, K) at these loads, rising
-    judge_s: float  # between two legs
+    judged: Floats  # (P,) answers that are judged, by request
+    judge_s: float  # between two legs, of a judge outside
     judge_usd_per_1000: float = 0.0  # answers judged
 
+    @property
+    def judges(self) -> int:
+        """How many of the llms judge, 0 or 1: it stands first."""
+        return self.shares.shape[1] - self.thresholds.shape[1] - 1
+
     def judging_usd(self, point: int, requests_per_s: float) -> float:
-        """USD per hour for the judge of a cascade: of every answer but those of the last llm."""
-        judged = self.shares[point, :-1].sum() if self.rule == "cascade" else 0.0
-        return float(judged * requests_per_s * 3.6 * self.judge_usd_per_1000)
+        """USD per hour for a judge outside."""
+        return float(self.judged[point] * requests_per_s * 3.6 * self.judge_usd_per_1000)
 
     def only(
         self, points: NDArray[np.bool_] | None = None, shapes: NDArray[np.bool_] | None = None
@@ -62,7 +71,7 @@ class Offer(NamedTuple):
         """With some of the points or shapes."""
         kept = self
         if points is not None:
-            of_points = ("thresholds", "quality", "error", "shares", "mix")
+            of_points = ("thresholds", "quality", "error", "shares", "mix", "judged")
             kept = kept._replace(**{name: getattr(kept, name)[points] for name in of_points})
         if shapes is not None:
             of_shapes = ("llm", "gpu", "gpus", "usd_per_hour", "load_per_s", "p95_s")
@@ -115,16 +124,19 @@ def loads(offer: Offer, demand: Demand, plan: "Answer") -> Floats:
 
 def splits(offer: Offer, point: int, latency_s: float) -> Iterator[Floats]:
     """P95s of the llms, shape (M,), that keep a latency together."""
-    llms = offer.shares.shape[1]
+    first, whole = offer.judges, np.full(offer.shares.shape[1], latency_s)
+    legs = int((offer.shares[point, first:] > LEAST_LOAD_SHARE).sum())
     if offer.rule == "route":
-        yield np.full(llms, latency_s)
+        yield whole
         return
-    legs = int((offer.shares[point] > LEAST_LOAD_SHARE).sum())
-    left_s = latency_s - offer.judge_s * (legs - 1)
-    for parts in compositions(SPLIT_STEPS, legs):
-        within = np.full(llms, latency_s)
-        within[:legs] = left_s * np.array(parts) / SPLIT_STEPS
-        yield within
+    for part in JUDGE_PARTS if first and legs > 1 else (0.0,):
+        judge_s = part * latency_s if first else offer.judge_s
+        left_s = latency_s - judge_s * (legs - 1)
+        for parts in compositions(SPLIT_STEPS, legs):
+            within = whole.copy()
+            within[:first] = judge_s if legs > 1 else latency_s
+            within[first : first + legs] = left_s * np.array(parts) / SPLIT_STEPS
+            yield within
 
 
 def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:

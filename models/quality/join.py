@@ -1,20 +1,46 @@
 """Answers for the requests of a trace: what every llm would have made of each, given its own lengths.
 
 Length and difficulty go together: requests that are sent on are longer than others. So the ranks of a request
-among those of its llm and app are kept as the normals of its lengths, and the rest is drawn given these.
-Output tokens of another llm are the request's own, times the ratio of what the model says of the two llms at
-their normals. The llm that the trace asks for keeps the request's own tokens.
+among those of its llm and app are kept as the normals of its lengths, and the rest is drawn given these; or
+it takes the answers that landed for its query, else for one whose lengths rank alike. Output tokens of
+another llm are the request's own, times the ratio of the two llms' answers. The llm that the trace asks for
+keeps the request's own tokens.
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from models.quality.answers import Answers, Floats, Ints
 from models.quality.copula import AnswerModel, Columns, drawn_answers, normals, normals_given
 from models.quality.judges import Judge, judged_by
-from models.world.reading import require_known
+from models.world.reading import ConfigError, require_known
 
 STREAM = 0x9A17  # of the seed, that quality is drawn from
 CLIP = (1 / 64, 64.0)  # of the ratio of two llms' output tokens
+Texts = npt.NDArray[Any]
+
+
+class Requests(NamedTuple):
+    """N requests of a trace."""
+
+    llm: Texts  # (N,) that served each
+    app: Texts  # (N,) requests of an app have like lengths: ranks are taken within each
+    input_tokens: Ints  # (N,)
+    output_tokens: Ints  # (N,)
+    query_id: Texts  # (N,) of the query that it is; None: it does not say
+
+    def rows(self, picked: Ints) -> "Requests":
+        """Some of the requests."""
+        return Requests(*(column[picked] for column in self))
+
+
+class Landed(NamedTuple):
+    """Answers that were landed, to queries that all of their llms have answered."""
+
+    query_id: Texts  # (Q,)
+    answers: Answers
 
 
 def made_up(model: AnswerModel, judge: Judge, size: int, seed: int) -> Answers:
@@ -23,32 +49,79 @@ def made_up(model: AnswerModel, judge: Judge, size: int, seed: int) -> Answers:
     return judged_by(drawn_answers(model, normals(model.matrix, size, rng)), judge, rng)
 
 
-def joined(
-    model: AnswerModel,
-    judge: Judge,
-    llm: str,
-    input_tokens: Ints,
-    output_tokens: Ints,
-    groups: Ints | None = None,
-    seed: int = 0,
-) -> Answers:
-    """The answers to requests that were served by one llm of the model; ConfigError for another llm.
+def drawn_from(landed: Landed, judge: Judge, size: int, seed: int) -> Answers:
+    """So many of the queries that were answered, drawn with replacement."""
+    rng = np.random.default_rng([seed, STREAM])
+    rows = landed.answers.rows(rng.integers(0, landed.query_id.size, size))
+    return judged_by(rows, judge, rng)
 
-    Parameters
-    ----------
-    input_tokens, output_tokens : shape (N,), the requests' own
-    groups : shape (N,), requests with like lengths (an app); ranks are taken within each. None: one group
+
+def answered(source: AnswerModel | Landed, judge: Judge, requests: Requests, seed: int) -> Answers:
+    """What every llm of the source makes of each request, in their order, judged together.
+
+    ConfigError for a request that another llm served, and where queries are named and none has answers.
     """
+    rng = np.random.default_rng([seed, STREAM])
+    if isinstance(source, Landed):
+        require_overlap(source, requests)
+    parts, places = [], []
+    for llm in np.unique(requests.llm):
+        places.append(np.flatnonzero(requests.llm == llm))
+        own = requests.rows(places[-1])
+        is_landed = isinstance(source, Landed)
+        parts.append(matched(source, own, rng) if is_landed else joined(source, own, rng))  # type: ignore[arg-type]
+    order = np.argsort(np.concatenate(places))
+    columns = zip(*(part[1:] for part in parts), strict=True)
+    whole = Answers(parts[0].llms, *(np.concatenate(column)[order] for column in columns))
+    return judged_by(whole, judge, rng)
+
+
+def require_overlap(landed: Landed, requests: Requests) -> None:
+    """Refuse requests that name their queries, none of which has answers."""
+    named = [query for query in requests.query_id if query is not None]
+    if named and not set(named) & set(landed.query_id):
+        raise ConfigError(
+            f"None of the {len(named):,} requests with a query_id (such as {named[0]!r}) is among the "
+            f"{landed.query_id.size:,} queries that were answered (such as {landed.query_id[0]!r}). Land "
+            "answers to these queries, or requests without query_id, which are joined by their lengths."
+        )
+
+
+def joined(model: AnswerModel, requests: Requests, rng: np.random.Generator) -> Answers:
+    """The answers to requests that were served by one llm of the model; ConfigError for another llm."""
+    llm = str(requests.llm[0])
     require_known(llm, model.llms, "llm", "the answers' model")
-    rng, own = np.random.default_rng([seed, STREAM]), model.llms.index(llm)
-    group = np.zeros(input_tokens.size, np.int64) if groups is None else groups
-    at = Columns(len(model.llms))
-    lengths = np.column_stack([normal_ranks(tokens, group, rng) for tokens in (input_tokens, output_tokens)])
+    own, at = model.llms.index(llm), Columns(len(model.llms))
+    _, group = np.unique(requests.app.astype(str), return_inverse=True)
+    both = (requests.input_tokens, requests.output_tokens)
+    lengths = np.column_stack([normal_ranks(tokens, group, rng) for tokens in both])
     z = normals_given(model.matrix, [at.input, at.output.start + own], lengths, rng)
-    drawn = judged_by(drawn_answers(model, z), judge, rng)
-    ratio = drawn.output_tokens / drawn.output_tokens[:, [own]]
-    outputs = np.maximum(np.round(output_tokens[:, None] * ratio.clip(*CLIP)), 1).astype(np.int64)
-    return drawn._replace(input_tokens=input_tokens, output_tokens=outputs)
+    return with_own_lengths(drawn_answers(model, z), own, requests)
+
+
+def matched(landed: Landed, requests: Requests, rng: np.random.Generator) -> Answers:
+    """Rows of answers that landed, for requests that one of their llms served; ConfigError for another llm.
+
+    A request whose query was answered takes its row, another one a row whose lengths stand as high.
+    """
+    llm = str(requests.llm[0])
+    require_known(llm, landed.answers.llms, "llm", "the answers that landed")
+    own = landed.answers.llms.index(llm)
+    theirs = np.argsort(length_sum(landed.answers.input_tokens, landed.answers.output_tokens[:, own], rng))
+    inputs = requests.input_tokens * bool(landed.answers.input_tokens.any())
+    wanted = np.argsort(np.argsort(length_sum(inputs, requests.output_tokens, rng)))
+    drawn = (wanted + rng.random(wanted.size)) * theirs.size / max(wanted.size, 1)
+    row_of = {query: row for row, query in enumerate(landed.query_id)}
+    by_query = np.array([row_of.get(query, -1) for query in requests.query_id], np.int64)
+    rows = np.where(by_query >= 0, by_query, theirs[drawn.astype(np.int64)])
+    return with_own_lengths(landed.answers.rows(rows), own, requests)
+
+
+def with_own_lengths(answers: Answers, own: int, requests: Requests) -> Answers:
+    """The answers, long as those of requests that the llm at place `own` has served."""
+    ratio = answers.output_tokens / answers.output_tokens[:, [own]]
+    outputs = np.maximum(np.round(requests.output_tokens[:, None] * ratio.clip(*CLIP)), 1).astype(np.int64)
+    return answers._replace(input_tokens=requests.input_tokens, output_tokens=outputs)
 
 
 def normal_ranks(values: Ints, group: Ints, rng: np.random.Generator) -> Floats:
@@ -62,25 +135,11 @@ def normal_ranks(values: Ints, group: Ints, rng: np.random.Generator) -> Floats:
     return np.asarray(ndtri((place + 0.5) / counts[group]))
 
 
-def matched(
-    answers: Answers, judge: Judge, llm: str, input_tokens: Ints, output_tokens: Ints, seed: int = 0
-) -> Answers:
-    """Rows of answers that landed for requests of one llm, whose lengths stand as high among their own.
-
-    The requests keep their input tokens, and the output tokens of the llm that served them.
-    """
-    require_known(llm, answers.llms, "llm", "the answers")
-    rng, own = np.random.default_rng([seed, STREAM]), answers.llms.index(llm)
-    theirs = np.argsort(length_sum(answers.input_tokens, answers.output_tokens[:, own], rng))
-    wanted = np.argsort(np.argsort(length_sum(input_tokens, output_tokens, rng)))
-    drawn = (wanted + rng.random(wanted.size)) * theirs.size / max(wanted.size, 1)
-    rows = answers.rows(theirs[drawn.astype(np.int64)])
-    ratio = rows.output_tokens / rows.output_tokens[:, [own]]
-    outputs = np.maximum(np.round(output_tokens[:, None] * ratio.clip(*CLIP)), 1).astype(np.int64)
-    return judged_by(rows._replace(input_tokens=input_tokens, output_tokens=outputs), judge, rng)
-
-
 def length_sum(input_tokens: Ints, output_tokens: Ints, rng: np.random.Generator) -> Floats:
-    """How long requests are among all: the sum of the normals of both lengths."""
+    """How long requests are among all: the sum of the normals of both lengths.
+
+    Input tokens that are not known, all zero, say nothing.
+    """
     one = np.zeros(input_tokens.size, np.int64)
-    return normal_ranks(input_tokens, one, rng) + normal_ranks(output_tokens, one, rng)
+    known = [tokens for tokens in (input_tokens, output_tokens) if tokens.any()]
+    return np.sum([normal_ranks(tokens, one, rng) for tokens in known], axis=0)

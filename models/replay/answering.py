@@ -1,10 +1,11 @@
 """Plans of who answers what, replayed whole: questions arrive, llms answer, judges send on.
 
 The questions are the requests; every leg has the tokens of its llm's answer. Of a question the last answer
-that was made counts.
+that was made counts, from when it was found good.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from models.replay.fleet import make_rules
 from models.replay.legs import answers as answer_rows
 from models.replay.legs import begun_s
 from models.replay.performance import Shape
+from models.replay.questions import Legs, Plan, as_trace, cascade, depth_of, routed, with_shadows
 from models.replay.run import FINISHED, Drive, Outcome, replay
 from models.replay.spread import WEIGHTS
 from models.replay.state import NOBODY, Rules, Trace
@@ -28,16 +30,23 @@ class Serving(NamedTuple):
     rule: str  # cascade or route
     thresholds: tuple[float, ...]  # of the llms but the last
     pools: Mapping[Shape, tuple[int, float]]  # instances, and the weight of the pool among those of its llm
-    judge_s: float
+    judge_s: float  # of a judge outside
+    judge_llm: str | None = None  # that judges, in a pool of its own; None: the judge is outside
+    rubric_tokens: int = 0  # that it reads besides prompt and answer
+    shadow_share: float = 0.0  # of the questions, that all llms answer
 
 
 class Served(NamedTuple):
     """What became of N questions."""
 
-    took_s: Floats  # (N,) from arrival to the last token that counts; inf: never
+    took_s: Floats  # (N,) from arrival to when the answer that counts is there, and found good; inf: never
     score: Floats  # (N,) of the answer that counts; 0: none
-    kept: Ints  # (N,) the llm whose answer counts
-    leg_s: list[Floats]  # of each llm that serves, from when it was asked to its last token
+    kept: Ints  # (N,) the llm whose answer counts, by its place
+    llms: tuple[
+        str, ...
+    ]  # that serve, from the smallest to the largest; last the judge, if it is one of ours
+    leg_s: list[Floats]  # of each llm, from when it was asked to its last token
+    shadows: list[int]  # of each llm, legs that nobody waited for
 
     @property
     def p95_s(self) -> float:
@@ -76,92 +85,82 @@ def served(
     What a router would send to an llm without instances goes to the next larger one, else to the largest.
     """
     llms = [llm for llm in answers.llms if any(shape.llm == llm for shape in serving.pools)]
-    world = catalogue.serving(llms)
+    judges = sorted({shape.llm for shape in serving.pools} & {serving.judge_llm or ""})
+    world = catalogue.serving([*llms, *judges])
     pools: dict[str, list[tuple[Deployment, int]]] = {llm: [] for llm in world.llms}
     for shape, (count, weight) in serving.pools.items():
-        deployment = shape.deployment
-        pools[shape.llm].append((_weighted(deployment, weight), count))
+        pools[shape.llm].append((replace(shape.deployment, weight=weight), count))
     fleet = standing_fleet(pools, world, config)
-    codes = np.array([list(world.llms).index(llm) for llm in llms])
-    rules = make_rules(world, config.replay, "follow")
+    codes = np.array([list(world.llms).index(llm) for llm in (*llms, *judges)])
+    limits = np.array(serving.thresholds[: len(llms) - 1])
+    judge = int(codes[-1]) if judges else int(NOBODY)
+    plan = Plan(limits, codes[: len(llms)], judge, serving.rubric_tokens, serving.shadow_share)
     some = answers.of(llms)
-    if serving.rule == "route":
-        asked = np.searchsorted(serving.thresholds, answers.hardness, side="right")
-        places = np.array([answers.llms.index(llm) for llm in llms])
-        trace = routed(np.minimum(np.searchsorted(places, asked), len(llms) - 1), some, arrival_s, codes)
-    else:
-        trace = chained(some, arrival_s, codes)
-    rules = with_thresholds(rules, serving, codes)
+    legs = legs_of(serving, plan, answers, some)
+    trace = as_trace(legs, plan, some, arrival_s)
+    rules = with_thresholds(make_rules(world, config.replay, "follow"), serving, plan)
     until_s = float(arrival_s[-1]) + 1.0
     drive = Drive(np.diff(fleet.slots), hour_s=until_s)
     outcome = replay(trace, fleet._replace(hands_over=bool(trace.leg.size)), drive, rules, until_s)
-    return told(trace, rules, outcome, some, codes)
+    return told(legs, trace, rules, outcome, some, (*llms, *judges), codes)
 
 
-def _weighted(deployment: Deployment, weight: float) -> Deployment:
-    from dataclasses import replace
-
-    return replace(deployment, weight=weight)
-
-
-def with_thresholds(rules: Rules, serving: Serving, codes: Ints) -> Rules:
-    """Rules by which an answer below its llm's threshold is followed by the next leg."""
-    below, judge_s = np.zeros(codes.size), np.zeros(codes.size)
+def legs_of(serving: Serving, plan: Plan, answers: Answers, some: Answers) -> Legs:
+    """The legs of the questions under the plan's rule, with their shadows; `some`: of the llms that serve."""
     if serving.rule == "cascade":
-        below[codes[:-1]] = serving.thresholds[: codes.size - 1]
-        judge_s[codes[:-1]] = serving.judge_s
+        main, depth = cascade(plan, some), depth_of(plan.thresholds)
+        goes_on = some.judged[:, :depth] < plan.thresholds[:depth]
+        reached = np.zeros(some.score.shape, bool)
+        reached[:, 0] = True
+        reached[:, 1 : depth + 1] = np.logical_and.accumulate(goes_on, axis=1)
+        is_judged = reached & (np.arange(len(some.llms)) < depth)
+    else:
+        asked = np.searchsorted(serving.thresholds, answers.hardness, side="right")
+        places = np.array([answers.llms.index(llm) for llm in some.llms])
+        chosen = np.minimum(np.searchsorted(places, asked), len(some.llms) - 1)
+        main, reached = routed(chosen), chosen[:, None] == np.arange(len(some.llms))
+        is_judged = np.zeros(reached.shape, bool)
+    return with_shadows(main, plan, reached, is_judged) if plan.shadow_share and len(some.llms) > 1 else main
+
+
+def with_thresholds(rules: Rules, serving: Serving, plan: Plan) -> Rules:
+    """Rules by which an answer below its llm's threshold is followed by the next leg.
+
+    A judge of ours holds the verdict of each answer as a score around zero.
+    """
+    below, judge_s = np.zeros(rules.go_on_below.size), np.zeros(rules.go_on_below.size)
+    if serving.rule == "cascade" and plan.judge == NOBODY:
+        below[plan.codes[:-1]] = plan.thresholds
+        judge_s[plan.codes[:-1]] = serving.judge_s
     return rules._replace(go_on_below=below, judge_s=judge_s, spread=WEIGHTS, route_utilisation_share=1.0)
 
 
-def routed(chosen: Ints, answers: Answers, arrival_s: Floats, codes: Ints) -> Trace:
-    """The questions as requests, each for the llm that is chosen."""
-    outputs = np.take_along_axis(answers.output_tokens, chosen[:, None], axis=1)[:, 0]
-    return _rows(arrival_s, codes[chosen], answers.input_tokens, outputs)
-
-
-def chained(answers: Answers, arrival_s: Floats, codes: Ints) -> Trace:
-    """The questions as requests with a row for each llm; one where there is only one."""
-    size, llms = arrival_s.size, len(answers.llms)
-    if llms == 1:
-        return routed(np.zeros(size, np.int64), answers, arrival_s, codes)
-    leg = np.tile(np.arange(llms), size)
-    score = np.column_stack([answers.judged, np.ones(size)])
-    rows = _rows(
-        np.repeat(arrival_s, llms),
-        codes[leg],
-        np.repeat(answers.input_tokens, llms),
-        answers.output_tokens.ravel(),
-    )
-    return rows._replace(
-        leg=leg.astype(np.int8),
-        then=np.where(leg < llms - 1, np.arange(leg.size) + 1, NOBODY).astype(np.int32),
-        score=score.ravel().astype(np.float32),
-    )
-
-
-def _rows(arrival_s: Floats, llm: Ints, inputs: Ints, outputs: Ints) -> Trace:
-    nothing = np.zeros(arrival_s.size, np.int16)
-    return Trace(
-        arrival_s, nothing, llm.astype(np.int16), nothing, inputs.astype(np.int32), outputs.astype(np.int32)
-    )
-
-
-def told(trace: Trace, rules: Rules, outcome: Outcome, answers: Answers, codes: Ints) -> Served:
-    """What the outcome says of each question."""
-    row = answer_rows(trace, outcome)
-    size = answers.input_tokens.size
-    row = np.arange(size) if isinstance(row, slice) else row
-    kept = np.argsort(codes)[trace.llm[row]] if codes.size > 1 else np.zeros(size, np.int64)
-    arrival_s = trace.arrival_s[row]
-    done = outcome.status[row] == FINISHED
+def told(
+    legs: Legs,
+    trace: Trace,
+    rules: Rules,
+    outcome: Outcome,
+    answers: Answers,
+    llms: Sequence[str],
+    codes: Ints,
+) -> Served:
+    """What the outcome says of each question; `answers` are those of the llms that answer."""
+    ended = outcome.status == FINISHED
+    row = answer_rows(trace, outcome)  # of an answer that was accepted, or of the verdict of a judge of ours
+    row = np.arange(trace.arrival_s.size) if isinstance(row, slice) else row
+    row = row[~legs.is_shadow[row]]
+    kept, done = legs.place[row], ended[row]
     score = np.take_along_axis(answers.score, kept[:, None], axis=1)[:, 0]
     spent_s = outcome.finish_s - begun_s(trace, rules, outcome)
-    ended = outcome.status == FINISHED
+    counted = ended & ~legs.is_shadow
+    judging_s = np.where(legs.goes_on[row], rules.judge_s[trace.llm[row]], 0.0)
     return Served(
-        np.where(done, outcome.finish_s[row] - arrival_s, np.inf),
+        np.where(done, outcome.finish_s[row] + judging_s - trace.arrival_s[row], np.inf),
         np.where(done, score, 0.0),
         kept,
-        [spent_s[ended & (trace.llm == code)] for code in codes],
+        tuple(llms),
+        [spent_s[counted & (trace.llm == code)] for code in codes],
+        [int((legs.is_shadow & (trace.llm == code)).sum()) for code in codes],
     )
 
 

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from models.world.reading import Known, Range
+from models.world.reading import Known, Range, Share
 
 WAYS = ("cascade", "route", "both")
+SCORE = "score"  # of answers: what measures quality where no judge is named
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,12 @@ class QualityConfig:
     gpus: Mapping[str, Annotated[int, Range(0, 100_000)]]  # that there are, by type
     answers: str = "mmlu_pro"  # of quality.toml
     judge: str = "learned"  # of quality.toml: who sends on, or routes
+    judge_llm: str | None = (
+        None  # of ours, that is this judge; None: a service outside, of seconds and a price
+    )
+    rubric_tokens: Annotated[int, Range(0, 1_000_000)] = 200  # that it reads besides prompt and answer
+    shadow_share: Share = 0.0  # of the requests, that all llms answer so that the scores stay known
+    measured_by: str = SCORE  # of answers that landed: this, or a judge of theirs who does not route
     rule: Annotated[str, Known("rule", WAYS)] = "both"
     tensor_parallel: tuple[Annotated[int, Range(1, 1024)], ...] = (1, 2, 4, 8)
     pipeline_parallel: tuple[Annotated[int, Range(1, 64)], ...] = (1,)

@@ -1,12 +1,17 @@
 -- Every row of a landed file was kept or quarantined, and is still where it was put.
 -- grain: trace, file
--- reads: ingests, requests, quarantine
+-- reads: ingests, requests, answers, quarantine
 -- units: rows
 with kept as (
     select trace, source as file, count(*) as found_kept
     from requests
     where trace = coalesce($trace, trace)
     group by trace, source
+    union all
+    select trace, file, count(*) as found_kept
+    from answers
+    where trace = coalesce($trace, trace)
+    group by trace, file
 ),
 
 refused as (

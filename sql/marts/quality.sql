@@ -9,7 +9,7 @@
 -- detail = what was found
 -- verdict = ok, note (know it), warn (look into it)
 with landed as (
-    select file, rows_in, rows_kept, rows_out_of_order, largest_step_back_s, clock
+    select file, format, rows_in, rows_kept, rows_out_of_order, largest_step_back_s, clock
     from ingests
     where trace = $trace
 ),
@@ -30,7 +30,8 @@ refusals as (
 ),
 
 conserved as (
-    select file, 'kept' as aspect, rows_kept as rows, rows_kept / rows_in as share, 'requests' as detail,
+    select file, 'kept' as aspect, rows_kept as rows, rows_kept / rows_in as share,
+        if(format = 'answers', 'answers', 'requests') as detail,
         if(rows_kept = 0, 'warn', 'ok') as verdict
     from landed
 ),
@@ -41,7 +42,8 @@ quarantined as (
         case
             when starts_with(reason, 'failure:') then 'failures'
             when starts_with(reason, 'no request:') then 'no requests'
-            when starts_with(reason, 'its request_id') or starts_with(reason, 'the same request') then 'duplicates'
+            when starts_with(reason, 'its request_id') or starts_with(reason, 'its query_id')
+                or starts_with(reason, 'the same request') then 'duplicates'
             else 'quarantined'
         end as aspect,
         rows,

@@ -5,7 +5,7 @@
 -- units: tokens, seconds
 -- format: parquet
 -- recognised by: request_id, arrived_at, input_tokens, output_tokens
--- may have: region, llm, tier, app, deadline_s, session_id, cached_tokens, prefix_hashes, images, source_llm, source_ttft_s, source_e2e_s, tier_source, tier_confidence
+-- may have: region, llm, tier, app, deadline_s, session_id, query_id, cached_tokens, prefix_hashes, images, source_llm, source_ttft_s, source_e2e_s, tier_source, tier_confidence
 -- clock: as given, UTC where the column has no zone
 -- ids: as given, so that shares are dealt by a hash of them
 select
@@ -21,6 +21,7 @@ select
     whole(output_tokens)                  as output_tokens,
     try_cast(deadline_s as double)        as deadline_s,
     session_id::varchar                   as session_id,
+    query_id::varchar                     as query_id,
     whole(cached_tokens)                  as cached_tokens,
     try_cast(prefix_hashes as ubigint[])  as prefix_hashes,
     whole(images)                         as images,

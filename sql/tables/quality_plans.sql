@@ -4,10 +4,10 @@
 -- units: US dollars per hour, seconds, scores 0 to 1, requests/s
 -- trace = name of the config's trace
 -- question = what was asked: quality, latency, budget
--- plan = chosen, or what stands beside it; those of a front carry their rule, judge and number
--- kind = chosen, baseline or front
+-- plan = chosen, or what stands beside it: a baseline, a case by its name, or of a front by rule, judge and number
+-- kind = chosen, baseline, whatif (a case of data/quality_cases.toml) or front
 -- rule = cascade: an answer is judged and perhaps followed by the next llm's; route: a router chooses before
--- answers = the model of answers in quality.toml that qualities come from: fitted, not measured on these requests
+-- answers = where qualities come from: answers that landed for the trace, or a fitted model; and whose lengths
 -- judge = who sends on, or routes, of quality.toml
 -- judge_skill = correlation of what the judge says with how good the answer is; null: as fitted with the answers
 -- thresholds = of the llms but the last: the share of all answers, or questions, that lie below

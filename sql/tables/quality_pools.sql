@@ -12,7 +12,9 @@
 -- instances = replicas
 -- gpus = of all replicas
 -- usd_per_hour = of all replicas
--- asked_share = of the requests that the llm answers, drafts included
+-- dealt_share = of what comes to the llm, what is dealt to these replicas
+-- asked_share = answers by request that the llm makes, drafts included; of a judge of ours those that it judges
+-- shadow_share = likewise, of shadow samples that nobody waits for
 -- answered_share = of the requests whose answer is the llm's
 -- leg_p95_s = P95 of the llm's own leg, from when it was asked to its last token
 select * from quality_pools

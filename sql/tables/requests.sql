@@ -15,6 +15,7 @@
 -- deadline_s = by when its last token is wanted, from its arrival
 -- source = the landed file, or how it was made
 -- session_id = the conversation or agent run that it belongs to; null where the source does not say, as all below
+-- query_id = of the query that answers landed to, where the source says
 -- cached_tokens = of the input, found in a cache where the trace was taken
 -- prefix_hashes = hashes of the prompt's blocks, in order
 -- images = pictures in the prompt

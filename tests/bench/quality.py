@@ -9,9 +9,10 @@ import numpy as np
 from measure import Figures, Skipped, Target, cpu_seconds, peak_gb
 
 from assets.lake.settings import Progress, Settings, load_settings
-from assets.studies.offers import offer_of, points_of
+from assets.studies.offers import Judging, offer_of, points_of
+from assets.studies.quality_asked import Question
 from assets.studies.quality_markets import FRESH, market_of
-from assets.studies.quality_plans import Question, chosen
+from assets.studies.quality_search import chosen
 from models.plan import boute, cascadia
 from models.plan.front import hypervolume
 from models.plan.quality import Answer, Demand, Offer, front, least_cost
@@ -238,7 +239,7 @@ class Cascade:
         self.world: Catalogue = with_estimates(world, self.shapes)
         grid = points_of(self.on, "cascade", CASCADE_POINTS)
         self.offer = offer_of(
-            self.on, "cascade", grid, self.shapes, self.world, self.config, self.judge, Progress()
+            self.on, "cascade", grid, self.shapes, self.world, self.config, Judging(self.judge), Progress()
         )
         self.demand = Demand(CASCADE_PER_S, np.full(len(world.gpus), CASCADE_GPUS))
         self.tables = cascadia.latency_tables(self.offer, self.demand, CASCADE_GPUS)

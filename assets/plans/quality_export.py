@@ -1,0 +1,80 @@
+"""A plan for quality for whoever carries it out: as JSON, or as KEDA objects that hold its replicas.
+
+A pool is the deployment LLM-GPU, with its number of GPUs; where it has stages, with these too. A router needs
+the thresholds, and of each pool the share of what comes to its llm: both are in the JSON.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assets.lake.settings import Settings
+from assets.plans.export import dns_label
+from models.world.reading import nearest
+
+Row = Mapping[str, Any]
+POOL = ("llm", "gpu", "tensor_parallel", "pipeline_parallel", "instances", "gpus", "usd_per_hour")
+SHARES = ("dealt_share", "asked_share", "shadow_share", "answered_share", "leg_p95_s")
+
+
+def quality_plan_of(settings: Settings, question: str, plan: str = "chosen") -> tuple[Row, list[Row]]:
+    """A plan of a question, and its pools; ValueError names what there is where there is none."""
+    asked = {"trace": settings.trace, "question": question}
+    rows, pools = (
+        settings.lake.sql(f"from {table} where trace = $trace and question = $question", **asked).to_pylist()
+        for table in ("quality_plans", "quality_pools")
+    )
+    own = [row for row in rows if row["plan"] == plan]
+    if not own:
+        known = [row["plan"] for row in rows] or settings.lake.sql(
+            "select distinct question from quality_plans where trace = $trace", trace=settings.trace
+        )["question"].to_pylist()
+        what = f"plan {plan!r} of the question {question}" if rows else f"question {question!r} of quality"
+        raise ValueError(
+            f"The trace {settings.trace!r} has no {what}. {nearest(plan if rows else question, known)} "
+            "fleetcast plan quality asks, and says how its question is called."
+        )
+    return own[0], [row for row in pools if row["plan"] == plan]
+
+
+def as_json(plan: Row, pools: Sequence[Row]) -> str:
+    """The plan, what it promises and what it gave in the replay, and its pools."""
+    told = {name: value for name, value in plan.items() if name not in ("thresholds", "kind")}
+    thresholds = [float(t) for t in plan["thresholds"].split(", ")]
+    kept = [{name: row[name] for name in (*POOL, *SHARES)} for row in pools]
+    return json.dumps({**told, "thresholds": thresholds, "pools": kept}, indent=2)
+
+
+def as_k8s(plan: Row, pools: Sequence[Row]) -> str:
+    """One KEDA ScaledObject per pool, as YAML documents: as many replicas at every hour."""
+    return "---\n".join(_scaled_object(plan, row) for row in pools)
+
+
+def _scaled_object(plan: Row, row: Row) -> str:
+    parts = [row["llm"], row["gpu"], f"x{row['tensor_parallel'] * row['pipeline_parallel']}"]
+    parts += [f"pp{row['pipeline_parallel']}"] if row["pipeline_parallel"] > 1 else []
+    name = dns_label("-".join(parts))
+    return f"""\
+apiVersion: keda.sh/v1alpha1
+kind: ScaledObject
+metadata:
+  name: {name}
+  labels:
+    fleetcast/question: {dns_label(plan["question"])}
+    fleetcast/plan: {dns_label(plan["plan"])}
+spec:
+  scaleTargetRef:
+    name: {name}
+  minReplicaCount: {row["instances"]}
+  maxReplicaCount: {row["instances"]}
+  triggers:
+    - type: cron
+      metadata:
+        timezone: Etc/UTC
+        start: "0 0 * * *"
+        end: "59 23 * * *"
+        desiredReplicas: "{row["instances"]}"
+"""
+
+
+FORMATS = {"json": as_json, "k8s": as_k8s}

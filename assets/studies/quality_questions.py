@@ -1,0 +1,207 @@
+"""Whose answers a plan for quality goes by: those that landed for the trace, else a model fitted to others.
+
+The questions are requests of the trace, joined to these by their lengths, or by query_id; where the lake has
+none of the tier, they are drawn from the answers themselves.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from assets.lake.settings import Settings
+from models.quality.answers import Answers
+from models.quality.copula import AnswerModel
+from models.quality.join import Landed, Requests, answered, drawn_from, made_up
+from models.quality.judges import Judge, QualityCatalogue, ranks
+from models.world.quality import SCORE, QualityConfig
+from models.world.reading import ConfigError, require_known
+
+ALIKE = 0.9999  # rank correlation of a score with what a judge says, from which on it is what that one says
+TEXTS = ("llm", "app", "query_id")
+FREE = Judge(0.0, 0.0, "landed with the answers, its seconds and price are not known")
+
+
+class Questions(NamedTuple):
+    """What a plan is chosen and judged on."""
+
+    answers: Answers
+    judge: Judge
+    source: str  # whose answers, whose lengths, as it is told
+
+
+def questions_of(
+    settings: Settings, quality: QualityCatalogue, said: QualityConfig, name: str, size: int
+) -> Questions:
+    """So many questions, judged by this judge; ConfigError where answers or judge cannot be had."""
+    where = f"{settings.config.file.name} [quality]"
+    source: AnswerModel | Landed
+    if settings.lake.count("answers", trace=settings.trace):
+        frame = settings.lake.read("answers", trace=settings.trace).to_pandas()
+        judge = landed_judge(quality, frame, name, where)
+        source = landed_of(settings.trace, frame, said, name, where)
+        told = f"answers landed in {settings.trace}, {source.query_id.size:,} queries"
+    else:
+        if said.measured_by != SCORE:
+            raise ConfigError(
+                f"{where}: measured_by = {said.measured_by!r} needs answers that landed for "
+                f"{settings.trace}. Land them, or drop it: the fitted score is no judge's."
+            )
+        require_known(said.answers, quality.answers, "answers", where)
+        require_known(name, quality.judges, "judge", where)
+        judge, source = quality.judges[name], quality.answers[said.answers]
+        told = f"answers {said.answers}, fitted"
+    llms = source.answers.llms if isinstance(source, Landed) else source.llms
+    for llm in said.llms:
+        require_known(llm, llms, "llm", f"{where} {told}")
+    requests, seed = requests_of(settings, said.tier, llms, size), settings.config.trace.seed
+    if requests is not None:
+        found = answered(source, judge, requests, seed)
+        told += f"; lengths of requests of {settings.trace}"
+    elif isinstance(source, Landed):
+        require_inputs(settings.trace, said, source)
+        found = drawn_from(source, judge, size, seed)
+    else:
+        found = made_up(source, judge, size, seed)
+    return Questions(found.of(said.llms), judge, told)
+
+
+def requests_of(settings: Settings, tier: str, llms: Sequence[str], size: int) -> Requests | None:
+    """So many requests of a tier of the trace, drawn, for one of these llms; None where there is none."""
+    frame = settings.lake.sql(
+        "select llm, app, input_tokens, output_tokens, query_id from requests "
+        "where trace = $trace and tier = $tier and list_contains($llms::varchar[], llm) "
+        "order by md5_number_lower(request_id::varchar), request_id limit $size",
+        trace=settings.trace,
+        tier=tier,
+        llms=list(llms),
+        size=size,
+    ).to_pandas()
+    if frame.empty:
+        return None
+    rng = np.random.default_rng([settings.config.trace.seed, 0x9E57])
+    rows = np.arange(size) if len(frame) == size else rng.integers(0, len(frame), size)
+    text = {name: frame[name].astype(object).where(frame[name].notna(), None).to_numpy() for name in TEXTS}
+    inputs, outputs = (frame[name].to_numpy().astype(np.int64) for name in ("input_tokens", "output_tokens"))
+    return Requests(text["llm"].astype(str), text["app"], inputs, outputs, text["query_id"]).rows(rows)
+
+
+def landed_judge(quality: QualityCatalogue, frame: pd.DataFrame, name: str, where: str) -> Judge:
+    """The judge: one who judged the answers that landed, else one of quality.toml with a skill."""
+    judges = judges_of(frame)
+    known = quality.judges.get(name)
+    if name in judges:
+        return Judge(known.seconds, known.usd_per_1000, known.source) if known else FREE
+    able = {name: judge for name, judge in quality.judges.items() if judge.skill is not None}
+    if known is not None and known.skill is None:
+        raise ConfigError(
+            f"{where}: the judge {name} has not judged the answers that landed: they have no column "
+            f"judge_{name}. Land one, or name one of {', '.join([*judges, *able])}."
+        )
+    require_known(name, [*judges, *able], "judge", where)
+    return able[name]
+
+
+def judges_of(frame: pd.DataFrame) -> list[str]:
+    """Who has judged answers that landed."""
+    return sorted({name for said in frame["judges"] for name, _ in said or ()})
+
+
+def landed_of(trace: str, frame: pd.DataFrame, said: QualityConfig, judge: str, where: str) -> Landed:
+    """The answers of all llms of a service to the queries that each has answered.
+
+    ConfigError names an llm without an answer, llms without a query in common, and a judge who routes and
+    measures where there is another.
+    """
+    for llm in said.llms:
+        if llm not in set(frame["llm"]):
+            raise ConfigError(
+                f"{where}: no answer of {llm} has landed for {trace}; there are those of "
+                f"{', '.join(sorted(set(frame['llm'])))}. Land some, or drop it from llms."
+            )
+    said_by = {name: wide(frame.assign(value=what_says(frame, name)), said) for name in judges_of(frame)}
+    score = wide(frame.assign(value=frame["score"]), said)
+    outputs = wide(frame.assign(value=frame["output_tokens"]), said)
+    routes = said_by.get(judge)
+    if said.measured_by != SCORE:
+        score = measured(score, said_by, said.measured_by, judge, where)
+    elif routes is not None:
+        require_other(score, routes, [name for name in said_by if name != judge], judge, where)
+    whole = score.notna().all(axis=1)
+    judged = routes[list(said.llms[:-1])] if routes is not None else score[list(said.llms[:-1])]
+    whole &= judged.notna().all(axis=1)
+    if not whole.any():
+        raise ConfigError(
+            f"{where}: no query has an answer of each of {', '.join(said.llms)} among those that landed for "
+            f"{trace}, judged by {judge}. Land answers of all llms to the same queries."
+        )
+    rng = np.random.default_rng(0)
+    at = score.index[whole]
+    first = frame.groupby("query_id")[["input_tokens", "hardness"]].first().loc[at]
+    hardness = first["hardness"].to_numpy(float)
+    is_routed = not np.isnan(hardness).any()
+    return Landed(
+        at.to_numpy(),
+        Answers(
+            said.llms,
+            first["input_tokens"].fillna(0).to_numpy().astype(np.int64),
+            outputs.loc[at].to_numpy().astype(np.int64),
+            score.loc[at].to_numpy(float),
+            ranks(judged.loc[at].to_numpy(float), rng),
+            ranks(hardness[:, None], rng)[:, 0] if is_routed else np.full(len(at), np.nan),
+        ),
+    )
+
+
+def what_says(frame: pd.DataFrame, judge: str) -> np.ndarray:
+    """Of each answer, what one judge says; NaN: nothing."""
+    return np.array([dict(said or ()).get(judge, np.nan) for said in frame["judges"]], np.float64)
+
+
+def wide(frame: pd.DataFrame, said: QualityConfig) -> pd.DataFrame:
+    """A row a query, a column an llm of the service."""
+    return frame.pivot(index="query_id", columns="llm", values="value")[list(said.llms)].astype(float)
+
+
+def measured(
+    score: pd.DataFrame, said_by: dict[str, pd.DataFrame], name: str, judge: str, where: str
+) -> pd.DataFrame:
+    """What the judge who measures says of each answer, as a score."""
+    if name == judge:
+        raise ConfigError(f"{where}: the judge {judge} routes; it does not measure too. Name another.")
+    require_known(name, [SCORE, *said_by], "measured_by", where)
+    found = said_by[name]
+    low, high = float(np.nanmin(found.to_numpy())), float(np.nanmax(found.to_numpy()))
+    if low < 0 or high > 1:
+        raise ConfigError(
+            f"{where}: measured_by {name}, who says {low:g} to {high:g}; quality needs 0 to 1. Divide "
+            f"judge_{name} by its best grade and land the answers again."
+        )
+    return found
+
+
+def require_other(
+    score: pd.DataFrame, routes: pd.DataFrame, others: Sequence[str], judge: str, where: str
+) -> None:
+    """Refuse scores that are what the judge says who routes, where somebody else could measure."""
+    both = (pd.Series(of.to_numpy().ravel()) for of in (score, routes))
+    if others and next(both).corr(next(both), method="spearman") > ALIKE:
+        raise ConfigError(
+            f"{where}: the scores that landed are what the judge {judge} says, who routes and must not "
+            f"measure too. Set measured_by to {' or '.join(others)}."
+        )
+
+
+def require_inputs(trace: str, said: QualityConfig, source: Landed) -> None:
+    """Queries that are the requests must be known in length."""
+    if not (source.answers.input_tokens > 0).all():
+        raise ConfigError(
+            f"The answers that landed for {trace} have no input_tokens, and the lake has no request of "
+            f"{said.tier} to take lengths from. Land answers with input_tokens, or the requests."
+        )
+
+
+def has_router(answers: Answers) -> bool:
+    """Whether somebody says how hard a question looks."""
+    return not bool(np.isnan(answers.hardness).any())

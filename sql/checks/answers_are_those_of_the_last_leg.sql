@@ -1,0 +1,33 @@
+-- A request that several instances had is told by its last leg: the llm and instance that count, and when it ended.
+-- grain: trace, day, policy, request_id
+-- reads: outcomes, legs
+-- units: seconds
+with last_legs as (
+    select
+        trace, day, policy, request_id,
+        arg_max(llm, leg) as last_llm,
+        arg_max(instance, leg) as last_instance,
+        max(ended_s) as last_ended_s
+    from legs
+    where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
+    group by trace, day, policy, request_id
+),
+
+told as (
+    select trace, day, policy, request_id, served_llm, instance, e2e_s - network_s as ended_s
+    from outcomes
+    where
+        trace = coalesce($trace, trace) and day = coalesce($day::date, day)
+        and status = 'finished' and legs > 1
+),
+
+offending as (
+    select * from told
+    left join last_legs using (trace, day, policy, request_id)
+    where
+        served_llm is distinct from last_llm
+        or instance is distinct from last_instance
+        or coalesce(abs(ended_s - last_ended_s) > 1e-6, true)
+)
+
+select * from offending

@@ -1,0 +1,27 @@
+-- Under every plan for quality each request has one answer that counts: what the llms answer sums to all of them.
+-- grain: trace, question, plan
+-- reads: quality_plans, quality_pools
+-- units: shares 0 to 1
+with shares as (
+    select trace, question, plan, llm, any_value(answered_share) as share
+    from quality_pools
+    where trace = coalesce($trace, trace)
+    group by trace, question, plan, llm
+),
+
+summed as (
+    select trace, question, plan, sum(share) as answered_share
+    from shares
+    group by trace, question, plan
+),
+
+offending as (
+    select trace, question, plan, answered_share
+    from quality_plans
+    left join summed using (trace, question, plan)
+    where
+        trace = coalesce($trace, trace)
+        and coalesce(abs(answered_share - 1) > 1e-6, true)
+)
+
+select * from offending

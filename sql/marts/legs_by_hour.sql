@@ -1,0 +1,76 @@
+-- legs_by_hour: which llms answered the finished requests of an hour, drafts included, and how long each took.
+-- grain: trace, day, policy, llm, served_llm, hour_start
+-- reads: outcomes, legs
+-- units: requests, shares 0 to 1, *_s seconds
+-- trace = name of the trace <- outcomes.trace
+-- day = UTC <- outcomes.day
+-- policy = under which the fleet was scaled <- outcomes.policy
+-- llm = that was asked for <- outcomes.llm
+-- served_llm = that answered <- outcomes.served_llm, legs.llm
+-- hour_start = of the arrivals, UTC <- outcomes.arrived_at
+-- requests = that asked for the llm and were finished
+-- answers = that this llm made to them
+-- asked_share = answers by request
+-- kept_share = of the requests, those whose answer that counts is this one; of all that answered it sums to 1
+-- leg_mean_s = from when it was asked to its last token <- outcomes.e2e_s, legs.ended_s
+-- leg_p95_s = likewise
+-- judge_mean_s = that judging the answer before it took; null where there is none <- legs.hand_over_s
+with finished as (
+    select
+        trace, day, policy, request_id, llm, served_llm, legs,
+        date_trunc('hour', arrived_at) as hour_start,
+        e2e_s - network_s as ended_s,
+        earlier_s + held_s as came_s,
+        count(*) over (partition by trace, day, policy, llm, date_trunc('hour', arrived_at)) as requests
+    from outcomes
+    where status = 'finished'
+),
+
+-- A first token begins an answer; instances that have it without one decode what another began.
+visits as (
+    select
+        *,
+        count(first_token_s) over (partition by trace, day, policy, request_id order by leg) as answer
+    from legs
+),
+
+several as (
+    select
+        trace, day, policy, request_id, answer,
+        any_value(llm) as served_llm,
+        min(came_s) as came_s,
+        max(ended_s) as ended_s,
+        max(hand_over_s) filter (where first_token_s is not null) as judge_s
+    from visits
+    where answer > 0
+    group by trace, day, policy, request_id, answer
+),
+
+answered as (
+    select
+        finished.* exclude (served_llm, legs, came_s, ended_s),
+        coalesce(several.served_llm, finished.served_llm) as served_llm,
+        coalesce(several.came_s, finished.came_s) as came_s,
+        coalesce(several.ended_s, finished.ended_s) as ended_s,
+        judge_s,
+        coalesce(answer = max(answer) over (partition by trace, day, policy, request_id), true) as is_kept
+    from finished
+    left join several using (trace, day, policy, request_id)
+)
+
+select
+    trace,
+    day,
+    policy,
+    llm,
+    served_llm,
+    hour_start,
+    any_value(requests) as requests,
+    count(*) as answers,
+    count(*) / any_value(requests) as asked_share,
+    count_if(is_kept) / any_value(requests) as kept_share,
+    avg(ended_s - came_s) as leg_mean_s,
+    quantile_cont(ended_s - came_s, 0.95) as leg_p95_s,
+    avg(judge_s) as judge_mean_s
+from answered
+group by trace, day, policy, llm, served_llm, hour_start

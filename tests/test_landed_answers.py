@@ -1,0 +1,150 @@
+"""Answers that landed, in `fleetcast plan quality`: what is taken, who measures, what is refused."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_plan_quality import CONFIG, SAID, asked
+
+from assets.lake.settings import Settings, load_settings
+from assets.lake.warehouse import Lake
+from assets.studies.quality_questions import Questions, questions_of
+from assets.traces.ingest import ingest, withdraw
+from assets.traces.traces import to_requests
+from models.quality.join import made_up
+from models.quality.judges import load_quality
+from models.traffic.parameters import Columns
+from models.world.catalogue import load_catalogue
+from models.world.reading import ConfigError
+
+QUALITY = load_quality()
+PAIR = ("llama3.1-8b", "llama3.1-70b")
+DRAWN = made_up(QUALITY.answers["mmlu_pro"], QUALITY.judges["learned"], 1_500, seed=9).of(PAIR)
+TRACE = "small_quality"
+
+
+def table(**columns: object) -> pd.DataFrame:
+    """The answers of two llms to 1,500 queries; two judges, of whom one says what the score is."""
+    rng = np.random.default_rng(3)
+    parts = [
+        pd.DataFrame({
+            "query_id": [f"q{n}" for n in range(1_500)],
+            "llm": llm,
+            "score": DRAWN.score[:, at],
+            "output_tokens": DRAWN.output_tokens[:, at],
+            "input_tokens": DRAWN.input_tokens,
+            "judge_own": 10 * (DRAWN.score[:, at] + rng.normal(0, 0.5, 1_500)),
+            "judge_same": 2 * DRAWN.score[:, at] - 7,
+            "judge_strict": 0.5 * DRAWN.score[:, at],
+        })
+        for at, llm in enumerate(PAIR)
+    ]  # fmt: skip
+    return pd.concat(parts).assign(**columns)
+
+
+def land(folder: Path, rows: pd.DataFrame) -> Lake:
+    """A lake in the folder with these answers for the trace of the config."""
+    lake, path = Lake(folder / "lake"), folder / "judged.csv"
+    rows.to_csv(path, index=False)
+    (folder / "judged.toml").write_text(f'trace = "{TRACE}"')
+    ingest(path, lake, load_catalogue())
+    return lake
+
+
+def settings_with(folder: Path, **said: object) -> Settings:
+    path = folder / "mine.toml"
+    path.write_text(CONFIG.format(**SAID))
+    settings = load_settings(str(path), folder / "lake")
+    quality = dataclasses.replace(settings.config.quality, **said)  # type: ignore[type-var,arg-type]
+    return dataclasses.replace(settings, config=dataclasses.replace(settings.config, quality=quality))
+
+
+def questions(folder: Path, judge: str = "own", **said: object) -> Questions:
+    settings = settings_with(folder, judge=judge, **said)
+    assert settings.config.quality is not None
+    return questions_of(settings, QUALITY, settings.config.quality, judge, 4_000)
+
+
+def test_a_plan_goes_by_the_answers_that_landed_and_says_so(tmp_path: Path) -> None:
+    """A judge column without a router: a cascade alone. Scores are halved, so that none is the model's."""
+    land(tmp_path, table(score=np.concatenate([0.5 * DRAWN.score[:, 0], 0.5 * DRAWN.score[:, 1]])))
+    said = " ".join(asked(tmp_path, "--quality=0.28", "--latency=30", judge="own").split())
+    assert "cascade by the judge own" in said
+    assert "answers landed in small_quality, 1,500 queries)" in said
+    assert "route_by_tables" not in said
+
+
+def test_the_judge_who_routes_is_not_the_one_who_measures(tmp_path: Path) -> None:
+    land(tmp_path, table())
+    by_score, by_other = questions(tmp_path), questions(tmp_path, measured_by="strict")
+    assert by_other.answers.score.mean() == pytest.approx(0.5 * by_score.answers.score.mean())
+    np.testing.assert_array_equal(by_score.answers.judged, by_other.answers.judged)
+    agrees = np.corrcoef(by_score.answers.judged[:, 0], by_score.answers.score[:, 0])[0, 1]
+    assert 0.5 < agrees < 0.8
+    assert (by_score.judge.seconds, by_score.judge.usd_per_1000) == (0, 0)
+    oracle = questions(tmp_path, judge="oracle")
+    assert np.corrcoef(oracle.answers.judged[:, 0], oracle.answers.score[:, 0])[0, 1] > 0.8
+
+
+@pytest.mark.parametrize(
+    ("rows", "said", "message"),
+    [
+        ({}, {"measured_by": "own"}, "the judge own routes; it does not measure too"),
+        ({}, {"measured_by": "same"}, r"measured_by same, who says -7 to -5; quality needs 0 to 1"),
+        ({}, {"measured_by": "strickt"}, r"unknown measured_by 'strickt'. Did you mean 'strict'\?"),
+        ({}, {"judge": "same"}, r"are what the judge same says, .* Set measured_by to own or strict\."),
+        ({}, {"judge": "learned"}, r"judge learned has not judged .* judge_learned\. Land one, or name one"),
+        ({}, {"judge": "oracel"}, r"unknown judge 'oracel'. Did you mean 'oracle'"),
+        ({"llm": PAIR[0], "query_id": range(3_000)}, {}, "no answer of llama3.1-70b has landed"),
+        ({"query_id": range(3_000)}, {}, r"no query has an answer of each of llama3.1-8b, llama3.1-70b"),
+        ({"input_tokens": ""}, {}, r"have no input_tokens, and the lake has no request of iw_normal"),
+    ],
+)
+def test_answers_that_cannot_be_taken_are_refused_in_a_line(
+    rows: dict[str, object], said: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    land(tmp_path, table(**rows))
+    with pytest.raises(ConfigError, match=message) as refused:
+        questions(tmp_path, **said)
+    assert "\n" not in str(refused.value)
+
+
+def test_scores_out_of_range_and_answers_twice_go_to_quarantine_and_nothing_is_lost(tmp_path: Path) -> None:
+    rows = table()
+    rows.loc[rows["score"] == 1, "score"] = 9
+    lake = land(tmp_path, pd.concat([rows, rows.head(10)]))
+    told = lake.sql("select reason, count(*)::int as n from quarantine group by reason").to_pylist()
+    nines = int((rows["score"] == 9).sum())
+    zeros = int((rows.head(10)["score"] == 0).sum())
+    assert {one["reason"].split(":")[0]: one["n"] for one in told} == {
+        "score lies outside 0 to 1": nines + 10 - zeros,
+        "its query_id and llm are used by an earlier row": zeros,
+    }
+    assert lake.count("answers") == 3_000 - nines
+    assert lake.sql("checks/rows_are_conserved.sql").num_rows == 0
+    withdraw(lake, TRACE, "judged.csv")
+    assert lake.count("answers") + lake.count("ingests") == 0
+
+
+def test_the_questions_are_the_requests_of_the_trace_with_their_own_lengths(tmp_path: Path) -> None:
+    """Of the tier; fitted answers and landed ones alike."""
+    settings, size = settings_with(tmp_path, judge="own"), 900
+    none, tiers = np.zeros(size, np.int16), np.random.default_rng(0).integers(0, 3, size)
+    small = np.full(size, list(settings.catalogue.llms).index(PAIR[0]), np.int16)
+    tokens = (np.arange(1, size + 1, dtype=np.int32), np.arange(5_000, 5_000 + size, dtype=np.int32))
+    columns = Columns(np.arange(size) * 1_000, none, small, tiers.astype(np.int16), none, *tokens)
+    day = settings.config.trace.first_day
+    rows = to_requests(columns, day, "test", settings.catalogue, ["chat"])
+    settings.lake.write("requests", rows, trace=TRACE, day=day)
+    wanted = tiers == list(settings.catalogue.tiers).index("iw_normal")
+    assert settings.config.quality is not None
+    fitted = questions_of(settings, QUALITY, settings.config.quality, "learned", 400)
+    land(tmp_path, table())
+    landed = questions_of(settings, QUALITY, settings.config.quality, "own", 400)
+    for found in (fitted, landed):
+        own = found.answers.output_tokens[:, 0]
+        assert set(own) <= set(tokens[1][wanted])
+        np.testing.assert_array_equal(own - found.answers.input_tokens, 4_999)
+        assert "; lengths of requests of small_quality" in found.source
