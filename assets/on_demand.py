@@ -26,6 +26,7 @@ from assets.plans import ahead as planning
 from assets.studies import decisions as deciding
 from assets.studies import latency_error, renting, whatif
 from assets.studies import levels as levelling
+from assets.studies import quality_asked as asking
 from assets.studies import quality_plans as answering
 from assets.studies.cases import case_names
 from assets.studies.level_figures import level_drawings
@@ -315,7 +316,7 @@ def quality_plans(
     """Which llm answers what on which GPUs, for a quality and a latency; needs a config with [quality]."""
     with plainly():
         chosen = opened(context, settings)
-        question = answering.Question(config.quality, config.latency_s, config.budget_usd_per_hour)
+        question = asking.Question(config.quality, config.latency_s, config.budget_usd_per_hour)
         answering.plan_quality(chosen, question, config.front, progress)
         return dg.MaterializeResult(metadata=quality_plans_said(chosen, question.name))
 

@@ -10,7 +10,7 @@ from pipelines.tables import OUT, figure, percent, show_board
 from pipelines.terminal import near, spoken
 
 if TYPE_CHECKING:
-    from assets.studies.quality_plans import Plan
+    from assets.studies.quality_asked import Plan
 
 
 def quality(
@@ -36,8 +36,10 @@ def quality(
     with spoken():
         from assets.lake.settings import load_settings
         from assets.on_demand import quality_plans_said
+        from assets.studies.quality_asked import Question
+        from assets.studies.quality_beside import steps_usd
         from assets.studies.quality_figures import draw_quality
-        from assets.studies.quality_plans import Question, plan_quality, steps_usd
+        from assets.studies.quality_plans import plan_quality
         from pipelines.runs import report
 
         settings = load_settings(config_of(config))

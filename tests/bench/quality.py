@@ -10,8 +10,9 @@ from measure import Figures, Skipped, Target, cpu_seconds, peak_gb
 
 from assets.lake.settings import Progress, Settings, load_settings
 from assets.studies.offers import offer_of, points_of
+from assets.studies.quality_asked import Question
 from assets.studies.quality_markets import FRESH, market_of
-from assets.studies.quality_plans import Question, chosen
+from assets.studies.quality_search import chosen
 from models.plan import boute, cascadia
 from models.plan.front import hypervolume
 from models.plan.quality import Answer, Demand, Offer, front, least_cost
