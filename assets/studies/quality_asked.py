@@ -39,7 +39,7 @@ class Plan(NamedTuple):
     """A row of quality_plans: a plan with what became of it, or why there is none."""
 
     name: str
-    kind: str  # chosen, baseline, judge, or front
+    kind: str  # chosen, baseline, policy or front
     market: Market
     rule: str
     answer: Answer

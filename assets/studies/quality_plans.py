@@ -11,13 +11,14 @@ from assets.lake.settings import Progress, Settings
 from assets.studies.quality_asked import Plan, Question
 from assets.studies.quality_beside import baselines, fronts
 from assets.studies.quality_markets import market_of
+from assets.studies.quality_policies import policies
 from assets.studies.quality_search import chosen
 
 LOTS, KNOWS = "random", "oracle"  # judges at the ends of the dial
 
 
 def plan_quality(settings: Settings, question: Question, with_front: bool, progress: Progress) -> list[Plan]:
-    """The plan that is asked for, what stands beside it, and the front; written to the lake.
+    """The plan that is asked for, what stands beside it, and with the front other policies; into the lake.
 
     ConfigError names the requirement that binds, and what is nearest, where no plan keeps all.
     """
@@ -25,9 +26,11 @@ def plan_quality(settings: Settings, question: Question, with_front: bool, progr
     market = market_of(settings, progress)
     plans = [chosen(market, question, progress), *baselines(market, question)]
     if with_front:
-        for judge in dict.fromkeys((market.name, LOTS, KNOWS)):
-            own = market if judge == market.name else market_of(settings, progress, judge)
-            plans += fronts(own, question)
+        markets = {market.name: market}
+        for judge in (LOTS, KNOWS):
+            markets[judge] = markets.get(judge) or market_of(settings, progress, judge)
+        plans += policies(plans[0], markets[KNOWS], question, progress)
+        plans += [one for own in markets.values() for one in fronts(own, question)]
     write(settings, question, plans)
     return plans
 

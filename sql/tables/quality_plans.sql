@@ -5,7 +5,7 @@
 -- trace = name of the config's trace
 -- question = what was asked: quality, latency, budget
 -- plan = chosen, or what stands beside it; those of a front carry their rule, judge and number
--- kind = chosen, baseline or front
+-- kind = chosen; baseline, as tables say; policy, sized by replays; or front
 -- rule = cascade: an answer is judged and perhaps followed by the next llm's; route: a router chooses before
 -- answers = the model of answers in quality.toml that qualities come from: fitted, not measured on these requests
 -- judge = who sends on, or routes, of quality.toml
