@@ -15,7 +15,8 @@ from assets.studies.quality_asked import Plan, Question
 from assets.studies.quality_markets import FRESH, Market
 from assets.studies.quality_search import BEYOND, chosen, keeps
 from models.plan import boute, gears
-from models.plan.quality import LEAST_LOAD_SHARE, Answer, Demand, Ints, Offer, cheapest
+from models.plan.cascadia import Tables, latency_tables
+from models.plan.quality import LEAST_LOAD_SHARE, Answer, Demand, Ints, cheapest
 
 OURS = ("quality", "quality_oracle")
 LEAST_QUALITY = 1e-6  # asked of the smallest llm, which is asked for its time alone
@@ -84,9 +85,7 @@ def of_one_type(market: Market, question: Question) -> Said:
             yield "route", spread_over(one, is_own)
 
 
-def cascade_by(
-    planner: Callable[[Offer, Demand, float], Callable[[int], gears.Found]],
-) -> Callable[..., Said]:
+def cascade_by(planner: Callable[[Tables, float], Callable[[int], gears.Found]]) -> Callable[..., Said]:
     """Plans of a cascade on each GPU type alone, by cost."""
 
     def say(market: Market, question: Question) -> Said:
@@ -97,8 +96,8 @@ def cascade_by(
             is_own = offer.gpu == gpu
             own = offer.only(shapes=is_own)
             if np.unique(own.llm).size == own.shares.shape[1]:
-                plan = planner(own, demand, question.quality)
-                said = gears.answers(own, demand, question.latency_s, plan)
+                tables = latency_tables(own, demand, int(demand.cap_gpus[gpu]))
+                said = gears.answers(tables, question.latency_s, planner(tables, question.quality))
                 found += [spread_over(one, is_own) for one in said]
         for one in sorted(found, key=lambda one: one.usd_per_hour):
             yield "cascade", one

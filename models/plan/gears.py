@@ -26,12 +26,11 @@ class Gear(NamedTuple):
     point: int
 
 
-def answers(offer: Offer, demand: Demand, latency_s: float, plan: Callable[[int], Found]) -> Iterator[Answer]:
+def answers(tables: cascadia.Tables, latency_s: float, plan: Callable[[int], Found]) -> Iterator[Answer]:
     """What a planner says for rising numbers of GPUs, where no stage takes longer than the latency.
 
-    The offer is of one GPU type; `plan` is called with the number of GPUs.
+    The tables are of one GPU type; `plan` is called with the number of GPUs.
     """
-    tables = cascadia.latency_tables(offer, demand, int(demand.cap_gpus[offer.gpu[0]]))
     last: Answer | None = None
     for gpus in range(1, tables.latency_s.shape[2]):
         found = plan(gpus)
@@ -39,7 +38,7 @@ def answers(offer: Offer, demand: Demand, latency_s: float, plan: Callable[[int]
             continue
         one = answer_of(tables, *found)
         is_new = last is None or one.point != last.point or (one.instances != last.instances).any()
-        if one.latency_s <= latency_s and is_new and one.usd_per_hour <= demand.budget_usd_per_hour:
+        if is_new and one.latency_s <= latency_s and one.usd_per_hour <= tables.demand.budget_usd_per_hour:
             yield one
             last = one
 
@@ -57,40 +56,35 @@ def answer_of(tables: cascadia.Tables, point: int, gpus: Ints) -> Answer:
     return Answer(point, instances, usd, float(stages_s.max()), np.full(len(gpus), longest_s))
 
 
-def by_algorithm1(offer: Offer, demand: Demand, quality: float) -> Callable[[int], Found]:
-    """Cascadia's planner; it asks for a standard error of quality on top, like the others here."""
-    tables = cascadia.latency_tables(offer, demand, int(demand.cap_gpus[offer.gpu[0]]))
+def by_algorithm1(tables: cascadia.Tables, quality: float) -> Callable[[int], Found]:
+    """Cascadia's planner; it is asked for a standard error of quality on top, like the others here."""
+    asked = quality + float(tables.offer.error.max())
 
     def plan(gpus: int) -> Found:
-        found = cascadia.algorithm1(cascadia.Search(tables, gpus), quality + float(offer.error.max()))
+        found = cascadia.algorithm1(cascadia.Search(tables, gpus), asked)
         return (found.point, found.gpus) if np.isfinite(found.latency_s) else None
 
     return plan
 
 
-def by_equal_parts(offer: Offer, demand: Demand, quality: float) -> Callable[[int], Found]:
+def by_equal_parts(tables: cascadia.Tables, quality: float) -> Callable[[int], Found]:
     """As many GPUs for each llm."""
-    llms = offer.shares.shape[1]
-    tables = cascadia.latency_tables(offer, demand, int(demand.cap_gpus[offer.gpu[0]]))
+    asked, llms = quality + float(tables.offer.error.max()), tables.offer.shares.shape[1]
 
     def plan(gpus: int) -> Found:
-        point, latency_s = cascadia.uniform_gpus(
-            cascadia.Search(tables, gpus), quality + float(offer.error.max())
-        )
+        point, latency_s = cascadia.uniform_gpus(cascadia.Search(tables, gpus), asked)
         return (point, np.full(llms, gpus // llms)) if np.isfinite(latency_s) else None
 
     return plan
 
 
-def by_mean_lengths(offer: Offer, demand: Demand, quality: float) -> Callable[[int], Found]:
-    """CascadeServe's planner: by load alone."""
-    return by_algorithm1(blind(offer), demand, quality)
-
-
-def blind(offer: Offer) -> Offer:
-    """The offer as it looks where all requests are taken for mean ones."""
+def by_mean_lengths(tables: cascadia.Tables, quality: float) -> Callable[[int], Found]:
+    """CascadeServe's planner: by load alone, all requests taken for mean ones."""
+    offer = tables.offer
     everything = offer.mix[offer.shares.sum(axis=1).argmax()]
-    return offer._replace(mix=np.broadcast_to(everything, offer.mix.shape))
+    blind = offer._replace(mix=np.broadcast_to(everything, offer.mix.shape))
+    most = tables.latency_s.shape[2] - 1
+    return by_algorithm1(cascadia.latency_tables(blind, tables.demand, most), quality)
 
 
 def keeps_up(offer: Offer, demand: Demand, point: int, instances: Ints, latency_s: float) -> bool:
