@@ -18,7 +18,7 @@ def quality(
     latency: Annotated[float, typer.Option(help="The most P95 from arrival to the last token, seconds.")],
     budget: Annotated[float | None, typer.Option(help="The most to be spent, USD per hour.")] = None,
     front: Annotated[
-        bool, typer.Option("--front", help="Cost over quality too, for judges from lots to knowing.")
+        bool, typer.Option("--front", help="Other policies too, and cost over quality by judge.")
     ] = False,
     whatif: Annotated[
         bool, typer.Option("--whatif", help="The cases of data/quality_cases.toml too, each planned.")

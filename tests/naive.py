@@ -143,6 +143,8 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         self.since_s = self.before_s = 0.0
         self.hour_s = self.monitor_s = 0.0
         self.booted = self.admissions = 0
+        self.go_on_below = rules.go_on_below.tolist()
+        self.legs_of, self.legs_per_s = [[] for _ in range(self.llms)], [0.0] * self.llms
         self.coming = list(self.requests)
         self.moving = []
         self.tick = 0
@@ -197,6 +199,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         if now - self.since_s >= 20 * self.rules.cooldown_s:
             self.before_s, self.since_s = self.since_s, now
         self.smooth()
+        self.shift()
         if self.rules.is_adaptive:
             self.adapt()
         if self.scaling == "hpa":
@@ -217,6 +220,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
             self.pull(pool, now)
 
     def enter(self, request, now):
+        self.legs_of[request.llm].append(request)
         if not any(self.suits(pool, request) for pool in range(self.pools)):
             request.refused = True
             self.spare(request)

@@ -8,12 +8,30 @@ class NaiveLegs:
 
     def go_on(self, request, now):
         """The leg has ended: the next one begins when the judge has read the answer and finds it wanting."""
-        if request.then >= 0 and request.score < float(self.rules.go_on_below[request.llm]):
+        if request.then >= 0 and request.score < self.go_on_below[request.llm]:
             behind = self.requests[request.then]
             behind.ready_s = now + float(self.rules.judge_s[request.llm])
             self.moving.append(behind)
         else:
             self.spare(request)
+
+    def shift(self):
+        """The threshold of an llm with gears is that of the last gear that is not above what is seen."""
+        per_s = [len(self.legs_of[llm]) / self.rules.monitor_s for llm in range(self.llms)]
+        self.legs_of = [[] for _ in range(self.llms)]
+        share = min(1.0, self.rules.monitor_s / 60.0)
+        self.legs_per_s = [old + share * (new - old) for old, new in zip(self.legs_per_s, per_s, strict=True)]
+        for llm, seen in enumerate(self.rules.gear_llm.tolist()):
+            level = self.legs_per_s[seen] if self.rules.gears_by == 0 else self.load_share(seen)
+            gears = zip(self.rules.gear_from[llm], self.rules.gear_below[llm], strict=True)
+            held = [float(below) for least, below in gears if least <= level]
+            if seen >= 0 and held:
+                self.go_on_below[llm] = held[-1]
+
+    def load_share(self, llm):
+        serving = [i for e in range(self.pools) if self.fleet.llm[e] == llm for i in self.serving(e)]
+        room = sum(self.capacity(i.pool) for i in serving)
+        return sum(i.load(self.requests) for i in serving) / room if room else 0.0
 
     def spare(self, request):
         while request.then >= 0:

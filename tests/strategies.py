@@ -1,5 +1,7 @@
 """Hypothesis strategies: small fleets and traces on a binary time grid, so that ties really happen."""
 
+from typing import Any
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -163,6 +165,7 @@ def rules(draw: st.DrawFn, fleet: Fleet) -> Rules:
         freeness_in=draw(st.sampled_from([1.5, 4.0])),
         go_on_below=np.array(draw(st.sampled_from([[0.5, 0.5], [1.0, 0.25], [0.0, 1.0]]))),
         judge_s=np.array(draw(st.sampled_from([[0.0, 0.0], [0.5, 1.25]]))),
+        **gears(draw),
         allowance_s=allowance_s,
         urgency=urgencies(allowance_s, is_held),
         tau_p_s=1.0,
@@ -188,6 +191,21 @@ def rules(draw: st.DrawFn, fleet: Fleet) -> Rules:
         failure_slot=rng.integers(0, fleet.pool.size, failures),
         steps_per_event=ALL_STEPS,
     )
+
+
+def gears(draw: st.DrawFn) -> dict[str, Any]:
+    """Fields of Rules: none, or three for the first llm and two for the other, by rate or by load."""
+    seen = np.array(draw(st.sampled_from([[1, NOBODY], [0, 0], [1, 1]])))
+    if draw(st.booleans()):
+        none = np.zeros((LLMS, 0))
+        return {"gears_by": 0, "gear_llm": seen, "gear_from": none, "gear_below": none}
+    below = draw(st.sampled_from([[[0.75, 0.5, 0.0], [0.25, 1.0, 0.0]], [[0.0, 0.25, 1.0], [1.0, 0.0, 0.0]]]))
+    return {
+        "gears_by": draw(st.integers(0, 1)),
+        "gear_llm": seen,
+        "gear_from": np.array([[0.0, 0.125, 0.5], [0.0625, 0.25, np.inf]]),
+        "gear_below": np.array(below),
+    }
 
 
 def by_rules(fleet: Fleet, rules: Rules) -> Fleet:

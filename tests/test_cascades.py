@@ -24,12 +24,13 @@ from assets.plans import plans
 from assets.plans.inputs import day_loads, forecast_windows, token_mixes
 from assets.plans.kinds import kinds
 from assets.replays.timeline import write_timeline
+from models.replay.fleet import make_rules
 from models.replay.legs import answers, as_legs
 from models.replay.run import FINISHED, QUEUED, REFUSED, SPARED
 from models.replay.state import NOBODY, Trace
 from models.world.cascades import reach
 from models.world.catalogue import load_catalogue
-from models.world.config import Cascade
+from models.world.config import GEARS_BY, Cascade, Gear
 from models.world.loading import load_config
 from models.world.reading import ConfigError
 from pipelines.cli import app
@@ -60,6 +61,16 @@ def written(folder: Path, cascades: str) -> str:
             'llms = ["llama3.1-8b", "llama2-70b"], go_on_shares = [0.1, 0.2]',
             "2 go_on_shares for 2 llms; each llm but the last needs one. Add or drop some.",
         ),
+        (
+            'llms = ["llama3.1-8b", "llama2-70b"], go_on_shares = [0.1], '
+            "gears = [{ at_least = 9.0, go_on_shares = [0.1] }, { at_least = 5.0, go_on_shares = [0.0] }]",
+            "the gears' at_least is [9.0, 5.0]; it must rise",
+        ),
+        (
+            'llms = ["llama3.1-8b", "llama2-70b"], go_on_shares = [0.1], '
+            "gears = [{ at_least = 9.0, go_on_shares = [] }]",
+            "the gear from 9 has 0 go_on_shares; each llm but the last needs one",
+        ),
         ('llms = ["llama3.1-8b", "llama2"], go_on_shares = [0.1]', "llama2"),
         ('llms = ["llama3.1-8b", "llama2-70b"], go_on_shares = [1.5]', "go_on_shares"),
     ],
@@ -83,6 +94,19 @@ def test_two_cascades_must_judge_an_llm_alike(tmp_path: Path) -> None:
         load_config(
             written(tmp_path, f"{LARGE} = {{ {one} = 0.1 }}\n{OTHER} = {{ {other} = 0.2 }}"), load_catalogue()
         )
+
+
+@pytest.mark.parametrize(("by", "seen"), [("rate", [2, NOBODY, 2, NOBODY]), ("load", [1, NOBODY, 0, NOBODY])])
+def test_the_gears_of_a_cascade_are_those_of_its_llms(by: str, seen: list[int]) -> None:
+    """Of three llms; below the first gear the shares that are said hold."""
+    gears = (Gear(3.0, (0.4, 0.2)), Gear(6.0, (0.1, 0.0)))
+    three = Cascade((SMALL, OTHER, LARGE), (0.5, 0.25), 0.1, gears, by)
+    replay = dataclasses.replace(load_config("office", load_catalogue()).replay, cascades={LARGE: three})
+    found = make_rules(load_catalogue().serving(LLMS), replay, "follow")
+    assert GEARS_BY[found.gears_by] == by
+    assert found.gear_llm.tolist() == seen
+    assert found.gear_from[[2, 0]].tolist() == [[0.0, 3.0, 6.0]] * 2
+    assert found.gear_below[[2, 0]].tolist() == [[0.5, 0.4, 0.1], [0.25, 0.2, 0.0]]
 
 
 def test_what_comes_to_each_llm() -> None:

@@ -12,6 +12,7 @@ import pytest
 from one_endpoint import KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_pair, a_trace, run, some_rules
 
 from models.replay.begin import with_legs
+from models.replay.chain import BY_LOAD, BY_RATE
 from models.replay.opportunism import IDLE, OFF, WEIGHTED
 from models.replay.run import FINISHED, QUEUED, SPARED, Drive, Outcome, Session, replay
 from models.replay.spread import GOODPUT, MOST_UNUSED, ROUND_ROBIN, WEIGHTS
@@ -324,6 +325,45 @@ def test_the_share_that_goes_on_never_falls_as_the_threshold_rises() -> None:
         shares.append(np.mean(outcome.status[1::2] != SPARED))
         assert shares[-1] == np.mean(scores < below)
     assert shares == sorted(shares)
+
+
+def test_a_row_of_the_plan_may_bring_other_thresholds() -> None:
+    """All go on in the first hour, nobody in the second, and those of the rules hold in none."""
+    trace, hour_s = busy_trace(400, 4.0), 64.0
+    drive = Drive([[8, 8]] * 2, hour_s=hour_s, go_on_below=[[2.0, 2.0], [0.0, 0.0]])
+    outcome = replay(chained(trace, 0.5), two_llms(8), drive, judged(0.5), 2 * hour_s)
+    first_s = outcome.finish_s[::2]
+    gone = outcome.status[1::2] != SPARED
+    np.testing.assert_array_equal(gone, first_s < hour_s)
+    assert 0.2 < gone.mean() < 0.8
+
+
+def test_a_burst_shifts_the_gear_by_rate_at_once_and_a_full_llm_behind_by_load() -> None:
+    """Nobody is judged well enough; 4 a second come, and 40 for half a minute."""
+    arrival_s = np.sort(np.concatenate([np.arange(0, 240, 0.25), np.arange(100, 130, 0.025)]))
+    trace = chained(a_trace(arrival_s, 64, 16), 0.5)
+
+    def gone_by(by: int, seen: int, least: float) -> np.ndarray:
+        rules = judged(1.0)._replace(
+            monitor_s=4.0,
+            gears_by=by,
+            gear_llm=np.array([seen, NOBODY]),
+            gear_from=np.array([[0.0, least], [0.0, np.inf]]),
+            gear_below=np.array([[1.0, 0.0], [1.0, 1.0]]),
+        )
+        outcome = run(trace, two_llms(16, kv_capacity=np.array([1024])), rules, horizon_s=256.0)
+        gone = outcome.status[1::2] != SPARED
+        ended_s = outcome.finish_s[::2]
+        return np.array(
+            [gone[(ended_s >= a) & (ended_s < b)].mean() for a, b in ((0, 90), (110, 130), (220, 240))]
+        )
+
+    by_rate = gone_by(BY_RATE, 0, 8.0)
+    by_load = gone_by(BY_LOAD, 1, 0.1)
+    assert by_rate[0] == by_load[0] == 1.0
+    assert by_rate[1] < 0.2, by_rate
+    assert 0.0 < by_load[1] < 0.8, by_load
+    assert by_rate[2] == by_load[2] == 1.0
 
 
 def test_a_chain_that_is_none_is_refused_by_name() -> None:

@@ -13,6 +13,7 @@ from assets.lake.settings import Settings, load_settings
 from assets.lake.warehouse import Lake
 from assets.on_demand import quality_plans_said
 from assets.plans.quality_export import as_json, as_k8s, quality_plan_of
+from assets.studies.quality_policies import OURS, POLICIES
 from pipelines import runs
 from pipelines.cli import app
 
@@ -91,12 +92,27 @@ def test_the_chosen_plan_is_the_cheapest_that_keeps_what_was_asked(told: tuple[s
     assert (promised["p95_s"] <= 1.05 * promised["promised_p95_s"]).all()
 
 
+def test_each_policy_stands_on_the_board_as_replayed(told: tuple[str, Settings]) -> None:
+    """The small llm alone has no quality; all others keep both, none of theirs for less than ours."""
+    _, settings = told
+    board = settings.lake.sql("select * from quality_board where kind = 'policy'").to_pandas()
+    board = board.set_index("plan")
+    assert set(board.index) == {*POLICIES, *OURS}
+    assert set(board.index[~board["is_kept"]]) == {"alone_small"}
+    usd = board["usd_per_hour"]
+    assert usd["alone_small"] < usd["quality_oracle"] <= usd["quality"]
+    assert usd["quality"] <= usd.drop(["alone_small", "quality_oracle"]).min() + 1e-9
+    assert usd["boute"] <= usd["boute_homo"] <= usd["alone_large"]
+    assert board.loc["alone_large", "who"] == "llama3.1-70b 100 %"
+    assert (board.loc[["cascadia", "cascade_serve", "uniform_cascade"], "rule"] == "cascade").all()
+
+
 def test_pools_add_up_to_their_plan(told: tuple[str, Settings]) -> None:
     _, settings = told
     pools = settings.lake.sql("select * from quality_pools").to_pandas()
     plans = settings.lake.sql("select * from quality_plans").to_pandas().set_index("plan")
     usd = pools.groupby("plan")["usd_per_hour"].sum()
-    routed = plans.index[(plans["rule"] == "route") & (plans.index != "equal_money")]
+    routed = plans.index[(plans["rule"] == "route") & ~plans.index.isin(["equal_money", "uniform"])]
     assert usd[routed].to_numpy() == pytest.approx(plans.loc[routed, "usd_per_hour"].to_numpy())
     answered = pools.groupby(["plan", "llm"])["answered_share"].first().groupby("plan").sum()
     assert answered.to_numpy() == pytest.approx(1.0)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from models.plan import boute, cascadia
 from models.plan.front import hypervolume, not_dominated
+from models.plan.gears import gears, keeps_up
 from models.plan.quality import (
     Answer,
     Demand,
@@ -24,6 +25,7 @@ from models.plan.quality import (
     most_loads,
     most_quality,
 )
+from models.plan.quality_regions import Regions, cheapest_over, work
 
 SEEDS = st.integers(0, 10_000)
 FEW = settings(deadline=None, max_examples=25)
@@ -79,6 +81,66 @@ def by_brute_force(offer: Offer, demand: Demand, point: int, within_s: np.ndarra
         if (carried >= load - 1e-9).all() and (used <= demand.cap_gpus).all():
             best = min(best, float(n @ offer.usd_per_hour))
     return best
+
+
+@FEW
+@given(SEEDS, st.floats(4, 20))
+def test_no_combination_of_candidates_is_cheaper_than_the_exact_plan(seed: int, latency_s: float) -> None:
+    offer = some_offer(seed)
+    demand = some_demand(offer)
+    said = list(boute.plans(offer, demand, 0.45, latency_s))
+    assert [one.usd_per_hour for one in said] == sorted(one.usd_per_hour for one in said)
+    least = usd(least_cost(offer, demand, 0.45, latency_s))
+    assert all(one.usd_per_hour >= least - 1e-9 and one.latency_s <= latency_s for one in said)
+
+
+@FEW
+@given(SEEDS, st.floats(3, 20))
+def test_a_gear_is_the_best_quality_that_the_fleet_carries(seed: int, latency_s: float) -> None:
+    """What `cheapest` plans keeps up; gears fall with the load, and each is the best that still does."""
+    offer = some_offer(seed, rule="cascade")
+    demand = some_demand(offer)
+    plan = cheapest(offer, demand, 2, latency_s)
+    if plan is None:
+        return
+    assert keeps_up(offer, demand, 2, plan.instances, latency_s)
+    found = gears(offer, demand, plan.instances, latency_s, np.linspace(0.5, 16, 32))
+    quality = [offer.quality[gear.point] for gear in found]
+    assert found[0].from_per_s == 0.5
+    assert quality == sorted(quality, reverse=True)
+    at = max((gear for gear in found if gear.from_per_s <= 8.0), key=lambda gear: gear.from_per_s)
+    assert offer.quality[at.point] >= offer.quality[2] - 1e-9
+    better = [p for p in range(5) if offer.quality[p] > offer.quality[at.point] + 1e-9]
+    assert not any(keeps_up(offer, demand, p, plan.instances, latency_s) for p in better)
+
+
+@FEW
+@given(SEEDS)
+def test_regions_carry_their_load_together_for_no_more_than_apart(seed: int) -> None:
+    """Every line is checked anew; for one region, mix and point it is the programme of `cheapest`."""
+    offer, rng = some_offer(seed), np.random.default_rng(seed)
+    regions = Regions(rng.uniform(2, 10, 3), rng.integers(2, 6, (3, 2)))
+    whole = cheapest_over(offer, regions, 0.48, 9.0, gap_share=0.0)
+    apart = [
+        cheapest_over(offer, Regions(*(of[j : j + 1] for of in regions)), 0.48, 9.0, gap_share=0.0)
+        for j in range(3)
+    ]
+    if whole is None:
+        assert None in apart
+        return
+    assert whole.usd_per_hour <= sum(np.inf if one is None else one.usd_per_hour for one in apart) + 1e-6
+    carry, works = work(offer, 9.0)
+    for j, rate in enumerate(regions.requests_per_s):
+        carried = np.bincount(offer.llm, whole.instances[:, j] * carry, 2) + whole.moved_per_s[:, j]
+        assert (carried >= rate * whole.shares[j] @ works - 1e-5).all()
+        assert (np.bincount(offer.gpu, whole.instances[:, j] * offer.gpus, 2) <= regions.cap_gpus[j]).all()
+    np.testing.assert_allclose(whole.moved_per_s.sum(axis=1), 0.0, atol=1e-6)
+    mean = regions.requests_per_s @ whole.shares @ offer.quality / regions.requests_per_s.sum()
+    assert mean >= 0.48 - 1e-6
+    one = offer.only(points=np.arange(5) == 2)._replace(mix=np.ones((1, 2)))
+    there = Demand(6.0, regions.cap_gpus[0])
+    alike = cheapest_over(one, Regions(np.array([6.0]), regions.cap_gpus[:1]), 0.0, 9.0, gap_share=0.0)
+    assert usd(cheapest(one, there, 0, 9.0)) == pytest.approx(np.inf if alike is None else alike.usd_per_hour)
 
 
 def usd(found: Answer | None) -> float:

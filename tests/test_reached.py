@@ -17,7 +17,7 @@ from assets.replays.drives import (
     setting,
     sustained_of_plans,
 )
-from assets.replays.outcomes import read_workload
+from assets.replays.outcomes import in_legs, read_workload
 from models.replay.opportunism import OFF
 from models.replay.queue import FCFS
 from models.replay.run import Outcome, replay
@@ -81,6 +81,7 @@ SWITCHES: dict[str, tuple[str, Switch]] = {
     "the opportunistic path": ("lt_ua", rules(opportunism=OFF)),
     "teams": ("lt_ua", fleet(team=lambda fleet: 0 * fleet.team)),
     "hand-over by a link": ("lt_ua", fleet(link_token_s=lambda fleet: 0 * fleet.link_token_s)),
+    "gears of a cascade": ("reactive", rules(gear_llm=np.full(4, NOBODY))),
     "failures": ("clairvoyant", rules(failure_s=np.zeros(0), failure_slot=np.zeros(0, np.int64))),
 }
 
@@ -98,7 +99,8 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 @pytest.fixture(scope="module")
 def play(night: Settings) -> Callable[[str, Switch], Outcome]:
     day = night.config.trace.replay_day
-    trace, drives = read_workload(night, day).trace, day_drives(night, day)
+    trace = in_legs(night, day, read_workload(night, day)).trace
+    drives = day_drives(night, day)
     sustained = sustained_of_plans(night, plan_rows(night, day))
 
     def one(policy: str, switch: Switch) -> Outcome:

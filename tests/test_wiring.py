@@ -127,6 +127,8 @@ def test_the_rules_are_those_of_the_config_and_the_tiers(wired: Settings) -> Non
     assert (SPREADS[found.pop("spread")], SIGNALS[found.pop("signal")]) == ("most_unused", "both")
     assert found.pop("urgency").tolist() == [0, 1, 1]
     assert [found.pop(name).tolist() for name in ("go_on_below", "judge_s")] == [[0.0, 0.0]] * 2
+    assert [found.pop(name).size for name in ("gear_from", "gear_below")] == [0, 0]  # test_cascades.py
+    assert (found.pop("gears_by"), found.pop("gear_llm").tolist()) == (0, [NOBODY, NOBODY])
     assert [found.pop(name) for name in ("last_copy_tokens", "max_copies", "move_s")] == [48, 5, 0.02]
     np.testing.assert_allclose(found.pop("headroom_share"), 0.35 * np.exp([0.0, -0.6, -1.2]))
     assert found.pop("ceiling_share").tolist() == [1.0, 1.0, 1.0]

@@ -36,10 +36,10 @@ class Question(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A row of quality_plans: a plan with what became of it."""
+    """A row of quality_plans: a plan with what became of it, or why there is none."""
 
     name: str
-    kind: str  # chosen, baseline, whatif or front
+    kind: str  # chosen, baseline, policy, whatif or front
     market: Market
     rule: str
     answer: Answer

@@ -13,6 +13,7 @@ from assets.studies.quality_asked import Plan, Question
 from assets.studies.quality_beside import baselines, fronts
 from assets.studies.quality_cases import what_if
 from assets.studies.quality_markets import Market, market_of
+from assets.studies.quality_policies import policies
 from assets.studies.quality_search import chosen
 from models.plan.quality import carries
 
@@ -33,7 +34,7 @@ def plan_quality(
     progress: Progress,
     with_cases: bool = False,
 ) -> Answered:
-    """The plan that is asked for, what stands beside it, the front, the cases; written to the lake.
+    """The plan that is asked for, what stands beside it, the cases, and with the front other policies.
 
     ConfigError names the requirement that binds, and what is nearest, where no plan keeps all.
     """
@@ -52,6 +53,7 @@ def plan_quality(
         cases, lacking = what_if(with_judge, market, question, progress)
         plans += cases
     if with_front:
+        plans += policies(plans[0], with_judge(KNOWS), question, progress)
         for judge in dict.fromkeys((market.name, LOTS, KNOWS)):
             plans += fronts(with_judge(judge), question)
     write(settings, question, plans)

@@ -9,7 +9,7 @@ The paper searches the space by Bayesian optimisation because an evaluation is d
 look-up, so the space is gone through, and `models/plan/quality.py` does without it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -181,3 +181,21 @@ def equal_money(offer: Offer, demand: Demand, quality: float, latency_s: float) 
 def _of_one(offer: Offer, llm: int) -> Floats:
     """The shares with the load of one llm only."""
     return np.where(np.arange(offer.shares.shape[1]) == llm, offer.shares, 0.0)
+
+
+def plans(offer: Offer, demand: Demand, quality: float, latency_s: float) -> Iterator[Answer]:
+    """All combinations of candidates with the quality, a standard error on top, within a latency, by cost."""
+    found = []
+    for point in np.flatnonzero(offer.quality - offer.error >= quality).tolist():
+        needed = np.flatnonzero(offer.shares[point] > LEAST_LOAD_SHARE).tolist()
+        own = [
+            [c for c in candidates(offer, demand, point, llm) if c.latency_s <= latency_s] for llm in needed
+        ]
+        for chosen in product(*own):
+            usd = sum(c.usd_per_hour for c in chosen)
+            instances = np.sum([c.instances for c in chosen], axis=0)
+            used = np.bincount(offer.gpu, instances * offer.gpus, demand.cap_gpus.size)
+            if usd <= demand.budget_usd_per_hour + 1e-9 and (used <= demand.cap_gpus).all():
+                within = max(c.latency_s for c in chosen)
+                found.append(Answer(point, instances, usd, within, np.full(offer.shares.shape[1], within)))
+    yield from sorted(found, key=lambda one: one.usd_per_hour)

@@ -1,13 +1,20 @@
 """Chains of legs: an answer is judged, and where its score is too low the next leg begins (Cascadia 3.3).
 
-The scores are the trace's, the thresholds are the rules': a leg of an llm whose score is below
+The scores are the trace's, the thresholds are the state's: a leg of an llm whose score is below
 `go_on_below[llm]` is followed, after `judge_s[llm]` seconds, by the next row of its chain, which enters the
 fleet like an arrival, with its own llm, prompt and answer. Else the rows behind it are spared.
+
+A plan may give other thresholds with each of its rows. Between them a table of gears may choose one at every
+monitor tick: by how many requests a second come to an llm (CascadeServe), smoothed over a minute, or by how
+many tokens wait and run there, of those that its serving instances hold (a valve: in a burst fewer go on).
 """
 
 from models.replay.compiled import called
 from models.replay.handover import put_under_way
-from models.replay.state import ENDED, NOBODY, Rules, State, Trace
+from models.replay.signal import SMOOTHED_S
+from models.replay.state import ENDED, NOBODY, SERVING, Fleet, Rules, State, Trace
+
+BY_RATE, BY_LOAD = range(2)  # positions in models.world.config.GEARS_BY
 
 
 @called
@@ -20,7 +27,7 @@ def is_first_leg(trace: Trace, request: int) -> bool:
 def go_on(trace: Trace, rules: Rules, state: State, request: int, now: float) -> None:
     """A leg has ended: its request goes on to the next one, or that and what is behind it is spared."""
     llm, behind = trace.llm[request], trace.then[request]
-    if behind != NOBODY and trace.score[request] < rules.go_on_below[llm]:
+    if behind != NOBODY and trace.score[request] < state.go_on_below[llm]:
         state.ready_s[behind] = now + rules.judge_s[llm]
         put_under_way(state, behind)
     else:
@@ -37,3 +44,33 @@ def spare(trace: Trace, state: State, request: int) -> None:
         state.spared[behind] = True
         state.counts[ENDED] += 1
         behind = trace.then[behind]
+
+
+@called
+def shift(fleet: Fleet, rules: Rules, state: State) -> None:
+    """Choose, at a monitor tick, the threshold of each llm that has gears."""
+    share = min(1.0, rules.monitor_s / SMOOTHED_S)
+    for llm in range(state.came.size):
+        state.came_per_s[llm] += share * (state.came[llm] / rules.monitor_s - state.came_per_s[llm])
+        state.came[llm] = 0
+    for llm in range(state.came.size):
+        seen = rules.gear_llm[llm]
+        if seen == NOBODY:
+            continue
+        level = state.came_per_s[seen] if rules.gears_by == BY_RATE else load_share(fleet, state, seen)
+        for gear in range(rules.gear_from.shape[1]):
+            if rules.gear_from[llm, gear] <= level:
+                state.go_on_below[llm] = rules.gear_below[llm, gear]
+
+
+@called
+def load_share(fleet: Fleet, state: State, llm: int) -> float:
+    """Tokens of the requests at an llm's serving instances, of those that fit there; 0 where none serves."""
+    load, room = 0, 0
+    for pool in range(fleet.kind.size):
+        if fleet.llm[pool] == llm:
+            room += state.kv_room[pool]
+            for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
+                if state.status[slot] == SERVING:
+                    load += state.load[slot]
+    return load / room if room > 0 else 0.0

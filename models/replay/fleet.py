@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from models.world.catalogue import Catalogue
 from models.world.config import (
     BATCHINGS,
     DEMANDS,
+    GEARS_BY,
     OPPORTUNISMS,
     ORDERS,
     PREFIXES,
@@ -322,6 +323,7 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
         freeness_in=replay.freeness_in,
         go_on_below=np.array([judged.get(llm, (0.0, 0.0))[0] for llm in catalogue.llms]),
         judge_s=np.array([judged.get(llm, (0.0, 0.0))[1] for llm in catalogue.llms]),
+        **gears(catalogue, replay),
         allowance_s=allowance_s,
         urgency=urgencies(allowance_s, np.array([tier.is_held for tier in catalogue.tiers.values()])),
         tau_p_s=replay.tau_p_s,
@@ -347,6 +349,24 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
         failure_slot=np.zeros(0, np.int64),
         steps_per_event=ALL_STEPS if leap else 1,
     )
+
+
+def gears(catalogue: Catalogue, replay: ReplayConfig) -> dict[str, Any]:
+    """The fields of Rules that say which threshold holds when; no gears where no cascade has any."""
+    llms = list(catalogue.llms)
+    most = max((1 + len(one.gears) for one in replay.cascades.values() if one.gears), default=0)
+    seen, least = np.full(len(llms), NOBODY), np.full((len(llms), most), np.inf)
+    below, by = np.zeros((len(llms), most)), GEARS_BY[0]
+    for cascade in replay.cascades.values():
+        if not cascade.gears:
+            continue
+        by = cascade.gears_by
+        for leg, (llm, behind) in enumerate(itertools.pairwise(llms.index(llm) for llm in cascade.llms)):
+            seen[llm] = llms.index(cascade.llms[0]) if by == "rate" else behind
+            shares = [cascade.go_on_shares, *(gear.go_on_shares for gear in cascade.gears)]
+            below[llm, : len(shares)] = [share[leg] for share in shares]
+            least[llm, : len(shares)] = [0.0, *(gear.at_least for gear in cascade.gears)]
+    return {"gears_by": GEARS_BY.index(by), "gear_llm": seen, "gear_from": least, "gear_below": below}
 
 
 def headroom_shares(levels: Levels) -> Floats:

@@ -21,7 +21,7 @@ import math
 
 from models.replay.balance import balance
 from models.replay.batch import begin, end_prefill, end_stretch
-from models.replay.chain import is_first_leg, spare
+from models.replay.chain import is_first_leg, shift, spare
 from models.replay.compiled import called, entry
 from models.replay.deliver import deliver
 from models.replay.freeness import adapt_headroom
@@ -180,6 +180,8 @@ def monitor(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) 
         for endpoint in range(state.seen_tokens.size):
             state.seen_before[endpoint], state.seen_tokens[endpoint] = state.seen_tokens[endpoint], 0
     smooth_rates(rules, state)
+    if rules.gear_from.shape[1]:
+        shift(fleet, rules, state)
     if rules.is_adaptive:
         adapt_headroom(fleet, rules, state)
     if rules.scaling == HPA:
@@ -202,6 +204,7 @@ def monitor(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) 
 def enter(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, now: float) -> None:
     """A leg begins: interactive ones are routed at once, those that share their instances are held."""
     llm, origin = trace.llm[request], trace.region[request]
+    state.came[llm] += 1
     if trace.input_tokens[request] + trace.output_tokens[request] > fleet.roomiest[llm]:
         state.refused[request] = True
         state.counts[ENDED] += 1

@@ -48,6 +48,7 @@ class Drive(NamedTuple):
     start: npt.ArrayLike | None = None  # (E,) or (L, G) serving at the start; else the first row's targets
     hour_s: float = 3600.0  # the fleet's time is told by so many seconds
     rows_per_hour: int = 1  # of the plan
+    go_on_below: npt.ArrayLike | None = None  # (rows, L) thresholds of cascades, where the plan moves them
 
     @property
     def row_s(self) -> float:
@@ -139,8 +140,13 @@ class Session:
         forecast = plan_rows(
             drive.forecast_tokens_per_s, (rows, fleet.pools_of.shape[0]), "forecast_tokens_per_s"
         )
+        below = None
+        if drive.go_on_below is not None:
+            below = plan_rows(drive.go_on_below, (rows, fleet.holds.size), "go_on_below")
         totals = [self._totals()]
         for row in range(rows):
+            if below is not None:
+                state.go_on_below[:] = below[row]
             state.target[:], state.forecast_tokens_per_s[:] = targets[row], forecast[row]
             start_hour(fleet, self.rules, state, begin_s + row * row_s)
             end_s = min(begin_s + (row + 1) * row_s, until_s)
@@ -308,6 +314,6 @@ def plan_rows(values: npt.ArrayLike | None, shape: tuple[int, int], name: str) -
     if table.size != shape[0] * shape[1] or not np.isfinite(table).all():
         raise ValueError(
             f"{name} has shape {table.shape}; it needs one finite number for each of {shape[0]} rows "
-            f"and {shape[1]} pools or endpoints (llms x regions)."
+            f"and {shape[1]} pools, endpoints (llms x regions) or llms."
         )
     return table.reshape(shape)

@@ -145,7 +145,11 @@ class Rules(NamedTuple):
     lowest_first: bool  # of those that wait the lowest lane moves first, else the highest
     freeness_out: float  # of the mean, below which a pool grows
     freeness_in: float  # above which it shrinks
-    go_on_below: Floats  # (L,) an answer of this llm whose score is lower is followed by the next leg
+    go_on_below: Floats  # (L,) at first: an answer of this llm with a lower score is followed by the next leg
+    gears_by: int  # position in models.world.config.GEARS_BY
+    gear_llm: Ints  # (L,) at whose requests it looks to choose the threshold of this llm; NOBODY: it stays
+    gear_from: Floats  # (L, K) rising; the last of K gears that is not above what it sees holds
+    gear_below: Floats  # (L, K) the threshold then
     judge_s: Floats  # (L,) seconds that judging an answer takes
     allowance_s: Floats  # (T,) from arrival to when the first token is due (where none is: the end)
     urgency: Ints  # (T,) 0 for the interactive tier with the shortest allowance; others with the last of them
@@ -306,6 +310,10 @@ class State(NamedTuple):
     forecast_tokens_per_s: Floats  # (L*G,) interactive input tokens of this hour
     seen_tokens: Ints  # (L*G,) interactive input tokens that arrived from the region in the last minutes
     seen_before: Ints  # (L*G,) in those before them
+    # llms
+    go_on_below: Floats  # (L,) thresholds now: those of the rules, of a row of the plan, or of a gear
+    came: Ints  # (L,) requests and later legs that came since the last monitor tick
+    came_per_s: Floats  # (L,) the same per second, smoothed
     # held requests, per llm
     manager_head: Ints  # (L,) those at the queue manager
     manager_tail: Ints  # (L,)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,7 @@ def reach(catalogue: Catalogue, cascades: Mapping[str, Cascade]) -> Floats:
 
 def check_cascades(config: Config, catalogue: Catalogue) -> None:
     """Refuse cascades of llms that nobody deploys, in a circle, without a share a step, or at odds."""
-    goes_on = dict[str, tuple[float, float]]()
+    goes_on = dict[str, tuple[Any, ...]]()
     for asked, cascade in config.replay.cascades.items():
         where = f"{config.file.name} [replay.cascades] {asked}"
         for llm in (asked, *cascade.llms):
@@ -48,9 +49,31 @@ def check_cascades(config: Config, catalogue: Catalogue) -> None:
                 f"{where}: {len(cascade.go_on_shares)} go_on_shares for {len(cascade.llms)} llms; each llm "
                 "but the last needs one. Add or drop some."
             )
-        for (llm, _), share in zip(pairwise(cascade.llms), cascade.go_on_shares, strict=True):
-            if goes_on.setdefault(llm, (share, cascade.judge_s)) != (share, cascade.judge_s):
+        check_gears(cascade, where)
+        for leg, llm in enumerate(cascade.llms[:-1]):
+            gears = [(gear.at_least, gear.go_on_shares[leg]) for gear in cascade.gears]
+            behind = cascade.llms[leg + 1] if cascade.gears_by == "load" else cascade.llms[0]
+            said = (cascade.go_on_shares[leg], cascade.judge_s, gears and (gears, behind))
+            if goes_on.setdefault(llm, said) != said:
                 raise ConfigError(
-                    f"{where}: answers of {llm} are judged in another cascade too, with another share or "
-                    "judge_s. Give both the same."
+                    f"{where}: answers of {llm} are judged in another cascade too, with another share, "
+                    "judge_s or gears. Give both the same."
                 )
+    ways = {cascade.gears_by for cascade in config.replay.cascades.values() if cascade.gears}
+    if len(ways) > 1:
+        raise ConfigError(
+            f"{config.file.name} [replay.cascades]: gears_by is {' and '.join(sorted(ways))}. Take one."
+        )
+
+
+def check_gears(cascade: Cascade, where: str) -> None:
+    """Refuse gears out of order, or without a share a step."""
+    at_least = [gear.at_least for gear in cascade.gears]
+    if any(later <= earlier for earlier, later in pairwise(at_least)):
+        raise ConfigError(f"{where}: the gears' at_least is {at_least}; it must rise. Sort them.")
+    for gear in cascade.gears:
+        if len(gear.go_on_shares) != len(cascade.go_on_shares):
+            raise ConfigError(
+                f"{where}: the gear from {gear.at_least:g} has {len(gear.go_on_shares)} go_on_shares; each "
+                "llm but the last needs one. Add or drop some."
+            )

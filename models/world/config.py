@@ -42,6 +42,7 @@ DEMANDS = ("head", "all")  # freeness.py, also:
 HEADROOMS = ("all", "above")
 LEVELS_BY = ("tier", "app", "uniform", "gaussian", "enterprise", "shares")  # models/traffic/priorities.py
 SIGNALS = ("memory", "queue", "both")  # signal.py
+GEARS_BY = ("rate", "load")  # chain.py
 SPREADS = ("in_order", "round_robin", "most_unused", "goodput", "weights")  # spread.py
 ROLES = ("whole", "prefill", "decode")  # pools.py
 PREFIXES = ("none", "given", "blocks")  # prefix.py
@@ -192,12 +193,23 @@ class PlanConfig:
 
 
 @dataclass(frozen=True)
+class Gear:
+    """What an llm of a cascade sends on from a measured load on: CascadeServe's gears, or a valve."""
+
+    at_least: Annotated[float, Range(0, 1_000_000_000)]  # requests/s, or a share
+    go_on_shares: tuple[Share, ...]
+
+
+@dataclass(frozen=True)
 class Cascade:
     """What a request for an llm goes through: llm after llm, until an answer will do (Cascadia 3.3)."""
 
     llms: tuple[str, ...]
     go_on_shares: tuple[Share, ...]  # of the answers of each llm but the last, that will not do
     judge_s: Seconds  # that judging an answer takes
+    gears: tuple[Gear, ...] = ()  # above the shares that are said
+    # rate: requests/s that come to the first llm; load: of the llm behind, what waits and runs over what fits
+    gears_by: Annotated[str, Known("way to choose a gear", GEARS_BY)] = "rate"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@
 -- trace = name of the config's trace <- quality_plans.trace
 -- question = what was asked <- quality_plans.question
 -- plan = its name <- quality_plans.plan
--- kind = chosen, baseline, whatif or front <- quality_plans.kind
+-- kind = chosen; baseline, as tables say; policy, sized by replays; whatif; or front <- quality_plans.kind
 -- rule = cascade or route <- quality_plans.rule
 -- judge = who sends on, or routes <- quality_plans.judge
 -- usd_per_hour = of replicas and judge <- quality_plans.usd_per_hour

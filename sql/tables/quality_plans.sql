@@ -5,7 +5,7 @@
 -- trace = name of the config's trace
 -- question = what was asked: quality, latency, budget
 -- plan = chosen, or what stands beside it: a baseline, a case by its name, or of a front by rule, judge and number
--- kind = chosen, baseline, whatif (a case of data/quality_cases.toml) or front
+-- kind = chosen; baseline, as tables say; policy, sized by replays; whatif (of data/quality_cases.toml); or front
 -- rule = cascade: an answer is judged and perhaps followed by the next llm's; route: a router chooses before
 -- answers = where qualities come from: answers that landed for the trace, or a fitted model; and whose lengths
 -- judge = who sends on, or routes, of quality.toml

@@ -1,0 +1,261 @@
+"""A cascade whose load shifts: a plan that stays, gears, a valve, and plans made anew (Cascadia 4.4, G).
+
+Between control rows a controller looks at what came: every LOOK_S the rate, and of SAMPLED answers of the
+first llm their mean length and how many would be sent on. Where one has left the band around what the plan
+was made for, a new plan is made from the answers that all llms gave to a share of the requests (SHADOW_SHARE:
+extra requests that nobody waits for). It is there SOLVE_S later, and the fleet follows one instance at a
+time. Gears and valve leave the fleet alone and move the threshold (models/replay/chain.py).
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from assets.lake.settings import Progress
+from assets.studies.offers import Judging, offer_of, points_of
+from models.plan import gears
+from models.plan.quality import Answer, Demand, Offer, least_cost
+from models.quality.answers import Answers, Floats, Ints
+from models.quality.judges import Judge
+from models.replay.answering import Served, told
+from models.replay.capacity import standing_fleet
+from models.replay.chain import BY_LOAD, BY_RATE
+from models.replay.fleet import make_rules
+from models.replay.performance import Shape
+from models.replay.questions import Legs, as_trace, cascade, with_shadows
+from models.replay.questions import Plan as Chains
+from models.replay.run import Drive, Outcome, Session
+from models.replay.state import NOBODY, Fleet, Rules, Trace
+from models.world.catalogue import Catalogue
+from models.world.config import Config
+
+ROW_S, LOOK_S, SOLVE_S = 20.0, 300.0, 20.0  # a control row is also what one instance's change takes
+SAMPLED, SHADOW_SHARE = 50, 0.05
+RATE_BAND_SHARE, BAND_ERRORS = 0.15, 3.0  # of the rate; standard errors of lengths and scores
+SPARE_SHARE = 0.05  # above the measured rate, that a plan is made for
+VALVE = ((0.6, 2 / 3), (0.8, 1 / 3), (1.0, 0.0))  # load of the llm behind, and what is left of the threshold
+POINTS = 25
+Table = Sequence[tuple[float, Floats]]  # from what level on which thresholds hold
+
+
+class Service(NamedTuple):
+    """What is served with: llms of `shapes` in order, as many GPUs as `gpus` of their one type."""
+
+    shapes: Sequence[Shape]  # one of each llm
+    gpus: int
+    judge: Judge
+    quality: float
+    latency_s: float
+    catalogue: Catalogue
+    config: Config
+
+
+class Load(NamedTuple):
+    """What comes: questions with their arrivals, in phases."""
+
+    answers: Answers
+    arrival_s: Floats  # (N,)
+    phase: Ints  # (N,)
+
+
+class Plan(NamedTuple):
+    """Instances, thresholds, and what they were made for."""
+
+    instances: Ints  # (M,) of each llm
+    thresholds: Floats  # (M-1,)
+    requests_per_s: float
+    output_tokens: float  # mean of the first llm's answers
+    deviation_tokens: float
+    go_on_share: float
+
+
+class Played(NamedTuple):
+    """What came of a policy."""
+
+    served: Served
+    usd_per_hour: float
+    plans: int  # made on the way
+
+
+class Phase(NamedTuple):
+    """A part of the load."""
+
+    seconds: float
+    requests_per_s: float
+    hardness: float = 0.0  # h: a question is drawn by e^(h rank) of the length of its first answer
+
+
+def loaded(drawn: Answers, phases: Sequence[Phase], seed: int) -> Load:
+    """Poisson arrivals phase by phase."""
+    rng, found, begin_s = np.random.default_rng([seed, 0x5B1F]), [], 0.0
+    rank = np.argsort(np.argsort(drawn.output_tokens[:, 0])) / len(drawn.input_tokens)
+    for n, (phase_s, rate, hardness) in enumerate(phases):
+        arrival_s = begin_s + np.sort(rng.uniform(0, phase_s, rng.poisson(rate * phase_s)))
+        weight = np.exp(hardness * rank)
+        picked = rng.choice(rank.size, arrival_s.size, p=weight / weight.sum())
+        found.append((arrival_s, picked, np.full(arrival_s.size, n)))
+        begin_s += phase_s
+    arrival_s, picked, phase = (np.concatenate(column) for column in zip(*found, strict=True))
+    return Load(drawn.rows(picked), arrival_s, phase)
+
+
+def plan_for(service: Service, seen: Answers, requests_per_s: float) -> tuple[Plan, Offer, Answer] | None:
+    """The cheapest plan for what was seen; None where none keeps quality and latency."""
+    grid = points_of(seen, "cascade", POINTS)
+    judging = Judging(service.judge)
+    offer = offer_of(
+        seen, "cascade", grid, service.shapes, service.catalogue, service.config, judging, Progress()
+    )
+    caps = np.full(len(service.catalogue.gpus), service.gpus)
+    demand = Demand((1 + SPARE_SHARE) * requests_per_s, caps)
+    answer = least_cost(offer, demand, service.quality, service.latency_s)
+    if answer is None:
+        return None
+    first = seen.output_tokens[:, 0]
+    thresholds = offer.thresholds[answer.point]
+    return (
+        Plan(
+            answer.instances,
+            thresholds,
+            requests_per_s,
+            float(first.mean()),
+            float(first.std()),
+            float((seen.judged[:, 0] < thresholds[0]).mean()),
+        ),
+        offer,
+        answer,
+    )
+
+
+def has_shifted(plan: Plan, seen: Answers, requests_per_s: float, rng: np.random.Generator) -> bool:
+    """Whether rate, lengths or scores have left the band around what the plan was made for."""
+    some = seen.rows(rng.choice(len(seen.input_tokens), min(SAMPLED, len(seen.input_tokens)), replace=False))
+    error = BAND_ERRORS / np.sqrt(len(some.input_tokens))
+    share = float((some.judged[:, 0] < plan.thresholds[0]).mean())
+    spread = np.sqrt(max(plan.go_on_share * (1 - plan.go_on_share), 0.01))
+    return (
+        abs(requests_per_s / plan.requests_per_s - 1) > RATE_BAND_SHARE
+        or abs(some.output_tokens[:, 0].mean() - plan.output_tokens) > error * plan.deviation_tokens
+        or abs(share - plan.go_on_share) > error * spread
+    )
+
+
+def play(service: Service, load: Load, plan: Plan, rules: Rules, anew: bool) -> Played:
+    """A policy on all of the load: the plan's fleet, and new plans on the way where `anew` says so.
+
+    Where the rules have gears, these choose the thresholds, else the plans.
+    """
+    fleet = laid_out(service, plan)
+    legs, trace = fed(load, SHADOW_SHARE if anew else 0.0)
+    is_shadow = np.isin(np.arange(load.arrival_s.size), legs.question[legs.is_shadow])
+    session = Session(fleet, rules, plan.instances)
+    session.feed(trace)
+    rows = int(np.ceil((load.arrival_s[-1] + 1.0) / ROW_S))
+    rng, now, coming, due_row, made = np.random.default_rng(0x5EE), plan, plan, rows, 0
+    target, spent = plan.instances.copy(), []
+    for row in range(rows):
+        at_s = row * ROW_S
+        if anew and row and at_s % LOOK_S == 0:
+            seen = (load.arrival_s >= at_s - LOOK_S) & (load.arrival_s < at_s)
+            rate = float(seen.sum() / LOOK_S)
+            if has_shifted(now, load.answers.rows(seen), rate, rng):
+                shadows = np.flatnonzero(seen & is_shadow)
+                if found := plan_for(service, load.answers.rows(shadows), rate):
+                    coming, due_row, made = found[0], row + int(np.ceil(SOLVE_S / ROW_S)), made + 1
+        if row == due_row:
+            now = coming
+        target = step_towards(target, now.instances, service)
+        below = np.zeros((1, len(service.shapes)))
+        below[0, :-1] = now.thresholds
+        drive = Drive(target[None], hour_s=ROW_S, go_on_below=None if rules.gear_from.size else below)
+        spent.append(session.play(drive, at_s + ROW_S))
+    session.finish(rows * ROW_S + 3600.0)
+    outcome = session.outcome(*(np.concatenate(column) for column in zip(*spent, strict=True)))
+    answers, codes = load.answers, np.arange(len(service.shapes))
+    served = told(legs, trace, rules, outcome, answers, answers.llms, codes)
+    return Played(served, usd_per_hour(service, outcome), made)
+
+
+def step_towards(target: Ints, wanted: Ints, service: Service) -> Ints:
+    """One instance more where one lacks and has room, else one fewer where there are too many."""
+    sizes = np.array([shape.gpus for shape in service.shapes])
+    after = target.copy()
+    for llm in np.flatnonzero(target < wanted)[::-1]:
+        if target @ sizes + sizes[llm] <= service.gpus:
+            after[llm] += 1
+            return after
+    for llm in np.flatnonzero(target > wanted):
+        after[llm] -= 1
+        return after
+    return after
+
+
+def laid_out(service: Service, plan: Plan) -> Fleet:
+    """A fleet that may have any number of instances of each llm on all GPUs."""
+    most = [service.gpus // shape.gpus for shape in service.shapes]
+    pools = {
+        shape.llm: [(shape.deployment, count)] for shape, count in zip(service.shapes, most, strict=True)
+    }
+    world = service.catalogue.serving(list(pools))
+    if list(world.llms) != list(pools):
+        raise ValueError(f"Name the llms in the catalogue's order: {', '.join(world.llms)}.")
+    fleet = standing_fleet(pools, world, service.config)
+    gpu = fleet.gpu[fleet.kind[0]]
+    cap = np.where(np.arange(fleet.cap_gpus.shape[1]) == gpu, service.gpus, 0)[None]
+    return fleet._replace(
+        hands_over=True,
+        cap_gpus=cap,
+        instances_at_start=plan.instances.copy(),
+        min_instances=np.ones_like(plan.instances),
+        boot_cold_s=np.full(fleet.kind.size, ROW_S),
+        boot_spot_s=np.full(1, ROW_S),
+        boot_factor=np.ones_like(fleet.boot_factor),
+    )
+
+
+def rules_of(service: Service, plan: Plan, table: Table = (), by: int = BY_RATE) -> Rules:
+    """The plan's thresholds; with a table of (least, thresholds) those of the gear."""
+    llms = len(service.shapes)
+    world = service.catalogue.serving([shape.llm for shape in service.shapes])
+    rules = make_rules(world, service.config.replay, "follow")
+    below, judge_s = np.zeros(llms), np.full(llms, service.judge.seconds)
+    below[:-1] = plan.thresholds
+    rules = rules._replace(go_on_below=below, judge_s=judge_s, route_utilisation_share=1.0)
+    if not table:
+        return rules
+    seen = np.append(np.arange(1, llms) if by == BY_LOAD else np.zeros(llms - 1, np.int64), NOBODY)
+    least = np.tile([at for at, _ in table], (llms, 1))
+    shifted = np.stack([np.append(thresholds, 0.0) for _, thresholds in table], axis=1)
+    return rules._replace(gears_by=by, gear_llm=seen, gear_from=least, gear_below=shifted)
+
+
+def geared(service: Service, offer: Offer, answer: Answer, most_per_s: float) -> Table:
+    """CascadeServe's table: by measured rate what the fleet of the plan carries in time."""
+    caps = np.full(len(service.catalogue.gpus), service.gpus)
+    loads = np.linspace(most_per_s / 24, most_per_s, 24)
+    found = gears.gears(offer, Demand(1.0, caps), answer.instances, service.latency_s, loads)
+    first = [(0.0, offer.thresholds[found[0].point])]
+    return [*first, *((gear.from_per_s, offer.thresholds[gear.point]) for gear in found[1:])]
+
+
+def valve(plan: Plan) -> Table:
+    """Lower thresholds while the llm behind is full."""
+    return [(0.0, plan.thresholds), *((least, left * plan.thresholds) for least, left in VALVE)]
+
+
+def fed(load: Load, shadow_share: float) -> tuple[Legs, Trace]:
+    """All llms in a chain, since thresholds move; beside them every later leg of a share of the questions."""
+    llms = len(load.answers.llms)
+    chains = Chains(np.ones(llms - 1), np.arange(llms), int(NOBODY), 0, shadow_share)
+    is_first = np.broadcast_to(np.arange(llms) == 0, load.answers.score.shape)
+    legs = with_shadows(cascade(chains, load.answers), chains, is_first, is_first)
+    return legs, as_trace(legs, chains, load.answers, load.arrival_s)
+
+
+def usd_per_hour(service: Service, outcome: Outcome) -> float:
+    """What the instances cost that serve, boot or drain."""
+    sizes = np.array([shape.gpus for shape in service.shapes])
+    held_s = outcome.instance_s[:, :, :3].sum(axis=(0, 2))
+    usd = service.catalogue.gpus[service.shapes[0].gpu].usd_per_hour
+    return float(held_s @ sizes) * usd / (outcome.instance_s.shape[0] * ROW_S)

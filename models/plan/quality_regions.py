@@ -1,0 +1,116 @@
+"""Which llm answers what over regions: replicas by region, thresholds shared in time, one mean quality.
+
+Symbols as in `quality.py`, and j regions; y[j,p] is the share of a region's requests under point p.
+
+    min  sum_(s,j) usd[s] n[s,j]
+    s.t. sum_(s of m) carry[s] n[s,j] + z[m,j] >= R[j] sum_p y[j,p] r[p,m] e[p,m]  for m, j  (cover)
+         sum_j z[m,j] = 0                  z[m,j]: what of llm m other regions serve  for m     (moved)
+         sum_p y[j,p] = 1                                                             for j     (one)
+         sum_j R[j] sum_p y[j,p] Q[p] >= q sum_j R[j]                                           (quality)
+         sum_s gpus[s] [k(s) = k] n[s,j] <= cap[j,k]                                  for j, k  (gpus)
+
+carry[s] is for the longest of an llm's mixes; e[p,m] is a request's work in point p's mix over one of that,
+the most of any shape: so no plan is short. A router's: every llm has the whole latency.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from models.plan.quality import LEAST_LOAD_SHARE, Floats, Ints, Offer, carries
+
+
+class Regions(NamedTuple):
+    """What comes to each region, and what it has."""
+
+    requests_per_s: Floats  # (J,)
+    cap_gpus: Ints  # (J, G)
+
+
+class Spread(NamedTuple):
+    """A plan over regions."""
+
+    instances: Ints  # (S, J)
+    shares: Floats  # (J, P) of a region's requests under each point
+    usd_per_hour: float
+    bound_usd: float  # no plan costs less
+    moved_per_s: Floats  # (M, J) work served elsewhere, in requests/s of the longest mix; below 0: for others
+
+    @property
+    def gap_share(self) -> float:
+        """How far the plan may be above the cheapest one."""
+        return 1 - self.bound_usd / self.usd_per_hour if self.usd_per_hour else 0.0
+
+
+def work(offer: Offer, latency_s: float) -> tuple[Floats, Floats]:
+    """Requests/s of the longest mix that a replica carries, (S,); work of a point's requests, (P, M)."""
+    points, llms = offer.shares.shape
+    within_s = np.full(llms, latency_s)
+    longest = offer._replace(mix=np.tile(offer.mix.max(axis=0), (points, 1)))
+    reference = carries(longest, 0, within_s)
+    each = np.zeros((points, llms))
+    for point in range(points):
+        own = carries(offer, point, within_s)
+        ratio = np.divide(reference, own, out=np.zeros_like(own), where=own > 0)
+        np.maximum.at(each[point], offer.llm, ratio)
+    return reference, np.where(offer.shares > LEAST_LOAD_SHARE, offer.shares * each, 0.0)
+
+
+def cheapest_over(
+    offer: Offer,
+    regions: Regions,
+    quality: float,
+    latency_s: float,
+    gap_share: float = 0.005,
+    time_limit_s: float = 60.0,
+) -> Spread | None:
+    """The cheapest replicas for a mean quality and a latency, to a gap; None where there are none."""
+    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.sparse import csr_array, hstack, kron
+
+    carry, works = work(offer, latency_s)
+    points, llms = works.shape
+    shapes, places, types = offer.llm.size, len(regions.requests_per_s), regions.cap_gpus.shape[1]
+    rate, alike = regions.requests_per_s, np.eye(places)
+    counts, mixes, moves = shapes * places, places * points, llms * places  # columns: n[s,j], y[j,p], z[m,j]
+
+    def rows(n: object = None, y: object = None, z: object = None, size: int = 0) -> csr_array:
+        parts = zip((n, y, z), (counts, mixes, moves), strict=True)
+        return csr_array(hstack([csr_array((size, width)) if of is None else of for of, width in parts]))
+
+    is_of = (offer.llm == np.arange(llms)[:, None]) * carry
+    by_type = (offer.gpu == np.arange(types)[:, None]) * offer.gpus
+    load = np.einsum("jk,j,pm->mjkp", alike, rate, works).reshape(moves, mixes)
+    gained = np.outer(rate, offer.quality).reshape(1, mixes)
+    lines = [
+        LinearConstraint(rows(kron(is_of, alike), csr_array(-load), csr_array(np.eye(moves)), moves), lb=0.0),
+        LinearConstraint(rows(z=kron(np.eye(llms), np.ones((1, places))), size=llms), lb=0.0, ub=0.0),
+        LinearConstraint(rows(y=kron(alike, np.ones((1, points))), size=places), lb=1.0, ub=1.0),
+        LinearConstraint(rows(y=csr_array(gained), size=1), lb=quality * rate.sum()),
+        LinearConstraint(
+            rows(kron(by_type, alike), size=types * places), ub=regions.cap_gpus.T.reshape(-1).astype(float)
+        ),
+    ]
+    whole = np.arange(counts + mixes + moves) < counts
+    found = milp(
+        np.concatenate([np.repeat(offer.usd_per_hour, places), np.zeros(mixes + moves)]),
+        integrality=whole,
+        bounds=Bounds(
+            np.concatenate([np.zeros(counts + mixes), np.full(moves, -np.inf)]),
+            np.concatenate(
+                [np.repeat(np.where(carry > 0, np.inf, 0.0), places), np.full(mixes + moves, np.inf)]
+            ),
+        ),
+        constraints=lines,
+        options={"mip_rel_gap": gap_share, "time_limit": time_limit_s},
+    )
+    if found.x is None:
+        return None
+    instances = np.round(found.x[:counts]).astype(np.int64).reshape(shapes, places)
+    return Spread(
+        instances,
+        found.x[counts : counts + mixes].reshape(places, points),
+        float(offer.usd_per_hour @ instances.sum(axis=1)),
+        float(found.mip_dual_bound),
+        found.x[counts + mixes :].reshape(llms, places),
+    )
