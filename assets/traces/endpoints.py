@@ -138,7 +138,7 @@ class Reader:
                     tables[0][key], tables[1][key] = values
                     break
         for group in twins(*tables):
-            keep, *others = sorted(group, key=lambda key: -tables[0][key][0].size)
+            keep, *others = sorted(group, key=lambda key: (-tables[0][key][0].size, key))
             for other in others:
                 differ = dict(set(known[other]) - set(known[keep]))
                 shown = ", ".join(f"{name}={text}" for name, text in sorted(differ.items()))
