@@ -1,7 +1,7 @@
 """Metrics instead of logs: two weeks of 12 endpoints from a server to a plan, beside what the logs say.
 
 The requests are those of the office trace, served by three processes per endpoint, which count as vLLM does.
-All are of one tier: metrics do not tell tiers unless a label does. A server in a process of its own answers as
+All are of one tier: metrics do not tell tiers unless a label does. A server in another process answers as
 Prometheus' API does; tests/test_metrics_server.py asks a real one.
 """
 
