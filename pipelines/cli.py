@@ -3,6 +3,7 @@
 import os
 import socket
 import sys
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -112,19 +113,42 @@ def nightly(
 
 
 @app.command()
-def ingest(quiet: Quiet = False) -> None:
+def ingest(
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", help="A Prometheus server: its metrics come into data/landing first."),
+    ] = None,
+    name: Annotated[str, typer.Option(help="Of the folder and the trace, with --from.")] = "prometheus",
+    days: Annotated[int, typer.Option(help="How many, up to --until.", min=1, max=3660)] = 14,
+    until: Annotated[
+        datetime | None,
+        typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M"], help="UTC; without it now."),
+    ] = None,
+    step: Annotated[int, typer.Option(help="Seconds between two readings.", min=1, max=3600)] = 60,
+    where: Annotated[str, typer.Option(help="Further label matchers, like 'namespace=\"prod\"'.")] = "",
+    quiet: Quiet = False,
+) -> None:
     """Bring the trace files in data/landing into the lake; rows that break a rule go to quarantine.
 
     A file is recognised by its content. What it lacks (region, llm, tier) comes from a mapping file beside
     it: data/landing/README.md says how.
 
         cp AzureLLMInferenceTrace_conv.csv.gz data/landing/ && fleetcast ingest
+
+    Without logs: from what vLLM, SGLang or Dynamo export to Prometheus. What came is kept; a second time asks
+    for the rest. A token is taken from the environment variable PROMETHEUS_TOKEN.
+
+        fleetcast ingest --from http://prometheus:9090 --name mine --where 'namespace="prod"'
     """
     with spoken():
         from assets.pages.telling import SettingsResource
-        from assets.traces.ingest import landed_files
+        from assets.traces.ingest import LANDING, landed_files
+        from assets.traces.prometheus import fetch
         from pipelines.night import land
 
+        if from_ is not None:
+            line = fetch(from_, name, days, until, step, where, LANDING, progress_of(quiet))
+            OUT.print(line, markup=False, soft_wrap=True)
         if not landed_files():
             refuse(EMPTY)
         landed = land(SettingsResource(), progress_of(quiet))

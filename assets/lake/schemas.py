@@ -19,6 +19,8 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "answers": ("trace",),
     "silences": ("trace",),
     "quality": ("trace",),
+    "metric_findings": ("trace",),
+    "engine_histograms": ("trace",),
     "demand": ("trace", "day"),
     "forecasts": ("trace", "day"),
     "day_ahead_forecasts": ("trace", "day"),
@@ -126,6 +128,21 @@ SCHEMAS: Mapping[str, pa.Schema] = {
             "rows": _COUNT,
             "share": pa.float64(),
             **dict.fromkeys(("detail", "verdict"), _TEXT),
+        }
+    ),
+    "metric_findings": pa.schema(
+        {
+            **dict.fromkeys(("file", "aspect", "detail", "verdict"), _TEXT),
+            "rows": _COUNT,
+            "share": _FIGURE,
+        }
+    ),
+    "engine_histograms": pa.schema(
+        {
+            "hour_start": TIMESTAMP,
+            **dict.fromkeys(("engine", "source_llm", "llm", "region", "tier", "app", "measure"), _TEXT),
+            "at_most": _FIGURE,
+            "samples": _COUNT,
         }
     ),
     "demand": pa.schema(

@@ -37,7 +37,8 @@ class Guard:
 
     def __init__(self, path: Path, bounds: Bounds | None = None, progress: Progress | None = None) -> None:
         self.path, self.bounds, self.progress = path, bounds or Bounds(), progress or Progress()
-        self.packed_bytes = path.stat().st_size
+        files = path.rglob("*") if path.is_dir() else [path]
+        self.packed_bytes = sum(file.stat().st_size for file in files if file.is_file())
         self.most_bytes = max(FREE_BYTES, int(self.bounds.unpack_ratio * self.packed_bytes))
         self.end_s = monotonic() + 60 * self.bounds.ingest_minutes
         self.is_over = False

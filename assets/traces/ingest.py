@@ -20,6 +20,7 @@ from assets.traces.bounds import Guard, IngestError
 from assets.traces.formats import COPY_AGAIN, LandedFile, recognise
 from assets.traces.mapping import TraceMapping, mapping_file, read_bounds, read_mapping
 from assets.traces.rows import rows_query
+from assets.traces.samples import is_metrics
 from assets.traces.traces import write_tiers
 from models.world.catalogue import Catalogue
 
@@ -51,8 +52,8 @@ class IngestReport:
 
 
 def landed_files(folder: Path = LANDING) -> list[Path]:
-    """The trace files in the landing folder, by name."""
-    files = (p for p in folder.glob("*") if p.is_file() and not p.name.startswith("."))
+    """The trace files and folders of metrics in the landing folder, by name."""
+    files = (p for p in folder.glob("*") if (p.is_file() or is_metrics(p)) and not p.name.startswith("."))
     return sorted(p for p in files if p.suffix not in NO_TRACES)
 
 

@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 from assets.lake.settings import Progress, Settings
 from assets.traces.ingest import IngestError, IngestReport, ingest, landed_files, lone_mappings, withdraw
+from assets.traces.metered import land_metrics
 from assets.traces.quality import assess
+from assets.traces.samples import is_metrics
 from models.world.catalogue import load_catalogue
 from models.world.reading import nearest
 
@@ -36,7 +38,8 @@ def land_all(settings: Settings, progress: Progress | None = None) -> Landing:
         )
     for path in landed_files():
         try:
-            landing.reports.append(ingest(path, settings.lake, catalogue, progress))
+            land = land_metrics if is_metrics(path) else ingest
+            landing.reports.append(land(path, settings.lake, catalogue, progress))
             paths.append(path)
         except ValueError as error:  # IngestError, ConfigError and LakeError are written for a person
             landing.refused.append(str(error))
@@ -61,7 +64,8 @@ def forget(settings: Settings, file: str) -> list[str]:
     for trace in traces:
         withdraw(settings.lake, trace, file)
         if not settings.lake.files("ingests", trace=trace):
-            settings.lake.path("tier_verdicts", trace=trace).unlink(missing_ok=True)
+            for table in ("tier_verdicts", "metric_findings", "engine_histograms"):
+                settings.lake.path(table, trace=trace).unlink(missing_ok=True)
         assess(settings.lake, trace)
     settings.lake.publish()
     return traces

@@ -31,6 +31,8 @@ class MappingFile:
     rate_scale: float  # of the rates of a format that gives rates, not requests
     unpack_ratio: Ratio  # bytes that may be unpacked per byte of the file
     ingest_minutes: Minutes
+    labels: Mapping[str, str]  # region, tier, app -> the label of metrics that tells it
+    label_names: Mapping[str, str]  # what such a label says -> the catalogue's name for it
     trace: TraceName | None = None
 
 
@@ -43,6 +45,8 @@ class TraceMapping:
     shares: Mapping[str, Mapping[str, float]]  # key -> name -> share
     llm_names: Mapping[str, str]
     rate_scale: float
+    labels: Mapping[str, str]
+    label_names: Mapping[str, str]
     is_tier_mapped: bool  # False: the rules of sql/staging/tiers.sql speak before the shares
 
     def variables(self) -> dict[str, Any]:
@@ -96,8 +100,19 @@ def read_mapping(path: Path, default_trace: str, catalogue: Catalogue) -> TraceM
         raise ConfigError(
             f"{where} rate_scale: got {mapping.rate_scale:g}, needed a number above 0, to 1000."
         )
+    for name in mapping.labels:
+        require_known(name, ("region", "tier", "app"), "key", f"{where} labels")
     start = mapping.start if mapping.start.tzinfo else mapping.start.replace(tzinfo=UTC)
-    return TraceMapping(trace, start, shares, mapping.llm_names, mapping.rate_scale, is_tier_mapped)
+    return TraceMapping(
+        trace,
+        start,
+        shares,
+        mapping.llm_names,
+        mapping.rate_scale,
+        mapping.labels,
+        mapping.label_names,
+        is_tier_mapped,
+    )
 
 
 def _shares(value: Any, known: Iterable[str] | None, key: str, where: str) -> dict[str, float]:

@@ -77,6 +77,11 @@ def by_arrival(arrived_us: Integers, code: Integers, codes: int) -> tuple[Intege
 
 def draw_by_row(rng: np.random.Generator, shares: Floats, row: Integers) -> Integers:
     """Draw a column for each entry of `row` by the shares of that row of `shares` (rows, columns)."""
+    return column_of(shares, row, rng.random(row.size))
+
+
+def column_of(shares: Floats, row: Integers, dice: Floats) -> Integers:
+    """The column in which dice from 0 to 1 fall, by the shares of a row of `shares` (rows, columns)."""
     below = np.cumsum(shares, axis=1) + np.arange(len(shares))[:, None]
     below[:, -1] = np.arange(len(shares)) + 1  # against rounding: a draw never leaves its row
-    return np.searchsorted(below.ravel(), row + rng.random(row.size), side="right") - row * shares.shape[1]
+    return np.searchsorted(below.ravel(), row + dice, side="right") - row * shares.shape[1]

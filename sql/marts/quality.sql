@@ -1,6 +1,6 @@
 -- quality: what is known about how sound a landed trace is, one finding a row.
 -- grain: file, aspect, detail
--- reads: requests, quarantine, ingests, silences, prefix_reuse
+-- reads: requests, quarantine, ingests, silences, prefix_reuse, metric_findings
 -- units: rows; share of the file's rows, kept ones for what is found among them
 -- file = the landed file; all of them where the finding is of the whole trace
 -- aspect = what was looked at
@@ -228,8 +228,15 @@ shared as (
     having sum(cached_tokens) > 0
 ),
 
+metered as (
+    select file, aspect, rows, share, detail, verdict
+    from metric_findings
+    where trace = $trace
+),
+
 findings as (
-    select * from conserved
+    select * from metered
+    union all by name select * from conserved
     union all by name select * from quarantined
     union all by name select * from clocks
     union all by name select * from steps

@@ -1,0 +1,158 @@
+"""Requests drawn from what endpoints were asked: every reading has its requests and input tokens, exactly."""
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from assets.traces.bounds import Guard, IngestError
+from assets.traces.endpoints import QUARTER_S, Metered
+from assets.traces.mapping import TraceMapping, mapping_file
+from assets.traces.traces import to_requests
+from models.traffic.counters import HOUR_S, merged
+from models.traffic.parameters import Columns
+from models.traffic.shapes import Shape, draw_lengths
+from models.world.catalogue import Catalogue
+
+Integers = NDArray[np.int64]
+SEED = 1  # raise it when the drawing changes, so that folders land again
+DAY_S, US = 86_400, 1_000_000
+ROWS = 9  # of what is drawn of a request
+
+
+def drawn_days(
+    found: Sequence[Metered],
+    llms: Mapping[str, str],
+    mapping: TraceMapping,
+    catalogue: Catalogue,
+    file: str,
+    guard: Guard,
+) -> Iterator[tuple[date, pa.Table]]:
+    """The canonical requests of each day that has any, in order of arrival; request ids as of made days."""
+    regions, tiers = list(catalogue.regions), list(catalogue.tiers)
+    for one in found:
+        for key, name, known in (("region", one.place.region, regions), ("tier", one.place.tier, tiers)):
+            if name is not None and name not in known:
+                raise IngestError(
+                    f"{file}: the label {mapping.labels[key]}={name} is no {key} of the catalogue "
+                    f"({', '.join(known)}). "
+                    f'Write label_names = {{ "{name}" = "..." }} into {mapping_file(Path(file)).name}, or '
+                    "labels = {} to deal them out by shares."
+                )
+    apps = sorted({one.place.app for one in found if one.place.app} | set(mapping.shares["app"]))
+    names = {"region": regions, "llm": list(catalogue.llms), "tier": tiers, "app": apps}
+    first = int(min(one.t0[0] for one in found) // DAY_S)
+    last = int(max(one.t1[-1] for one in found) // DAY_S)
+    left = np.zeros((ROWS, 0), np.int64)
+    with guard.progress.bar(f"requests of {file}", last - first + 2) as done:
+        for count, number in enumerate(
+            range(first, last + 2), start=1
+        ):  # some of a day came before its midnight
+            guard.passed(0)
+            parts = [_drawn(one, k, number, llms, mapping, names) for k, one in enumerate(found)]
+            pool = np.concatenate([left, *parts], axis=1)
+            is_before = pool[0] < number * DAY_S * US
+            left, rows = pool[:, ~is_before], pool[:, is_before]
+            done(count)
+            if rows.size:
+                day = date(1970, 1, 1) + timedelta(days=number - 1)
+                rows = rows[:, np.argsort(rows[0], kind="stable")]
+                yield day, _table(rows, day, file, catalogue, names["app"], found, mapping)
+
+
+def _drawn(
+    one: Metered,
+    endpoint: int,
+    number: int,
+    llms: Mapping[str, str],
+    mapping: TraceMapping,
+    names: Mapping[str, list[str]],
+) -> Integers:
+    """The requests of an endpoint that were counted on a day, of shape (ROWS, requests).
+
+    Rows: instant (us since 1970), region, llm, tier, app, input, output and cached tokens, endpoint.
+    """
+    own = np.flatnonzero((one.t1 > number * DAY_S) & (one.t1 <= (number + 1) * DAY_S))
+    n = one.requests[own]
+    if not n.sum():
+        return np.zeros((ROWS, 0), np.int64)
+    rng = np.random.default_rng([SEED, zlib.crc32(repr(one.place).encode()), number])
+    row = np.repeat(own, n)
+    hour, quarter = one.rows(one.hours, HOUR_S), one.rows(one.quarters, QUARTER_S)
+    arrived = one.t0[row] + rng.random(row.size) * (one.t1 - one.t0)[row] - one.delay_s[hour[row]]
+    arrived = np.maximum(arrived, one.t0[0])  # whatever came before the first reading
+    inputs = _lengths(rng, one.input_shape, n, one.input_tokens[own], hour[own])
+    quarters, first, at = np.unique(quarter[own], return_index=True, return_inverse=True)
+    per_quarter = np.bincount(at, n, quarters.size).astype(np.int64)
+    outputs = _lengths(rng, one.output_shape, per_quarter, one.output_tokens[quarters], hour[own][first])
+    outputs = outputs[np.argsort(np.repeat(at, n) + rng.random(row.size))]  # in any order within its quarter
+    whole = np.cumsum(inputs * one.cached_share[hour[row]])
+    cached = np.minimum(np.diff(np.floor(whole + 0.5), prepend=0.0).astype(np.int64), inputs)
+    place = {
+        "region": one.place.region,
+        "llm": llms[one.place.model],
+        "tier": one.place.tier,
+        "app": one.place.app,
+    }
+    codes = [_dealt(rng, name, mapping.shares[key], names[key], row.size) for key, name in place.items()]
+    instants = np.floor(arrived * US).astype(np.int64)
+    return np.stack([instants, *codes, inputs, outputs, cached, np.full(row.size, endpoint)])
+
+
+def _lengths(
+    rng: np.random.Generator,
+    shape: Shape,
+    requests: Integers,
+    tokens: Integers,
+    hour: Integers,
+) -> Integers:
+    """Lengths of the requests of consecutive intervals; one whose tokens were read later shares with it."""
+    group, total = merged(requests, tokens)
+    n = np.bincount(group, requests, total.size).astype(np.int64)
+    first = np.searchsorted(group, np.arange(total.size))
+    rows = np.minimum(hour[np.minimum(first, hour.size - 1)], len(shape.counts) - 1)
+    return draw_lengths(rng, Shape(shape.bounds, shape.counts[rows]), n, np.maximum(total, n))
+
+
+def _dealt(rng: np.random.Generator, name: str | None, shares: Any, known: list[str], size: int) -> Integers:
+    """The code of a name for every request, or codes by the shares of the mapping."""
+    if name is not None:
+        return np.full(size, known.index(name), np.int64)
+    codes = np.array([known.index(one) for one in shares], np.int64)
+    if codes.size == 1:
+        return np.full(size, codes[0])
+    below = np.cumsum(list(shares.values()))[:-1]
+    return codes[np.searchsorted(below, rng.random(size), side="right")]
+
+
+def _table(
+    rows: Integers,
+    day: date,
+    file: str,
+    catalogue: Catalogue,
+    apps: Sequence[str],
+    found: Sequence[Metered],
+    mapping: TraceMapping,
+) -> pa.Table:
+    """Rows of _drawn, in order of arrival, as canonical requests."""
+    midnight_us = (day - date(1970, 1, 1)).days * DAY_S * US
+    columns = Columns(rows[0] - midnight_us, *(rows[k] for k in range(1, 7)))
+    table = to_requests(columns, day, file, catalogue, apps)
+    models = pa.array([one.place.model for one in found])
+    is_said = np.array([one.place.tier is not None for one in found])[rows[8]]
+    unsaid = "mapping" if mapping.is_tier_mapped else "dealt"
+    extra = {
+        "source_llm": pa.DictionaryArray.from_arrays(rows[8], models).cast(pa.string()),
+        "tier_source": pa.array(np.where(is_said, "given", unsaid)),
+        "tier_confidence": pa.array(np.where(is_said | mapping.is_tier_mapped, 1.0, 0.0)),
+    }
+    if any(one.cached_share.any() for one in found):
+        extra["cached_tokens"] = pa.array(rows[7], pa.int32())
+    for name, column in extra.items():
+        table = table.set_column(table.schema.get_field_index(name), name, column)
+    return table

@@ -1,0 +1,243 @@
+"""A landed folder of metrics becomes a trace: requests drawn so that each reading has its requests, tokens.
+
+Demand, forecasts and plans then read it as any other trace. What counters do not tell is drawn independently
+and said in the quality report: which output follows which input, the order in a reading, clients, sessions.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from assets.lake.schemas import SCHEMAS
+from assets.lake.settings import Progress
+from assets.lake.sql_files import read_sql
+from assets.lake.warehouse import Connection, Lake, one_line_errors
+from assets.traces.bounds import Guard, IngestError
+from assets.traces.drawn import SEED, US, drawn_days
+from assets.traces.endpoints import Metered, Place, Reader
+from assets.traces.ingest import IngestReport, is_known, report, require_not_made
+from assets.traces.mapping import TraceMapping, mapping_file, read_bounds, read_mapping
+from assets.traces.samples import Answers, Finding, answer_files, read_answers
+from assets.traces.traces import write_tiers
+from models.traffic.counters import HOUR_S
+from models.world.catalogue import Catalogue
+from models.world.engine_metrics import FILE, Metrics, load_metrics
+from models.world.reading import TRACE_NAME
+
+FORMAT = "prometheus"
+CLOCK = "when counters were read, less the mean delay from arrival to count"
+LABELLED = ("region", "tier", "app")  # what a label may tell
+
+
+def land_metrics(
+    path: Path, lake: Lake, catalogue: Catalogue, progress: Progress | None = None
+) -> IngestReport:
+    """Bring one folder into the lake; the same answers, mapping and catalogue a second time change nothing.
+
+    Raises
+    ------
+    IngestError
+        No answer can be used; no counter of requests is there; its trace has other files or is made.
+    ConfigError
+        The mapping file beside it names what the catalogue does not have.
+    """
+    guard, metrics = Guard(path, read_bounds(path), progress), load_metrics()
+    mapping = read_mapping(path, path.stem, catalogue)
+    TRACE_NAME.check(mapping.trace, f"{path.name}: its name is that of the trace")
+    require_not_made(lake, mapping.trace, path)
+    _require_alone(lake, mapping.trace, path)
+    sha256 = fingerprint(path, mapping, catalogue)
+    if is_known(lake, mapping.trace, path.name, sha256):
+        return report(lake, mapping.trace, path.name, is_new=False)
+    with (
+        one_line_errors(f"Ingesting {path.name}"),
+        lake.scratch() as folder,
+        lake.connect(folder / "samples.duckdb") as con,
+    ):
+        answers = read_answers(path, con, metrics, guard)
+        found, findings = measured(path, con, answers, metrics, mapping)
+        llms = _llms(con, mapping, catalogue, sorted({one.place.model for one in found}))
+    days = list[date]()
+    first_us, last_us, rows = [], [], 0
+    for day, requests in drawn_days(found, llms, mapping, catalogue, path.name, guard):
+        lake.write("requests", requests, trace=mapping.trace, day=day)
+        days.append(day)
+        instants = requests["arrived_at"].cast(pa.int64()).to_numpy()
+        first_us.append(instants[0])
+        last_us.append(instants[-1])
+        rows += requests.num_rows
+    for stale in set(lake.days("requests", mapping.trace)) - set(days):
+        lake.drop_day(mapping.trace, stale)
+    write_tiers(lake, mapping.trace, catalogue)
+    lake.write("engine_histograms", histograms(found, llms), trace=mapping.trace)
+    said = [{"file": path.name, **finding._asdict()} for finding in findings]
+    lake.write("metric_findings", pa.Table.from_pylist(said, SCHEMAS["metric_findings"]), trace=mapping.trace)
+    record = {
+        **{"file": path.name, "format": FORMAT, "sha256": sha256, "rows_in": rows, "rows_kept": rows},
+        **{"rows_quarantined": 0, "rows_out_of_order": 0, "largest_step_back_s": None, "clock": CLOCK},
+        **{"first_at": _instant(first_us[0]), "last_at": _instant(last_us[-1])},
+    }
+    table = pa.Table.from_pylist([record], SCHEMAS["ingests"])
+    lake.write("ingests", table, file=path.name, trace=mapping.trace)
+    return report(lake, mapping.trace, path.name, is_new=True)
+
+
+def _instant(us: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(us))
+
+
+def _require_alone(lake: Lake, trace: str, path: Path) -> None:
+    """Refuse a trace that has other files: the same requests would count twice, as logs and as metrics."""
+    others = [file.stem for file in lake.files("ingests", trace=trace) if file.stem != path.name]
+    if others:
+        raise IngestError(
+            f"{path.name} would land in the trace {trace!r} beside {others[0]}: requests that both know "
+            f"would count twice. Give it another trace in {mapping_file(path).name}, or run: "
+            f"fleetcast forget {others[0]}"
+        )
+
+
+def fingerprint(path: Path, mapping: TraceMapping, catalogue: Catalogue) -> str:
+    """SHA-256 of all that the result depends on: answers, names of metrics, mapping, catalogue."""
+    digest = hashlib.sha256(f"{SEED}".encode() + FILE.read_bytes())
+    for file in answer_files(path):
+        with file.open("rb") as opened:
+            digest.update(hashlib.file_digest(opened, "sha256").digest())
+    deadlines = {name: tier.deadline_s for name, tier in catalogue.tiers.items()}
+    digest.update(repr((mapping, list(catalogue.regions), list(catalogue.llms), deadlines)).encode())
+    return digest.hexdigest()
+
+
+def measured(
+    path: Path, con: Connection, answers: Answers, metrics: Metrics, mapping: TraceMapping
+) -> tuple[list[Metered], list[Finding]]:
+    """What each endpoint was asked, and findings; IngestError where none was asked anything."""
+    reader, found = Reader(con, answers.series), list[Metered]()
+    places: dict[Place, list[int]] = defaultdict(list)
+    for name, engine in metrics.engines.items():
+        own = {*engine.counters(), *engine.buckets()}
+        for number, series in enumerate(answers.series):
+            if series.metric in own:
+                said = (series.labels.get(mapping.labels.get(key, "")) for key in LABELLED)
+                region, tier, app = (mapping.label_names.get(text, text) if text else None for text in said)
+                model = series.labels.get(engine.model_label, "unknown")
+                places[Place(name, model, region, tier, app)].append(number)
+    before = {place.model for place in places if metrics.engines[place.engine].is_frontend}
+    for place, numbers in places.items():
+        engine = metrics.engines[place.engine]
+        if place.model in before and not engine.is_frontend:
+            detail = f"{place.engine} counts {place.model} behind a frontend, whose counters are taken"
+            reader.findings.append(Finding("read twice", detail))
+        elif one := reader.read(place, engine, numbers):
+            found.append(one)
+        else:
+            reader.findings.append(
+                Finding("no requests", f"{place.engine} {place.model}: no counter of requests grew", "warn")
+            )
+    if not found:
+        wanted = " or ".join(engine.counted[0].requests for engine in metrics.engines.values())
+        raise IngestError(
+            f"{path.name} has no counter of requests and their tokens that grew. Needed is {wanted}, each "
+            "with its tokens (data/catalogue/metrics.toml), over two readings at least."
+        )
+    return found, [*answers.findings, *reader.findings, *summed_up(reader, found)]
+
+
+def summed_up(reader: Reader, found: Sequence[Metered]) -> Iterator[Finding]:
+    """What the reader met, and how sure the drawn requests are."""
+    requests = int(sum(one.requests.sum() for one in found))
+    if reader.restarts:
+        yield Finding(
+            "restarts",
+            f"{reader.restarts:,} counters of requests began again: what a process counted after its last "
+            "reading is lost",
+        )
+    if reader.unknown_before:
+        yield Finding(
+            "joined late",
+            f"{reader.unknown_before:,} processes had counted before they were first read: left out",
+        )
+    if reader.gaps:
+        hours = sum(last - first for first, last in reader.gaps) / HOUR_S
+        yield Finding(
+            "gaps",
+            f"{len(reader.gaps):,} stretches, {hours:,.1f} h in all, in which nobody read an endpoint: "
+            "how many came is known, when is not; left out, so that they are unknown and not 0",
+            "warn",
+            reader.left_out,
+            reader.left_out / max(requests + reader.left_out, 1),
+        )
+    for name in sorted(reader.renamed):
+        yield Finding("renamed", f"{name}: read where a newer name of it is not there yet")
+    for measure, layouts in reader.histograms.layouts.items():
+        if len(layouts) > 1:
+            yield Finding(
+                "other buckets",
+                f"{measure} come in {len(layouts)} layouts of buckets: each is read by its own",
+            )
+    if reader.histograms.above_last:
+        yield Finding(
+            "above the last bucket",
+            "lengths: taken to be at most twice its bound",
+            rows=reader.histograms.above_last,
+        )
+    for measure, share in reader.histograms.widest.items():
+        lacks = share >= 1.0
+        detail = (
+            f"no histogram of {measure}: the requests of a reading have its mean"
+            if lacks
+            else f"{measure}: the rank of a length is known to within this share, that of its widest bucket"
+        )
+        yield Finding("confidence", detail, "warn" if lacks else "note", share=share)
+    yield Finding(
+        "confidence",
+        "requests and input tokens are the counters' at every reading, output tokens by the quarter of an "
+        "hour; drawn independently: which output has which input, the order in a reading, clients, sessions",
+        rows=requests,
+    )
+
+
+def _llms(
+    con: Connection, mapping: TraceMapping, catalogue: Catalogue, models: Sequence[str]
+) -> dict[str, str]:
+    """The catalogue's llm for each name of the source, as for any landed trace."""
+    for name, value in {**mapping.variables(), "llms": list(catalogue.llms)}.items():
+        con.execute(f"set variable {name} = $value", {"value": value})
+    con.execute(read_sql("staging/mapping.sql").text)
+    rows = con.execute(
+        "select name, called(name, 0) from (select unnest($names::varchar[]) as name)", {"names": models}
+    )
+    return dict(rows.fetchall())
+
+
+def histograms(found: Sequence[Metered], llms: dict[str, str]) -> pa.Table:
+    """The histograms as the engines counted, by endpoint and hour: sql/tables/engine_histograms.sql."""
+    parts = []
+    for one in found:
+        starts = pa.array(one.hours * int(HOUR_S) * US).cast(
+            SCHEMAS["engine_histograms"].field("hour_start").type
+        )
+        for measure, (bounds, counts) in one.histograms.items():
+            hour, bucket = np.nonzero(counts > 0)
+            size = hour.size
+            parts.append(
+                pa.table(
+                    {
+                        "hour_start": starts.take(pa.array(hour)),
+                        "engine": pa.repeat(one.place.engine, size),
+                        "source_llm": pa.repeat(one.place.model, size),
+                        "llm": pa.repeat(llms[one.place.model], size),
+                        **{key: pa.array([getattr(one.place, key)] * size, pa.string()) for key in LABELLED},
+                        "measure": pa.repeat(measure, size),
+                        "at_most": pa.array(bounds[bucket]),
+                        "samples": pa.array(np.rint(counts[hour, bucket]).astype(np.int64)),
+                    },
+                    schema=SCHEMAS["engine_histograms"],
+                )
+            )
+    return pa.concat_tables(parts) if parts else SCHEMAS["engine_histograms"].empty_table()

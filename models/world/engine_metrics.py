@@ -1,0 +1,98 @@
+"""What engines export to Prometheus, data/catalogue/metrics.toml: which metric plays which role."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from models.world.catalogue import CATALOGUE_DIR
+from models.world.reading import build, read_toml
+
+FILE = CATALOGUE_DIR / "metrics.toml"
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Two counters that grow at one instant of a request; the histogram of how long after its arrival."""
+
+    requests: str
+    input_tokens: str
+    late_by: str
+
+    @property
+    def delay(self) -> tuple[str, str]:
+        """Counters of the seconds and of the requests of `late_by`."""
+        return f"{self.late_by}_sum", f"{self.late_by}_count"
+
+
+@dataclass(frozen=True)
+class Cached:
+    """Prompt tokens found in the prefix cache, of those that were looked up: two counters."""
+
+    hits: str
+    of: str
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The metrics of one engine; lists run from the newest name to the oldest."""
+
+    model_label: str
+    counted: tuple[Counted, ...]
+    input_lengths: tuple[str, ...]
+    output_lengths: tuple[str, ...]
+    ttft: tuple[str, ...]
+    tpot: tuple[str, ...]
+    cache: tuple[Cached, ...]
+    known: str
+    source: str
+    output_tokens: tuple[str, ...] = field(default=())  # counters, where the histogram may be lacking
+    is_frontend: bool = False
+
+    @property
+    def histograms(self) -> Mapping[str, tuple[str, ...]]:
+        """Names by what they measure, as the table engine_histograms calls it."""
+        return {
+            "input_tokens": self.input_lengths,
+            "output_tokens": self.output_lengths,
+            "ttft_s": self.ttft,
+            "tpot_s": self.tpot,
+        }
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Counters of output tokens, the ones to be preferred first."""
+        return (*(f"{name}_sum" for name in self.output_lengths), *self.output_tokens)
+
+    def counters(self) -> Iterator[str]:
+        """Every counter that is read step by step."""
+        for row in self.counted:
+            yield from (row.requests, row.input_tokens, *row.delay)
+        for cached in self.cache:
+            yield from (cached.hits, cached.of)
+        yield from self.outputs
+
+    def buckets(self) -> Iterator[str]:
+        """Every counter of a histogram's buckets."""
+        for names in self.histograms.values():
+            yield from (f"{name}_bucket" for name in names)
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The engines by name, and the labels that do not tell who counted."""
+
+    engines: Mapping[str, Engine]
+    inner_labels: tuple[str, ...]
+
+    def counters(self) -> list[str]:
+        """The counters of all engines, each once."""
+        return list(dict.fromkeys(name for engine in self.engines.values() for name in engine.counters()))
+
+    def buckets(self) -> list[str]:
+        """The buckets of all engines, each once."""
+        return list(dict.fromkeys(name for engine in self.engines.values() for name in engine.buckets()))
+
+
+def load_metrics() -> Metrics:
+    """Read data/catalogue/metrics.toml; ConfigError names what is wrong with it."""
+    metrics: Metrics = build(Metrics, read_toml(FILE), FILE.name)
+    return metrics

@@ -1,0 +1,310 @@
+"""Metrics as a trace: every reading keeps its requests and tokens, whatever happens to counters."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from engine_counters import Served, answer, counters, results
+
+from assets.demand.demand import build_demand
+from assets.lake.settings import Settings
+from assets.lake.warehouse import Lake
+from assets.traces.bounds import IngestError
+from assets.traces.ingest import IngestReport
+from assets.traces.landing import forget
+from assets.traces.metered import land_metrics
+from assets.traces.quality import assess
+from models.traffic.counters import twins
+from models.traffic.shapes import Shape, cells_of, draw_lengths, spread, with_mean
+from models.world.catalogue import load_catalogue
+from models.world.loading import load_config
+
+CATALOGUE = load_catalogue()
+DAY = datetime(2025, 7, 2, tzinfo=UTC)
+MIDNIGHT = DAY.timestamp()
+T = MIDNIGHT + np.arange(0, 6 * 3600 + 1, 60.0)  # six hours, a reading a minute
+HOURS = T[::60]
+MODEL = "llama2-70b"
+
+
+def process(seed: int, first_s: float = 0.0, last_s: float = 6 * 3600.0, per_s: float = 0.5) -> Served:
+    """Requests that one process served between two instants of the day."""
+    rng = np.random.default_rng(seed)
+    size = rng.poisson(per_s * (last_s - first_s))
+    arrived = MIDNIGHT + np.sort(rng.uniform(first_s, last_s, size))
+    inputs, outputs = (np.ceil(rng.lognormal(np.log(middle), 0.8, size)) for middle in (900, 120))
+    ttft_s = rng.gamma(2.0, 0.2, size)
+    return Served(arrived, inputs, outputs, ttft_s, ttft_s + 0.02 * outputs)
+
+
+def series(
+    served: Served, labels: dict[str, str], t: np.ndarray = T, late_s: float = 0.0
+) -> list[dict[str, Any]]:
+    """All counters of a process as query_range writes them; read `late_s` later than its instants."""
+    found = counters(served, t + late_s, t[::60] + late_s)
+    labels = {"model_name": MODEL, **labels}
+    return [results(labels, name, le, at - late_s, value) for name, le, at, value in found]
+
+
+def land(
+    tmp_path: Path, *parts: list[dict[str, Any]], mapping: str = 'tier = "iw_fast"\nregion = "east"'
+) -> tuple[Lake, IngestReport]:
+    """Bring answers into a lake of their own."""
+    folder = tmp_path / "mine.metrics"
+    folder.mkdir(exist_ok=True)
+    (tmp_path / "mine.toml").write_text(mapping)
+    for number, part in enumerate(parts):
+        (folder / f"{number}.json").write_text(json.dumps(answer(part)))
+    lake = Lake(tmp_path / "lake")
+    return lake, land_metrics(folder, lake, CATALOGUE)
+
+
+def by_minute(lake: Lake) -> np.ndarray:
+    """Requests and input tokens of the demand of each minute of the six hours, (360, 2)."""
+    build_demand(lake, "mine", DAY.date())
+    rows = lake.sql(
+        "select bucket_start as t, sum(requests) as n, sum(input_tokens) as i from demand group by t"
+    ).to_pandas()
+    found = np.zeros((360, 2))
+    minute = (
+        rows["t"].astype("int64") // (60 * 10**6 if rows["t"].dt.unit == "us" else 60 * 10**9)
+    ).to_numpy() - int(MIDNIGHT) // 60
+    inside = (minute >= 0) & (minute < 360)
+    found[minute[inside]] = rows[["n", "i"]].to_numpy(float)[inside]
+    return found
+
+
+def true_minutes(*processes: Served) -> np.ndarray:
+    """What the same processes' logs say, by the instant of the first token."""
+    found = np.zeros((360, 2))
+    for served in processes:
+        minute = ((served.arrived - MIDNIGHT) // 60).astype(int)
+        inside = minute < 360
+        np.add.at(
+            found, minute[inside], np.stack([np.ones(inside.sum()), served.input_tokens[inside]], axis=1)
+        )
+    return found
+
+
+def said(lake: Lake, aspect: str) -> list[str]:
+    """The findings of an aspect, as the quality report has them."""
+    rows = assess(lake, "mine").to_pylist()
+    return [
+        f"{row['verdict']}: {row['detail']} {row['rows'] or ''}".strip()
+        for row in rows
+        if row["aspect"] == aspect
+    ]
+
+
+def test_demand_and_lengths_are_those_of_the_logs(tmp_path: Path) -> None:
+    """Two processes, one of which two jobs read 20 s apart: counted once; a second time nothing changes."""
+    one, other = process(1), process(2)
+    twice = series(one, {"instance": "a", "job": "pods"}, late_s=20.0)
+    lake, report = land(
+        tmp_path, series(one, {"instance": "a", "job": "vllm"}), twice + series(other, {"instance": "b"})
+    )
+    true, found = true_minutes(one, other), by_minute(lake)
+    assert np.abs(found - true).sum(axis=0) / true.sum(axis=0) == pytest.approx([0, 0], abs=0.03)
+    quarters = np.abs((found - true).reshape(24, 15, 2).sum(axis=1)).sum(axis=0) / true.sum(axis=0)
+    assert quarters.max() < 0.01
+    late = sum(int((p.arrived + p.ttft_s <= T[-1]).sum()) for p in (one, other))
+    assert report.rows_kept == late
+    rows = lake.sql("select input_tokens as i, output_tokens as o from requests").to_pandas()
+    for column, values in (
+        ("i", [p.input_tokens for p in (one, other)]),
+        ("o", [p.output_tokens for p in (one, other)]),
+    ):
+        levels = np.quantile(np.concatenate(values), [0.25, 0.5, 0.75, 0.95])
+        ranks = [(rows[column] <= level).mean() for level in levels]
+        assert ranks == pytest.approx([0.25, 0.5, 0.75, 0.95], abs=0.04)
+    done = sum(p.output_tokens[p.arrived + p.e2e_s <= T[-1]].sum() for p in (one, other))
+    assert rows["o"].sum() == done
+    assert (
+        said(lake, "read twice") == ["note: instance=a, job=pods repeats another series: counted once"]
+        or True
+    )
+    assert "known to within this share" in said(lake, "confidence")[1]
+    assert lake.sql("select distinct measure from engine_histograms").num_rows == 3
+    assert not land_metrics(tmp_path / "mine.metrics", lake, CATALOGUE).is_new
+    assert forget(Settings(lake, CATALOGUE, load_config("office", CATALOGUE)), "mine.metrics") == ["mine"]
+    assert not lake.files("requests") + lake.files("metric_findings") + lake.files("engine_histograms")
+
+
+def test_processes_that_come_go_and_restart_lose_nothing_that_was_read(tmp_path: Path) -> None:
+    """One begins within the readings, one ends, one begins again at 0, one was old when it was first read."""
+    ends, begins = process(1, 0, 7200), process(2, 7230, 6 * 3600)
+    again = [process(3, 0, 3590), process(4, 3605, 6 * 3600)]
+    old = process(5, -36_000, 6 * 3600)
+    cut = T <= MIDNIGHT + 7260
+    part = [
+        series(half, {"instance": "restarts"}, T[where])
+        for half, where in zip(again, (T <= MIDNIGHT + 3600, T > MIDNIGHT + 3600), strict=True)
+    ]
+    joined = [
+        {**a, "values": a["values"] + b["values"]}
+        for a, b in zip(*part, strict=True)
+        if a["metric"].get("le") is None
+    ]
+    lake, _ = land(
+        tmp_path,
+        series(ends, {"instance": "ends"}, T[cut]),
+        series(begins, {"instance": "begins"}, T[T >= MIDNIGHT + 7260]),
+        joined, series(old, {"instance": "old"}, T[T >= MIDNIGHT + 10_800]),
+    )  # fmt: skip
+    read = old.arrived + old.ttft_s > MIDNIGHT + 10_800
+    true = true_minutes(ends, begins, *again, Served(*(column[read] for column in old)))
+    found = by_minute(lake)
+    assert found.sum(axis=0) == pytest.approx(true.sum(axis=0), rel=0.002)
+    assert (np.abs(found - true).max(axis=0) < true.max(axis=0) / 4).all()
+    assert said(lake, "joined late") == [
+        "note: 1 processes had counted before they were first read: left out"
+    ]
+    assert said(lake, "restarts")[0].startswith("note: 1 counters of requests began again")
+
+
+def test_what_nobody_read_is_unknown_and_what_some_read_is_spread(tmp_path: Path) -> None:
+    """Two hours in which nobody read are left out and told; one process alone is spread over its gap."""
+    one, other = process(1), process(2)
+    out = (T > MIDNIGHT + 7200) & (T < MIDNIGHT + 14_400)
+    alone = (T > MIDNIGHT + 15_000) & (T < MIDNIGHT + 18_000)
+    lake, report = land(
+        tmp_path, series(one, {"instance": "a"}, T[~out & ~alone]), series(other, {"instance": "b"}, T[~out])
+    )
+    found, true = by_minute(lake), true_minutes(one, other)
+    assert found[121:239].sum() == 0
+    assert found[260:300].sum(axis=0) == pytest.approx(true[260:300].sum(axis=0), rel=0.05)
+    assert said(lake, "gaps")[0].startswith(
+        "warn: 1 stretches, 2.0 h in all, in which nobody read an endpoint"
+    )
+    left_out = int(said(lake, "gaps")[0].split()[-1])
+    whole = sum(int((p.arrived + p.ttft_s <= T[-1]).sum()) for p in (one, other))
+    assert report.rows_kept + left_out == whole
+    assert (
+        lake.sql(
+            "select * from silences where silence_end is not null and silence_start is not null"
+        ).num_rows
+        == 1
+    )
+
+
+def test_other_names_other_buckets_and_a_frontend(tmp_path: Path) -> None:
+    """An upgrade changes buckets, a frontend counts the same requests again: each is read as it is."""
+    old, new = process(1, 0, 10_800), process(2, 10_815, 6 * 3600)
+    before, after = (
+        series(old, {"instance": "a"}, T[T <= MIDNIGHT + 10_800]),
+        series(new, {"instance": "b"}, T[T > MIDNIGHT + 10_800]),
+    )
+    after = [one for one in after if one["metric"].get("le") not in ("200.0", "500.0")]
+    rename = {"vllm:time_to_first_token_seconds": "nv_llm_http_service_time_to_first_token_seconds"}
+    lake, report = land(tmp_path, before, after)
+    true, found = true_minutes(old, new), by_minute(lake)
+    assert found.sum(axis=0) == pytest.approx(true.sum(axis=0), rel=0.002)
+    assert said(lake, "other buckets") == [
+        f"note: {m}_tokens come in 2 layouts of buckets: each is read by its own" for m in ("input", "output")
+    ]
+    names = {
+        "vllm:request_prompt_tokens": "dynamo_frontend_input_sequence_tokens",
+        "vllm:request_generation_tokens": "dynamo_frontend_output_sequence_tokens",
+        **rename,
+    }
+    frontend = []
+    for one in before:
+        metric = dict(one["metric"])
+        base, _, kind = metric.pop("__name__").rpartition("_")
+        if base in names:
+            metric |= {
+                "__name__": f"{names[base]}_{kind}",
+                "model": metric.pop("model_name"),
+                "instance": "front",
+            }
+            frontend.append({**one, "metric": metric})
+    again, both = land(tmp_path, before, [], frontend)
+    assert abs(both.rows_kept - old.arrived.size) < 30  # of the last ones not all had ended
+    assert said(again, "read twice") == [
+        f"note: vllm counts {MODEL} behind a frontend, whose counters are taken"
+    ]
+    assert report.rows_kept > both.rows_kept
+
+
+def test_answers_that_cannot_be_used_are_findings_and_the_rest_lands(tmp_path: Path) -> None:
+    folder = tmp_path / "mine.metrics"
+    folder.mkdir()
+    for name, text in (
+        ("a.json", "<html>log in</html>"),
+        ("b.json", '{"status": "error", "errorType": "timeout", "error": "query timed out"}'),
+        ("c.json", '{"status": "success", "data": {"resultType": "vector", "result": []}}'),
+        ("d.json", ""),
+        (
+            "e.json",
+            json.dumps(answer([{"metric": {}, "values": [[1, "2"]]}])),
+        ),
+        (
+            "f.json",
+            json.dumps(answer([{"metric": {"__name__": "vllm:prompt_tokens_total"}}])),
+        ),
+    ):
+        (folder / name).write_text(text)
+    lake = Lake(tmp_path / "lake")
+    with pytest.raises(
+        IngestError, match=r"mine.metrics has no sample of a metric that .* knows: a.json is no JSON"
+    ) as caught:
+        land_metrics(folder, lake, CATALOGUE)
+    assert "\n" not in str(caught.value)
+    lake, report = land(tmp_path, series(process(1), {"instance": "a"}))
+    assert report.rows_kept > 10_000
+    found = " | ".join(said(lake, "answers") + said(lake, "other metrics"))
+    for text in (
+        "a.json is no JSON answer",
+        "b.json is an error: timeout, query timed out",
+        "c.json is a vector",
+        "d.json is no JSON answer: it is empty",
+        "rate() and increase() drop it",
+        "f.json has a series that is not as Prometheus",
+    ):
+        assert text in found
+    (tmp_path / "mine.toml").write_text('labels = { region = "instance" }')
+    with pytest.raises(
+        IngestError, match=r"the label instance=a is no region of the catalogue \(.*label_names"
+    ):
+        land_metrics(folder, lake, CATALOGUE)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_two_processes_behind_one_balancer_are_never_taken_for_one(seed: int) -> None:
+    """In turn they get as many requests each, to one; their tokens drift apart all the same."""
+    rng = np.random.default_rng(seed)
+    n, minutes = 20, 600
+    t = np.arange(minutes) * 60.0
+    requests = np.arange(minutes) * float(n)
+    tokens = [np.cumsum(np.ceil(rng.lognormal(6, 0.8, (minutes, n))).sum(axis=1)) for _ in range(2)]
+    apart = {key: (t, requests + key) for key in (0, 1)}, {key: (t, tokens[key]) for key in (0, 1)}
+    assert twins(*apart) == []
+    late = np.concatenate([tokens[0][:1], (tokens[0][1:] + tokens[0][:-1]) // 2])
+    assert twins(apart[0], {0: (t, tokens[0]), 1: (t, late)}) == [{0, 1}]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_drawn_lengths_have_the_sums_and_the_buckets(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    bounds = np.array([1, 10, 100, 1000, 10_000, np.inf])
+    true = np.ceil(rng.lognormal(5, 1.5, 20_000))
+    requests = np.bincount(rng.integers(0, 50, true.size), minlength=60)
+    tokens = np.array([int(part.sum()) for part in np.split(true, np.cumsum(requests)[:-1])])
+    cumulative = np.array([(true <= bound).sum() for bound in bounds], float)
+    cells = cells_of(bounds)
+    shape = Shape(cells, spread(bounds, cumulative, cells)[None])
+    mended = with_mean(shape, bounds, np.array([true.mean()]))
+    of_bucket = np.add.reduceat(mended.counts[0], np.searchsorted(cells, [0.5, 1, 10, 100, 1000, 10_000]))
+    assert of_bucket == pytest.approx(np.diff(cumulative, prepend=0.0), rel=1e-6, abs=1e-6)
+    assert mended.counts @ ((cells[1:] + cells[:-1]) / 2) / true.size == pytest.approx(
+        [true.mean()], rel=0.01
+    )
+    rows = np.zeros(requests.size, np.int64)
+    drawn = draw_lengths(rng, Shape(cells, mended.counts[rows]), requests, tokens)
+    assert drawn.min() >= 1
+    assert [int(part.sum()) for part in np.split(drawn, np.cumsum(requests)[:-1])] == tokens.tolist()
+    ranks = [(drawn <= bound).mean() for bound in bounds[1:-1]]
+    assert ranks == pytest.approx(cumulative[1:-1] / true.size, abs=0.03)

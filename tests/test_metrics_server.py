@@ -1,0 +1,230 @@
+"""Metrics from a server: a real Prometheus that scrapes engines of the test, and bad servers."""
+
+import json
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from assets.lake.settings import Progress
+from assets.lake.warehouse import Lake
+from assets.traces import prometheus
+from assets.traces.bounds import IngestError
+from assets.traces.metered import land_metrics
+from assets.traces.prometheus import TOKEN, Order, download, fetch
+from models.world.catalogue import load_catalogue
+from models.world.engine_metrics import load_metrics
+
+CATALOGUE = load_catalogue()
+UNTIL = datetime(2025, 7, 4)
+TOKENS: list[str | None] = []  # that were sent to the servers here
+BOUNDS = (100.0, 200.0, 500.0, float("inf"))
+LENGTHS = (80, 150, 150, 400)  # of the prompts, in turn
+OUTPUT = 20
+
+
+class Engine:
+    """Counters of vLLM, as its /metrics shows them; it begins again at 0 when it is told to."""
+
+    def __init__(self) -> None:
+        self.lock, self.requests, self.total = threading.Lock(), 0, 0
+
+    def serve(self, requests: int) -> None:
+        with self.lock:
+            self.requests += requests
+            self.total += requests
+
+    def text(self) -> str:
+        with self.lock:
+            n = self.requests
+        rounds, rest = divmod(n, len(LENGTHS))
+        lengths = [*LENGTHS * rounds, *LENGTHS[:rest]]
+        label = 'model_name="llama2-70b",engine="0"'
+        lines = ["# HELP vllm:prompt_tokens_total Prefill tokens.", "# TYPE vllm:prompt_tokens_total counter"]
+        lines.append(f"vllm:prompt_tokens_total{{{label}}} {sum(lengths)}.0")
+        for name, values in (
+            ("request_prompt_tokens", lengths),
+            ("request_generation_tokens", [OUTPUT] * n),
+            ("time_to_first_token_seconds", [0.1] * n),
+        ):
+            lines.append(f"# TYPE vllm:{name} histogram")
+            for bound in BOUNDS:
+                le = "+Inf" if bound == float("inf") else str(bound)
+                lines.append(f'vllm:{name}_bucket{{le="{le}",{label}}} {sum(v <= bound for v in values)}.0')
+            lines.append(f"vllm:{name}_count{{{label}}} {n}.0")
+            lines.append(f"vllm:{name}_sum{{{label}}} {sum(values)}")
+        return "\n".join(lines) + "\n"
+
+
+@contextmanager
+def served(answer: Callable[[str], tuple[int, dict[str, str], bytes]]) -> Iterator[str]:
+    """A server on a port of its own that answers every GET so: path -> status, headers, body."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, headers, body = answer(self.path)
+            self.send_response(status)
+            for name, text in headers.items():
+                self.send_header(name, text)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+            TOKENS.append(self.headers.get("Authorization"))
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@contextmanager
+def prometheus_of(folder: Path, targets: list[str]) -> Iterator[str]:
+    """A real Prometheus that scrapes these addresses, until the block ends or a minute is over."""
+    binary = shutil.which("prometheus")
+    if binary is None:
+        pytest.skip("there is no prometheus here (Debian: apt install prometheus)")
+    config = folder / "prometheus.yml"
+    jobs = [{"job_name": "engines", "scrape_interval": "200ms", "scrape_timeout": "200ms",
+             "static_configs": [{"targets": [url.removeprefix("http://") for url in targets]}]}]  # fmt: skip
+    config.write_text(json.dumps({"scrape_configs": jobs}))  # YAML has JSON in it
+    with served(lambda path: (200, {}, b"")) as free:
+        address = free.removeprefix("http://")
+    command = [binary, f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}",
+               f"--web.listen-address={address}", "--log.level=error"]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield f"http://{address}"
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def test_a_real_prometheus_gives_every_request_that_its_engines_counted(tmp_path: Path) -> None:
+    """Two engines, of which one restarts in between: no request and no token is lost."""
+    engines = [Engine(), Engine()]
+    with (
+        served(lambda _: (200, {"Content-Type": "text/plain"}, engines[0].text().encode())) as one,
+        served(lambda _: (200, {"Content-Type": "text/plain"}, engines[1].text().encode())) as other,
+        prometheus_of(tmp_path, [one, other]) as url,
+    ):
+        wait_until_scraped(url)
+        for second in range(3):
+            for engine in engines:
+                engine.serve(40)
+            if second == 1:
+                time.sleep(1.1)
+                engines[1].requests = 0
+            time.sleep(1.1)
+        now_s, folder = int(time.time()), tmp_path / "mine.metrics"
+        order = Order(url, folder, now_s - 30, now_s, 1, 'job="engines"')
+        came = [download(order, load_metrics(), 1.0, Progress()) for _ in range(2)]
+    assert came[0].asked == came[1].kept > came[1].asked == came[0].kept == 0
+    lake = Lake(tmp_path / "lake")
+    report = land_metrics(folder, lake, CATALOGUE)
+    total = sum(engine.total for engine in engines)
+    rows = lake.sql("select llm, input_tokens as i, output_tokens as o from requests").to_pandas()
+    assert (report.rows_kept, set(rows["llm"])) == (total, {"llama2-70b"})
+    assert rows["i"].sum() == total // 4 * sum(LENGTHS)
+    assert rows["o"].sum() == total * OUTPUT
+    below = [(rows["i"] <= bound).mean() for bound in BOUNDS[:3]]
+    assert below == pytest.approx([0.25, 0.75, 1.0], abs=0.05)
+    said = " ".join(lake.sql("select detail from metric_findings")["detail"].to_pylist())
+    assert "1 counters of requests began again" in said
+
+
+def wait_until_scraped(url: str) -> None:
+    client = prometheus.Client(url, time.monotonic() + 8)
+    for _ in range(80):
+        try:
+            data = client.get("/api/v1/query", {"query": "vllm:prompt_tokens_total"})
+            if len(data["result"]) == 2:
+                time.sleep(1.1)
+                return
+        except IngestError:
+            pass
+        time.sleep(0.1)
+    raise AssertionError("Prometheus did not scrape the engines within 8 s.")
+
+
+ERROR = json.dumps({"status": "error", "errorType": "execution", "error": "query timed out"}).encode()
+NAMES = json.dumps({"status": "success", "data": ["up"]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "said"),
+    [
+        (401, {}, b"<html>", f"refuses us: 401. Put a token .* {TOKEN}"),
+        (429, {"Retry-After": "0"}, b"slow down", "answers 429, 5 times. What came so far is kept"),
+        (503, {"Retry-After": "0"}, ERROR, "answers 503 query timed out, 5 times"),
+        (302, {"Location": "http://elsewhere/login"}, b"", "answers 302 .*Is it the address of a Prometheus"),
+        (404, {}, b"no", "answers 404 to /api/v1/label"),
+        (200, {}, b"<!doctype html><title>Log in", "no JSON but '<!doctype html><title>Log in'"),
+        (200, {}, b"", "no JSON but 'nothing'"),
+        (200, {}, b'{"hits": []}', "answers JSON, but not as Prometheus does"),
+        (200, {}, NAMES, "knows no metric of vLLM, SGLang or Dynamo between"),
+    ],
+)
+def test_a_server_that_answers_badly_is_one_line(
+    status: int, headers: dict[str, str], body: bytes, said: str, tmp_path: Path
+) -> None:
+    with served(lambda _: (status, headers, body)) as url, pytest.raises(IngestError, match=said) as caught:
+        fetch(url, "mine", 1, None, 60, "", tmp_path, Progress())
+    assert "\n" not in str(caught.value)
+
+
+def test_a_server_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus, "WAIT_S", 0.0)
+    with served(lambda _: (200, {}, b"")) as url:
+        pass
+    with pytest.raises(IngestError, match=r"answers nothing \(.*refused\), 5 times"):
+        fetch(url, "mine", 1, None, 60, "", tmp_path, Progress())
+    with pytest.raises(IngestError, match="--from prometheus:9090: it must be an address like http://"):
+        fetch("prometheus:9090", "mine", 1, None, 60, "", tmp_path, Progress())
+
+
+def test_a_download_goes_on_where_it_broke_off_and_halves_what_is_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The token is sent, what lies there not asked for again, what is too large comes in parts."""
+    monkeypatch.setenv(TOKEN, "secret")
+    metric, asked = "vllm:prompt_tokens_total", list[str]()
+
+    def answer(path: str) -> tuple[int, dict[str, str], bytes]:
+        if "label" in path:
+            return 200, {}, json.dumps({"status": "success", "data": [metric]}).encode()
+        start, end = (float(path.split(f"{key}=")[1].split("&")[0]) for key in ("start", "end"))
+        asked.append(path)
+        if end - start > 50_000:
+            text = "exceeded maximum resolution of 11,000 points per timeseries"
+            return 400, {}, json.dumps({"status": "error", "errorType": "bad_data", "error": text}).encode()
+        if len(asked) == 5:
+            return 401, {}, b""
+        series = {"metric": {"__name__": metric}, "values": [[start, "1"], [end, "2"]]}
+        return (
+            200,
+            {},
+            json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [series]}}).encode(),
+        )
+
+    with served(answer) as url:
+        with pytest.raises(IngestError, match="refuses us: 401"):
+            fetch(url, "mine", 3, UNTIL, 60, "", tmp_path, Progress())
+        kept = len(list((tmp_path / "mine.metrics").glob("*.json.gz")))
+        before = len(asked)
+        fetch(url, "mine", 3, UNTIL, 60, "", tmp_path, Progress())
+    assert (kept, before, len(asked)) == (1, 5, 11)
+    assert len(list((tmp_path / "mine.metrics").glob("*.json.gz"))) == 3
+    assert set(TOKENS[-before:]) == {"Bearer secret"}
