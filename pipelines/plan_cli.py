@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from models.replay.policies import planned
 from pipelines.error_cli import cost_error_said, drawn_saving_said, show_differences, show_savings
-from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
+from pipelines.handover_cli import export
+from pipelines.options import Config, Day, Policy, Quiet, Region, config_of, day_of, progress_of
 from pipelines.plan_shown import show_plans
 from pipelines.quality_cli import quality
 from pipelines.tables import OUT
@@ -19,23 +18,12 @@ if TYPE_CHECKING:
     from assets.lake.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
-Policy = Annotated[str, typer.Option(help=f"Whose plan: {', '.join(planned())}.")]
-Region = Annotated[str | None, typer.Option(help="Only this region: one cluster.")]
-
-
 ComingDay = Annotated[
     datetime | None,
     typer.Option(
         "--date", formats=["%Y-%m-%d"], help="The day, UTC; without it the one after the last with demand."
     ),
 ]
-
-
-class Format(StrEnum):
-    """How a plan is written."""
-
-    JSON = "json"
-    K8S = "k8s"
 
 
 @app.callback()
@@ -114,29 +102,7 @@ def ahead(
 
 
 app.command(name="quality")(quality)
-
-
-@app.command()
-def export(
-    format_: Annotated[Format, typer.Option("--format", help="json, or k8s: KEDA ScaledObjects as YAML.")],
-    policy: Policy = "corrected",
-    region: Region = None,
-    date_: Day = None,
-    config: Config = "office",
-) -> None:
-    """Write a day's plan to stdout: JSON with load, cost and reasons, or replica targets for one cluster.
-
-    fleetcast plan export --format json > plan.json
-
-    fleetcast plan export --format k8s --region east | kubectl --context east apply -f -
-    """
-    with spoken():
-        from assets.lake.settings import load_settings
-        from assets.plans.export import FORMATS, plan_of
-
-        settings = load_settings(config_of(config))
-        day = day_of(date_) or settings.config.trace.replay_day
-        typer.echo(FORMATS[format_.value](plan_of(settings, day, policy, region)).rstrip("\n"))
+app.command(name="export")(export)
 
 
 def whatif(

@@ -2,6 +2,7 @@
 -- grain: trace, day, policy, llm, role, region, gpu, gpus_per_instance, hour_start
 -- reads: plans, closed_plans, day_ahead_plans
 -- units: as in plans, whose columns it has
+-- decision_id = names this decision in exports, at the scaler and in grades
 with together as (
     select * from plans
     where policy not in (select policy from closed_plans)
@@ -13,4 +14,7 @@ with together as (
     anti join plans using (trace, day)
 )
 
-select * from together
+select
+    *,
+    decision_id(trace, policy, null, llm, role, region, gpu, gpus_per_instance, hour_start) as decision_id
+from together
