@@ -49,16 +49,26 @@ class Workload(NamedTuple):
 
     def stretches(self, lead: timedelta = timedelta(0)) -> list[Stretch]:
         """What to hold when, `lead` before a replica has to be there: the largest count of [t, t + lead]."""
-        begins, ends = self.rows[0]["hour_start"], self.rows[-1]["hour_start"] + self._slot
+        begins = self.rows[0]["hour_start"]
         starts = [row["hour_start"] for row in self.rows]
         moments = sorted({begins, *starts, *(start - lead for start in starts if start - lead > begins)})
         wanted = ((moment, self.most_within(moment, moment + lead)) for moment in moments)
         runs = [next(run) for _, run in groupby(wanted, key=lambda one: one[1]["instances"])]
-        until = [*(start for start, _ in runs[1:]), ends]
+        until = [*(start for start, _ in runs[1:]), self.ends]
         return [
             Stretch(start, end, row["instances"], row["decision_id"])
             for (start, row), end in zip(runs, until, strict=True)
         ]
+
+    @property
+    def ends(self) -> datetime:
+        """When the plan does."""
+        return self.rows[-1]["hour_start"] + self._slot
+
+    def of(self, moment: datetime) -> Row | None:
+        """The row of the very slot that an instant lies in, if the plan has it."""
+        row = self.at(moment)
+        return row if row["hour_start"] <= moment < row["hour_start"] + self._slot else None
 
     def at(self, moment: datetime) -> Row:
         """The row that holds at an instant; the first one before the plan, the last one after it."""
@@ -82,7 +92,7 @@ def workloads(settings: Settings, rows: Sequence[Row]) -> list[Workload]:
         kind: list(of) for kind, of in groupby(rows, key=lambda row: tuple(row[name] for name in KIND))
     }
     return [
-        Workload(name, own, *_limits(settings, own[0]), _boot_s(settings, own[0]))
+        Workload(name, own, *limits(settings, own[0]), _boot_s(settings, own[0]))
         for name, own in zip(names(list(by_kind)), by_kind.values(), strict=True)
     ]
 
@@ -104,7 +114,7 @@ def dns_label(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def _limits(settings: Settings, row: Row) -> tuple[int, int]:
+def limits(settings: Settings, row: Row) -> tuple[int, int]:
     """The config's minimum and maximum of a kind of an llm in its region."""
     like = [
         pool
