@@ -23,6 +23,7 @@ from assets.lake.warehouse import Lake
 from assets.pages.pictures import draw_day
 from assets.pages.telling import SettingsResource, day_of, described, markdown, opened, picture, plainly, told
 from assets.plans import ahead as planning
+from assets.plans import rolling as roll
 from assets.studies import decisions as deciding
 from assets.studies import latency_error, renting, whatif
 from assets.studies import levels as levelling
@@ -305,6 +306,34 @@ class Asked(dg.Config):
     front: bool = True
 
 
+@dg.asset(
+    deps=[dg.AssetDep("demand", partition_mapping=dg.AllPartitionMapping())], **described("rolling_plans")
+)
+def rolling_plans(
+    context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
+) -> dg.MaterializeResult:
+    """The fleet of the next 48 hours, from the demand until now; made again and again."""
+    with plainly():
+        chosen = opened(context, settings)
+        table = roll.plan_rolling(chosen, None, progress)
+        return dg.MaterializeResult(metadata=rolling_plans_said(chosen, table))
+
+
+def rolling_plans_said(settings: Settings, table: pa.Table) -> Said:
+    """When the plan was made, and what each of its hours holds and costs."""
+    settings.lake.publish()
+    days = sorted(set(table["day"].to_pylist()))
+    by_hour = [
+        settings.lake.sql("queries/plan_by_hour.sql", trace=settings.trace, day=day, policy=roll.ROLLING)
+        for day in days
+    ]
+    return {
+        **told(settings.trace, table, "tables/rolling_plans.sql"),
+        "made_at": table["made_at"][0].as_py().isoformat(),
+        "by_hour": dg.MetadataValue.md(markdown(pa.concat_tables(by_hour))),
+    }
+
+
 @dg.asset(**described("quality_plans"))
 def quality_plans(
     context: dg.AssetExecutionContext,
@@ -340,5 +369,5 @@ def quality_plans_said(settings: Settings, question: str) -> Said:
 
 STUDIES = [
     *(characterisation, backtests, decisions, whatifs, error_draws),
-    *(level_trials, day_ahead_plans, gpu_fleets, quality_plans),
+    *(level_trials, day_ahead_plans, rolling_plans, gpu_fleets, quality_plans),
 ]

@@ -67,6 +67,7 @@ LEVELS = job(
 PLAN_AHEAD = job(
     "plan_ahead", ASSETS("day_ahead_plans"), "The fleet of the day after the last one with demand."
 )
+PLAN_ROLLING = job("plan_rolling", ASSETS("rolling_plans"), "The fleet of the next 48 hours, from now on.")
 GPUS = job("gpus", ASSETS("gpu_fleets"), "Which GPUs to rent for an llm, for the day after the last one.")
 QUALITY = job(
     "plan_quality",
@@ -74,4 +75,4 @@ QUALITY = job(
     "Which llm answers what on which GPUs; of a config with [quality].",
 )
 JOBS = [LAND, HISTORY, NIGHTLY, CHARACTERISE, BACKTEST, DECIDE, WHATIF, ERROR]
-JOBS += [LEVELS, PLAN_AHEAD, GPUS, QUALITY]
+JOBS += [LEVELS, PLAN_AHEAD, PLAN_ROLLING, GPUS, QUALITY]

@@ -23,7 +23,7 @@ Day = Annotated[
         "--date", formats=["%Y-%m-%d"], help="The day, UTC; without it the last day of the config's trace."
     ),
 ]
-Policy = Annotated[str, typer.Option(help=f"Whose plan: {', '.join(planned())}.")]
+Policy = Annotated[str, typer.Option(help=f"Whose plan: {', '.join(planned())}, rolling.")]
 Region = Annotated[str | None, typer.Option(help="Only this region: one cluster.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No bars, only the result.")]
 

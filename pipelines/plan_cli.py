@@ -101,6 +101,41 @@ def ahead(
         _shown(settings, coming, POLICY, None)
 
 
+@app.command()
+def rolling(
+    at: Annotated[
+        datetime | None,
+        typer.Option(
+            formats=["%Y-%m-%dT%H:%M"], help="When it is made, UTC; without it when demand is known until."
+        ),
+    ] = None,
+    config: Config = "office",
+    quiet: Quiet = False,
+) -> None:
+    """Plan the next 48 hours from the demand until now; print the days that it reaches like `plan show`.
+
+        fleetcast plan rolling
+
+        fleetcast plan rolling --at 2025-07-15T14:15
+
+        fleetcast plan export --format k8s --policy rolling --date 2025-07-15 --region east
+
+    [plan.rolling] says how often the schedule makes one, whether it carries max(current, predicted), and by
+    how many instances an hour may differ from the one before. The rolling plan before it is where it starts
+    from. Of each hour the plan that was made last is shown, exported and served.
+    """
+    with spoken():
+        from assets.lake.settings import load_settings
+        from assets.on_demand import rolling_plans_said
+        from assets.plans.rolling import ROLLING, plan_rolling
+        from pipelines.runs import report
+
+        settings = load_settings(config_of(config))
+        table = plan_rolling(settings, at, progress_of(quiet))
+        report("rolling_plans", {None: rolling_plans_said(settings, table)})
+        _shown(settings, sorted(set(table["day"].to_pylist())), ROLLING, None)
+
+
 app.command(name="quality")(quality)
 app.command(name="export")(export)
 

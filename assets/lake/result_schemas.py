@@ -59,6 +59,7 @@ RESULTS: Mapping[str, pa.Schema] = {
     ),
     **dict.fromkeys(("plans", "day_ahead_plans"), pa.schema({"policy": _TEXT, **_PLAN})),
     "closed_plans": pa.schema(_PLAN),
+    "rolling_plans": pa.schema({"made_at": TIMESTAMP, "day": pa.date32(), "policy": _TEXT, **_PLAN}),
     "plan_windows": pa.schema(
         {
             "policy": _TEXT,

@@ -28,6 +28,7 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "plan_bounds": ("trace", "day"),
     "closed_plans": ("trace", "day", "policy"),
     "day_ahead_plans": ("trace", "day"),
+    "rolling_plans": ("trace", "made_day"),
     "decisions": ("trace", "day"),
     "whatifs": ("trace", "day", "case_name"),
     "gpu_prices": ("trace", "day", "llm"),

@@ -55,6 +55,7 @@ def described(name: str) -> dict[str, Any]:
         "gpu_fleets": ("plan", {"python", "parquet"}),
         "plans": ("plan", {"python", "parquet"}),
         "day_ahead_plans": ("plan", {"python", "parquet"}),
+        "rolling_plans": ("plan", {"python", "parquet"}),
         "quality_plans": ("quality", {"python", "parquet"}),
         "replays": ("replay", {"python", "parquet"}),
         "scorecard": ("score", {"duckdb", "parquet"}),

@@ -13,12 +13,13 @@ from models.world.reading import require_known
 Row = Mapping[str, Any]
 KIND = ("llm", "gpu", "gpus_per_instance", "role")
 CHANGE = ("instances_before", "instances", "reclaimed", "started", "donated", "why")
+ROLLING = "rolling"  # whose plan is made again and again
 LOAD = ("demand_tokens_per_s", "buffer_tokens_per_s", "short_tokens_per_s")
 
 
 def plan_of(settings: Settings, day: date, policy: str, region: str | None = None) -> list[Row]:
     """The plan of a policy, in order of region, llm, kind and hour; ValueError where there is none."""
-    require_known(policy, planned(settings.config.rules), "policy with a plan", "plan")
+    require_known(policy, followed(settings), "policy with a plan", "plan")
     if region is not None:
         require_known(region, settings.catalogue.regions, "region", "plan")
     rows = settings.lake.sql(
@@ -30,9 +31,14 @@ def plan_of(settings: Settings, day: date, policy: str, region: str | None = Non
     if not rows:
         raise ValueError(
             f"The trace {settings.trace!r} has no plan of {policy} on {day}. "
-            f"Make it: fleetcast nightly --date {day}, or for a day to come fleetcast plan ahead."
+            f"Make it: fleetcast nightly --date {day}, or for hours to come fleetcast plan ahead | rolling."
         )
     return rows
+
+
+def followed(settings: Settings) -> list[str]:
+    """Whose plans there may be: of the policies that have one, and the rolling one."""
+    return [*planned(settings.config.rules), ROLLING]
 
 
 def steps(rows: Iterable[Row]) -> list[Row]:

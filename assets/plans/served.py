@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 from assets.demand.demand import INTERACTIVE
 from assets.lake.settings import Settings, midnight
-from assets.plans.export import KIND, Row
+from assets.plans.export import KIND, Row, followed
 from assets.plans.workloads import Workload, limits, workloads
-from models.replay.policies import planned
 from models.world.reading import require_known
 
 DAY = timedelta(days=1)
 STALE = 2 * DAY  # how old a plan may be
 ALARM = "forecasts_beat_last_value"
-TABLES = ("plans", "closed_plans", "day_ahead_plans")
+ROLLED = "rolling_plans"
+TABLES = ("plans", "closed_plans", "day_ahead_plans", ROLLED)
 Key = tuple[str, str, str, int, str]  # region, llm, GPU type, GPUs, role
 
 
@@ -39,7 +39,7 @@ class Served:
     """The plans of one policy as they stand in the lake; `now` tells the time, in UTC."""
 
     def __init__(self, settings: Settings, policy: str, now: Callable[[], datetime]) -> None:
-        require_known(policy, planned(settings.config.rules), "policy with a plan", "scaler")
+        require_known(policy, followed(settings), "policy with a plan", "scaler")
         self.settings, self.policy, self.now = settings, policy, now
         self.workloads: Mapping[Key, Workload] = {}
         self.worse: frozenset[tuple[str, str]] = frozenset()  # llm and region whose forecast is
@@ -72,7 +72,7 @@ class Served:
         now = self.now()
         for back, state in ((timedelta(0), "planned"), (DAY, "yesterday")):
             row = own.of(now - back)
-            if row is not None and now - midnight(row["day"]) < STALE:
+            if row is not None and now - (row["made_at"] or midnight(row["day"])) < STALE:
                 until = now - back + timedelta(seconds=own.boot_s)
                 wanted = own.most_within(now - back, until)
                 ended = f"{own.ends:%Y-%m-%d %H:%M}"
@@ -85,6 +85,8 @@ class Served:
         today = self.now().date()
         days = [today + timedelta(days=n) for n in (-2, -1, 0, 1, 2)]
         lake, trace = self.settings.lake, self.settings.trace
+        if table == ROLLED:
+            return [file for day in days for file in lake.files(table, trace=trace, made_day=day)]
         return [file for day in days for file in lake.files(table, trace=trace, day=day)]
 
     def _read_plans(self) -> dict[Key, Workload]:
