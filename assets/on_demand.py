@@ -25,7 +25,7 @@ from assets.pages.telling import SettingsResource, day_of, described, markdown, 
 from assets.plans import ahead as planning
 from assets.plans import rolling as roll
 from assets.studies import decisions as deciding
-from assets.studies import latency_error, renting, whatif
+from assets.studies import graded, latency_error, renting, whatif
 from assets.studies import levels as levelling
 from assets.studies import quality_plans as answering
 from assets.studies.cases import case_names
@@ -334,6 +334,27 @@ def rolling_plans_said(settings: Settings, table: pa.Table) -> Said:
     }
 
 
+@dg.asset(partitions_def=DAYS, deps=["plans", "requests"], **described("shadow_runs"))
+def shadow_runs(
+    context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
+) -> dg.MaterializeResult:
+    """Yesterday's advice against the fleet that ran, both replayed: what it would have saved and missed."""
+    with plainly():
+        chosen, day = opened(context, settings), day_of(context)
+        table = graded.grade_shadow(chosen, day, planning.POLICY, progress)
+        return dg.MaterializeResult(metadata=shadow_runs_said(chosen, day, table))
+
+
+def shadow_runs_said(settings: Settings, day: date, table: pa.Table) -> Said:
+    """The replays of a day's advice and of what ran, with the grade."""
+    settings.lake.publish()
+    board = settings.lake.sql("queries/graded_shadow.sql", trace=settings.trace, day=day)
+    return {
+        **told(settings.trace, table, "tables/shadow_runs.sql"),
+        "grade": dg.MetadataValue.md(markdown(board)),
+    }
+
+
 @dg.asset(**described("quality_plans"))
 def quality_plans(
     context: dg.AssetExecutionContext,
@@ -369,5 +390,5 @@ def quality_plans_said(settings: Settings, question: str) -> Said:
 
 STUDIES = [
     *(characterisation, backtests, decisions, whatifs, error_draws),
-    *(level_trials, day_ahead_plans, rolling_plans, gpu_fleets, quality_plans),
+    *(level_trials, day_ahead_plans, rolling_plans, shadow_runs, gpu_fleets, quality_plans),
 ]

@@ -1,4 +1,4 @@
-"""`fleetcast plan export`: a plan for whoever carries it out."""
+"""`fleetcast plan export | ran | grade`: a plan for whoever carries it out, and what became of it."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from pipelines.options import Config, Day, Policy, Region, config_of, day_of, file_of
+from pipelines.options import Config, Day, Policy, Quiet, Region, config_of, day_of, file_of, progress_of
+from pipelines.tables import OUT, show_table
 from pipelines.terminal import spoken
 
 SCALER = "fleetcast-scaler.default:6000"  # as it would be called in a cluster
@@ -95,3 +96,56 @@ def export(
         )
         written = as_json(rows) if format_ is Format.JSON else FORMATS[format_.value](settings, rows, asked)
         typer.echo(written.rstrip("\n"))
+
+
+def ran(
+    file: Annotated[Path, typer.Argument(help="CSV: at, region, workload, replicas; or Prometheus' JSON.")],
+    config: Config = "office",
+) -> None:
+    """Tell the lake which fleet really ran: ready replicas of each workload over time.
+
+        fleetcast plan ran replicas.csv --config mine.toml
+
+    A CSV file, or the saved JSON answer of Prometheus to a range query whose series have the labels region
+    and deployment. Workloads are called as in `plan export`. What was there of the same days is replaced.
+    """
+    with spoken():
+        from assets.lake.settings import load_settings
+        from assets.plans.ran import land_ran
+
+        settings = load_settings(config_of(config))
+        hours = land_ran(settings, file_of(file))
+        settings.lake.publish()
+        for day, count in hours.items():
+            OUT.print(f"{day}: {count} of 24 hours")
+        OUT.print("next     fleetcast plan grade --date DAY")
+
+
+def grade(
+    date_: Day = None,
+    policy: Annotated[str, typer.Option(help="Whose advice: day_ahead or rolling.")] = "day_ahead",
+    config: Config = "office",
+    quiet: Quiet = False,
+) -> None:
+    """Grade a day's advice against the fleet that ran: GPU-hours saved, requests in time, the replay's error.
+
+        fleetcast plan grade --date 2025-07-15
+
+        fleetcast sql "from graded_decisions where verdict = 'short'"
+
+    Both fleets are replayed on the requests of the day, which must have been planned (`fleetcast nightly`).
+    Where the trace tells what its requests waited, how far the replay is off stands beside the gain: a gain
+    below it says nothing.
+    """
+    with spoken():
+        from assets.lake.settings import load_settings
+        from assets.on_demand import shadow_runs_said
+        from assets.studies.graded import grade_shadow
+        from pipelines.runs import report
+
+        settings = load_settings(config_of(config))
+        day = day_of(date_) or settings.config.trace.replay_day
+        table = grade_shadow(settings, day, policy, progress_of(quiet))
+        report("shadow_runs", {day.isoformat(): shadow_runs_said(settings, day, table)})
+        board = settings.lake.sql("queries/graded_shadow.sql", trace=settings.trace, day=day)
+        show_table(board.to_reader())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipelines.error_cli import cost_error_said, drawn_saving_said, show_differences, show_savings
-from pipelines.handover_cli import export
+from pipelines.handover_cli import export, grade, ran
 from pipelines.options import Config, Day, Policy, Quiet, Region, config_of, day_of, progress_of
 from pipelines.plan_shown import show_plans
 from pipelines.quality_cli import quality
@@ -137,7 +137,8 @@ def rolling(
 
 
 app.command(name="quality")(quality)
-app.command(name="export")(export)
+for handed in (export, ran, grade):
+    app.command()(handed)
 
 
 def whatif(

@@ -6,7 +6,7 @@ from assets.pages.telling import SettingsResource
 from models.world.catalogue import load_catalogue
 from models.world.config import Config
 from models.world.loading import load_config
-from pipelines.jobs import NIGHTLY, PLAN_AHEAD, PLAN_ROLLING
+from pipelines.jobs import GRADE, NIGHTLY, PLAN_AHEAD, PLAN_ROLLING
 
 
 def config_run() -> Config:
@@ -50,4 +50,13 @@ ROLLING = dg.ScheduleDefinition(
         f"{which_config()}"
     ),
 )
-SCHEDULES = [NIGHT, MORNING, ROLLING]
+GRADES = dg.build_schedule_from_partitioned_job(
+    GRADE,
+    hour_of_day=3,
+    minute_of_hour=0,
+    description=(
+        "Every night at 03:00 UTC: the advice of the day before against the fleet that ran, which "
+        f"fleetcast plan ran has told. Off until switched on. {which_config()}"
+    ),
+)
+SCHEDULES = [NIGHT, MORNING, ROLLING, GRADES]

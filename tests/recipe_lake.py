@@ -75,6 +75,29 @@ def write_by_hand(lake: Lake) -> None:
     write_level_trials(lake)
     write_rented(lake)
     write_quality(lake)
+    write_shadow(lake)
+
+
+def write_shadow(lake: Lake) -> None:
+    """A fleet that ran beside its plans, and what two tiers met on it and on the advised one."""
+    told = ("hour_start", "llm", "role", "region", "gpu", "gpus_per_instance")
+    plans = lake.sql("select * from plans where policy = 'clairvoyant'").to_pylist()
+    ran = [
+        {name: row[name] for name in told} | {"instances": row["instances"] + (n % 3) - 0.75, "samples": 4}
+        for n, row in enumerate(plans)
+    ]
+    lake.write("ran_fleets", rows("ran_fleets", ran), **ASKED)
+    met = [
+        {"policy": "day_ahead", "fleet": fleet, "tier": tier, "requests": 1000, "in_time": in_time}
+        | {"ttft_p95_s": 0.5, "measured": measured, "measured_in_time": good, "measured_ttft_p95_s": 0.6}
+        for fleet, tier, in_time, measured, good in (
+            ("ran", "iw_fast", 940, 100, 93),
+            ("advised", "iw_fast", 980, None, None),
+            ("ran", "iw_normal", 990, 100, 90),
+            ("advised", "iw_normal", 995, None, None),
+        )
+    ]
+    lake.write("shadow_runs", rows("shadow_runs", met), **ASKED)
 
 
 def write_rented(lake: Lake) -> None:

@@ -49,6 +49,7 @@ def test_the_assets_and_what_they_are_made_from():
         "level_trials": ("score", ["plans", "requests"]),
         "day_ahead_plans": ("plan", ["demand"]),
         "rolling_plans": ("plan", ["demand"]),
+        "shadow_runs": ("score", ["plans", "requests"]),
         "gpu_fleets": ("plan", ["demand", "requests"]),
         "quality_plans": ("quality", []),
         "replays": ("replay", ["plans", "requests"]),
@@ -78,6 +79,7 @@ def test_jobs_schedules_and_sensors():
             "levels",
             "plan_ahead",
             "plan_rolling",
+            "grade",
             "gpus",
             "plan_quality",
         )
@@ -95,6 +97,7 @@ def test_jobs_schedules_and_sensors():
         "levels": ["level_trials"],
         "plan_ahead": ["day_ahead_plans"],
         "plan_rolling": ["rolling_plans"],
+        "grade": ["shadow_runs"],
         "gpus": ["gpu_fleets"],
         "plan_quality": ["quality_plans"],
     }
@@ -103,6 +106,7 @@ def test_jobs_schedules_and_sensors():
         "nightly_schedule": "0 2 * * *",
         "plan_ahead_schedule": "30 2 * * *",
         "plan_rolling_schedule": "0 * * * *",
+        "grade_schedule": "0 3 * * *",
     }
     assert [cron_of(minutes) for minutes in (15, 60, 360)] == ["*/15 * * * *", "0 * * * *", "0 */6 * * *"]
     for schedule in defs.schedules or []:
@@ -291,6 +295,7 @@ def test_every_recipe_answers_and_has_its_grain(characterised, path):
         "cheapest_for_quality",
         "who_answers",
         "what_the_judge_is_worth",
+        "graded_shadow",
     }  # of a trickle
     assert len(rows) > 0 or path.stem in rare
 

@@ -60,6 +60,25 @@ RESULTS: Mapping[str, pa.Schema] = {
     **dict.fromkeys(("plans", "day_ahead_plans"), pa.schema({"policy": _TEXT, **_PLAN})),
     "closed_plans": pa.schema(_PLAN),
     "rolling_plans": pa.schema({"made_at": TIMESTAMP, "day": pa.date32(), "policy": _TEXT, **_PLAN}),
+    "ran_fleets": pa.schema(
+        {
+            "hour_start": TIMESTAMP,
+            **_ENDPOINT,
+            "gpu": _TEXT,
+            "gpus_per_instance": _COUNT,
+            "instances": _FIGURE,
+            "samples": _COUNT,
+        }
+    ),
+    "shadow_runs": pa.schema(
+        {
+            **dict.fromkeys(("policy", "fleet", "tier"), _TEXT),
+            **dict.fromkeys(("requests", "in_time"), _COUNT),
+            "ttft_p95_s": _FIGURE,
+            **dict.fromkeys(("measured", "measured_in_time"), _COUNT),
+            "measured_ttft_p95_s": _FIGURE,
+        }
+    ),
     "plan_windows": pa.schema(
         {
             "policy": _TEXT,

@@ -29,6 +29,8 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "closed_plans": ("trace", "day", "policy"),
     "day_ahead_plans": ("trace", "day"),
     "rolling_plans": ("trace", "made_day"),
+    "ran_fleets": ("trace", "day"),
+    "shadow_runs": ("trace", "day"),
     "decisions": ("trace", "day"),
     "whatifs": ("trace", "day", "case_name"),
     "gpu_prices": ("trace", "day", "llm"),

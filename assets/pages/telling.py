@@ -56,6 +56,7 @@ def described(name: str) -> dict[str, Any]:
         "plans": ("plan", {"python", "parquet"}),
         "day_ahead_plans": ("plan", {"python", "parquet"}),
         "rolling_plans": ("plan", {"python", "parquet"}),
+        "shadow_runs": ("score", {"python", "parquet"}),
         "quality_plans": ("quality", {"python", "parquet"}),
         "replays": ("replay", {"python", "parquet"}),
         "scorecard": ("score", {"duckdb", "parquet"}),
