@@ -24,10 +24,11 @@ from assets.pages.pictures import draw_day
 from assets.pages.telling import SettingsResource, day_of, described, markdown, opened, picture, plainly, told
 from assets.plans import ahead as planning
 from assets.plans import rolling as roll
+from assets.studies import buying, graded, latency_error, renting, whatif
 from assets.studies import decisions as deciding
-from assets.studies import graded, latency_error, renting, whatif
 from assets.studies import levels as levelling
 from assets.studies import quality_plans as answering
+from assets.studies.buying_figure import draw_commitments
 from assets.studies.cases import case_names
 from assets.studies.level_figures import level_drawings
 from assets.studies.phase_figures import draw_phase_prices
@@ -355,6 +356,42 @@ def shadow_runs_said(settings: Settings, day: date, table: pa.Table) -> Said:
     }
 
 
+class Terms(dg.Config):
+    """What is paid of the price on demand, and how many weeks are looked at."""
+
+    reserved: float
+    spot: float = 1.0
+    weeks: int = 4
+
+
+@dg.asset(
+    deps=[dg.AssetDep("demand", partition_mapping=dg.AllPartitionMapping())], **described("commitments")
+)
+def commitments(
+    context: dg.AssetExecutionContext,
+    config: Terms,
+    settings: SettingsResource,
+    progress: dg.ResourceParam[Progress],
+) -> dg.MaterializeResult:
+    """What to reserve, to buy on demand and to take from spot, from the need of past weeks."""
+    with plainly():
+        chosen = opened(context, settings)
+        terms = buying.Terms(config.reserved, config.spot)
+        day, table = buying.buy(chosen, terms, config.weeks, progress)
+        return dg.MaterializeResult(metadata=commitments_said(chosen, day, table))
+
+
+def commitments_said(settings: Settings, day: date, table: pa.Table) -> Said:
+    """The buying list up to a day, and the cost and regret of every commitment as a figure."""
+    settings.lake.publish()
+    board = settings.lake.sql("queries/what_to_buy.sql", trace=settings.trace, day=day)
+    return {
+        **told(settings.trace, table, "tables/commitments.sql"),
+        "what_to_buy": dg.MetadataValue.md(markdown(board)),
+        "commitments": picture(draw_commitments(settings, day)),
+    }
+
+
 @dg.asset(**described("quality_plans"))
 def quality_plans(
     context: dg.AssetExecutionContext,
@@ -390,5 +427,5 @@ def quality_plans_said(settings: Settings, question: str) -> Said:
 
 STUDIES = [
     *(characterisation, backtests, decisions, whatifs, error_draws),
-    *(level_trials, day_ahead_plans, rolling_plans, shadow_runs, gpu_fleets, quality_plans),
+    *(level_trials, day_ahead_plans, rolling_plans, shadow_runs, commitments, gpu_fleets, quality_plans),
 ]

@@ -11,7 +11,7 @@ from pipelines.handover_cli import export, grade, ran
 from pipelines.options import Config, Day, Policy, Quiet, Region, config_of, day_of, progress_of
 from pipelines.plan_shown import show_plans
 from pipelines.quality_cli import quality
-from pipelines.tables import OUT
+from pipelines.tables import OUT, show_table
 from pipelines.terminal import near, show_decisions, show_note, show_whatifs, spoken
 
 if TYPE_CHECKING:
@@ -134,6 +134,42 @@ def rolling(
         table = plan_rolling(settings, at, progress_of(quiet))
         report("rolling_plans", {None: rolling_plans_said(settings, table)})
         _shown(settings, sorted(set(table["day"].to_pylist())), ROLLING, None)
+
+
+@app.command()
+def buy(
+    reserved: Annotated[
+        float, typer.Option(help="What a reserved GPU-hour costs of one on demand, as your contract says.")
+    ],
+    spot: Annotated[float, typer.Option(help="The same of one of spot; 1: none is to be had.")] = 1.0,
+    weeks: Annotated[int, typer.Option(help="How many whole weeks back.", min=1, max=104)] = 4,
+    config: Config = "office",
+    quiet: Quiet = False,
+) -> None:
+    """List which GPUs to reserve, to buy on demand and to take from spot, from the need of past weeks.
+
+        fleetcast plan buy --reserved 0.6 --spot 0.35
+
+        fleetcast sql "from commitments where gpu = 'h100-80gb'"
+
+    Interactive load is bought on demand where it exceeds what is reserved; what may wait is done where
+    reserved GPUs are idle, else on spot. The regret of a commitment is what it cost above the best one of
+    each week in hindsight. A lost place is one region without its GPUs of a type, on the day of the largest
+    need: what the others would buy on top, and what they have no room for.
+    """
+    with spoken():
+        from assets.lake.settings import load_settings
+        from assets.on_demand import commitments_said
+        from assets.studies.buying import Terms
+        from assets.studies.buying import buy as list_of
+        from pipelines.runs import report
+
+        settings = load_settings(config_of(config))
+        day, table = list_of(settings, Terms(reserved, spot), weeks, progress_of(quiet))
+        report("commitments", {None: commitments_said(settings, day, table)})
+        board = settings.lake.sql("queries/what_to_buy.sql", trace=settings.trace, day=day)
+        show_table(board.to_reader())
+        show_note(f"figure   {near(settings.figures(day))}/commitments.png")
 
 
 app.command(name="quality")(quality)

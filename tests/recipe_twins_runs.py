@@ -46,6 +46,17 @@ def graded_shadow(t: Tables) -> Frame:
 
 
 @twin(**ASKED)
+def what_to_buy(t: Tables) -> Frame:
+    own = t.commitments
+    none = own[own["reserved_gpus"] == 0].set_index("region")["usd_per_week"]
+    best = own[own["is_best"]].merge(t.lost_pools, on=["trace", "day", "region", "gpu"])
+    best["saved_share"] = 1 - best["usd_per_week"] / best["region"].map(none)
+    names = ["reserved_gpus", "on_demand_gpu_hours", "spot_gpu_hours", "usd_per_week", "saved_share"]
+    best = best.rename(columns={"short_gpus": "lost_short_gpus"})
+    return best[["trace", "day", "region", "gpu", *names, "worst_regret_usd", "lost_short_gpus"]]
+
+
+@twin(**ASKED)
 def which_gpus(t: Tables) -> Frame:
     keys, found = ["trace", "day", "llm", "fleet"], []
     for key, own in t.gpu_fleets.groupby(keys):

@@ -50,6 +50,7 @@ def test_the_assets_and_what_they_are_made_from():
         "day_ahead_plans": ("plan", ["demand"]),
         "rolling_plans": ("plan", ["demand"]),
         "shadow_runs": ("score", ["plans", "requests"]),
+        "commitments": ("plan", ["demand"]),
         "gpu_fleets": ("plan", ["demand", "requests"]),
         "quality_plans": ("quality", []),
         "replays": ("replay", ["plans", "requests"]),
@@ -80,6 +81,7 @@ def test_jobs_schedules_and_sensors():
             "plan_ahead",
             "plan_rolling",
             "grade",
+            "buy",
             "gpus",
             "plan_quality",
         )
@@ -98,6 +100,7 @@ def test_jobs_schedules_and_sensors():
         "plan_ahead": ["day_ahead_plans"],
         "plan_rolling": ["rolling_plans"],
         "grade": ["shadow_runs"],
+        "buy": ["commitments"],
         "gpus": ["gpu_fleets"],
         "plan_quality": ["quality_plans"],
     }
@@ -296,6 +299,7 @@ def test_every_recipe_answers_and_has_its_grain(characterised, path):
         "who_answers",
         "what_the_judge_is_worth",
         "graded_shadow",
+        "what_to_buy",
     }  # of a trickle
     assert len(rows) > 0 or path.stem in rare
 

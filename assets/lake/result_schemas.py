@@ -70,6 +70,27 @@ RESULTS: Mapping[str, pa.Schema] = {
             "samples": _COUNT,
         }
     ),
+    "commitments": pa.schema(
+        {
+            **dict.fromkeys(("region", "gpu"), _TEXT),
+            "weeks": _COUNT,
+            **dict.fromkeys(("reserved_usd", "on_demand_usd", "spot_usd"), _FIGURE),
+            "reserved_gpus": _COUNT,
+            **dict.fromkeys(("exceeded_share", "on_demand_gpu_hours", "spot_gpu_hours"), _FIGURE),
+            **dict.fromkeys(("usd_per_week", "regret_usd", "worst_regret_usd"), _FIGURE),
+            "is_best": pa.bool_(),
+        }
+    ),
+    "lost_pools": pa.schema(
+        {
+            **dict.fromkeys(("region", "gpu"), _TEXT),
+            "needed_gpus": _FIGURE,
+            "reserved_elsewhere_gpus": _COUNT,
+            **dict.fromkeys(("more_on_demand_gpus", "more_usd_per_day"), _FIGURE),
+            "room_elsewhere_gpus": _COUNT,
+            "short_gpus": _FIGURE,
+        }
+    ),
     "shadow_runs": pa.schema(
         {
             **dict.fromkeys(("policy", "fleet", "tier"), _TEXT),

@@ -30,6 +30,8 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "day_ahead_plans": ("trace", "day"),
     "rolling_plans": ("trace", "made_day"),
     "ran_fleets": ("trace", "day"),
+    "commitments": ("trace", "day"),
+    "lost_pools": ("trace", "day"),
     "shadow_runs": ("trace", "day"),
     "decisions": ("trace", "day"),
     "whatifs": ("trace", "day", "case_name"),
