@@ -23,11 +23,13 @@ from assets.lake.warehouse import Lake
 from assets.pages.pictures import draw_day
 from assets.pages.telling import SettingsResource, day_of, described, markdown, opened, picture, plainly, told
 from assets.plans import ahead as planning
+from assets.plans import rolling as roll
+from assets.studies import buying, graded, latency_error, renting, whatif
 from assets.studies import decisions as deciding
-from assets.studies import latency_error, renting, whatif
 from assets.studies import levels as levelling
 from assets.studies import quality_asked as asking
 from assets.studies import quality_plans as answering
+from assets.studies.buying_figure import draw_commitments
 from assets.studies.cases import case_names
 from assets.studies.level_figures import level_drawings
 from assets.studies.phase_figures import draw_phase_prices
@@ -307,6 +309,91 @@ class Asked(dg.Config):
     whatif: bool = False  # the cases of data/quality_cases.toml too
 
 
+@dg.asset(
+    deps=[dg.AssetDep("demand", partition_mapping=dg.AllPartitionMapping())], **described("rolling_plans")
+)
+def rolling_plans(
+    context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
+) -> dg.MaterializeResult:
+    """The fleet of the next 48 hours, from the demand until now; made again and again."""
+    with plainly():
+        chosen = opened(context, settings)
+        table = roll.plan_rolling(chosen, None, progress)
+        return dg.MaterializeResult(metadata=rolling_plans_said(chosen, table))
+
+
+def rolling_plans_said(settings: Settings, table: pa.Table) -> Said:
+    """When the plan was made, and what each of its hours holds and costs."""
+    settings.lake.publish()
+    days = sorted(set(table["day"].to_pylist()))
+    by_hour = [
+        settings.lake.sql("queries/plan_by_hour.sql", trace=settings.trace, day=day, policy=roll.ROLLING)
+        for day in days
+    ]
+    return {
+        **told(settings.trace, table, "tables/rolling_plans.sql"),
+        "made_at": table["made_at"][0].as_py().isoformat(),
+        "by_hour": dg.MetadataValue.md(markdown(pa.concat_tables(by_hour))),
+    }
+
+
+@dg.asset(partitions_def=DAYS, deps=["plans", "requests"], **described("shadow_runs"))
+def shadow_runs(
+    context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
+) -> dg.MaterializeResult:
+    """Yesterday's advice against the fleet that ran, both replayed: what it would have saved and missed."""
+    with plainly():
+        chosen, day = opened(context, settings), day_of(context)
+        table = graded.grade_shadow(chosen, day, planning.POLICY, progress)
+        return dg.MaterializeResult(metadata=shadow_runs_said(chosen, day, table))
+
+
+def shadow_runs_said(settings: Settings, day: date, table: pa.Table) -> Said:
+    """The replays of a day's advice and of what ran, with the grade."""
+    settings.lake.publish()
+    board = settings.lake.sql("queries/graded_shadow.sql", trace=settings.trace, day=day)
+    return {
+        **told(settings.trace, table, "tables/shadow_runs.sql"),
+        "grade": dg.MetadataValue.md(markdown(board)),
+    }
+
+
+class Terms(dg.Config):
+    """What is paid of the price on demand, and how many weeks are looked at."""
+
+    reserved: float
+    spot: float = 1.0
+    weeks: int = 4
+
+
+@dg.asset(
+    deps=[dg.AssetDep("demand", partition_mapping=dg.AllPartitionMapping())], **described("commitments")
+)
+def commitments(
+    context: dg.AssetExecutionContext,
+    config: Terms,
+    settings: SettingsResource,
+    progress: dg.ResourceParam[Progress],
+) -> dg.MaterializeResult:
+    """What to reserve, to buy on demand and to take from spot, from the need of past weeks."""
+    with plainly():
+        chosen = opened(context, settings)
+        terms = buying.Terms(config.reserved, config.spot)
+        day, table = buying.buy(chosen, terms, config.weeks, progress)
+        return dg.MaterializeResult(metadata=commitments_said(chosen, day, table))
+
+
+def commitments_said(settings: Settings, day: date, table: pa.Table) -> Said:
+    """The buying list up to a day, and the cost and regret of every commitment as a figure."""
+    settings.lake.publish()
+    board = settings.lake.sql("queries/what_to_buy.sql", trace=settings.trace, day=day)
+    return {
+        **told(settings.trace, table, "tables/commitments.sql"),
+        "what_to_buy": dg.MetadataValue.md(markdown(board)),
+        "commitments": picture(draw_commitments(settings, day)),
+    }
+
+
 @dg.asset(**described("quality_plans"))
 def quality_plans(
     context: dg.AssetExecutionContext,
@@ -342,5 +429,5 @@ def quality_plans_said(settings: Settings, question: str) -> Said:
 
 STUDIES = [
     *(characterisation, backtests, decisions, whatifs, error_draws),
-    *(level_trials, day_ahead_plans, gpu_fleets, quality_plans),
+    *(level_trials, day_ahead_plans, rolling_plans, shadow_runs, commitments, gpu_fleets, quality_plans),
 ]

@@ -10,7 +10,7 @@ import typer
 
 from assets.lake.limits import Limits
 from models.replay.policies import POLICIES
-from pipelines import plan_cli, stopping, trace_commands
+from pipelines import plan_cli, serve_cli, stopping, trace_commands
 from pipelines.calibrate import calibrate
 from pipelines.error_cli import error, show_errors
 from pipelines.gpus_cli import gpus
@@ -365,6 +365,7 @@ app.command()(gpus)
 app.command()(calibrate)
 app.command("try")(try_)
 app.add_typer(plan_cli.app, name="plan")
+app.add_typer(serve_cli.app, name="serve")
 
 
 def main() -> None:

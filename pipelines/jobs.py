@@ -67,6 +67,11 @@ LEVELS = job(
 PLAN_AHEAD = job(
     "plan_ahead", ASSETS("day_ahead_plans"), "The fleet of the day after the last one with demand."
 )
+PLAN_ROLLING = job("plan_rolling", ASSETS("rolling_plans"), "The fleet of the next 48 hours, from now on.")
+GRADE = job(
+    "grade", ASSETS("shadow_runs"), "A day's advice against the fleet that ran: saved and missed.", DAYS
+)
+BUY = job("buy", ASSETS("commitments"), "Which GPUs to reserve, to buy on demand, to take from spot.")
 GPUS = job("gpus", ASSETS("gpu_fleets"), "Which GPUs to rent for an llm, for the day after the last one.")
 QUALITY = job(
     "plan_quality",
@@ -74,4 +79,4 @@ QUALITY = job(
     "Which llm answers what on which GPUs; of a config with [quality].",
 )
 JOBS = [LAND, HISTORY, NIGHTLY, CHARACTERISE, BACKTEST, DECIDE, WHATIF, ERROR]
-JOBS += [LEVELS, PLAN_AHEAD, GPUS, QUALITY]
+JOBS += [LEVELS, PLAN_AHEAD, PLAN_ROLLING, GRADE, BUY, GPUS, QUALITY]

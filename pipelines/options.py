@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from assets.lake.settings import Progress
+from models.replay.policies import planned
 from models.world.calendar import require_in_years
 from models.world.loading import CONFIG_DIR, config_path
 from models.world.reading import require_known
@@ -22,6 +23,8 @@ Day = Annotated[
         "--date", formats=["%Y-%m-%d"], help="The day, UTC; without it the last day of the config's trace."
     ),
 ]
+Policy = Annotated[str, typer.Option(help=f"Whose plan: {', '.join(planned())}, rolling.")]
+Region = Annotated[str | None, typer.Option(help="Only this region: one cluster.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No bars, only the result.")]
 
 

@@ -2,40 +2,28 @@
 
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from models.replay.policies import planned
 from pipelines.error_cli import cost_error_said, drawn_saving_said, show_differences, show_savings
-from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
+from pipelines.handover_cli import export, grade, ran
+from pipelines.options import Config, Day, Policy, Quiet, Region, config_of, day_of, progress_of
 from pipelines.plan_shown import show_plans
 from pipelines.quality_cli import quality
-from pipelines.tables import OUT
+from pipelines.tables import OUT, show_table
 from pipelines.terminal import near, show_decisions, show_note, show_whatifs, spoken
 
 if TYPE_CHECKING:
     from assets.lake.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
-Policy = Annotated[str, typer.Option(help=f"Whose plan: {', '.join(planned())}.")]
-Region = Annotated[str | None, typer.Option(help="Only this region: one cluster.")]
-
-
 ComingDay = Annotated[
     datetime | None,
     typer.Option(
         "--date", formats=["%Y-%m-%d"], help="The day, UTC; without it the one after the last with demand."
     ),
 ]
-
-
-class Format(StrEnum):
-    """How a plan is written."""
-
-    JSON = "json"
-    K8S = "k8s"
 
 
 @app.callback()
@@ -113,41 +101,80 @@ def ahead(
         _shown(settings, coming, POLICY, None)
 
 
-app.command(name="quality")(quality)
-
-
 @app.command()
-def export(
-    format_: Annotated[Format, typer.Option("--format", help="json, or k8s: KEDA ScaledObjects as YAML.")],
-    policy: Policy = "corrected",
-    region: Region = None,
-    date_: Day = None,
-    question: Annotated[
-        str | None,
-        typer.Option(help="Of `plan quality`, as it names it: the plan that was chosen, not a day's."),
+def rolling(
+    at: Annotated[
+        datetime | None,
+        typer.Option(
+            formats=["%Y-%m-%dT%H:%M"], help="When it is made, UTC; without it when demand is known until."
+        ),
     ] = None,
     config: Config = "office",
+    quiet: Quiet = False,
 ) -> None:
-    """Write a day's plan to stdout: JSON with load, cost and reasons, or replica targets for one cluster.
+    """Plan the next 48 hours from the demand until now; print the days that it reaches like `plan show`.
 
-    fleetcast plan export --format json > plan.json
+        fleetcast plan rolling
 
-    fleetcast plan export --format k8s --region east | kubectl --context east apply -f -
+        fleetcast plan rolling --at 2025-07-15T14:15
 
-    fleetcast plan export --format json --config quality --question 0.58_12s
+        fleetcast plan export --format k8s --policy rolling --date 2025-07-15 --region east
+
+    [plan.rolling] says how often the schedule makes one, whether it carries max(current, predicted), and by
+    how many instances an hour may differ from the one before. The rolling plan before it is where it starts
+    from. Of each hour the plan that was made last is shown, exported and served.
     """
     with spoken():
         from assets.lake.settings import load_settings
-        from assets.plans import quality_export
-        from assets.plans.export import FORMATS, plan_of
+        from assets.on_demand import rolling_plans_said
+        from assets.plans.rolling import ROLLING, plan_rolling
+        from pipelines.runs import report
 
         settings = load_settings(config_of(config))
-        if question is not None:
-            found = quality_export.quality_plan_of(settings, question)
-            typer.echo(quality_export.FORMATS[format_.value](*found).rstrip("\n"))
-            return
-        day = day_of(date_) or settings.config.trace.replay_day
-        typer.echo(FORMATS[format_.value](plan_of(settings, day, policy, region)).rstrip("\n"))
+        table = plan_rolling(settings, at, progress_of(quiet))
+        report("rolling_plans", {None: rolling_plans_said(settings, table)})
+        _shown(settings, sorted(set(table["day"].to_pylist())), ROLLING, None)
+
+
+@app.command()
+def buy(
+    reserved: Annotated[
+        float, typer.Option(help="What a reserved GPU-hour costs of one on demand, as your contract says.")
+    ],
+    spot: Annotated[float, typer.Option(help="The same of one of spot; 1: none is to be had.")] = 1.0,
+    weeks: Annotated[int, typer.Option(help="How many whole weeks back.", min=1, max=104)] = 4,
+    config: Config = "office",
+    quiet: Quiet = False,
+) -> None:
+    """List which GPUs to reserve, to buy on demand and to take from spot, from the need of past weeks.
+
+        fleetcast plan buy --reserved 0.6 --spot 0.35
+
+        fleetcast sql "from commitments where gpu = 'h100-80gb'"
+
+    Interactive load is bought on demand where it exceeds what is reserved; what may wait is done where
+    reserved GPUs are idle, else on spot. The regret of a commitment is what it cost above the best one of
+    each week in hindsight. A lost place is one region without its GPUs of a type, on the day of the largest
+    need: what the others would buy on top, and what they have no room for.
+    """
+    with spoken():
+        from assets.lake.settings import load_settings
+        from assets.on_demand import commitments_said
+        from assets.studies.buying import Terms
+        from assets.studies.buying import buy as list_of
+        from pipelines.runs import report
+
+        settings = load_settings(config_of(config))
+        day, table = list_of(settings, Terms(reserved, spot), weeks, progress_of(quiet))
+        report("commitments", {None: commitments_said(settings, day, table)})
+        board = settings.lake.sql("queries/what_to_buy.sql", trace=settings.trace, day=day)
+        show_table(board.to_reader())
+        show_note(f"figure   {near(settings.figures(day))}/commitments.png")
+
+
+app.command(name="quality")(quality)
+for handed in (export, ran, grade):
+    app.command()(handed)
 
 
 def whatif(

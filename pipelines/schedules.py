@@ -4,19 +4,31 @@ import dagster as dg
 
 from assets.pages.telling import SettingsResource
 from models.world.catalogue import load_catalogue
+from models.world.config import Config
 from models.world.loading import load_config
-from pipelines.jobs import NIGHTLY, PLAN_AHEAD
+from pipelines.jobs import GRADE, NIGHTLY, PLAN_AHEAD, PLAN_ROLLING
+
+
+def config_run() -> Config:
+    """The one config that runs by themselves read."""
+    return load_config(SettingsResource().config, load_catalogue())
 
 
 def which_config() -> str:
     """What runs by themselves read, as a sentence for their pages: one config, whose trace may have ended."""
-    name = SettingsResource().config
-    trace = load_config(name, load_catalogue()).trace
+    name, trace = SettingsResource().config, config_run().trace
     return (
         f"It runs the config {name} alone, whose trace {trace.name} has the days {trace.first_day} to "
         f"{trace.replay_day}. Other configs, later days and the history that a day is forecast from are made "
         "by fleetcast nightly --config NAME --date DAY, from cron or a timer."
     )
+
+
+def cron_of(every_minutes: int) -> str:
+    """The cron line of every so many minutes of an hour, or hours of a day."""
+    if every_minutes < 60:
+        return f"*/{every_minutes} * * * *"
+    return "0 * * * *" if every_minutes == 60 else f"0 */{every_minutes // 60} * * *"
 
 
 NIGHT = dg.build_schedule_from_partitioned_job(
@@ -30,4 +42,21 @@ MORNING = dg.ScheduleDefinition(
     cron_schedule="30 2 * * *",
     description=f"After the night: the plan of the day to come. Off until switched on. {which_config()}",
 )
-SCHEDULES = [NIGHT, MORNING]
+ROLLING = dg.ScheduleDefinition(
+    job=PLAN_ROLLING,
+    cron_schedule=cron_of(config_run().plan.rolling.every_minutes),
+    description=(
+        "Every [plan.rolling] every_minutes: the next 48 hours from now. Off until switched on. "
+        f"{which_config()}"
+    ),
+)
+GRADES = dg.build_schedule_from_partitioned_job(
+    GRADE,
+    hour_of_day=3,
+    minute_of_hour=0,
+    description=(
+        "Every night at 03:00 UTC: the advice of the day before against the fleet that ran, which "
+        f"fleetcast plan ran has told. Off until switched on. {which_config()}"
+    ),
+)
+SCHEDULES = [NIGHT, MORNING, ROLLING, GRADES]

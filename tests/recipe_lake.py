@@ -76,6 +76,48 @@ def write_by_hand(lake: Lake) -> None:
     write_level_trials(lake)
     write_rented(lake)
     write_quality(lake)
+    write_shadow(lake)
+    write_commitments(lake)
+
+
+def write_commitments(lake: Lake) -> None:
+    """Three commitments each of two regions, and what is lost with either."""
+    told = [
+        {"region": region, "gpu": "h100-80gb", "weeks": 2, "reserved_gpus": 8 * n, "is_best": n == best}
+        | {"exceeded_share": (0.7, 0.2, 0.0)[n], "on_demand_gpu_hours": 100.0 / (n + 1)}
+        | {"spot_gpu_hours": 10.0 * n, "usd_per_week": 900.0 + 100.0 * abs(n - best)}
+        | {"regret_usd": 5.0 * n, "worst_regret_usd": 9.0 * n}
+        for region, best in (("north", 1), ("south", 2))
+        for n in range(3)
+    ]
+    lake.write("commitments", rows("commitments", told), **ASKED)
+    lost = [
+        {"region": region, "gpu": "h100-80gb", "more_on_demand_gpus": 3.0, "short_gpus": short}
+        for region, short in (("north", 0.0), ("south", 4.0))
+    ]
+    lake.write("lost_pools", rows("lost_pools", lost), **ASKED)
+
+
+def write_shadow(lake: Lake) -> None:
+    """A fleet that ran beside its plans, and what two tiers met on it and on the advised one."""
+    told = ("hour_start", "llm", "role", "region", "gpu", "gpus_per_instance")
+    plans = lake.sql("select * from plans where policy = 'clairvoyant'").to_pylist()
+    ran = [
+        {name: row[name] for name in told} | {"instances": row["instances"] + (n % 3) - 0.75, "samples": 4}
+        for n, row in enumerate(plans)
+    ]
+    lake.write("ran_fleets", rows("ran_fleets", ran), **ASKED)
+    met = [
+        {"policy": "day_ahead", "fleet": fleet, "tier": tier, "requests": 1000, "in_time": in_time}
+        | {"ttft_p95_s": 0.5, "measured": measured, "measured_in_time": good, "measured_ttft_p95_s": 0.6}
+        for fleet, tier, in_time, measured, good in (
+            ("ran", "iw_fast", 940, 100, 93),
+            ("advised", "iw_fast", 980, None, None),
+            ("ran", "iw_normal", 990, 100, 90),
+            ("advised", "iw_normal", 995, None, None),
+        )
+    ]
+    lake.write("shadow_runs", rows("shadow_runs", met), **ASKED)
 
 
 def write_rented(lake: Lake) -> None:

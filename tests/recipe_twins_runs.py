@@ -25,6 +25,38 @@ def plan_by_hour(t: Tables) -> Frame:
 
 
 @twin(**ASKED)
+def graded_shadow(t: Tables) -> Frame:
+    keys = ["hour_start", "llm", "role", "region", "gpu", "gpus_per_instance"]
+    own, best = (
+        t.plans.query(f"policy == '{policy}'").set_index(keys) for policy in ("day_ahead", "clairvoyant")
+    )
+    ran = t.ran_fleets.set_index(keys)["instances"].reindex(own.index)
+    need, plan = best["instances"].reindex(own.index), own["instances"]
+    gpus = own.index.get_level_values("gpus_per_instance")
+    dear = (own["usd"] / plan.replace(0, np.nan)).groupby(level=["gpu", "gpus_per_instance"]).transform("max")
+    each = (own["usd"] / plan.replace(0, np.nan)).fillna(dear)
+    told = {
+        "trace": "wired", "day": own["day"].iloc[0], "policy": "day_ahead",
+        "saved_gpu_hours": ((ran - plan) * gpus).sum(), "saved_usd": ((ran - plan) * each).sum(),
+        "advised_short_hours": (plan < need).sum(), "ran_short_hours": (ran < need).sum(),
+    }  # fmt: skip
+    grades = (("iw_fast", 0.04, 0.01, True), ("iw_normal", 0.005, 0.09, False))
+    names = ("tier", "gained_share", "replay_error_share", "is_beyond_error")
+    return Frame([told | dict(zip(names, grade, strict=True)) for grade in grades])
+
+
+@twin(**ASKED)
+def what_to_buy(t: Tables) -> Frame:
+    own = t.commitments
+    none = own[own["reserved_gpus"] == 0].set_index("region")["usd_per_week"]
+    best = own[own["is_best"]].merge(t.lost_pools, on=["trace", "day", "region", "gpu"])
+    best["saved_share"] = 1 - best["usd_per_week"] / best["region"].map(none)
+    names = ["reserved_gpus", "on_demand_gpu_hours", "spot_gpu_hours", "usd_per_week", "saved_share"]
+    best = best.rename(columns={"short_gpus": "lost_short_gpus"})
+    return best[["trace", "day", "region", "gpu", *names, "worst_regret_usd", "lost_short_gpus"]]
+
+
+@twin(**ASKED)
 def which_gpus(t: Tables) -> Frame:
     keys, found = ["trace", "day", "llm", "fleet"], []
     for key, own in t.gpu_fleets.groupby(keys):

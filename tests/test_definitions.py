@@ -24,6 +24,7 @@ from models.replay.run import Session
 from models.world.catalogue import ROOT, load_catalogue
 from models.world.loading import load_config
 from pipelines.definitions import defs
+from pipelines.schedules import cron_of
 
 DAY = date(2025, 7, 3)
 
@@ -47,6 +48,9 @@ def test_the_assets_and_what_they_are_made_from():
         "error_draws": ("score", ["plans", "replays", "requests"]),
         "level_trials": ("score", ["plans", "requests"]),
         "day_ahead_plans": ("plan", ["demand"]),
+        "rolling_plans": ("plan", ["demand"]),
+        "shadow_runs": ("score", ["plans", "requests"]),
+        "commitments": ("plan", ["demand"]),
         "gpu_fleets": ("plan", ["demand", "requests"]),
         "quality_plans": ("quality", []),
         "replays": ("replay", ["plans", "requests"]),
@@ -75,6 +79,9 @@ def test_jobs_schedules_and_sensors():
             "error",
             "levels",
             "plan_ahead",
+            "plan_rolling",
+            "grade",
+            "buy",
             "gpus",
             "plan_quality",
         )
@@ -91,11 +98,20 @@ def test_jobs_schedules_and_sensors():
         "error": ["error_draws"],
         "levels": ["level_trials"],
         "plan_ahead": ["day_ahead_plans"],
+        "plan_rolling": ["rolling_plans"],
+        "grade": ["shadow_runs"],
+        "buy": ["commitments"],
         "gpus": ["gpu_fleets"],
         "plan_quality": ["quality_plans"],
     }
     schedules = {s.name: s.cron_schedule for s in defs.schedules or []}
-    assert schedules == {"nightly_schedule": "0 2 * * *", "plan_ahead_schedule": "30 2 * * *"}
+    assert schedules == {
+        "nightly_schedule": "0 2 * * *",
+        "plan_ahead_schedule": "30 2 * * *",
+        "plan_rolling_schedule": "0 * * * *",
+        "grade_schedule": "0 3 * * *",
+    }
+    assert [cron_of(minutes) for minutes in (15, 60, 360)] == ["*/15 * * * *", "0 * * * *", "0 */6 * * *"]
     for schedule in defs.schedules or []:
         assert "config office alone, whose trace office has the days 2025-07-01 to 2025-07-15." in (
             schedule.description or ""
@@ -282,6 +298,8 @@ def test_every_recipe_answers_and_has_its_grain(characterised, path):
         "cheapest_for_quality",
         "who_answers",
         "what_the_judge_is_worth",
+        "graded_shadow",
+        "what_to_buy",
     }  # of a trickle
     assert len(rows) > 0 or path.stem in rare
 

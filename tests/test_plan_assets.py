@@ -21,8 +21,9 @@ from assets.forecasts.forecasts import forecast_day, forecast_day_ahead
 from assets.lake.settings import Progress, Settings, load_settings, midnight
 from assets.lake.warehouse import Lake, LakeError
 from assets.plans import ahead as plan_ahead
+from assets.plans import cluster, plans, workloads
 from assets.plans import export as plan_export
-from assets.plans import plans
+from assets.plans.handover import HandOver
 from assets.plans.inputs import forecast_windows, hour_problems, problem_template
 from assets.plans.kinds import by_pool, hourly_cells
 from assets.replays.drives import plan_rows, setting
@@ -188,27 +189,15 @@ def test_a_plan_is_shown_so_that_it_can_be_carried_out(planned: Settings, monkey
     assert f"{sum(hour['gpus'] for hour in hours):,} GPU-hours" in shown
 
 
-def test_the_k8s_export_holds_the_planned_count_in_every_hour(planned: Settings) -> None:
+def test_the_k8s_export_is_for_one_cluster(planned: Settings) -> None:
     rows = plan_export.plan_of(planned, DAY, "corrected", "east")
-    objects = list(yaml.safe_load_all(plan_export.as_k8s(rows)))
-    assert len(objects) == 4
+    objects = list(yaml.safe_load_all(cluster.as_k8s(planned, rows, HandOver())))
+    names = workloads.names(
+        [tuple(r[k] for k in plan_export.KIND) for r in rows if r["hour_start"].hour == 0]
+    )
+    assert [one["metadata"]["name"] for one in objects] == names
     with pytest.raises(ValueError, match=r"has the regions central, east, west; .* one cluster. .* --region"):
-        plan_export.as_k8s(plan_export.plan_of(planned, DAY, "corrected"))
-    for one in objects:
-        assert one["kind"] == "ScaledObject"
-        held = {}
-        for trigger in (t["metadata"] for t in one["spec"]["triggers"]):
-            minute, hour, day, month, _ = trigger["start"].split()
-            start = datetime(2025, int(month), int(day), int(hour), int(minute), tzinfo=UTC)
-            minute, hour, day, month, _ = trigger["end"].split()
-            end = datetime(2025, int(month), int(day), int(hour), int(minute), tzinfo=UTC)
-            while start < end:
-                held[start] = int(trigger["desiredReplicas"])
-                start += timedelta(hours=1)
-        own = [r for r in rows if plan_export.dns_label(f"{r['llm']}-{r['gpu']}") == one["metadata"]["name"]]
-        assert held == {row["hour_start"]: row["instances"] for row in own}
-        assert one["spec"]["minReplicaCount"] == min(held.values())
-        assert one["spec"]["maxReplicaCount"] == max(held.values())
+        cluster.as_k8s(planned, plan_export.plan_of(planned, DAY, "corrected"), HandOver())
 
 
 def test_a_day_to_come_is_planned_from_what_the_day_before_leaves(planned: Settings) -> None:
@@ -246,8 +235,8 @@ def test_a_day_to_come_is_planned_from_what_the_day_before_leaves(planned: Setti
             assert by_hour[key]["demand_tokens_per_s"] == pytest.approx(covered)
         buffers.append([row["buffer_tokens_per_s"] for row in rows])
     assert buffers[0] == buffers[1]  # of the last day that is known
-    rows = plan_export.plan_of(planned, tomorrow, "day_ahead")
-    assert 'end: "0 0 5 7 *"' in plan_export.as_k8s([row for row in rows if row["region"] == "east"])
+    rows = plan_export.plan_of(planned, tomorrow, "day_ahead", "east")
+    assert "end: 0 0 5 7 *" in cluster.as_k8s(planned, rows, HandOver())
 
 
 def test_what_comes_on_the_day_changes_nothing_of_its_day_ahead_forecast(planned: Settings) -> None:

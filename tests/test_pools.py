@@ -13,7 +13,8 @@ from small import small_config
 from assets.lake.settings import Progress, Settings, load_settings
 from assets.lake.sql_files import SQL, read_sql
 from assets.pages.telling import SettingsResource
-from assets.plans import export, plans
+from assets.plans import cluster, export, plans
+from assets.plans.handover import HandOver
 from assets.plans.inputs import Load, hour_problems, problem_template
 from assets.plans.kinds import by_cell, by_pool, kinds, options, pools, services
 from assets.replays import drives
@@ -359,7 +360,7 @@ def test_what_all_kinds_need_is_the_demand(night: Settings) -> None:
 
 def test_every_kind_is_shown_and_exported_by_its_own_name(night: Settings) -> None:
     rows = export.plan_of(night, DAY, "corrected", "east")
-    names = [one["metadata"]["name"] for one in yaml.safe_load_all(export.as_k8s(rows))]
+    names = [one["metadata"]["name"] for one in yaml.safe_load_all(cluster.as_k8s(night, rows, HandOver()))]
     assert names == [
         "bloom-176b-h100-80gb", "llama2-70b-h100-80gb-x2", "llama2-70b-h100-80gb-x4",
         "llama3-1-8b-h100-80gb-decode", "llama3-1-8b-h100-80gb-prefill", "llama3-2-3b-h100-80gb",

@@ -19,8 +19,9 @@ from models.world.catalogue import load_catalogue
 from models.world.loading import load_config
 
 FILES = sorted(str(path.relative_to(SQL)) for path in SQL.rglob("*.sql"))
-GRAINLESS = {"macros/slo.sql", "macros/forecast_losses.sql", "macros/may_wait.sql"} | {  # macros and updates
-    f"staging/{name}.sql" for name in ("mapping", "chances", "tiers", "patterns", "duplicates")
+GRAINLESS = {  # macros and updates
+    *(f"macros/{name}.sql" for name in ("slo", "forecast_losses", "may_wait", "decision_id")),
+    *(f"staging/{name}.sql" for name in ("mapping", "chances", "tiers", "patterns", "duplicates")),
 }
 
 

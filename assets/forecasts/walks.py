@@ -47,14 +47,18 @@ def read_panel(
     horizon: int,
     tiers: Sequence[str],
     measure: str,
+    until: int | None = None,
 ) -> Panel:
     """The demand of whole days, both ends included, in buckets of `minutes`, with its calendar.
 
-    `tiers`: of the catalogue, or INTERACTIVE for all together that nobody holds back.
+    `tiers`: of the catalogue, or INTERACTIVE for all together that nobody holds back; `until`: so many
+    buckets, where what comes later is to be nan whether it is there or not.
     """
     calendar, catalogue = settings.config.calendar, settings.catalogue
     found = demand_matrix(settings.lake, settings.trace, *days, minutes, catalogue, measure)
     demand = np.concatenate([found.of_tier(tier).reshape(-1, found.bucket_start.size) for tier in tiers])
+    if until is not None:
+        demand[:, until:] = np.nan
     buckets = demand.shape[1] + horizon
     names = [(tier, llm, region) for tier in tiers for llm in catalogue.llms for region in catalogue.regions]
     by_region = {r: phases(calendar, days[0], minutes, buckets, r) for r in catalogue.regions}

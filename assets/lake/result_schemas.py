@@ -59,6 +59,47 @@ RESULTS: Mapping[str, pa.Schema] = {
     ),
     **dict.fromkeys(("plans", "day_ahead_plans"), pa.schema({"policy": _TEXT, **_PLAN})),
     "closed_plans": pa.schema(_PLAN),
+    "rolling_plans": pa.schema({"made_at": TIMESTAMP, "day": pa.date32(), "policy": _TEXT, **_PLAN}),
+    "ran_fleets": pa.schema(
+        {
+            "hour_start": TIMESTAMP,
+            **_ENDPOINT,
+            "gpu": _TEXT,
+            "gpus_per_instance": _COUNT,
+            "instances": _FIGURE,
+            "samples": _COUNT,
+        }
+    ),
+    "commitments": pa.schema(
+        {
+            **dict.fromkeys(("region", "gpu"), _TEXT),
+            "weeks": _COUNT,
+            **dict.fromkeys(("reserved_usd", "on_demand_usd", "spot_usd"), _FIGURE),
+            "reserved_gpus": _COUNT,
+            **dict.fromkeys(("exceeded_share", "on_demand_gpu_hours", "spot_gpu_hours"), _FIGURE),
+            **dict.fromkeys(("usd_per_week", "regret_usd", "worst_regret_usd"), _FIGURE),
+            "is_best": pa.bool_(),
+        }
+    ),
+    "lost_pools": pa.schema(
+        {
+            **dict.fromkeys(("region", "gpu"), _TEXT),
+            "needed_gpus": _FIGURE,
+            "reserved_elsewhere_gpus": _COUNT,
+            **dict.fromkeys(("more_on_demand_gpus", "more_usd_per_day"), _FIGURE),
+            "room_elsewhere_gpus": _COUNT,
+            "short_gpus": _FIGURE,
+        }
+    ),
+    "shadow_runs": pa.schema(
+        {
+            **dict.fromkeys(("policy", "fleet", "tier"), _TEXT),
+            **dict.fromkeys(("requests", "in_time"), _COUNT),
+            "ttft_p95_s": _FIGURE,
+            **dict.fromkeys(("measured", "measured_in_time"), _COUNT),
+            "measured_ttft_p95_s": _FIGURE,
+        }
+    ),
     "plan_windows": pa.schema(
         {
             "policy": _TEXT,

@@ -4,7 +4,7 @@ The policy `day_ahead` of the scoreboard follows the same forecast and programme
 the fleet that all policies start with. Here the plan starts from what the plan of the day before leaves.
 """
 
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
@@ -68,7 +68,7 @@ def plan_ahead(settings: Settings, day: date, progress: Progress) -> pa.Table:
     begins = foresee(settings, day, progress)
     template = problem_template(settings, sustained_tokens_per_s(settings, day, progress), POLICY)
     hours = hour_problems(template, day_ahead_load(settings, day, begins))
-    start, spot = fleet_before(settings, day, template)
+    start, spot = fleet_before(settings, midnight(day), template)
     with progress.bar(f"plan {day}", HOURS) as done:
         planned = open_loop(hours, start, spot, checked_solve(settings, POLICY, done))
     table = plan_table(day, {POLICY: planned})
@@ -104,18 +104,20 @@ def first_unknown(settings: Settings, day: date) -> date:
     return day
 
 
-def fleet_before(settings: Settings, day: date, template: Problem) -> tuple[Ints, Ints]:
-    """What serves and what is donated when the day begins, each of shape (services, regions, options).
+def fleet_before(
+    settings: Settings, moment: datetime, template: Problem, policy: str = POLICY
+) -> tuple[Ints, Ints]:
+    """What serves and what is donated at an instant, each of shape (services, regions, options).
 
-    The last hour of the day-ahead plan of the day before, the rest of the fleet donated; without such a plan
-    the whole fleet serves.
+    What the policy's plan of the hour up to it holds, the rest of the fleet donated; without such a plan the
+    whole fleet serves.
     """
     last_hour = settings.lake.sql(
-        "select *, 0 as hour from all_plans "
-        "where trace = $trace and policy = $policy and hour_start = $hour_start",
+        "select *, 0 as hour from all_plans where trace = $trace and policy = $policy "
+        "and hour_start < $moment and hour_start >= $moment - interval 1 hour",
         trace=settings.trace,
-        policy=POLICY,
-        hour_start=midnight(day) - timedelta(hours=1),
+        policy=policy,
+        moment=moment,
     ).to_pandas()
     whole = template.instances_now
     if last_hour.empty:

@@ -77,11 +77,16 @@ def day_ahead_load(settings: Settings, day: date, known_until: date | None = Non
 
     `known_until`: the day at whose midnight it is foreseen, where that is an earlier one.
     """
-    config, past = settings.config.forecast, settings.history(known_until or day)
+    _, quantile = forecast_windows(settings, day, settings.config.forecast.method, "day_ahead_forecasts")
+    return Load(quantile, latest_buffer(settings, known_until or day))
+
+
+def latest_buffer(settings: Settings, begins: date) -> Floats:
+    """The buffer for what is held, by hour of the day, from the days before `begins`: (24, llms, regions)."""
+    past = settings.history(begins)
     found = demand_matrix(settings.lake, settings.trace, past[0], past[-1], 60, settings.catalogue)
     held = np.moveaxis(latest_known(found.held()), -1, 0)
-    _, quantile = forecast_windows(settings, day, config.method, "day_ahead_forecasts")
-    return Load(quantile, answered(settings, held, axis=1) * config.niw_buffer_share)
+    return answered(settings, held, axis=1) * settings.config.forecast.niw_buffer_share
 
 
 def latest_known(hourly: Floats) -> Floats:
@@ -124,11 +129,18 @@ def forecast_windows(
     mean[where] = rows["forecast_per_s"].to_numpy()
     _require_all(settings, day, method, mean)
     peak[where] = rows[peak_column].to_numpy()
+    quantile = quantile_path(mean, peak, config.plan.most_headroom_share)
+    return answered(settings, mean, axis=1), answered(settings, quantile, axis=1)
+
+
+def quantile_path(mean: Floats, peak: Floats, most_headroom_share: float) -> Floats:
+    """The mean's path through the windows of hours (last axis), scaled so that its maximum is `peak`.
+
+    `peak` has the shape of the mean; at most so much above the mean's maximum, and `peak` where that is 0.
+    """
     largest = mean.max(axis=-1, keepdims=True)
     scale = np.divide(peak, largest, out=np.zeros_like(peak), where=largest > 0)
-    scale = np.minimum(scale, 1.0 + config.plan.most_headroom_share)
-    quantile = np.where(largest > 0, mean * scale, peak)
-    return answered(settings, mean, axis=1), answered(settings, quantile, axis=1)
+    return np.where(largest > 0, mean * np.minimum(scale, 1.0 + most_headroom_share), peak)
 
 
 def _require_all(settings: Settings, day: date, method: str, mean: Floats) -> None:

@@ -7,7 +7,7 @@ the others by the corrected one.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -203,14 +203,14 @@ def _held(history: list[Problem], peak: Plan) -> Day:
 
 def plan_table(day: date, followed: Mapping[str, Day]) -> pa.Table:
     """The plans that policies follow, by policy, as rows of the lake's table `plans`."""
-    rows = [row for policy, hours in followed.items() for row in _rows(day, policy, hours)]
+    rows = [row for policy, hours in followed.items() for row in rows_of(midnight(day), policy, hours)]
     return pa.Table.from_pylist(rows, schema=RESULTS["plans"])
 
 
-def _rows(day: date, policy: str, hours: Day) -> Iterator[dict[str, Any]]:
-    """Long rows of one policy's plan: every slot, service and region, on each option that it runs on."""
+def rows_of(start: datetime, policy: str, hours: Day) -> Iterator[dict[str, Any]]:
+    """Long rows of a plan from `start` on: every slot, service and region, on each option that it runs on."""
     for slot, (problem, plan) in enumerate(hours):
-        why = reasons(problem, plan, slot * problem.hours)
+        why = reasons(problem, plan, (start.hour + slot * problem.hours) % HOURS)
         for i, k in np.argwhere(problem.runs).tolist():
             gpus = int(problem.gpus_per_instance[i, k])
             for j, region in enumerate(problem.regions):
@@ -218,7 +218,7 @@ def _rows(day: date, policy: str, hours: Day) -> Iterator[dict[str, Any]]:
                 yield {
                     "policy": policy,
                     "programme": plan.programme,
-                    "hour_start": midnight(day) + timedelta(hours=slot * problem.hours),
+                    "hour_start": start + timedelta(hours=slot * problem.hours),
                     "llm": problem.llms[i],
                     "role": problem.roles[i],
                     "region": region,

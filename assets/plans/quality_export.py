@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assets.lake.settings import Settings
-from assets.plans.export import dns_label
-from models.world.reading import nearest
+from assets.plans.workloads import dns_label
+from models.world.reading import nearest, require_known
 
 Row = Mapping[str, Any]
 POOL = ("llm", "gpu", "tensor_parallel", "pipeline_parallel", "instances", "gpus", "usd_per_hour")
@@ -78,3 +78,9 @@ spec:
 
 
 FORMATS = {"json": as_json, "k8s": as_k8s}
+
+
+def written(settings: Settings, question: str, format_: str) -> str:
+    """The chosen plan of a question in one of FORMATS; ConfigError on another format."""
+    require_known(format_, FORMATS, "format of a plan for quality", "--format")
+    return FORMATS[format_](*quality_plan_of(settings, question))

@@ -174,6 +174,15 @@ class ForecastConfig:
 
 
 @dataclass(frozen=True)
+class Rolling:
+    """Plans that are made again and again, 48 hours ahead (assets/plans/rolling.py)."""
+
+    every_minutes: Annotated[int, Among((15, 20, 30, 60, 120, 180, 240, 360))] = 60
+    holds_current: bool = False  # until the next plan at least the load of now is carried
+    max_changes: Annotated[int, Range(1, 1_000_000)] | None = None  # instances of a kind, a region, an hour
+
+
+@dataclass(frozen=True)
 class PlanConfig:
     """The hourly programmes: SageServe's (models/plan/paper.py) and the corrected one (corrected.py)."""
 
@@ -190,6 +199,7 @@ class PlanConfig:
     time_limit_s: Annotated[float, Range(0.1, 3600)]  # of an hour's plan
     capacity: Annotated[str, Known("capacity", CAPACITIES)] = "slo"  # of an instance: in time, or at all
     together: bool = False  # teams, whose phases are apart, are not held
+    rolling: Rolling = field(default_factory=Rolling)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ SUBJECTS = (
         "sageserve",
     ),
     *("levels", "levels_study"),
-    *("replay", "legs", "growth", "fidelity", "engines", "dynamo", "processes", "mutants"),
+    *("replay", "legs", "growth", "fidelity", "engines", "dynamo", "processes", "scaler", "mutants"),
 )
 RECORD = ROOT / "data" / "bench.json"
 OUT = Console(highlight=False, width=None if sys.stdout.isatty() else 150)

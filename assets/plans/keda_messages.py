@@ -1,0 +1,93 @@
+"""The messages of KEDA's external scaler, and their service as gRPC handlers.
+
+The contract is externalscaler.proto of kedacore/keda (pkg/scalers/externalscaler, proto3, package
+externalscaler): names, numbers and types of its fields stand here, and protobuf makes the classes.
+StreamMetricSpec is optional there and left out: the metric that is served never changes its target.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+PACKAGE = "externalscaler"
+SERVICE = f"{PACKAGE}.ExternalScaler"
+# Message: its fields as name, number and type; a type in brackets is repeated, "map" is text to text.
+MESSAGES: Mapping[str, tuple[tuple[str, int, str], ...]] = {
+    "ScaledObjectRef": (("name", 1, "string"), ("namespace", 2, "string"), ("scalerMetadata", 3, "map")),
+    "IsActiveResponse": (("result", 1, "bool"),),
+    "MetricSpec": (("metricName", 1, "string"), ("targetSize", 2, "int64"), ("targetSizeFloat", 3, "double")),
+    "GetMetricSpecResponse": (("metricSpecs", 1, "[MetricSpec]"),),
+    "GetMetricsRequest": (("scaledObjectRef", 1, "ScaledObjectRef"), ("metricName", 2, "string")),
+    "MetricValue": (
+        *(("metricName", 1, "string"), ("metricValue", 2, "int64")),
+        ("metricValueFloat", 3, "double"),
+    ),
+    "GetMetricsResponse": (("metricValues", 1, "[MetricValue]"),),
+}
+# Call: what it takes, what it gives, and whether it goes on giving.
+CALLS: Mapping[str, tuple[str, str, bool]] = {
+    "IsActive": ("ScaledObjectRef", "IsActiveResponse", False),
+    "StreamIsActive": ("ScaledObjectRef", "IsActiveResponse", True),
+    "GetMetricSpec": ("ScaledObjectRef", "GetMetricSpecResponse", False),
+    "GetMetrics": ("GetMetricsRequest", "GetMetricsResponse", False),
+}
+_Field = descriptor_pb2.FieldDescriptorProto
+
+
+def _add_field(message: Any, name: str, number: int, kind: str) -> None:
+    field = message.field.add(name=name, number=number, label=_Field.LABEL_OPTIONAL)
+    if kind == "map":
+        entry = message.nested_type.add(name=f"{name[0].upper()}{name[1:]}Entry")
+        entry.options.map_entry = True
+        _add_field(entry, "key", 1, "string")
+        _add_field(entry, "value", 2, "string")
+        kind = f"[{message.name}.{entry.name}]"
+    if kind.startswith("["):
+        field.label, kind = _Field.LABEL_REPEATED, kind[1:-1]
+    if kind[0].isupper():
+        field.type, field.type_name = _Field.TYPE_MESSAGE, f".{PACKAGE}.{kind}"
+    else:
+        field.type = getattr(_Field, f"TYPE_{kind.upper()}")
+
+
+def _classes() -> dict[str, Any]:
+    file = descriptor_pb2.FileDescriptorProto(name="externalscaler.proto", package=PACKAGE, syntax="proto3")
+    for name, fields in MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field in fields:
+            _add_field(message, *field)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
+        for name in MESSAGES
+    }
+
+
+CLASSES = _classes()
+
+
+def handlers(answers: Mapping[str, Callable[..., Any]]) -> grpc.GenericRpcHandler:
+    """What a gRPC server answers the calls with: a coroutine each, or an asynchronous generator."""
+    found = {}
+    for call, (takes, gives, is_stream) in CALLS.items():
+        make = grpc.unary_stream_rpc_method_handler if is_stream else grpc.unary_unary_rpc_method_handler
+        found[call] = make(
+            answers[call],
+            request_deserializer=CLASSES[takes].FromString,
+            response_serializer=CLASSES[gives].SerializeToString,
+        )
+    return grpc.method_handlers_generic_handler(SERVICE, found)
+
+
+def stub(channel: grpc.Channel, call: str) -> Any:
+    """A call as a client makes it, as KEDA does."""
+    takes, gives, is_stream = CALLS[call]
+    make = channel.unary_stream if is_stream else channel.unary_unary
+    return make(
+        f"/{SERVICE}/{call}",
+        request_serializer=CLASSES[takes].SerializeToString,
+        response_deserializer=CLASSES[gives].FromString,
+    )

@@ -1,0 +1,112 @@
+"""The fleet that really ran: replicas of each workload over time, from a file, as instances by hour.
+
+A CSV file has the columns at, region, workload and replicas; a JSON file is the saved answer of Prometheus to
+a range query, like `kube_deployment_status_replicas_ready`, whose series have the labels region and
+deployment (or workload). Workloads are called as `plan export` calls them. An hour counts the mean of its
+samples, whoever scraped them.
+"""
+
+import csv
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from assets.lake.result_schemas import RESULTS
+from assets.lake.settings import Settings
+from assets.plans.kinds import Kind, kinds
+from assets.plans.workloads import names
+from models.world.reading import require_known
+
+COLUMNS = ("at", "region", "workload", "replicas")
+
+
+class Sample(NamedTuple):
+    """So many ready replicas at an instant."""
+
+    at: datetime
+    region: str
+    workload: str
+    replicas: float
+
+
+def land_ran(settings: Settings, path: Path) -> dict[date, int]:
+    """Write what a file says into ran_fleets, in the place of what was there of its days; hours by day.
+
+    ValueError names the first entry that means nothing, or a workload that the config does not run.
+    """
+    read = _of_prometheus if path.suffix == ".json" else _of_csv
+    known, found = _workloads(settings), defaultdict[tuple[Any, ...], list[float]](list)
+    for n, sample in enumerate(read(path), start=1):
+        place = f"{path.name}, entry {n}"
+        require_known(sample.region, list(settings.catalogue.regions), "region", place)
+        require_known(sample.workload, list(known), "workload", place)
+        if not (math.isfinite(sample.replicas) and sample.replicas >= 0):
+            raise ValueError(f"{place}: replicas are {sample.replicas}, needed a number from 0.")
+        hour = sample.at.replace(minute=0, second=0, microsecond=0)
+        found[hour, sample.region, sample.workload].append(sample.replicas)
+    if not found:
+        raise ValueError(f"{path.name} has no sample; needed {', '.join(COLUMNS)}.")
+    rows = defaultdict[date, list[dict[str, Any]]](list)
+    for (hour, region, workload), replicas in sorted(found.items()):
+        kind = known[workload]
+        told = dict(zip(("llm", "role", "gpu", "gpus_per_instance"), kind.label, strict=True))
+        mean = {"instances": sum(replicas) / len(replicas), "samples": len(replicas)}
+        rows[hour.date()].append({"hour_start": hour, "region": region, **told, **mean})
+    for day, of_day in rows.items():
+        table = pa.Table.from_pylist(of_day, schema=RESULTS["ran_fleets"])
+        settings.lake.write("ran_fleets", table, trace=settings.trace, day=day)
+    return {day: len({row["hour_start"] for row in of_day}) for day, of_day in rows.items()}
+
+
+def _workloads(settings: Settings) -> dict[str, Kind]:
+    """The kinds that the config deploys, by the names of their workloads."""
+    own = kinds(settings)
+    return dict(zip(names([(k.llm, k.option.gpu, k.option.gpus, k.role) for k in own]), own, strict=True))
+
+
+def _of_csv(path: Path) -> Iterator[Sample]:
+    with path.open(encoding="utf-8", newline="") as file:
+        lines = csv.DictReader(file)
+        if lacking := [name for name in COLUMNS if name not in (lines.fieldnames or ())]:
+            raise ValueError(
+                f"{path.name} lacks the column {', '.join(lacking)}; needed {', '.join(COLUMNS)}. "
+                "A saved answer of Prometheus ends in .json."
+            )
+        for n, line in enumerate(lines, start=1):
+            try:
+                at = datetime.fromisoformat(line["at"])
+                replicas = float(line["replicas"])
+            except (TypeError, ValueError) as error:
+                raise ValueError(
+                    f"{path.name}, entry {n}: at {line['at']!r} and replicas {line['replicas']!r} must be an "
+                    "instant like 2025-07-15T08:00 and a number."
+                ) from error
+            yield Sample(_utc(at), line["region"], line["workload"], replicas)
+
+
+def _of_prometheus(path: Path) -> Iterator[Sample]:
+    try:
+        answer = json.loads(path.read_text(encoding="utf-8"))
+        for series in answer["data"]["result"]:
+            labels = series["metric"]
+            workload = labels.get("workload") or labels["deployment"]
+            for seconds, replicas in series["values"]:
+                yield Sample(
+                    datetime.fromtimestamp(float(seconds), UTC), labels["region"], workload, float(replicas)
+                )
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ValueError(
+            f"{path.name} is no answer of Prometheus to a range query whose series have the labels region "
+            f"and deployment ({type(error).__name__}: {error})."
+        ) from error
+
+
+def _utc(at: datetime) -> datetime:
+    """An instant in UTC, where it names no zone too."""
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)

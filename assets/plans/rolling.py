@@ -1,0 +1,128 @@
+"""Rolling plans: 48 hours ahead, made again and again from what is known now, each beside those before it.
+
+The hours are those of the clock, the first one that which has begun: of it, what has come so far is known
+and the rest is foreseen. A plan starts from what the rolling plan before it holds now. Of every hour the plan
+that was made last is the one to follow (the mart all_plans).
+"""
+
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+
+from assets.demand.history import is_made, make_demand, missing_days, require_history, require_own_name
+from assets.forecasts.rolling import Foreseen, foresee_from, known_until
+from assets.lake.result_schemas import RESULTS
+from assets.lake.settings import HOURS, Progress, Settings
+from assets.plans.ahead import POLICY as FOLLOWED
+from assets.plans.ahead import fleet_before
+from assets.plans.export import ROLLING
+from assets.plans.inputs import (
+    Floats,
+    Load,
+    hour_problems,
+    latest_buffer,
+    problem_template,
+    quantile_path,
+)
+from assets.plans.kinds import answered
+from assets.plans.plans import checked_solve, open_loop, rows_of, sustained_tokens_per_s
+from models.plan.policies import Solve
+from models.plan.problem import Plan, Problem
+
+HORIZON_HOURS = 48
+DAY = timedelta(days=1)
+
+
+def plan_rolling(settings: Settings, at: datetime | None, progress: Progress) -> pa.Table:
+    """Plan the hours from `at` on, or from when demand is known to; add them to rolling_plans.
+
+    ValueError for an instant that is not the beginning of a bucket, or until which demand is not known.
+    """
+    require_own_name(settings)
+    now = instant(settings, at)
+    require_history(settings, now.date())
+    if not is_made(settings) and (missing := missing_days(settings, now.date() + DAY)):
+        for _ in make_demand(settings, missing, progress):
+            pass
+    begins = now.replace(minute=0)
+    foreseen = foresee_from(settings, now, HORIZON_HOURS, progress)
+    template = problem_template(settings, sustained_tokens_per_s(settings, now.date(), progress), FOLLOWED)
+    hours = hour_problems(template, rolling_load(settings, now, foreseen))
+    start, spot = fleet_before(settings, now, template, ROLLING)
+    with progress.bar(f"plan from {now:%Y-%m-%d %H:%M}", HORIZON_HOURS) as done:
+        solve = capped(checked_solve(settings, FOLLOWED, done), settings.config.plan.rolling.max_changes)
+        planned = open_loop(hours, start, spot, solve)
+    rows = [
+        {"made_at": now, "day": row["hour_start"].date(), **row} for row in rows_of(begins, ROLLING, planned)
+    ]
+    made = pa.Table.from_pylist(rows, schema=RESULTS["rolling_plans"])
+    _add(settings, now, made)
+    return made
+
+
+def instant(settings: Settings, at: datetime | None) -> datetime:
+    """When a plan is made: as asked for, else when demand is known to."""
+    known, minutes = known_until(settings), settings.config.forecast.bucket_minutes
+    if at is None:
+        return known
+    at = at.replace(tzinfo=UTC)
+    if at.second or at.minute % minutes:
+        raise ValueError(f"--at: got {at:%H:%M}, needed a whole number of {minutes} minutes ([forecast]).")
+    if at > known:
+        raise ValueError(
+            f"--at: got {at:%Y-%m-%d %H:%M}, but demand is known until {known:%Y-%m-%d %H:%M} only. "
+            "Ingest what came since, or plan from then."
+        )
+    return at
+
+
+def rolling_load(settings: Settings, now: datetime, foreseen: Foreseen) -> Load:
+    """What each hour of the clock has to carry: what came, then the quantile of what is foreseen.
+
+    With [plan.rolling] holds_current at least the load of now until the next plan is due.
+    """
+    config, minutes = settings.config.plan, settings.config.forecast.bucket_minutes
+    per_hour, elapsed = 60 // minutes, now.minute // minutes
+    path = quantile_path(
+        foreseen.mean,
+        np.broadcast_to(foreseen.peak, foreseen.mean.shape),
+        config.most_headroom_share,
+    )
+    path = path.reshape(*path.shape[:2], -1)
+    latest = foreseen.known[..., -1:]
+    if config.rolling.holds_current:
+        until = -(-config.rolling.every_minutes // minutes)
+        path[..., :until] = np.fmax(path[..., :until], latest)
+    came = foreseen.known[..., foreseen.known.shape[-1] - elapsed :]
+    came = np.where(np.isnan(came), path[..., :1], came)  # nobody was collecting: as it will go on
+    whole = np.concatenate([came, path], axis=-1)[..., : HORIZON_HOURS * per_hour]
+    windows = np.moveaxis(whole.reshape(*whole.shape[:2], HORIZON_HOURS, per_hour), 2, 0)
+    buffer: Floats = latest_buffer(settings, now.date())
+    of_hours = [(now.hour + hour) % HOURS for hour in range(HORIZON_HOURS)]
+    return Load(answered(settings, windows, axis=1), buffer[of_hours])
+
+
+def capped(solve: Solve, most: int | None) -> Solve:
+    """The programme, but no kind in a region changes by more than `most` instances in an hour."""
+    if most is None:
+        return solve
+
+    def within(problem: Problem) -> Plan:
+        now = problem.instances_now
+        own_most = np.minimum(problem.max_option_instances, now + most)
+        own_least = np.minimum(np.maximum(problem.min_option_instances, now - most), own_most)
+        return solve(problem._replace(min_option_instances=own_least, max_option_instances=own_most))
+
+    return within
+
+
+def _add(settings: Settings, now: datetime, made: pa.Table) -> None:
+    """Write a plan beside the others of its day, in the place of one that was made at the same instant."""
+    where = {"trace": settings.trace, "made_day": now.date().isoformat()}
+    if settings.lake.files("rolling_plans", **where):
+        before = settings.lake.part("rolling_plans", **where)
+        made_at = np.datetime64(now.replace(tzinfo=None), "us")
+        keep = before["made_at"].to_numpy() != made_at
+        made = pa.concat_tables([before.filter(pa.array(keep)), made])
+    settings.lake.write("rolling_plans", made, **where)

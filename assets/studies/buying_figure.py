@@ -1,0 +1,52 @@
+"""What each commitment costs a week, and the regret of it: a panel for each region and GPU type."""
+
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from assets.lake.settings import Settings
+from assets.pages.pictures import save
+from assets.pages.style import BLUE, INK, MUTED, ground, legend
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw_commitments(settings: Settings, day: date) -> Path:
+    """Draw the commitments of a day's list beside its figures."""
+    query = (
+        "select * from commitments where trace = $trace and day = $day order by region, gpu, reserved_gpus"
+    )
+    frame = settings.lake.sql(query, trace=settings.trace, day=day).to_pandas()
+    return save(settings, day, "commitments", lambda: draw_curves(frame))
+
+
+def draw_curves(frame: pd.DataFrame) -> "Figure":
+    """Thousand USD a week over GPUs reserved, beside the worst regret; the best commitment as a point.
+
+    `frame`: region, gpu, reserved_gpus, usd_per_week, worst_regret_usd, is_best.
+    """
+    import matplotlib.pyplot as plt
+
+    places = list(frame.groupby(["region", "gpu"], sort=False))
+    several = frame["gpu"].nunique() > 1
+    columns = min(len(places), 3)
+    figure, grid = plt.subplots(-(-len(places) // columns), columns, sharey=True, squeeze=False)
+    for spare in grid.flat[len(places) :]:
+        spare.set_visible(False)
+    multiples = list(grid.flat[: len(places)])
+    for panel, ((region, gpu), own) in zip(multiples, places, strict=True):
+        panel.plot(own["reserved_gpus"], own["usd_per_week"] / 1e3, color=BLUE, linewidth=1.5)
+        panel.plot(own["reserved_gpus"], own["worst_regret_usd"] / 1e3, color=MUTED, linewidth=1.5)
+        best = own[own["is_best"]]
+        panel.scatter(best["reserved_gpus"], best["usd_per_week"] / 1e3, color=INK, zorder=3)
+        name = f"{region}, {gpu}" if several else region
+        panel.set_title(f"{name}   {best['reserved_gpus'].iloc[0]}")
+        panel.set_xlim(left=0)
+    ground(multiples)
+    legend(figure, [("a week's cost", BLUE), ("regret of the worst week", MUTED), ("the cheapest", INK)])
+    figure.supylabel("thousand USD", fontsize=12)
+    figure.supxlabel("GPUs reserved, and the cheapest number of them", fontsize=12)
+    return figure

@@ -1,0 +1,134 @@
+"""Yesterday's advice against the fleet that ran: what it would have saved and missed, on what really came.
+
+Both fleets are replayed as they stood hour by hour, on the day's requests, with boots that take no time: the
+counts are of replicas that serve. Where the trace says what its requests waited, the replay of the fleet that
+ran is held against that; how far it is off stands beside every figure. A difference below that says nothing.
+"""
+
+from dataclasses import replace
+from datetime import date
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from assets.lake.lookups import require_day
+from assets.lake.result_schemas import RESULTS
+from assets.lake.settings import HOURS, Progress, Settings
+from assets.lake.warehouse import Lake, LakeError
+from assets.plans.kinds import by_pool, hourly_cells, pools
+from assets.replays.drives import DAY_S, HOUR_S, measured, plan_rows, setting, sustained_of_plans
+from assets.replays.outcomes import Workload, in_legs, read_workload, write_outcome
+from assets.replays.scorecards import score_day
+from assets.studies.trials import FOLLOWS
+from models.replay.run import Drive, replay
+from models.replay.state import Floats
+
+ADVICE = "select * from advice where trace = $trace and day = $day and policy = $policy"
+MET = """
+select
+    tier, sum(requests)::bigint as requests, sum(ttft_met)::bigint as in_time
+from scorecard
+where not is_held
+group by tier
+"""
+LATE = """
+select tier, quantile_cont(ttft_s, 0.95) as ttft_p95_s from outcomes where not is_held group by tier
+"""
+SEEN = """
+select
+    tier, count(source_ttft_s) as measured,
+    count_if(is_ttft_met(source_ttft_s, ttft_slo_s)) as measured_in_time,
+    quantile_cont(source_ttft_s, 0.95) as measured_ttft_p95_s
+from requests
+inner join (select unnest($tiers) as tier, unnest($slos_s) as ttft_slo_s) using (tier)
+where trace = $trace and day = $day and source_ttft_s is not null
+group by tier
+"""
+
+
+def grade_shadow(settings: Settings, day: date, policy: str, progress: Progress) -> pa.Table:
+    """Replay what ran and what the policy's plan had advised for a day, and write shadow_runs.
+
+    LakeError where the lake does not have the fleet that ran, the advice, or the day's plans.
+    """
+    require_day(settings.lake, "plans", settings.trace, day)
+    if day not in settings.lake.days("ran_fleets", settings.trace):
+        raise LakeError(
+            f"The lake does not know what ran of {settings.trace!r} on {day}. "
+            "Tell it: fleetcast plan ran FILE, with ready replicas over time."
+        )
+    ran = settings.lake.sql(
+        "select * from ran_fleets where trace = $trace and day = $day", trace=settings.trace, day=day
+    ).to_pandas()
+    advised = settings.lake.sql(ADVICE, trace=settings.trace, day=day, policy=policy).to_pandas()
+    if advised.empty:
+        raise ValueError(
+            f"The trace {settings.trace!r} has no advice of {policy} for {day}. It has to be planned: "
+            f"fleetcast plan ahead, or fleetcast nightly --date {day}."
+        )
+    asked = {"ran": _targets(settings, ran), "advised": _targets(settings, advised)}
+    _require_room(settings, asked["ran"])
+    workload = in_legs(settings, day, read_workload(settings, day))
+    rows: list[dict[str, Any]] = []
+    with progress.bar(f"grade {day}", len(asked)) as done:
+        for n, (fleet, targets) in enumerate(asked.items(), start=1):
+            rows += [
+                {"policy": policy, "fleet": fleet, **row} for row in _met(settings, day, workload, targets)
+            ]
+            done(n)
+    seen = _seen(settings, day)
+    rows = [row | (seen.get(row["tier"], {}) if row["fleet"] == "ran" else {}) for row in rows]
+    table = pa.Table.from_pylist(rows, schema=RESULTS["shadow_runs"])
+    settings.lake.write("shadow_runs", table, trace=settings.trace, day=day)
+    return table
+
+
+def _targets(settings: Settings, rows: pd.DataFrame) -> Floats:
+    """Instances by hour and pool; an hour that nobody saw is like the one before, the first like the next."""
+    hour = rows["hour_start"].dt.hour
+    by_hour = hourly_cells(settings, rows.assign(hour=hour), "instances")
+    there = np.isin(np.arange(HOURS), hour.unique())
+    nearest = np.maximum.accumulate(np.where(there, np.arange(HOURS), -1))
+    nearest[nearest < 0] = there.argmax()
+    return np.round(by_pool(settings, by_hour[nearest]))
+
+
+def _require_room(settings: Settings, targets: Floats) -> None:
+    """Refuse a fleet that the config has no room for: it would be replayed smaller than it was."""
+    rows = pools(settings)
+    over = [(pool, int(most)) for pool, most in zip(rows, targets.max(axis=0), strict=True)]
+    for pool, most in over:
+        if most > pool.max_instances:
+            raise ValueError(
+                f"{most} instances of {pool.kind.llm} ran in {pool.region}; {settings.config.file.name} "
+                f"has room for {pool.max_instances}. Raise its [fleet] max_instances."
+            )
+
+
+def _met(settings: Settings, day: date, workload: Workload, targets: Floats) -> list[dict[str, Any]]:
+    """What the requests of each interactive tier met on a fleet that stands as `targets` say."""
+    fleet, rules = setting(settings, FOLLOWS)
+    fleet = measured(settings, fleet, sustained_of_plans(settings, plan_rows(settings, day)))
+    fleet = fleet._replace(
+        min_instances=np.minimum(fleet.min_instances, targets.min(axis=0)).astype(np.int64),
+        boot_cold_s=np.zeros_like(fleet.boot_cold_s),
+        boot_spot_s=np.zeros_like(fleet.boot_spot_s),
+    )
+    outcome = replay(workload.trace, fleet, Drive(targets, None, targets[0], HOUR_S), rules, DAY_S)
+    with settings.lake.scratch() as folder:
+        own = replace(settings, lake=Lake(folder))
+        write_outcome(own, day, FOLLOWS, workload, (fleet, rules), outcome)
+        score_day(own, day)
+        late = {row["tier"]: row["ttft_p95_s"] for row in own.lake.sql(LATE).to_pylist()}
+        return [{**row, "ttft_p95_s": late[row["tier"]]} for row in own.lake.sql(MET).to_pylist()]
+
+
+def _seen(settings: Settings, day: date) -> dict[str, dict[str, Any]]:
+    """What the requests waited where the trace was taken, by tier, as far as its source says."""
+    timed = {name: tier.ttft_slo_s for name, tier in settings.catalogue.tiers.items() if tier.ttft_slo_s}
+    rows = settings.lake.sql(
+        SEEN, trace=settings.trace, day=day, tiers=list(timed), slos_s=list(timed.values())
+    ).to_pylist()
+    return {row.pop("tier"): row for row in rows}

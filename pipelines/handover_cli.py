@@ -1,0 +1,161 @@
+"""`fleetcast plan export | ran | grade`: a plan for whoever carries it out, and what became of it."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.options import Config, Day, Policy, Quiet, Region, config_of, day_of, file_of, progress_of
+from pipelines.tables import OUT, show_table
+from pipelines.terminal import spoken
+
+SCALER = "fleetcast-scaler.default:6000"  # as it would be called in a cluster
+
+
+class Format(StrEnum):
+    """How a plan is written."""
+
+    JSON = "json"
+    K8S = "k8s"
+    KEDA_SCALER = "keda-scaler"
+    HPA = "hpa"
+    CAPACITY_BUFFER = "capacity-buffer"
+    RAY_SERVE = "ray-serve"
+
+
+class Mode(StrEnum):
+    """What an exported plan may do."""
+
+    ADVISORY = "advisory"
+    FLOOR = "floor"
+    ACTIVE = "active"
+
+
+def export(
+    format_: Annotated[
+        Format,
+        typer.Option(
+            "--format",
+            help="json; k8s: KEDA ScaledObjects with the plan as cron; keda-scaler: those that ask "
+            "fleetcast serve scaler; hpa: under llm-d; capacity-buffer: nodes ahead; ray-serve: its calls.",
+        ),
+    ],
+    policy: Policy = "corrected",
+    region: Region = None,
+    date_: Day = None,
+    config: Config = "office",
+    mode: Annotated[
+        Mode, typer.Option(help="Whether the plan is only told, the least that is held, or all there is.")
+    ] = Mode.ACTIVE,
+    target: Annotated[
+        str, typer.Option(help="What runs an llm, as GROUP/VERSION/KIND; it has a scale subresource.")
+    ] = "apps/v1/Deployment",
+    namespace: Annotated[str, typer.Option(help="Of the cluster's objects.")] = "default",
+    triggers: Annotated[
+        Path | None,
+        typer.Option(help="Mode floor: a YAML list of your own triggers, which may hold more than the plan."),
+    ] = None,
+    scaler: Annotated[str, typer.Option(help="keda-scaler: HOST:PORT where KEDA finds it.")] = SCALER,
+    hour: Annotated[
+        int, typer.Option(help="hpa, capacity-buffer: the hour of the day they are for.", min=0, max=23)
+    ] = 0,
+    node_lead_minutes: Annotated[
+        float, typer.Option(help="capacity-buffer: what a node takes to come.", min=0, max=24 * 60)
+    ] = 5.0,
+    question: Annotated[
+        str | None,
+        typer.Option(help="json, k8s: of `plan quality`, as it names it, the plan that was chosen."),
+    ] = None,
+) -> None:
+    """Write a day's plan to stdout: JSON with load, cost and reasons, or what scales one cluster.
+
+    Replicas are asked for as long before they have to serve as they boot ([replay] boot_local_s or
+    boot_remote_s). Every object carries the decision_id of its rows of all_plans.
+
+        fleetcast plan export --format json > plan.json
+
+        fleetcast plan export --format k8s --region east | kubectl --context east apply -f -
+
+        fleetcast plan export --format hpa --region east --hour 8 --mode floor
+
+        fleetcast plan export --format json --config quality --question 0.58_12s
+    """
+    with spoken():
+        from assets.lake.settings import load_settings
+        from assets.plans import quality_export
+        from assets.plans.cluster import FORMATS
+        from assets.plans.export import as_json, plan_of
+        from assets.plans.handover import HandOver, own_triggers, target_of
+
+        settings = load_settings(config_of(config))
+        if question is not None:
+            typer.echo(quality_export.written(settings, question, format_.value).rstrip("\n"))
+            return
+        day = day_of(date_) or settings.config.trace.replay_day
+        rows = plan_of(settings, day, policy, region)
+        file = None if triggers is None else file_of(triggers)
+        asked = HandOver(
+            mode=mode.value,
+            target=target_of(target),
+            namespace=namespace,
+            triggers=() if file is None else own_triggers(file.read_text(encoding="utf-8"), file.name),
+            scaler=scaler,
+            hour=hour,
+            node_lead_s=60 * node_lead_minutes,
+        )
+        written = as_json(rows) if format_ is Format.JSON else FORMATS[format_.value](settings, rows, asked)
+        typer.echo(written.rstrip("\n"))
+
+
+def ran(
+    file: Annotated[Path, typer.Argument(help="CSV: at, region, workload, replicas; or Prometheus' JSON.")],
+    config: Config = "office",
+) -> None:
+    """Tell the lake which fleet really ran: ready replicas of each workload over time.
+
+        fleetcast plan ran replicas.csv --config mine.toml
+
+    A CSV file, or the saved JSON answer of Prometheus to a range query whose series have the labels region
+    and deployment. Workloads are called as in `plan export`. What was there of the same days is replaced.
+    """
+    with spoken():
+        from assets.lake.settings import load_settings
+        from assets.plans.ran import land_ran
+
+        settings = load_settings(config_of(config))
+        hours = land_ran(settings, file_of(file))
+        settings.lake.publish()
+        for day, count in hours.items():
+            OUT.print(f"{day}: {count} of 24 hours")
+        OUT.print("next     fleetcast plan grade --date DAY")
+
+
+def grade(
+    date_: Day = None,
+    policy: Annotated[str, typer.Option(help="Whose advice: day_ahead or rolling.")] = "day_ahead",
+    config: Config = "office",
+    quiet: Quiet = False,
+) -> None:
+    """Grade a day's advice against the fleet that ran: GPU-hours saved, requests in time, the replay's error.
+
+        fleetcast plan grade --date 2025-07-15
+
+        fleetcast sql "from graded_decisions where verdict = 'short'"
+
+    Both fleets are replayed on the requests of the day, which must have been planned (`fleetcast nightly`).
+    Where the trace tells what its requests waited, how far the replay is off stands beside the gain: a gain
+    below it says nothing.
+    """
+    with spoken():
+        from assets.lake.settings import load_settings
+        from assets.on_demand import shadow_runs_said
+        from assets.studies.graded import grade_shadow
+        from pipelines.runs import report
+
+        settings = load_settings(config_of(config))
+        day = day_of(date_) or settings.config.trace.replay_day
+        table = grade_shadow(settings, day, policy, progress_of(quiet))
+        report("shadow_runs", {day.isoformat(): shadow_runs_said(settings, day, table)})
+        board = settings.lake.sql("queries/graded_shadow.sql", trace=settings.trace, day=day)
+        show_table(board.to_reader())

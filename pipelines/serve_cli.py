@@ -1,0 +1,63 @@
+"""`fleetcast serve`: what asks for a plan while a cluster runs."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from pipelines.options import Config, Policy, config_of
+from pipelines.tables import OUT
+from pipelines.terminal import spoken
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+INSTANT = "%Y-%m-%dT%H:%M"
+
+
+@app.callback()
+def serve() -> None:
+    """Serve plans from the lake to whoever scales a cluster."""
+
+
+@app.command()
+def scaler(
+    address: Annotated[str, typer.Option(help="HOST:PORT to listen on.")] = "127.0.0.1:6000",
+    policy: Policy = "day_ahead",
+    config: Config = "office",
+    now: Annotated[
+        datetime | None,
+        typer.Option(
+            formats=[INSTANT], help="UTC: where its clock begins, to try it on a day that has been."
+        ),
+    ] = None,
+) -> None:
+    """Answer KEDA's external scaler calls (gRPC) from the plan in the lake, until Ctrl-C.
+
+        fleetcast serve scaler --address 0.0.0.0:6000
+
+        fleetcast plan export --format keda-scaler --policy day_ahead --region east | kubectl apply -f -
+
+    A new plan is served ten seconds after it was written. After its end the same hour a day before is held,
+    and the floor once it is two days old, or while the last value foresees an endpoint better than the
+    forecast does (the alarm forecasts_beat_last_value). Each change of state is a line here. There is no TLS:
+    listen on an address that only the cluster reaches.
+    """
+    with spoken():
+        import asyncio
+
+        from assets.lake.settings import load_settings
+        from assets.plans.scaler import Scaler, serve
+        from assets.plans.served import Served
+
+        if not re.fullmatch(r"\S+:\d{1,5}", address) or int(address.rpartition(":")[2]) > 65_535:
+            raise ValueError(f"--address: got {address!r}, needed HOST:PORT, like 0.0.0.0:6000.")
+        ahead = timedelta(0) if now is None else now.replace(tzinfo=UTC) - datetime.now(UTC)
+        served = Served(load_settings(config_of(config)), policy, lambda: datetime.now(UTC) + ahead)
+        host = address.rpartition(":")[0]
+        asyncio.run(
+            serve(
+                Scaler(served, lambda line: OUT.print(line, markup=False, soft_wrap=True)),
+                address,
+                lambda port: OUT.print(f"serving {policy} on {host}:{port}   (Ctrl-C ends it)"),
+            )
+        )

@@ -1,0 +1,23 @@
+-- advice: what was advised for each hour before it began: of the day to come, as it was exported and served, and of rolling plans.
+-- grain: trace, day, policy, llm, role, region, gpu, gpus_per_instance, hour_start
+-- reads: day_ahead_plans, plans, all_plans
+-- units: instances; usd US dollars of the hour; instants are UTC
+-- made_at = when a rolling plan was made; null of the others
+-- decision_id = names this decision, as in all_plans
+with given as (
+    select * from day_ahead_plans
+    union all by name
+    select plans.*
+    from plans
+    anti join day_ahead_plans using (trace, day)
+    where plans.policy = 'day_ahead'
+    union all by name
+    select * exclude (decision_id)
+    from all_plans
+    where policy = 'rolling'
+)
+
+select
+    trace, day, policy, hour_start, llm, role, region, gpu, gpus_per_instance, instances, usd, made_at,
+    decision_id(trace, policy, made_at, llm, role, region, gpu, gpus_per_instance, hour_start) as decision_id
+from given

@@ -1,0 +1,34 @@
+-- buying_list: of each GPU type and region what to reserve, to buy on demand and to take from spot, with the regret of it and of losing the place.
+-- grain: trace, day, region, gpu
+-- reads: commitments, lost_pools
+-- units: GPUs; *_gpu_hours GPU-hours a week, *_usd US dollars of a week or as the name says, *_share 0 to 1
+-- need_p50_gpus = that interactive load needs in half of the hours at most
+-- need_p99_gpus = in all but one of a hundred
+-- need_max_gpus = ever
+-- saved_share = against buying all of it on demand
+-- regret_usd = above the best commitment of each week in hindsight, mean of the weeks
+-- lost_more_usd_per_day = what the other regions would buy on top if this one lost these GPUs
+-- lost_short_gpus = that they would have no room for
+with quantiles as (
+    select
+        trace, day, region, gpu,
+        min(reserved_gpus) filter (where exceeded_share <= 0.5) as need_p50_gpus,
+        min(reserved_gpus) filter (where exceeded_share <= 0.01) as need_p99_gpus,
+        max(reserved_gpus) as need_max_gpus,
+        max(usd_per_week) filter (where reserved_gpus = 0) as unreserved_usd
+    from commitments
+    group by trace, day, region, gpu
+)
+
+select
+    trace, day, region, gpu, weeks, need_p50_gpus, need_p99_gpus, need_max_gpus,
+    reserved_gpus, on_demand_gpu_hours, spot_gpu_hours, usd_per_week,
+    1 - usd_per_week / nullif(unreserved_usd, 0) as saved_share,
+    regret_usd, worst_regret_usd,
+    more_on_demand_gpus as lost_more_on_demand_gpus,
+    more_usd_per_day as lost_more_usd_per_day,
+    short_gpus as lost_short_gpus
+from commitments
+inner join quantiles using (trace, day, region, gpu)
+inner join lost_pools using (trace, day, region, gpu)
+where is_best

@@ -1,0 +1,46 @@
+-- graded_decisions: each decision that was advised against what ran in that hour and what the true demand needed.
+-- grain: trace, day, policy, llm, role, region, gpu, gpus_per_instance, hour_start
+-- reads: advice, ran_fleets, plans
+-- units: *_instances instances (mean of the hour), *_gpu_hours GPU-hours, *_usd US dollars; below 0 the advice is dearer
+-- decision_id = names the decision, as in all_plans, exports and the scaler's answers
+-- ran_instances = ready replicas that really ran
+-- needed_instances = those of the clairvoyant plan of the true demand
+-- verdict = saved: fewer and enough; short: fewer and too few; covered: more, where what ran was too few; spent: more, where it was enough; same
+with needed as (
+    select trace, day, hour_start, llm, role, region, gpu, gpus_per_instance, instances as needed_instances
+    from plans
+    where policy = 'clairvoyant'
+),
+
+compared as (
+    select
+        trace, day, advice.policy, hour_start, llm, role, region, gpu, gpus_per_instance,
+        decision_id,
+        advice.instances as advised_instances,
+        ran_fleets.instances as ran_instances,
+        needed_instances,
+        advice.usd / nullif(advice.instances, 0) as instance_usd
+    from advice
+    inner join ran_fleets using (trace, day, hour_start, llm, role, region, gpu, gpus_per_instance)
+    inner join needed using (trace, day, hour_start, llm, role, region, gpu, gpus_per_instance)
+),
+
+priced as (
+    select
+        * exclude (instance_usd),
+        (ran_instances - advised_instances) * gpus_per_instance as saved_gpu_hours,
+        (ran_instances - advised_instances)
+        * coalesce(instance_usd, max(instance_usd) over (partition by trace, gpu, gpus_per_instance)) as saved_usd
+    from compared
+)
+
+select
+    *,
+    case
+        when advised_instances < ran_instances and advised_instances >= needed_instances then 'saved'
+        when advised_instances < ran_instances then 'short'
+        when advised_instances > ran_instances and ran_instances < needed_instances then 'covered'
+        when advised_instances > ran_instances then 'spent'
+        else 'same'
+    end as verdict
+from priced

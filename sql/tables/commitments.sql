@@ -1,0 +1,22 @@
+-- commitments: what reserving so many GPUs of a type in a region would have cost in past weeks (fleetcast plan buy).
+-- grain: trace, day, region, gpu, reserved_gpus
+-- reads: commitments
+-- units: GPUs; *_gpu_hours GPU-hours a week; reserved_usd, on_demand_usd, spot_usd USD per GPU-hour, *_usd else US dollars of a week
+-- trace = name of the trace <- demand.trace
+-- day = the last day of the weeks <- demand.day
+-- region = where the GPUs stand <- demand.region
+-- gpu = GPU type
+-- weeks = how many were looked at
+-- reserved_usd = of a reserved GPU-hour
+-- on_demand_usd = of one on demand
+-- spot_usd = of one of spot
+-- reserved_gpus = paid for at every hour
+-- exceeded_share = of the hours, in which interactive load needs more <- demand.input_tokens
+-- on_demand_gpu_hours = bought by the hour, mean of the weeks
+-- spot_gpu_hours = taken from spot for what may wait, mean of the weeks <- demand.input_tokens
+-- usd_per_week = all of it, mean of the weeks
+-- regret_usd = above the best commitment of each week in hindsight, mean of the weeks
+-- worst_regret_usd = the same of the week in which it is largest
+-- is_best = the cheapest over all weeks
+select * from commitments
+where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -1,0 +1,36 @@
+-- rolling_plans: instances per endpoint and hour of the next 48, planned again and again (fleetcast plan rolling).
+-- grain: trace, made_at, policy, llm, role, region, gpu, gpus_per_instance, hour_start
+-- reads: rolling_plans
+-- units: *_per_s input tokens per second; instances; usd US dollars of the hour; instants are UTC
+-- trace = name of the trace <- demand.trace
+-- made_day = UTC day on which it was made, in whose file it lies
+-- made_at = when it was made: nothing that came later is in it
+-- day = UTC day of the hour
+-- policy = rolling
+-- hour_start = first instant of the hour
+-- llm = the served network <- demand.llm
+-- role = what the instances do of each request: whole, prefill or decode
+-- region = where the instances stand <- demand.region
+-- gpu = GPU type of an instance
+-- demand_tokens_per_s = interactive load to carry: the largest bucket of the hour, of the first one what has come <- demand.input_tokens
+-- buffer_tokens_per_s = kept free for requests that may be held <- demand.input_tokens
+-- capacity_tokens_per_s = what an instance of this kind is counted on to serve within its SLO
+-- instances_before = planned for the hour before; in the first hour what the rolling plan before it holds, else what the config starts with
+-- instances = planned for this hour
+-- delta = instances added (or removed, below 0)
+-- short_tokens_per_s = what the region lacks of its own share of demand, all kinds together
+-- short_llm_tokens_per_s = what the llm lacks in all regions together
+-- status = how the solver ended
+-- gap_share = how far from the optimum it may be
+-- usd = cost of the planned instances
+-- programme = which of models/plan made it: paper or corrected
+-- gpus_per_instance = GPUs of an instance
+-- reclaimed = of those added, taken back from the spot pool of the same kind
+-- started = of those added, started cold
+-- donated = given to the spot pool
+-- why = the reason of a change in words; null where nothing changes
+-- plan_usd = what the whole hour costs, all endpoints together
+-- plan_bound_usd = no plan costs less, as the solver proved
+-- plan_lp_bound_usd = the same with fractional instances
+select * from rolling_plans
+where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

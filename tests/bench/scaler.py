@@ -1,0 +1,114 @@
+"""The external scaler under load: a process of its own, asked over gRPC at a steady rate."""
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import date
+from pathlib import Path
+
+import grpc
+import numpy as np
+from handed import write_plan
+from measure import ROOT, Figures, Target
+from small import small_config
+
+from assets.lake.settings import Settings, load_settings
+from assets.plans.keda_messages import CLASSES, SERVICE
+from assets.plans.workloads import names
+
+DAY = date(2025, 7, 3)
+RATE, SECONDS = 200, 20  # calls per second
+REWRITES_S = 4.0  # so often a new plan is written while it is asked
+TARGETS = {
+    "live_scaler_p99_ms": Target(
+        "ms",
+        f"GetMetrics at {RATE} calls/s for {SECONDS} s, a new plan every {REWRITES_S:g} s; from when a call "
+        "was due; wall",
+        at_most=20.0,
+    ),
+    "live_scaler_stale_seconds": Target(
+        "s", "the same: the longest from a new plan in the lake until it is what is served", at_most=60.0
+    ),
+}
+SERVER = """
+import asyncio, sys
+from datetime import UTC, datetime
+from assets.lake.settings import load_settings
+from assets.plans.scaler import Scaler, serve
+from assets.plans.served import Served
+noon = datetime(2025, 7, 3, 12, tzinfo=UTC)
+scaler = Scaler(Served(load_settings(sys.argv[1], sys.argv[2]), "day_ahead", lambda: noon), lambda line: None)
+asyncio.run(serve(scaler, "127.0.0.1:0", lambda port: print(port, flush=True)))
+"""
+
+
+def under_load() -> Figures:
+    """Latency of an answer, and how old it may be."""
+    with tempfile.TemporaryDirectory() as folder:
+        config, lake = small_config(Path(folder)), Path(folder) / "lake"
+        settings = load_settings(config, lake)
+        write_plan(settings, DAY, [0] * 24)
+        server = subprocess.Popen(
+            [sys.executable, "-c", SERVER, config, str(lake)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+        )
+        try:
+            assert server.stdout is not None
+            port = int(server.stdout.readline())
+            late_s, stale_s = asyncio.run(asked(settings, port))
+        finally:
+            server.terminate()
+            server.wait(10)
+    return {
+        "live_scaler_p99_ms": 1e3 * float(np.quantile(late_s, 0.99)),
+        "live_scaler_stale_seconds": max(stale_s),
+    }
+
+
+async def asked(settings: Settings, port: int) -> tuple[list[float], list[float]]:
+    """Seconds that each call took, from when it was due, and until each plan but the last was served."""
+    kind = ("bloom-176b", "h100-80gb", 8, "whole")
+    metadata = {"region": "east", "llm": kind[0], "gpu": kind[1], "gpusPerInstance": "8", "role": "whole"}
+    ref = CLASSES["ScaledObjectRef"](name=names([kind])[0], namespace="default", scalerMetadata=metadata)
+    request = CLASSES["GetMetricsRequest"](scaledObjectRef=ref, metricName="fleetcast")
+    late_s: list[float] = []
+    written, seen = {0: time.perf_counter()}, dict[int, float]()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = channel.unary_unary(
+            f"/{SERVICE}/GetMetrics",
+            request_serializer=CLASSES["GetMetricsRequest"].SerializeToString,
+            response_deserializer=CLASSES["GetMetricsResponse"].FromString,
+        )
+        await call(request)  # the connection
+
+        async def one(due: float) -> None:
+            answer = await call(request)
+            now = time.perf_counter()
+            late_s.append(now - due)
+            seen.setdefault(answer.metricValues[0].metricValue, now)
+
+        async def rewrite() -> None:
+            for count in range(1, int(SECONDS / REWRITES_S)):
+                await asyncio.sleep(REWRITES_S)
+                await asyncio.to_thread(write_plan, settings, DAY, [count] * 24)
+                written[count] = time.perf_counter()
+
+        begun = time.perf_counter()
+        calls = []
+        beside = asyncio.create_task(rewrite())
+        for n in range(RATE * SECONDS):
+            due = begun + n / RATE
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            calls.append(asyncio.create_task(one(due)))
+        await asyncio.gather(*calls, beside)
+        last = max(written)
+        while last not in seen:
+            await one(time.perf_counter())
+            await asyncio.sleep(0.1)
+    # a plan that was replaced before it was looked at is as old as the one that was seen after it
+    stale_s = [min(at for later, at in seen.items() if later >= n) - written[n] for n in written]
+    return late_s, stale_s
+
+
+FUNCTIONS = [under_load]

@@ -1,0 +1,32 @@
+"""A plan of a day that is written down, not solved: counts by hour, alike for every llm and region."""
+
+from collections.abc import Sequence
+from datetime import date, timedelta
+
+import pyarrow as pa
+
+from assets.lake.result_schemas import RESULTS
+from assets.lake.settings import Settings, midnight
+from assets.plans.kinds import kinds
+
+
+def write_plan(settings: Settings, day: date, counts: Sequence[int], table: str = "day_ahead_plans") -> None:
+    """The day-ahead plan of `day`: `counts[h]` instances in hour h, and one more of the second llm."""
+    rows = []
+    for n, kind in enumerate(kinds(settings)):
+        usd = settings.catalogue.gpus[kind.gpu].usd_per_hour * kind.gpus
+        for region in settings.catalogue.regions:
+            for hour, count in enumerate(counts):
+                held, before = (one + (n == 1) for one in (count, counts[max(hour - 1, 0)]))
+                row = dict.fromkeys(RESULTS[table].names)
+                row |= {"policy": "day_ahead", "programme": "corrected", "status": "Optimal"}
+                row |= {"llm": kind.llm, "role": kind.role, "region": region, "gpu": kind.gpu}
+                row |= {"gpus_per_instance": kind.gpus, "hour_start": midnight(day) + timedelta(hours=hour)}
+                row |= {"demand_tokens_per_s": 100.0 * count, "buffer_tokens_per_s": 0.0}
+                row |= {"capacity_tokens_per_s": 100.0, "short_tokens_per_s": 0.0, "gap_share": 0.0}
+                row |= {"short_llm_tokens_per_s": 0.0, "usd": usd * held, "delta": held - before}
+                row |= {"instances_before": before, "instances": held, "reclaimed": 0, "started": 0}
+                row |= {"donated": 0, "why": "peak" if held != before else None}
+                rows.append(row)
+    made = pa.Table.from_pylist(rows, schema=RESULTS[table])
+    settings.lake.write(table, made, trace=settings.trace, day=day)

@@ -1,0 +1,186 @@
+"""What ran, as a file tells it, and yesterday's advice graded against it: by twins, and where they agree."""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import date, timedelta
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from handed import write_plan
+from small import small_config
+
+from assets.demand.demand import build_demand
+from assets.forecasts.forecasts import forecast_day
+from assets.lake.settings import Progress, Settings, load_settings, midnight
+from assets.lake.warehouse import LakeError
+from assets.plans import plans
+from assets.plans.export import plan_of
+from assets.plans.ran import land_ran
+from assets.plans.workloads import workloads
+from assets.studies.graded import grade_shadow
+from assets.traces.traces import make_day
+
+DAY = date(2025, 7, 3)
+MEASURED_S = 0.4  # that every request of the day waited, as its trace says
+COLUMNS = "at,region,workload,replicas\n"
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """A planned day whose requests say what they waited."""
+    folder = tmp_path_factory.mktemp("graded")
+    config = small_config(folder, requests_per_day="60_000.0", min_instances="1", instances_at_start="4")
+    settings = load_settings(config, folder / "lake")
+    for day in (DAY - timedelta(days=2), DAY - timedelta(days=1), DAY):
+        make_day(settings.lake, settings.config.trace, settings.catalogue, day)
+        build_demand(settings.lake, settings.trace, day)
+    forecast_day(settings, DAY, Progress())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plans, "sustained_tokens_per_s", lambda *_: [300.0, 400.0, 200.0, 250.0])
+        plans.plan_day(settings, DAY, Progress())
+    table = settings.lake.part("requests", trace=settings.trace, day=DAY)
+    at = table.schema.get_field_index("source_ttft_s")
+    waited = pa.array([MEASURED_S] * table.num_rows)
+    settings.lake.write(
+        "requests", table.set_column(at, "source_ttft_s", waited), trace=settings.trace, day=DAY
+    )
+    return settings
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[Callable[[str, str], Path]]:
+    def write(name: str, text: str) -> Path:
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    return write
+
+
+def advised(settings: Settings, more: int = 0) -> list[tuple[str, str, str, float]]:
+    """At, region, workload and replicas: what the day-ahead plan advises and so many more."""
+    return [
+        (row["hour_start"].isoformat(), region, one.name, row["instances"] + more)
+        for region in settings.catalogue.regions
+        for one in workloads(settings, plan_of(settings, DAY, "day_ahead", region))
+        for row in one.rows
+    ]
+
+
+def as_csv(rows: list[tuple[str, str, str, float]]) -> str:
+    return COLUMNS + "".join(",".join(map(str, row)) + "\n" for row in rows)
+
+
+def graded(settings: Settings) -> tuple[pd.DataFrame, pd.DataFrame]:
+    grade_shadow(settings, DAY, "day_ahead", Progress())
+    asked = {"trace": settings.trace, "day": DAY}
+    where = "where trace = $trace and day = $day and policy = 'day_ahead'"
+    return (
+        settings.lake.sql(f"from graded_shadow {where}", **asked).to_pandas(),
+        settings.lake.sql(f"from graded_decisions {where}", **asked).to_pandas(),
+    )
+
+
+def test_where_what_ran_was_what_was_advised_nothing_is_saved_or_missed(night: Settings, file) -> None:
+    assert land_ran(night, file("ran.csv", as_csv(advised(night)))) == {DAY: 24}
+    board, decisions = graded(night)
+    assert list(board["tier"].sort_values()) == ["iw_fast", "iw_normal"]
+    assert (board[["saved_gpu_hours", "saved_usd", "gained_share"]] == 0).all().all()
+    assert set(decisions["verdict"]) == {"same"}
+    assert (board["ran_ttft_p95_s"] == board["advised_ttft_p95_s"]).all()
+    assert (board["measured_in_time_share"] == 1).all()  # 0.4 s is in time for both tiers
+    assert (board["replay_error_share"] == board["ran_in_time_share"] - 1).all()
+    assert (board["measured_ttft_p95_s"] == MEASURED_S).all()
+    ids = {row["decision_id"] for row in plan_of(night, DAY, "day_ahead")}
+    assert set(decisions["decision_id"]) == ids
+
+
+def test_each_decision_is_judged_as_by_hand(night: Settings, file) -> None:
+    """Two more than advised in even hours, one fewer in odd ones."""
+    rows = advised(night)
+    ran = [(*row[:3], max(row[3] + (2 if int(row[0][11:13]) % 2 == 0 else -1), 0)) for row in rows]
+    land_ran(night, file("ran.csv", as_csv(ran)))
+    board, decisions = graded(night)
+    needed = night.lake.sql(
+        "select llm, region, hour_start, instances from plans where policy = 'clairvoyant'"
+    ).to_pandas()
+    both = decisions.merge(needed, on=["llm", "region", "hour_start"])
+    assert len(both) == len(decisions) == 24 * 12
+    usd = night.catalogue.gpus["h100-80gb"].usd_per_hour
+    for _, row in both.iterrows():
+        plan, real, need = row["advised_instances"], row["ran_instances"], row["instances"]
+        fewer, more = "saved" if plan >= need else "short", "covered" if real < need else "spent"
+        assert row["verdict"] == (fewer if plan < real else more if plan > real else "same")
+        assert row["saved_usd"] == pytest.approx((real - plan) * row["gpus_per_instance"] * usd)
+    assert {"saved", "short", "covered"} == set(decisions["verdict"])
+    one = board.iloc[0]
+    assert one["saved_gpu_hours"] == pytest.approx(one["ran_gpu_hours"] - one["advised_gpu_hours"])
+    assert one["saved_gpu_hours"] == pytest.approx(decisions["saved_gpu_hours"].sum())
+    assert one["advised_short_hours"] == (both["advised_instances"] < both["instances"]).sum()
+
+
+def test_the_advice_that_was_given_goes_before_the_one_of_the_night(night: Settings, file) -> None:
+    land_ran(night, file("ran.csv", as_csv([(*row[:3], 5) for row in advised(night)])))
+    write_plan(night, DAY, [6] * 24)
+    try:
+        _, decisions = graded(night)
+    finally:
+        night.lake.path("day_ahead_plans", trace=night.trace, day=DAY).unlink()
+    enough = decisions["needed_instances"] <= 5
+    assert enough.any()
+    assert set(decisions.loc[enough, "verdict"]) == {"spent"}
+    assert set(decisions["advised_instances"]) == {6, 7}
+
+
+def test_a_smaller_fleet_that_ran_is_replayed_as_it_was(night: Settings, file) -> None:
+    rows = [(at, region, name, 0 if region == "west" else 1) for at, region, name, _ in advised(night)]
+    land_ran(night, file("ran.csv", as_csv(rows)))
+    board, _ = graded(night)
+    fast = board.set_index("tier").loc["iw_fast"]
+    assert fast["gained_share"] > 0
+    assert fast["is_beyond_error"] == (fast["gained_share"] > abs(fast["replay_error_share"]))
+
+
+def test_an_hour_is_the_mean_of_its_samples_whoever_tells_them(night: Settings, file) -> None:
+    begin, name = midnight(DAY), "bloom-176b-h100-80gb"
+    rows = [
+        ((begin + timedelta(minutes=m)).isoformat(), "east", name, n) for m, n in ((0, 2), (30, 5), (60, 7))
+    ]
+    stamps = [[(begin + timedelta(minutes=m)).timestamp(), str(n)] for m, n in ((0, 2), (30, 5), (60, 7))]
+    series = {"metric": {"region": "east", "deployment": name}, "values": stamps}
+    answer = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [series]}})
+    for path in (file("ran.csv", as_csv(rows)), file("ran.json", answer)):
+        assert land_ran(night, path) == {DAY: 2}
+        found = night.lake.read("ran_fleets", trace=night.trace, day=DAY).to_pylist()
+        assert [(row["hour_start"], row["instances"], row["samples"]) for row in found] == [
+            (begin, 3.5, 2),
+            (begin + timedelta(hours=1), 7.0, 1),
+        ]
+
+
+def test_a_file_that_does_not_say_what_ran_is_refused(night: Settings, file) -> None:
+    name = "bloom-176b-h100-80gb"
+    for text, said in (
+        ("at,region,replicas\n", r"lacks the column workload; needed at, region, workload, replicas"),
+        (COLUMNS, r"has no sample"),
+        (COLUMNS + f"noon,east,{name},2\n", r"entry 1: at 'noon' .* must be an instant like"),
+        (
+            COLUMNS + f"2025-07-03T00:00,east,{name},-1\n",
+            r"entry 1: replicas are -1\.0, needed a number from 0",
+        ),
+        (COLUMNS + "2025-07-03T00:00,east,bloom-176b-h100,2\n", rf"entry 1.*bloom-176b-h100.*{name}"),
+        (COLUMNS + f"2025-07-03T00:00,eats,{name},2\n", r"entry 1.*eats.*east"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            land_ran(night, file("ran.csv", text))
+    with pytest.raises(ValueError, match=r"ran\.json is no answer of Prometheus .* region and deployment"):
+        land_ran(night, file("ran.json", '{"status": "error", "errorType": "bad_data"}'))
+    land_ran(night, file("ran.csv", as_csv([(at, r, n, 41) for at, r, n, _ in advised(night)])))
+    with pytest.raises(ValueError, match=r"^41 instances of .* ran in .* room for 40\. Raise its \[fleet\]"):
+        grade_shadow(night, DAY, "day_ahead", Progress())
+    with pytest.raises(ValueError, match=r"no advice of rolling for 2025-07-03\. It has to be planned"):
+        grade_shadow(night, DAY, "rolling", Progress())
+    night.lake.path("ran_fleets", trace=night.trace, day=DAY).unlink()
+    with pytest.raises(LakeError, match=r"does not know what ran .* Tell it: fleetcast plan ran FILE"):
+        grade_shadow(night, DAY, "day_ahead", Progress())

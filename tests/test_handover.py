@@ -1,0 +1,159 @@
+"""What is handed to a cluster: accepted by its schemas, on time, linked to its decision, within its mode."""
+
+import json
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cluster_schemas import faults
+from handed import write_plan
+from small import small_config
+from typer.testing import CliRunner
+
+from assets.lake.settings import Settings, load_settings, midnight
+from assets.plans import cluster, workloads
+from assets.plans.export import plan_of
+from assets.plans.handover import HandOver, own_triggers, target_of
+from pipelines.cli import app
+
+DAY = date(2025, 7, 3)
+COUNTS = [3, 3, 5, 5, 5, 2, *([2] * 17), 4]
+LWS = "leaderworkerset.x-k8s.io/v1/LeaderWorkerSet"
+OWN = ({"type": "prometheus", "metadata": {"serverAddress": "http://p", "query": "q", "threshold": "0.7"}},)
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    folder = tmp_path_factory.mktemp("handed")
+    settings = load_settings(small_config(folder, boot_local_s="600.0"), folder / "lake")
+    write_plan(settings, DAY, COUNTS)
+    return settings
+
+
+def written(settings: Settings, format_: str, **asked: Any) -> list[dict[str, Any]]:
+    rows = plan_of(settings, DAY, "day_ahead", "east")
+    return list(yaml.safe_load_all(cluster.FORMATS[format_](settings, rows, HandOver(**asked))))
+
+
+@pytest.mark.parametrize("format_", ["k8s", "keda-scaler", "hpa", "capacity-buffer"])
+@pytest.mark.parametrize("mode", ["advisory", "floor", "active"])
+def test_a_cluster_accepts_what_is_exported(planned: Settings, format_: str, mode: str) -> None:
+    objects = written(planned, format_, mode=mode, target=target_of(LWS), triggers=OWN, scaler="s:1")
+    assert len(objects) == 4
+    for one in objects:
+        assert faults(one) == []
+        assert one["metadata"]["labels"]["fleetcast/mode"] == mode
+        spec = one.get("spec", {})
+        assert (one["kind"] == "ConfigMap") == (mode == "advisory") == (not spec)
+        if "scaleTargetRef" in spec:
+            group, _, kind = LWS.rpartition("/")
+            assert (spec["scaleTargetRef"]["apiVersion"], spec["scaleTargetRef"]["kind"]) == (group, kind)
+        own = [trigger for trigger in spec.get("triggers", ()) if trigger["type"] == "prometheus"]
+        assert bool(own) == (mode == "floor" and "triggers" in spec)
+
+
+def test_the_facts_of_the_schemas_refuse_what_clusters_refuse(planned: Settings) -> None:
+    [one, *_] = written(planned, "k8s")
+    one["spec"]["triggers"][0]["metadata"]["desiredReplicas"] = 3
+    one["spec"]["replicas"] = 3
+    del one["spec"]["scaleTargetRef"]["name"]
+    assert len(faults(one)) == 3
+    [buffer, *_] = written(planned, "capacity-buffer")
+    buffer["spec"]["podTemplateRef"] = {"name": "two"}
+    assert faults(buffer) == ["needs one of podTemplateRef and scalableRef"]
+
+
+def test_replicas_are_asked_for_as_long_before_as_they_boot(planned: Settings) -> None:
+    """Minute by minute: what is held is the most that the plan wants from now until a replica is there."""
+    [own, *_] = workloads.workloads(planned, plan_of(planned, DAY, "day_ahead", "east"))
+    assert own.boot_s == 600.0
+    [one, *_] = written(planned, "k8s")
+    held = {}
+    for trigger in (each["metadata"] for each in one["spec"]["triggers"]):
+        start, end = (
+            datetime(2025, int(month), int(day), int(hour), int(minute), tzinfo=UTC)
+            for minute, hour, day, month, _ in (trigger[key].split() for key in ("start", "end"))
+        )
+        while start < end:
+            assert start not in held
+            held[start] = int(trigger["desiredReplicas"])
+            start += timedelta(minutes=1)
+    wanted = [COUNTS[min(minute // 60, 23)] for minute in range(24 * 60 + 10)]
+    assert list(held.values()) == [max(wanted[m : m + 11]) for m in range(24 * 60)]
+    assert list(held) == [midnight(DAY) + timedelta(minutes=m) for m in range(24 * 60)]
+
+
+def test_a_node_is_asked_for_before_the_replica_that_needs_it(planned: Settings) -> None:
+    """At 01:00 the rise of 02:00 is an hour away: a node that takes 50 minutes more is asked for now."""
+    for minutes, replicas in ((49, 0), (50, 2)):
+        [one, *_] = written(planned, "capacity-buffer", hour=1, node_lead_s=60.0 * minutes)
+        assert one["spec"]["replicas"] == replicas
+        assert one["spec"]["scalableRef"] == {
+            "apiGroup": "apps",
+            "kind": "Deployment",
+            "name": "bloom-176b-h100-80gb",
+        }
+
+
+def test_an_hpa_is_bounded_by_the_plan_of_its_hour(planned: Settings) -> None:
+    [active, *_] = written(planned, "hpa", hour=4)
+    [floor, *_] = written(planned, "hpa", hour=4, mode="floor")
+    assert [(one["spec"]["minReplicas"], one["spec"]["maxReplicas"]) for one in (active, floor)] == [
+        (5, 5),
+        (5, 40),
+    ]
+    annotations = active["metadata"]["annotations"]
+    usd = planned.catalogue.gpus["h100-80gb"].usd_per_hour * 8
+    assert annotations["llm-d.ai/variant-cost"] == f"{usd:.4f}"
+    assert (annotations["llm-d.ai/managed"], annotations["llm-d.ai/model-id"]) == ("true", "bloom-176b")
+
+
+def test_a_decision_has_one_id_wherever_it_is_told(planned: Settings) -> None:
+    rows = plan_of(planned, DAY, "day_ahead", "east")
+    ids = [row["decision_id"] for row in plan_of(planned, DAY, "day_ahead")]
+    assert len(set(ids)) == len(ids)
+    [row] = [r for r in rows if r["llm"] == "bloom-176b" and r["hour_start"].hour == 2]
+    [one, *_] = written(planned, "k8s")
+    assert f"fleetcast-{row['decision_id']}" in [trigger["name"] for trigger in one["spec"]["triggers"]]
+    [advice, *_] = written(planned, "k8s", mode="advisory")
+    assert row["decision_id"] in [each["decision_id"] for each in json.loads(advice["data"]["plan.json"])]
+    calls = [json.loads(line) for line in cluster.as_ray_serve(planned, rows, HandOver()).splitlines()]
+    [call] = [call for call in calls if call["decision_id"] == row["decision_id"]]
+    assert call["body"] == {"target_num_replicas": 5}
+    assert call["at"] == "2025-07-03T01:50:00+00:00"
+    name = "bloom-176b-h100-80gb"
+    assert call["path"] == f"/api/v1/applications/{name}/deployments/{name}/scale"
+    assert [call["at"] for call in calls] == sorted(call["at"] for call in calls)
+
+
+def test_an_untrusted_plan_leaves_what_nobody_else_would_hold(planned: Settings) -> None:
+    for mode, floor in (("floor", 2), ("active", 5)):
+        [one, *_] = written(planned, "keda-scaler", mode=mode, triggers=OWN, scaler="s:1")
+        assert one["spec"]["triggers"][0]["metadata"]["floor"] == str(floor)
+        assert one["spec"]["fallback"] == {"failureThreshold": 3, "replicas": floor}
+        assert (one["spec"]["minReplicaCount"], one["spec"]["maxReplicaCount"]) == (2, 40)
+
+
+def test_what_cannot_be_handed_over_is_said(planned: Settings, tmp_path: Path) -> None:
+    rows = plan_of(planned, DAY, "day_ahead", "east")
+    with pytest.raises(ValueError, match=r"^--mode floor: .* no triggers of your own\. Give --triggers FILE"):
+        cluster.as_k8s(planned, rows, HandOver(mode="floor"))
+    with pytest.raises(ValueError, match=r"^Ray Serve has no floor: .* Take --mode active"):
+        cluster.as_ray_serve(planned, rows, HandOver(mode="floor"))
+    for text in ("Deployment", "apps/v1/deployment", "a/b/c/D", "/v1/D"):
+        with pytest.raises(ValueError, match=r"^--target: got .* needed GROUP/VERSION/KIND"):
+            target_of(text)
+    number = "- type: cron\n  metadata: {desiredReplicas: 3}"
+    for text, said in (
+        (number, "entry 1 of t.yaml .* Quote its numbers"),
+        ("a: 1", "no list"),
+        ("- [", "no YAML"),
+    ):
+        with pytest.raises(ValueError, match=rf"^--triggers: .*{said}"):
+            own_triggers(text, "t.yaml")
+    said = CliRunner().invoke(
+        app, ["plan", "export", "--format", "k8s", "--mode", "floor", "--triggers", "/no/such.yaml"]
+    )
+    assert said.exit_code == 2

@@ -1,0 +1,167 @@
+"""Plans that are made again and again: from what is known now alone, one on top of the other, capped."""
+
+import dataclasses
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from small import small_config
+
+from assets.demand.demand import build_demand
+from assets.forecasts.rolling import Foreseen
+from assets.lake.settings import Progress, Settings, load_settings, midnight
+from assets.plans import rolling
+from assets.plans.export import ROLLING, plan_of
+from assets.plans.rolling import plan_rolling, rolling_load
+from assets.plans.served import Served
+from assets.traces.traces import make_day
+from models.world.config import Rolling
+
+DAY = date(2025, 7, 3)
+NOON = midnight(DAY) + timedelta(hours=12)
+METHODS = {"method": '"seasonal_naive_day"', "methods": '["seasonal_naive_day", "last_value"]'}
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """Three days of demand, and instances so small that the plan moves."""
+    folder = tmp_path_factory.mktemp("rolling")
+    config = small_config(folder, requests_per_day="60_000.0", min_instances="1", **METHODS)
+    found = load_settings(config, folder / "lake")
+    for day in (DAY - timedelta(days=2), DAY - timedelta(days=1), DAY):
+        make_day(found.lake, found.config.trace, found.catalogue, day)
+        build_demand(found.lake, found.trace, day)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rolling, "sustained_tokens_per_s", lambda *_: [300.0, 400.0, 200.0, 250.0])
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def no_plan_before(settings: Settings) -> None:
+    shutil.rmtree(settings.lake.root / "rolling_plans", ignore_errors=True)
+
+
+@pytest.fixture
+def hours(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A horizon that is quickly planned."""
+    monkeypatch.setattr(rolling, "HORIZON_HOURS", 6)
+    return 6
+
+
+def asking(settings: Settings, **asked: object) -> Settings:
+    plan = dataclasses.replace(settings.config.plan, rolling=Rolling(**asked))  # type: ignore[arg-type]
+    return dataclasses.replace(settings, config=dataclasses.replace(settings.config, plan=plan))
+
+
+def made(settings: Settings, at: datetime) -> list[dict[str, object]]:
+    return plan_rolling(settings, at, Progress()).to_pylist()
+
+
+def test_a_rolling_plan_knows_nothing_from_now_on(settings: Settings, hours: int) -> None:
+    at = NOON + timedelta(hours=8, minutes=15)
+    there = made(settings, at)
+    begins = at.replace(minute=0)
+    assert {row["hour_start"] for row in there} == {begins + timedelta(hours=n) for n in range(hours)}
+    assert {row["day"] for row in there} == {DAY, DAY + timedelta(days=1)}
+    file = settings.lake.path("demand", trace=settings.trace, day=DAY)
+    whole = settings.lake.part("demand", trace=settings.trace, day=DAY)
+    late = pc.greater_equal(whole["bucket_start"], pa.scalar(at, whole["bucket_start"].type))
+    more = pc.if_else(late, pc.multiply(whole["input_tokens"], 50), whole["input_tokens"])
+    kept = file.read_bytes()
+    try:
+        changed = whole.set_column(whole.schema.get_field_index("input_tokens"), "input_tokens", more)
+        settings.lake.write("demand", changed, trace=settings.trace, day=DAY)
+        again = made(settings, at)
+    finally:
+        file.write_bytes(kept)
+    kept = settings.lake.count("rolling_plans", trace=settings.trace)
+    assert kept == len(again)  # it was made at the same instant, and stands in the place of the first
+    keys = ("hour_start", "llm", "region", "demand_tokens_per_s", "buffer_tokens_per_s")
+    assert [[row[key] for key in keys] for row in again] == [[row[key] for key in keys] for row in there]
+
+
+@pytest.mark.parametrize("holds", [False, True])
+def test_an_hour_carries_what_came_then_the_quantile_and_at_least_now_if_asked(
+    settings: Settings, holds: bool
+) -> None:
+    """By hand, at 12:30 with buckets of a quarter: peaks of 1.2 times the mean, 9,000 tokens/s just now."""
+    llms, regions = len(settings.catalogue.llms), len(settings.catalogue.regions)
+    known = np.arange(8.0) * np.ones((llms, regions, 1))
+    known[..., -1] = 9000.0
+    mean = 100.0 + np.arange(48 * 4.0).reshape(48, 4) * np.ones((llms, regions, 1, 1))
+    peak = 1.2 * mean.max(axis=-1, keepdims=True)
+    asked = asking(settings, holds_current=holds, every_minutes=30)
+    found = rolling_load(asked, NOON + timedelta(minutes=30), Foreseen(known, mean, peak))
+    line = list(1.2 * (100.0 + np.arange(48 * 4)))
+    if holds:
+        line[:2] = [9000.0, 9000.0]
+    wanted = np.array([6.0, 9000.0, *line][: 48 * 4]).reshape(48, 4)
+    for i in range(llms):
+        np.testing.assert_allclose(found.demand[:, i, 0], wanted)
+    assert found.buffer.shape == (48, llms, regions)
+    np.testing.assert_array_equal(found.buffer[:24], found.buffer[24:])
+    held = settings.lake.sql(
+        "select sum(input_tokens) / 3600 as per_s from demand where day = $day and hour(bucket_start) = 13 "
+        "and tier = 'niw' and llm = $llm and region = $region",
+        day=DAY - timedelta(days=1),
+        llm=list(settings.catalogue.llms)[1],
+        region=next(iter(settings.catalogue.regions)),
+    ).to_pylist()[0]["per_s"]
+    assert found.buffer[1, 1, 0] == pytest.approx(held * settings.config.forecast.niw_buffer_share)
+
+
+def test_plans_stand_on_each_other_and_the_last_one_is_followed(settings: Settings, hours: int) -> None:
+    first = made(settings, NOON)
+    later = made(settings, NOON + timedelta(hours=2, minutes=30))
+    at_two = {
+        (row["llm"], row["region"]): row["instances"]
+        for row in first
+        if row["hour_start"] == NOON + timedelta(hours=2)
+    }
+    begins = {
+        (row["llm"], row["region"]): row["instances_before"]
+        for row in later
+        if row["hour_start"] == NOON + timedelta(hours=2)
+    }
+    assert begins == at_two
+    rows = plan_of(settings, DAY, ROLLING, "east")
+    made_at = {row["hour_start"].hour: row["made_at"] for row in rows}
+    assert made_at == {hour: NOON if hour < 14 else NOON + timedelta(hours=2.5) for hour in range(12, 20)}
+    ids = settings.lake.sql(
+        "select count(distinct decision_id(trace, policy, made_at, llm, role, region, gpu, "
+        "gpus_per_instance, hour_start)) as ids, count(*) as rows from rolling_plans"
+    ).to_pylist()[0]
+    assert ids["ids"] == ids["rows"] == 2 * hours * 12
+    assert {row["decision_id"] for row in rows}.isdisjoint({None, ""})
+
+
+def test_no_kind_changes_by_more_than_its_cap(settings: Settings, hours: int) -> None:
+    later = NOON - timedelta(hours=6)
+    free = [row["delta"] for row in made(settings, later)]
+    few = [row["delta"] for row in made(asking(settings, max_changes=1), later)]
+    assert max(map(abs, free)) > 1  # type: ignore[arg-type]
+    assert max(map(abs, few)) == 1  # type: ignore[arg-type]
+
+
+def test_a_rolling_plan_is_served_until_it_is_two_days_old(settings: Settings) -> None:
+    made(settings, NOON + timedelta(hours=8))
+    clock = [NOON]
+    served = Served(settings, ROLLING, lambda: clock[0])
+    key = ("east", "bloom-176b", "h100-80gb", 8, "whole")
+    for after, state in ((9, "planned"), (55, "planned"), (56, "floor"), (57, "floor")):
+        clock[0] = NOON + timedelta(hours=after)
+        served.refresh()
+        assert served.held(key, None).state == state
+
+
+def test_an_instant_that_cannot_be_planned_from_is_said(settings: Settings) -> None:
+    with pytest.raises(ValueError, match=r"^--at: got 12:07, needed a whole number of 15 minutes"):
+        plan_rolling(settings, datetime(2025, 7, 3, 12, 7, tzinfo=UTC), Progress())
+    with pytest.raises(
+        ValueError, match=r"^--at: got 2025-07-04 12:00, but demand is known until 2025-07-04 00:00"
+    ):
+        plan_rolling(settings, NOON + timedelta(days=1), Progress())

@@ -1,0 +1,220 @@
+"""The external scaler asked as KEDA asks it: the plan, what stands in for it, and what is refused."""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pyarrow as pa
+import pytest
+import yaml
+from handed import write_plan
+from small import small_config
+from typer.testing import CliRunner
+
+from assets.lake.schemas import SCHEMAS
+from assets.lake.settings import Settings, load_settings, midnight
+from assets.plans import cluster, scaler
+from assets.plans.export import plan_of
+from assets.plans.handover import HandOver
+from assets.plans.keda_messages import CLASSES, stub
+from assets.plans.scaler import Scaler, serve
+from assets.plans.served import Served
+from pipelines.cli import app
+
+DAY = date(2025, 7, 3)
+COUNTS = [3, 3, 5, 5, 5, 2, *([2] * 17), 4]
+METHODS = {"method": '"seasonal_naive"', "methods": '["seasonal_naive", "last_value"]'}
+SOON_S = 20.0
+
+
+class Running:
+    """A scaler that answers in this process, and a client of it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self.lines, self.moment = settings, list[str](), midnight(DAY)
+        self.served = Served(settings, "day_ahead", lambda: self.moment)
+        self._loop, self._ports = asyncio.new_event_loop(), list[int]()
+        is_ready = threading.Event()
+        work = serve(
+            Scaler(self.served, self.lines.append),
+            "127.0.0.1:0",
+            lambda port: (self._ports.append(port), is_ready.set()),
+        )
+        self._task = self._loop.create_task(work)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        assert is_ready.wait(SOON_S)
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{self._ports[0]}")
+
+    def _run(self) -> None:
+        with suppress(asyncio.CancelledError):
+            self._loop.run_until_complete(self._task)
+
+    def stop(self) -> None:
+        self.channel.close()
+        self._loop.call_soon_threadsafe(self._task.cancel)
+        self._thread.join(SOON_S)
+
+    def reference(self, **changed: str | None) -> Any:
+        """What KEDA sends of the ScaledObject of bloom in east, which is the one that is exported."""
+        rows = plan_of(self.settings, DAY, "day_ahead", "east")
+        asked = HandOver(scaler="s:1", mode="floor", triggers=({"type": "cpu", "metadata": {}},))
+        one = next(iter(yaml.safe_load_all(cluster.as_keda_scaler(self.settings, rows, asked))))
+        metadata = one["spec"]["triggers"][0]["metadata"] | changed
+        kept = {name: value for name, value in metadata.items() if value is not None}
+        return CLASSES["ScaledObjectRef"](
+            name=one["metadata"]["name"], namespace="default", scalerMetadata=kept
+        )
+
+    def ask(self, call: str, request: Any) -> tuple[Any, dict[str, str]]:
+        """The answer, and what is told beside it."""
+        answer, made = stub(self.channel, call).with_call(request, timeout=SOON_S)
+        return answer, {key.removeprefix("fleetcast-"): value for key, value in made.trailing_metadata()}
+
+    def replicas(self, moment: datetime, **changed: str | None) -> tuple[int, dict[str, str]]:
+        self.moment = moment
+        request = CLASSES["GetMetricsRequest"](scaledObjectRef=self.reference(**changed), metricName="s0-f")
+        answer, told = self.ask("GetMetrics", request)
+        [value] = answer.metricValues
+        assert (value.metricName, value.metricValue) == ("s0-f", value.metricValueFloat)
+        return value.metricValue, told
+
+
+@pytest.fixture
+def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+    monkeypatch.setattr(scaler, "REFRESH_S", 0.05)
+    monkeypatch.setattr(scaler, "STREAM_S", 0.05)
+    settings = load_settings(small_config(tmp_path, **METHODS), tmp_path / "lake")
+    write_plan(settings, DAY, COUNTS)
+    found = Running(settings)
+    yield found
+    found.stop()
+
+
+def test_the_plan_is_served_with_its_decision_and_a_new_one_soon_after(running: Running) -> None:
+    rows = {
+        row["hour_start"]: row
+        for row in plan_of(running.settings, DAY, "day_ahead", "east")
+        if row["llm"] == "bloom-176b"
+    }
+    for hour, minute, row_of in ((0, 0, 0), (1, 49, 1), (1, 50, 2), (4, 59, 4), (5, 0, 5), (23, 59, 23)):
+        wanted = rows[midnight(DAY) + timedelta(hours=row_of)]
+        held, told = running.replicas(midnight(DAY) + timedelta(hours=hour, minutes=minute))
+        assert held == wanted["instances"]
+        assert (told["state"], told["decision"]) == ("planned", wanted["decision_id"])
+    spec, _ = running.ask("GetMetricSpec", running.reference())
+    [metric] = spec.metricSpecs
+    assert (metric.targetSize, metric.targetSizeFloat) == (1, 1.0)
+    write_plan(running.settings, DAY, [7] * 24)
+    until = time.monotonic() + SOON_S
+    while running.replicas(midnight(DAY))[0] != 7 and time.monotonic() < until:
+        time.sleep(0.02)
+    assert running.replicas(midnight(DAY))[0] == 7
+
+
+def test_an_old_plan_is_followed_for_a_day_and_then_the_floor_is_held_and_said(running: Running) -> None:
+    noon = midnight(DAY) + timedelta(hours=3)
+    assert running.replicas(noon + timedelta(days=1))[0] == 5
+    assert running.lines[-1].endswith(
+        "yesterday 5: the plan ended at 2025-07-04 00:00: the same hour a day before"
+    )
+    for floor, held in (("3", 3), (None, 2)):
+        found, told = running.replicas(noon + timedelta(days=2), floor=floor)
+        assert found == held
+        assert told == {
+            "state": "floor",
+            "why": "no plan for now: the newest one ends at 2025-07-04 00:00",
+            "decision": "",
+        }
+    assert "default/bloom-176b-h100-80gb  floor 3: no plan for now" in running.lines[-1]
+    running.moment = noon + timedelta(days=30)
+    running.served.refresh()
+    assert running.replicas(running.moment)[1]["why"] == "there is no plan of day_ahead"
+    is_active, _ = running.ask("IsActive", running.reference(floor="0"))
+    assert not is_active.result
+
+
+def test_where_the_last_value_was_better_the_floor_is_held(running: Running) -> None:
+    """The alarm rings for bloom in east alone."""
+    rows = []
+    for region, forecast in (("east", 150.0), ("west", 100.0)):
+        for method, per_s in (("seasonal_naive", forecast), ("last_value", 110.0)):
+            row = dict.fromkeys(SCHEMAS["forecasts"].names)
+            row |= {"measure": "input_tokens", "tier": "interactive", "method": method, "region": region}
+            row |= {"llm": "bloom-176b", "cutoff": midnight(DAY), "bucket_start": midnight(DAY)}
+            rows.append(row | {"bucket_minutes": 15, "forecast_per_s": per_s, "actual_per_s": 100.0})
+    table = pa.Table.from_pylist(rows, SCHEMAS["forecasts"])
+    running.settings.lake.write("forecasts", table, trace=running.settings.trace, day=DAY)
+    now = midnight(DAY) + timedelta(hours=2)
+    until = time.monotonic() + SOON_S
+    while running.replicas(now)[0] != 2 and time.monotonic() < until:
+        time.sleep(0.02)
+    assert running.replicas(now)[1]["why"].startswith("alarm forecasts_beat_last_value: ")
+    assert running.replicas(now, region="west") == (5, running.replicas(now, region="west")[1])
+    assert running.replicas(now + timedelta(days=1, hours=22))[1]["why"].startswith("alarm")
+    running.moment = now + timedelta(days=3)
+    running.served.refresh()
+    forgotten = running.replicas(running.moment)[1]["why"]
+    assert not forgotten.startswith("alarm")  # nothing is known of how good forecasts are now
+
+
+def test_a_stream_tells_at_once_and_when_it_changes(running: Running) -> None:
+    write_plan(running.settings, DAY, [0] * 2 + [1] * 22)
+    running.served.refresh()
+    running.moment = midnight(DAY)
+    stream = stub(running.channel, "StreamIsActive")(running.reference(), timeout=SOON_S)
+    assert not next(stream).result
+    running.moment += timedelta(hours=3)
+    assert next(stream).result
+    stream.cancel()
+
+
+def test_a_trigger_that_means_nothing_is_refused_in_one_line(running: Running) -> None:
+    for changed, said in (
+        ({"llm": None, "role": ""}, "lacks llm, role. Write it by fleetcast plan export"),
+        ({"policy": "corrected"}, "this scaler serves that of day_ahead. Start it with --policy corrected"),
+        ({"floor": "many"}, "has floor 'many'; it must be a whole number from 0"),
+        ({"gpu": "a100-80gb"}, "runs no whole instances of bloom-176b on 8 x a100-80gb in east"),
+    ):
+        with pytest.raises(grpc.RpcError) as refused:
+            running.ask("IsActive", running.reference(**changed))
+        assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert said in refused.value.details()
+    unknown = running.channel.unary_unary("/externalscaler.ExternalScaler/StreamMetricSpec")
+    with pytest.raises(grpc.RpcError) as refused:
+        unknown(b"", timeout=SOON_S)
+    assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_messages_are_on_the_wire_what_keda_reads() -> None:
+    """Tags and types by hand: number << 3 | wire type, 0 varint, 1 of 8 bytes, 2 with a length."""
+    reference = CLASSES["ScaledObjectRef"](name="a", namespace="b", scalerMetadata={"k": "v"})
+    assert reference.SerializeToString().hex() == "0a0161" + "120162" + "1a06" + "0a016b" + "120176"
+    spec = CLASSES["MetricSpec"](metricName="m", targetSize=1, targetSizeFloat=1.0)
+    assert spec.SerializeToString().hex() == "0a016d" + "1001" + "19000000000000f03f"
+    several = CLASSES["GetMetricSpecResponse"](metricSpecs=[spec])
+    assert several.SerializeToString().hex() == "0a0e" + spec.SerializeToString().hex()
+    value = CLASSES["MetricValue"](metricName="m", metricValue=3, metricValueFloat=3.0)
+    assert value.SerializeToString().hex() == "0a016d" + "1003" + "190000000000000840"
+    asked = CLASSES["GetMetricsRequest"](scaledObjectRef=reference, metricName="m")
+    assert asked.SerializeToString().hex() == "0a0e" + reference.SerializeToString().hex() + "12016d"
+    assert CLASSES["IsActiveResponse"](result=True).SerializeToString().hex() == "0801"
+
+
+def test_an_address_that_cannot_be_is_said(tmp_path: Path) -> None:
+    config = small_config(tmp_path)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for address, said in (("6000", "needed HOST:PORT"), (f"127.0.0.1:{port}", "Cannot listen on")):
+            ended = CliRunner().invoke(app, ["serve", "scaler", "--address", address, "--config", config])
+            assert ended.exit_code == 2
+            assert said in " ".join((ended.output + ended.stderr).split())
