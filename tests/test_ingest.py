@@ -2,6 +2,9 @@
 
 import gzip
 import json
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -15,7 +18,7 @@ from assets.demand.history import forget_changed
 from assets.lake.schemas import REQUEST_SCHEMA
 from assets.lake.settings import Settings
 from assets.lake.warehouse import Lake, LakeError
-from assets.traces.ingest import IngestError, ingest, landed_files, lone_mappings
+from assets.traces.ingest import IngestError, ingest, landed_files, lone_mappings, withdraw
 from assets.traces.landing import forget
 from assets.traces.traces import make_day
 from models.world.catalogue import load_catalogue
@@ -142,7 +145,7 @@ def test_a_second_time_nothing_changes_and_a_changed_file_replaces_its_rows(tmp_
     land(tmp_path, "a.csv", f"{HEADER}\n2023-11-16 12:00:00,8,8\n")
     assert ingest(path, lake, CATALOGUE).days == (date(2023, 11, 16),)
     assert lake.days("requests", "azure_llm") == [date(2023, 11, 16)]
-    assert lake.read("requests", trace="azure_llm")["input_tokens"].to_pylist() == [7, 8]
+    assert lake.read("requests", trace="azure_llm")["input_tokens"].sort().to_pylist() == [7, 8]
     assert rows_are_conserved(lake)
 
 
@@ -379,3 +382,46 @@ def test_real_traces_land_whole(lake, name, rows, first_at, inputs):
         tokens = landed["input_tokens"].to_pylist()
         assert (min(tokens), max(tokens)) == inputs
     assert rows_are_conserved(lake)
+
+
+def test_files_of_one_day_land_at_once_and_none_loses_another(lake: Lake, tmp_path: Path) -> None:
+    """Eight threads; then one file is withdrawn, and a day of an earlier version is parted by source."""
+    paths = [land(tmp_path, f"part_{n}.csv", f"{HEADER}\n" + "".join(lines(n))) for n in range(8)]
+    for path in paths:
+        land(tmp_path, f"{path.stem}.toml", 'trace = "split"\n')
+    with ThreadPoolExecutor(8) as threads:
+        reports = list(threads.map(lambda path: ingest(path, lake, CATALOGUE), paths))
+    assert [report.rows_kept for report in reports] == [20] * 8
+    assert lake.count("requests", trace="split") == 160
+    withdraw(lake, "split", paths[3].name)
+    there = lake.read("requests", trace="split")
+    assert sorted(set(there["source"].to_pylist())) == [path.name for n, path in enumerate(paths) if n != 3]
+    [day] = lake.days("requests", "split")
+    for file in lake.files("requests", trace="split"):
+        file.unlink()
+    lake.write("requests", there.drop_columns(["trace", "day"]), trace="split", day=day)
+    ingest(paths[3], lake, CATALOGUE)
+    assert [file.stem for file in lake.files("requests", trace="split")] == [path.name for path in paths]
+    assert lake.count("requests", trace="split") == 160
+
+
+def lines(n: int) -> Iterator[str]:
+    """Twenty requests of a day that no other file has."""
+    return (f"2024-05-06 10:{n:02d}:{at:02d}.{n}00000,{100 + at},{10 + n}\n" for at in range(20))
+
+
+def test_demand_is_made_anew_where_its_requests_are_others(lake: Lake, tmp_path: Path) -> None:
+    """What was made says of which requests; when it was written says nothing."""
+    land(tmp_path, "one.toml", 'trace = "one"\n')
+    ingest(land(tmp_path, "one.csv", f"{HEADER}\n" + "".join(lines(0))), lake, CATALOGUE)
+    [day] = lake.days("requests", "one")
+    of_day = {"trace": "one", "day": day}
+    build_demand(lake, **of_day)
+    content = lake.content("requests", **of_day)
+    [requests] = lake.files("requests", **of_day)
+    os.utime(requests)
+    assert lake.is_made_from("demand", content, **of_day)
+    rows = lake.read("requests", **of_day).drop_columns(["trace", "day"])
+    lake.write("requests", rows.slice(1), file=requests.stem, **of_day)
+    os.utime(requests, (0, 0))
+    assert not lake.is_made_from("demand", lake.content("requests", **of_day), **of_day)

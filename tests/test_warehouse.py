@@ -3,6 +3,7 @@
 import errno
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -12,9 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from assets.lake import warehouse
+from assets.lake.machine import cores, memory_bytes
 from assets.lake.schemas import SCHEMAS
 from assets.lake.sql_files import SqlFileError, read_sql
-from assets.lake.warehouse import Lake, LakeError, LakeVersionError
+from assets.lake.warehouse import Lake, LakeError, LakeVersionError, _alone
+from models.world.reading import ConfigError
 
 DAY = date(2025, 7, 1)
 PARTITION = {"trace": "t", "day": DAY}
@@ -237,3 +240,37 @@ def test_the_published_file_is_replaced_under_its_readers(lake):
     with duckdb.connect(str(path), read_only=True) as reader:
         assert reader.execute("select count(*) from demand_by(15)").fetchall() == [(0,)]
     assert [name for name in files(lake) if ".scratch" in name] == []
+
+
+def test_who_publishes_later_lists_the_tables_later(lake):
+    """While another one publishes nobody lists tables: what is written meanwhile is not hidden."""
+    with ThreadPoolExecutor(1) as threads:
+        with _alone(lake.root / ".publishing"):
+            publishing = threads.submit(lake.publish)
+            time.sleep(0.5)
+            assert not publishing.done()
+            lake.write("requests", requests(1), **PARTITION)
+        published = publishing.result()
+    with duckdb.connect(str(published), read_only=True) as con:
+        assert con.execute("select count(*) from requests").fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("files", "environ", "found"),
+    [
+        ({"cpu.max": "100000 100000", "memory.max": "2000"}, {}, (1, 2000)),
+        ({"cpu.max": "50000 100000", "memory.max": "max"}, {}, (1, None)),
+        ({"cpu/cpu.cfs_quota_us": "100000", "cpu/cpu.cfs_period_us": "100000"}, {}, (1, None)),
+        ({"cpu.max": "100000 100000"}, {"FLEETCAST_CORES": "7", "FLEETCAST_MEMORY_GIB": "3"}, (7, 3 * 2**30)),
+        ({"cpu.max": "max 100000", "memory/memory.limit_in_bytes": "9"}, {}, (None, 9)),
+    ],
+)
+def test_a_process_uses_what_its_cgroup_or_a_setting_gives_it(tmp_path, files, environ, found):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    plain = cores({}, tmp_path / "none"), memory_bytes({}, tmp_path / "none")
+    expected = tuple(own or whole for own, whole in zip(found, plain, strict=True))
+    assert (cores(environ, tmp_path), memory_bytes(environ, tmp_path)) == expected
+    with pytest.raises(ConfigError, match=r"FLEETCAST_CORES is 'two', needed a number from 1. Set another"):
+        cores({"FLEETCAST_CORES": "two"}, tmp_path)

@@ -61,12 +61,14 @@ def characterise(lake: Lake, trace: str, progress: Progress) -> pa.Table:
 
 def read_day(lake: Lake, trace: str, day: date) -> None:
     """Bring the day's demand, token histogram and arrival windows up to date with its requests."""
-    if not _is_current(lake, "demand", trace, day):
+    of_day: dict[str, Any] = {"trace": trace, "day": day}
+    content = lake.content("requests", **of_day)
+    if not lake.is_made_from("demand", content, **of_day):
         build_demand(lake, trace, day)
-    if not _is_current(lake, "token_histogram", trace, day):
-        histogram = lake.sql("marts/token_histogram.sql", trace=trace, day=day)
-        lake.write("token_histogram", histogram, trace=trace, day=day)
-    if not _is_current(lake, "arrival_windows", trace, day):
+    if not lake.is_made_from("token_histogram", content, **of_day):
+        histogram = lake.sql("marts/token_histogram.sql", **of_day)
+        lake.write("token_histogram", histogram, made_from=content, **of_day)
+    if not lake.is_made_from("arrival_windows", content, **of_day):
         write_windows(lake, trace, day)
 
 
@@ -155,9 +157,3 @@ def _episodes(keys: dict[str, str], first: np.datetime64, portrait: Portrait) ->
         for change in portrait.changes
     ]
     return bursts + changes
-
-
-def _is_current(lake: Lake, table: str, trace: str, day: date) -> bool:
-    """Whether the day of a table is there and no older than its requests."""
-    requests, made = (lake.path(name, trace=trace, day=day) for name in ("requests", table))
-    return made.is_file() and requests.stat().st_mtime <= made.stat().st_mtime

@@ -42,12 +42,13 @@ class DemandMatrix(NamedTuple):
 def build_demand(lake: Lake, trace: str, day: date) -> pa.Table:
     """Write the day's demand at one minute (sql/marts/demand.sql) and return it."""
     require_day(lake, "requests", trace, day)
+    content = lake.content("requests", trace=trace, day=day)
     demand = lake.sql("marts/demand.sql", trace=trace, day=day)
     if demand.num_rows == 0:
         raise LakeError(
             f"The day {day} of the trace {trace!r} has no request. {days_there(lake, 'requests', trace)}"
         )
-    lake.write("demand", demand, trace=trace, day=day)
+    lake.write("demand", demand, made_from=content, trace=trace, day=day)
     return demand
 
 

@@ -29,6 +29,7 @@ def write_windows(lake: Lake, trace: str, day: date) -> None:
 
     None where all arrivals lie on a grid of a second or more: their gaps are the grid's.
     """
+    content = lake.content("requests", trace=trace, day=day)
     columns = lake.sql(
         f"select epoch_us(arrived_at) - epoch_us($day::timestamptz) as arrived_us, {', '.join(KEYS)} "
         "from requests where trace = $trace and day = $day::date",
@@ -39,7 +40,7 @@ def write_windows(lake: Lake, trace: str, day: date) -> None:
     order = np.argsort(arrived_us, kind="stable")
     arrived_us = arrived_us[order]
     if grid_of(arrived_us) >= SECOND_US:
-        lake.write("arrival_windows", SCHEMA.empty_table(), trace=trace, day=day)
+        lake.write("arrival_windows", SCHEMA.empty_table(), made_from=content, trace=trace, day=day)
         return
     codes, names = {}, {}
     for key in KEYS:
@@ -53,7 +54,7 @@ def write_windows(lake: Lake, trace: str, day: date) -> None:
         windows = window_cvs(arrived_us, stream)
         texts = {key: [names[key][m] for m in member] for key, member in zip(keys, members.T, strict=True)}
         tables.append(_rows(windows, texts, day, _tests(arrived_us, stream, windows, tested, rng)))
-    lake.write("arrival_windows", pa.concat_tables(tables), trace=trace, day=day)
+    lake.write("arrival_windows", pa.concat_tables(tables), made_from=content, trace=trace, day=day)
 
 
 def _pool(codes: Sequence[NDArray[np.int32]], rows: int) -> tuple[NDArray[Any], NDArray[np.int64]]:

@@ -165,9 +165,12 @@ def _is_current(settings: Settings) -> bool:
 
 
 def _has_demand(settings: Settings, day: date) -> bool:
-    """Whether the day has a demand that was built after its requests."""
-    requests, demand = (settings.lake.path(t, trace=settings.trace, day=day) for t in ("requests", "demand"))
-    return requests.is_file() and demand.is_file() and requests.stat().st_mtime <= demand.stat().st_mtime
+    """Whether the day has a demand, of the requests that are there."""
+    of_day = {"trace": settings.trace, "day": day}
+    there = settings.lake.files("requests", **of_day)
+    return bool(there) and settings.lake.is_made_from(
+        "demand", settings.lake.content("requests", **of_day), **of_day
+    )
 
 
 def fingerprint(settings: Settings) -> str:

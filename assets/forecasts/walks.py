@@ -1,4 +1,4 @@
-"""Walks over the series of a trace, read with their calendar; the slow methods in two processes."""
+"""Walks over the series of a trace, read with their calendar; the slow methods in a process for each core."""
 
 import os
 import signal
@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from assets.demand.demand import demand_matrix
+from assets.lake.machine import cores
 from assets.lake.settings import HOURS, Settings, Step
 from models.forecast import SLOW
 from models.forecast.backtest import Clock, Walk, joined, walk
@@ -19,8 +20,7 @@ from models.forecast.method import Floats, Ints
 from models.forecast.predict import warm
 from models.world.calendar import occurrences, phases
 
-PROCESSES = 2
-SERIES_AT_ONCE = 2  # of a slow method: pieces small enough for both processes to end together
+SERIES_AT_ONCE = 2  # of a slow method: pieces small enough for all processes to end together
 
 
 class Panel(NamedTuple):
@@ -80,7 +80,7 @@ def walk_all(
 ) -> tuple[dict[str, Walk], dict[str, float]]:
     """Walk all pieces: each method's walk and CPU seconds; `clock` has the cutoffs to be predicted."""
     walks: dict[Piece, tuple[Walk, float]] = {}
-    with ProcessPoolExecutor(PROCESSES, get_context("spawn"), _leave_interrupts) as workers:
+    with ProcessPoolExecutor(cores(), get_context("spawn"), _leave_interrupts) as workers:
         waiting = {workers.submit(walk_piece, panel, clock, p): p for p in pieces if p.method in SLOW}
         try:
             for piece in pieces:

@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TypeVar
 
+from assets.lake.machine import cores
 from assets.lake.warehouse import LAKE, Lake
 from models.latency.reach import with_reach
 from models.world.catalogue import Catalogue, load_catalogue
@@ -19,7 +20,6 @@ from models.world.loading import load_config
 T = TypeVar("T")
 R = TypeVar("R")
 HOURS = 24
-THREADS = 2
 Step = Callable[[int], None]  # told how many steps are done
 
 
@@ -99,11 +99,11 @@ class Counted:
 def side_by_side(
     work: Callable[[T], R], items: Sequence[T], stop: Callable[[], object] = lambda: None
 ) -> list[R]:
-    """Do work that leaves the interpreter free, two items at a time; the results in their order.
+    """Do work that leaves the interpreter free, an item on each core; the results in their order.
 
     Where one fails, or the whole is interrupted, `stop` is called and what has not begun never begins.
     """
-    with ThreadPoolExecutor(THREADS) as threads:
+    with ThreadPoolExecutor(cores()) as threads:
         try:
             return list(threads.map(work, items))
         except BaseException:

@@ -6,6 +6,8 @@ and through the views of warehouse.duckdb, which can be deleted and published ag
 """
 
 import errno
+import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -22,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from assets.lake.limits import Limits, Watch
+from assets.lake.machine import cores, memory_bytes
 from assets.lake.schemas import (
     LAKE_VERSION,
     OPTIONAL,
@@ -40,10 +43,9 @@ __all__ = ["LAKE", "REQUEST_SCHEMA", "Connection", "Lake", "LakeError", "LakeVer
 
 ROOT = Path(__file__).resolve().parents[2]
 LAKE = ROOT / "data" / "lake"
-# Exact percentiles hold all their values: of twelve policies and ten million requests nearly 3 GB.
-MEMORY_MB = max(1500, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4 // 10**6)
-DUCKDB: dict[str, Any] = {"memory_limit": f"{MEMORY_MB}MB", "threads": 2}
+LEAST_MEMORY_MB = 1500  # of DuckDB; it gets a quarter of what there is
 ROW_GROUP_ROWS = 100_000
+MADE_FROM = b"made_from"  # key of a file's metadata
 LEFTOVER_S = 86_400.0  # scratch older than this is of a run that was killed
 SCRATCHES: set[Path] = set()  # that are open in this process: what ends it by force removes them
 ANSWER_ROWS = 100_000  # of an answer at a time
@@ -74,6 +76,12 @@ def one_line_errors(doing: str, remedy: str = "", kind: type[LakeError] = LakeEr
             full = "The disk is full: free some space and run again; what was there before is kept."
             raise LakeError(f"{said} {full}") from error
         raise kind(f"{said} {remedy}".rstrip()) from error
+
+
+def duckdb_settings() -> dict[str, Any]:
+    """Memory and threads. Exact percentiles hold all their values: of ten million requests nearly 3 GB."""
+    memory_mb = max(LEAST_MEMORY_MB, memory_bytes() // 4 // 10**6)
+    return {"memory_limit": f"{memory_mb}MB", "threads": cores()}
 
 
 class Lake:
@@ -116,6 +124,21 @@ class Lake:
         }
         return sorted(date.fromisoformat(folder.removeprefix("day=")) for folder in folders)
 
+    def content(self, table: str, **partition: Any) -> str:
+        """A digest of what a table holds: of each file the name, and its footer, which sums its columns up.
+
+        Unlike the time at which a file was written it is the same on every machine and every disk.
+        """
+        digest = hashlib.sha256()
+        for path in self.files(table, **partition):
+            digest.update(f"{path.relative_to(self.root)}".encode() + _footer(path))
+        return digest.hexdigest()
+
+    def is_made_from(self, table: str, content: str, **partition: Any) -> bool:
+        """Whether the partition is there, and says that it was made from just that."""
+        path = self.path(table, **partition)
+        return path.is_file() and (pq.read_metadata(path).metadata or {}).get(MADE_FROM) == content.encode()
+
     def made_from(self, trace: str) -> Path:
         """Where a trace that is made, not landed, keeps what its days were made from."""
         return self.root / "requests" / f"trace={trace}" / "made_from"
@@ -144,13 +167,20 @@ class Lake:
             target.parent.mkdir(parents=True, exist_ok=True)
             os.replace(folder / target.name, target)
 
-    def write(self, table: str, rows: pa.Table, file: str = "part", **partition: Any) -> Path:
-        """Write one partition, brought to its schema where one is registered."""
+    def write(
+        self, table: str, rows: pa.Table, file: str = "part", made_from: str = "", **partition: Any
+    ) -> Path:
+        """Write one partition, brought to its schema where one is registered.
+
+        `made_from` is the content of what it was made from, for `is_made_from`.
+        """
         target = self.path(table, file, **partition)
         if missing := [key for key in PARTITIONS[table] if key not in partition]:
             raise LakeError(f"Writing {table} needs its partition {', '.join(missing)}.")
         with self.replacing(target) as temporary:
             conformed = _conform(table, rows)
+            if made_from:
+                conformed = conformed.replace_schema_metadata({MADE_FROM: made_from})
             # Instants and figures hardly repeat: a dictionary of them is larger, and takes half the time.
             repeated = [f.name for f in conformed.schema if not _is_measured(f.type)]
             pq.write_table(
@@ -189,7 +219,7 @@ class Lake:
             raise LakeError(
                 f"The lake has no {table} of {wanted}; it has: {', '.join(there[-5:]) or 'none at all'}."
             )
-        with duckdb.connect(config=DUCKDB) as con, one_line_errors(f"Reading {table}"):
+        with duckdb.connect(config=duckdb_settings()) as con, one_line_errors(f"Reading {table}"):
             con.execute("set TimeZone = 'UTC'; set enable_progress_bar = false")
             return con.sql(scan(table, self.path(table, "*", **partition))).to_arrow_table()
 
@@ -211,7 +241,8 @@ class Lake:
         and what that is made from, is there.
         """
         spill = self.root / ".scratch" / uuid.uuid4().hex  # DuckDB makes it when it must, and removes it
-        with duckdb.connect(str(database), config={**DUCKDB, "temp_directory": str(spill), **config}) as con:
+        settings = {**duckdb_settings(), "temp_directory": str(spill), **config}
+        with duckdb.connect(str(database), config=settings) as con:
             con.execute("set TimeZone = 'UTC'; set enable_progress_bar = false")
             waiting = {p: read_sql(p) for p in sorted((*SQL.glob("macros/*.sql"), *SQL.glob("marts/*.sql")))}
             # A mart named like a table of the lake is the recipe of that table, the others are views.
@@ -306,18 +337,40 @@ class Lake:
         return f"The lake has the tables {tables}" + (f" and the marts {marts}." if marts else ".")
 
     def publish(self) -> Path:
-        """Build warehouse.duckdb (views only) aside and move it into place; sweep what killed runs left."""
+        """Build warehouse.duckdb (views only) aside and move it into place; sweep what killed runs left.
+
+        One at a time: who lists the tables later also writes later, so that no table is hidden.
+        """
         target = self.root / "warehouse.duckdb"
         for folder in (self.root / ".scratch").glob("*"):
             if time.time() - folder.stat().st_mtime > LEFTOVER_S:
                 shutil.rmtree(folder, ignore_errors=True)
         shell = "v1.5.0"  # of the duckdb on PyPI
         with (
+            _alone(self.root / ".publishing"),
             self.replacing(target) as temporary,
             self.connect(temporary, storage_compatibility_version=shell) as con,
         ):
             con.execute(";\n".join(["begin", *comments(_columns(con)), "commit"]))
         return target
+
+
+def _footer(path: Path) -> bytes:
+    """The footer of a Parquet file: rows, sizes and statistics of every column chunk."""
+    with path.open("rb") as file:
+        file.seek(-8, os.SEEK_END)
+        length = int.from_bytes(file.read(4), "little")
+        file.seek(-8 - length, os.SEEK_END)
+        return file.read(length)
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """While no other process, or thread, does the same."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _columns(con: Connection) -> dict[str, list[str]]:

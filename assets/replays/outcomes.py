@@ -37,7 +37,10 @@ class Workload(NamedTuple):
 
 def read_workload(settings: Settings, day: date) -> Workload:
     """Read a day's requests as the kernel's arrays; codes are positions in the catalogue."""
-    table = settings.lake.read("requests", trace=settings.trace, day=day)
+    of_day = {"trace": settings.trace, "day": day}
+    table = settings.lake.read("requests", **of_day)
+    if len(settings.lake.files("requests", **of_day)) > 1:  # of several sources, each in order
+        table = table.sort_by([("arrived_at", "ascending"), ("request_id", "ascending")])
     catalogue = settings.catalogue
     since = pc.subtract(table["arrived_at"], pa.scalar(midnight(day), pa.timestamp("us", "UTC")))
     config = settings.config

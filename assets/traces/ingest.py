@@ -179,13 +179,38 @@ def _tell(con: Connection, variables: Mapping[str, Any]) -> None:
 
 
 def keep(con: Connection, lake: Lake, trace: str) -> None:
-    """Write each day that the file has rows on, or had when it was ingested before."""
-    days = [day for (day,) in con.execute(read_sql("staging/days.sql").text).fetchall()]
-    for day in days:
+    """Write each day that the file has rows on, and drop those that it had when it was ingested before.
+
+    A day has a file of its own from each source, so that several may land at once.
+    """
+    by_source(con, lake, trace)
+    [(source,)] = con.execute("select getvariable('file')").fetchall()
+    rows = con.execute("select day, count(*) from staged where reason is null group by day order by day")
+    landed = {day for day, _ in rows.fetchall()}
+    for day in sorted(landed):
         con.execute("set variable day = $day::date", {"day": day})
-        part = lake.copy(con, read_sql("staging/landed_day.sql").text, "requests", trace=trace, day=day)
-        if con.execute("select count(*) from read_parquet($part)", {"part": str(part)}).fetchall() == [(0,)]:
+        query = read_sql("staging/landed_day.sql").text
+        lake.copy(con, query, "requests", file=source, trace=trace, day=day)
+    for day in set(lake.days("requests", trace)) - landed:
+        lake.path("requests", source, trace=trace, day=day).unlink(missing_ok=True)
+        if not lake.files("requests", trace=trace, day=day):
             lake.drop_day(trace, day)
+
+
+def by_source(con: Connection, lake: Lake, trace: str) -> None:
+    """Part days of earlier versions, which had one file of all sources, into a file of each."""
+    for path in lake.files("requests", trace=trace):
+        if path.stem != "part":
+            continue
+        day, part = path.parent.name.removeprefix("day="), {"part": str(path)}
+        rows = "from read_parquet(getvariable('part'), hive_partitioning = false)"
+        con.execute("set variable part = $part", part)
+        sources = con.execute(f"select distinct source {rows}").fetchall()
+        for (source,) in sources:
+            con.execute("set variable of_part = $source", {"source": source})
+            query = f"{rows} where source = getvariable('of_part') order by arrived_at, request_id"
+            lake.copy(con, query, "requests", file=source, trace=trace, day=date.fromisoformat(day))
+        path.unlink()
 
 
 def keep_verdicts(con: Connection, lake: Lake, trace: str) -> None:

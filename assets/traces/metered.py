@@ -65,7 +65,7 @@ def land_metrics(
     days = list[date]()
     first_us, last_us, rows = [], [], 0
     for day, requests in drawn_days(found, llms, mapping, catalogue, path.name, guard):
-        lake.write("requests", requests, trace=mapping.trace, day=day)
+        lake.write("requests", requests, file=path.name, trace=mapping.trace, day=day)
         days.append(day)
         instants = requests["arrived_at"].cast(pa.int64()).to_numpy()
         first_us.append(instants[0])
