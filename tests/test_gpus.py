@@ -167,6 +167,8 @@ def test_a_fleet_by_bucket_serves_what_was_planned_for_each_gpu_type(
     bucket, titles = rent_buckets.buckets_of(hour, edges)
     assert titles == ["up to 999 in, 100 and more out", "1000 and more in, 100 and more out"]
     np.testing.assert_array_equal(bucket, hour.trace.input_tokens >= 1000)
+    _, titles = rent_buckets.buckets_of(hour, rent_buckets.edges_of("610/"))
+    assert titles == ["610 and more in, any out"], "a hundred requests are no bucket"
     world, crowd = found.setting, busiest_hour(settings, DAY, LLM, "iw_fast", 200_000.0)
     pools = [rent_fleets.team(world, mixed.held[0][0], count)[0] for count in (40, 1)]
     for place, low, high in ((0, 0.95, 1.0), (1, 0.0, 0.2)):

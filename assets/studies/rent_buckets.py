@@ -12,7 +12,7 @@ import numpy as np
 
 from assets.plans.inputs import Mix
 from assets.studies.rent_asked import Setting
-from assets.studies.rent_fleets import MOST_STEPS, STEP, Fleet, Options, goodput, offer_of, team
+from assets.studies.rent_fleets import FACTORS, Fleet, Options, goodput, offer_of, team
 from assets.studies.rent_hour import Hour, play
 from models.plan import shares
 from models.plan.buckets import Edges, dealt
@@ -23,7 +23,6 @@ from models.plan.solver import DEFAULTS
 
 KIND = "by_bucket"
 LEAST = 200  # requests of an hour that make a bucket; those of a rarer one go with the next
-MORE, LESS = MOST_STEPS // 2, -MOST_STEPS // 2  # steps by which the programme is asked for more or less
 
 
 def edges_of(text: str) -> Edges:
@@ -44,19 +43,18 @@ def by_bucket(
     rates = np.bincount(bucket) / bucket.size * setting.per_s
     alone = settings_of(setting, hour, bucket)
     rate = np.array([[goodput(own, combo) for combo, _ in options] for own in alone])
-    offer, tried, short = offer_of(options, caps), dict[tuple[int, ...], Fleet](), ""
-    for step in range(LESS, MORE + 1):
-        rented = shares.solve(offer, STEP**step * rates, rate, options=DEFAULTS)
-        missing = short_said(offer, rented, STEP**step * rates, titles)
-        short = short or missing
-        counts = tuple(map(int, rented.counts))
-        if not missing and counts not in tried:
-            tried[counts] = replayed(setting, options, rented, bucket, hour)
-    target = setting.tier.attainment_target_share
-    able = [fleet for fleet in tried.values() if fleet.met.attainment_share >= target]
-    if able:
-        return min(able, key=lambda fleet: fleet.usd_per_hour), ""
-    return max(tried.values(), key=lambda fleet: fleet.met.attainment_share, default=None), short
+    offer, target = offer_of(options, caps), setting.tier.attainment_target_share
+    best: Fleet | None = None
+    for factor in FACTORS:
+        rented = shares.solve(offer, factor * rates, rate, options=DEFAULTS)
+        if short := short_said(offer, rented, factor * rates, titles):
+            return (None, short) if factor <= 1 else (best, "")
+        fleet = replayed(setting, options, rented, bucket, hour)
+        if best is None or fleet.met.attainment_share > best.met.attainment_share:
+            best = fleet
+        if fleet.met.attainment_share >= target:
+            break
+    return best, ""
 
 
 def buckets_of(hour: Hour, edges: Edges) -> tuple[Ints, list[str]]:
