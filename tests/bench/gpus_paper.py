@@ -64,6 +64,10 @@ TARGETS = {
     "gpus_gap_to_exhaustive": Target(
         "", "USD of shares over the cheapest of all fleets that attain, paper's set, worst of 3", at_most=0.03
     ),
+    "gpus_long_shares_over_melange": Target(
+        "", "prompts of 4,000 tokens: tokens per USD of shares over Melange"
+    ),
+    "gpus_long_co_lp_over_melange": Target("", "the same of CO-LP"),
     "gpus_pair_gain_share": Target("", "ShareGPT: H800 > H20 over H800 > H800 + H20 > H20, tokens per USD"),
     **{
         f"gpus_dealt_{of}_{kind}_e2e_share": Target(
@@ -235,6 +239,23 @@ def row(of: str, name: str, usd: float, found: dict[str, float], fleet: str) -> 
     return f"| {of} | {name} | {usd:.2f} | {found['attained']:.1%} | {times} | {fleet} |"
 
 
+def long_prompts() -> Figures:
+    """Prompts of 4,000 tokens, of which the bound says that parting pays: fleets without caps."""
+    setting = asked("long")
+    options, trace = options_of(setting), hour_of(setting, REPLAYED)
+    usd = {}
+    print("| | | USD/h | in time | E2E, s | TTFT, s | TPOT, ms | fleet |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for name in ("melange", "co_lp, together", "co_lp", "mc_lp", "shares"):
+        rented, found = attaining(name, setting, options, {}, trace, ATTAINED)
+        usd[name] = rented.usd_per_hour
+        print(row("long", name, usd[name], found, said(options, rented.counts)))
+    return {
+        "gpus_long_shares_over_melange": usd["melange"] / usd["shares"],
+        "gpus_long_co_lp_over_melange": usd["melange"] / usd["co_lp"],
+    }
+
+
 # --- single claims ---------------------------------------------------------------------------------------
 
 
@@ -291,4 +312,4 @@ def dealt() -> Figures:
     return figures
 
 
-FUNCTIONS = (by_phase, by_length, fleets, pair, dealt)
+FUNCTIONS = (by_phase, by_length, fleets, long_prompts, pair, dealt)
