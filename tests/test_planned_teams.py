@@ -80,6 +80,9 @@ def test_a_team_is_one_option_beside_whole_instances(tmp_path: Path) -> None:
     assert problem.tokens_per_s[i, k] == 22.0
     assert problem.max_option_instances[i, :, k].tolist() == [6, 6, 6]
     assert problem.instances_now[i, :, k].tolist() == [1, 1, 1]
+    stress = load_settings("stress", tmp_path / "lake")  # where both sides of a team have GPUs of one type
+    alike = problem_template(stress, [1.0] * len(kinds(stress)), "corrected")
+    assert alike.uses[:, alike.options.index(f"1x{H100} > 1x{H100}"), alike.gpus.index(H100)].max() == 2
     counts = np.minimum(np.arange(problem.instances_now.size).reshape(problem.instances_now.shape), 6)
     counts[~np.broadcast_to(problem.runs[:, None], counts.shape)] = 0
     held = by_pool(settings, counts)
