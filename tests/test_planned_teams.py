@@ -83,6 +83,17 @@ def test_a_team_is_one_option_beside_whole_instances(tmp_path: Path) -> None:
     stress = load_settings("stress", tmp_path / "lake")  # where both sides of a team have GPUs of one type
     alike = problem_template(stress, [1.0] * len(kinds(stress)), "corrected")
     assert alike.uses[:, alike.options.index(f"1x{H100} > 1x{H100}"), alike.gpus.index(H100)].max() == 2
+
+
+@pytest.mark.parametrize("prefill", [1, 2])
+def test_options_of_a_plan_and_instances_of_pools_are_the_same(tmp_path: Path, prefill: int) -> None:
+    path = Path(config_of(tmp_path))
+    one = 'team = 1, then = "two", instances_at_start = 1, max_instances = 6'
+    wider = f'team = {prefill}, then = "two", instances_at_start = {prefill}, max_instances = {6 * prefill}'
+    path.write_text(path.read_text(encoding="utf-8").replace(one, wider), encoding="utf-8")
+    settings = load_settings(str(path), tmp_path / "lake")
+    problem = problem_template(settings, [1.0] * len(kinds(settings)), "corrected")
+    assert problem.instances_now[..., -1].max() == 1
     counts = np.minimum(np.arange(problem.instances_now.size).reshape(problem.instances_now.shape), 6)
     counts[~np.broadcast_to(problem.runs[:, None], counts.shape)] = 0
     held = by_pool(settings, counts)
@@ -117,6 +128,12 @@ def test_a_night_plans_teams_and_the_replay_holds_them(night: Settings) -> None:
     assert planned["corrected_combos", PAIR] > 0
     assert planned["melange", PAIR] == 0
     assert planned["melange", H100] > 0
+    peak = night.lake.sql(
+        f"select * from plans where policy = 'melange' and llm = '{LLM}' and gpu = '{H100}'"
+    ).to_pandas()
+    theta, most = peak["capacity_tokens_per_s"], peak["demand_tokens_per_s"] + peak["buffer_tokens_per_s"]
+    assert (peak["instances"] >= np.ceil(peak["demand_tokens_per_s"] / theta)).all()
+    assert (peak["instances"] <= np.ceil(most / theta)).all()  # the largest of each, of whichever hour
     held = night.lake.sql(
         f"select policy, role, gpu, sum(serving_s) / 3600 as hours from fleet_hours where llm = '{LLM}' "
         "group by all"

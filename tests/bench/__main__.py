@@ -13,7 +13,7 @@ SUBJECTS = (
     *("first_run", "traces", "character", "made", "board", "forecast", "panel", "plan", "policies"),
     *("gpus", "gpus_table3", "gpus_paper", "gpus_study", "gpus_market", "quality", "sageserve"),
     *("levels", "levels_study"),
-    *("replay", "legs", "growth", "fidelity", "engines", "dynamo", "processes", "mutants"),
+    *("replay", "legs", "growth", "fidelity", "engines", "dynamo", "processes", "mutants", "gpus_policies"),
 )
 RECORD = ROOT / "data" / "bench.json"
 OUT = Console(highlight=False, width=None if sys.stdout.isatty() else 150)
