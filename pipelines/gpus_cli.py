@@ -15,7 +15,12 @@ from pipelines.terminal import near, show_note, spoken
 if TYPE_CHECKING:
     from assets.studies.renting import Answer
 
-KINDS = {"one_type": "one type", "mixed_types": "mixed types", "combos": "combos"}
+KINDS = {
+    "one_type": "one type",
+    "mixed_types": "mixed types",
+    "combos": "combos",
+    "by_bucket": "mixed types by bucket",
+}
 
 
 def gpus(
@@ -34,6 +39,9 @@ def gpus(
     ] = None,
     tpot_slo_s: Annotated[
         float | None, typer.Option(help="Per token after it. Else as the strictest tier.", min=0.0001)
+    ] = None,
+    buckets: Annotated[
+        str | None, typer.Option(help="INPUTS/OUTPUTS, edges in tokens like 512/100,500: plan by bucket too.")
     ] = None,
     date_: ComingDay = None,
     config: Config = "office",
@@ -55,7 +63,7 @@ def gpus(
         from assets.lake.settings import load_settings
         from assets.on_demand import gpu_fleets_said
         from assets.plans.ahead import day_to_come
-        from assets.studies import rent_asked, renting
+        from assets.studies import rent_asked, rent_buckets, renting
         from pipelines.runs import report
 
         if apart and together:
@@ -66,6 +74,8 @@ def gpus(
         asked = rent_asked.question(
             settings, day, llm, gpus_, cap or [], way, ttft_slo_s, tpot_slo_s, progress_of(quiet)
         )
+        if buckets is not None:
+            asked = asked._replace(edges=rent_buckets.edges_of(buckets))
         if prices is not None:
             settings = rent_asked.priced(settings, file_of(prices), asked.gpus)
         found = renting.answer(settings, day, asked, progress_of(quiet))
@@ -185,6 +195,8 @@ def said(found: "Answer") -> str:
         if attained < target
         else ""
     )
+    if found.best == "by_bucket":
+        rented += ", each for its own buckets"
     if not best.is_apart:
         return f"Rent {rented}, together: apart would save at most {bound} %.{late}"
     others = [fleet.usd_per_hour for fleet in found.fleets.values() if not fleet.is_apart]

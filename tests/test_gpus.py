@@ -1,5 +1,6 @@
 """`fleetcast gpus`: a day to come carried by fleets that are replayed; bad input is said in one line."""
 
+import dataclasses
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -11,11 +12,12 @@ from typer.testing import CliRunner
 
 from assets.lake.settings import Progress, Settings, load_settings
 from assets.plans.inputs import forecast_windows
-from assets.studies import rent_asked, rent_fleets, renting
+from assets.studies import rent_asked, rent_buckets, rent_fleets, renting
 from assets.studies.phase_figures import draw_phase_prices
-from assets.studies.rent_hour import busiest_hour
+from assets.studies.rent_hour import busiest_hour, play
 from assets.traces.ingest import ingest
 from models.plan.phases import saving_bound
+from models.plan.problem import PlanError
 from models.world.catalogue import load_catalogue
 from models.world.reading import ConfigError
 from pipelines.cli import app
@@ -146,6 +148,42 @@ def test_caps_hold_and_say_who_is_short(settings: Settings, monkeypatch: pytest.
     assert apart.fleets["combos"].is_apart
 
 
+def test_a_fleet_by_bucket_serves_what_was_planned_for_each_gpu_type(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Buckets are told from prompts and from what the app answered on the day before."""
+    for module in (rent_buckets, rent_fleets):
+        monkeypatch.setattr(module, "goodput", lambda setting, combo: 0.9 * combo.per_s(setting.load))
+    edges = rent_buckets.edges_of("1000/100")
+    found = renting.answer(settings, DAY, asked(settings, way="together")._replace(edges=edges), Progress())
+    by_bucket, mixed = found.fleets["by_bucket"], found.fleets["mixed_types"]
+    assert by_bucket.met.attainment_share >= 0.95
+    assert by_bucket.usd_per_hour <= 1.1 * mixed.usd_per_hour
+    assert not by_bucket.is_apart
+    hour = busiest_hour(settings, DAY, LLM, "iw_fast", 5_000.0)
+    where = f"trace = 'mine' and day = '{DAY - timedelta(days=2)}' and tier = 'iw_fast'"
+    [row] = settings.lake.sql(f"select avg(output_tokens) as mean from requests where {where}").to_pylist()
+    np.testing.assert_allclose(hour.expected_tokens, row["mean"])
+    bucket, titles = rent_buckets.buckets_of(hour, edges)
+    assert titles == ["up to 999 in, 100 and more out", "1000 and more in, 100 and more out"]
+    np.testing.assert_array_equal(bucket, hour.trace.input_tokens >= 1000)
+    _, titles = rent_buckets.buckets_of(hour, rent_buckets.edges_of("610/"))
+    assert titles == ["610 and more in, any out"], "a hundred requests are no bucket"
+    world, crowd = found.setting, busiest_hour(settings, DAY, LLM, "iw_fast", 200_000.0)
+    pools = [rent_fleets.team(world, mixed.held[0][0], count)[0] for count in (40, 1)]
+    for place, low, high in ((0, 0.95, 1.0), (1, 0.0, 0.2)):
+        dealt = np.full(bucket.size, place)
+        met = play(world.catalogue, world.config, world.tier, pools, crowd, dealt)
+        assert low <= met.attainment_share <= high, "each pool takes what is dealt to it, and nothing else"
+    for text, told in (
+        ("512", "it must be INPUTS/OUTPUTS in tokens"),
+        ("5,x/3", "it must be"),
+        ("9,5/3", "input: got 9, 5"),
+    ):
+        with pytest.raises(PlanError, match=told):
+            rent_buckets.edges_of(text)
+
+
 def test_the_busiest_hour_comes_at_the_pace_of_the_peak(settings: Settings) -> None:
     hour = busiest_hour(settings, DAY, LLM, "iw_fast", 5_000.0)
     assert hour.day == date(2025, 7, 3)
@@ -187,3 +225,17 @@ def test_bad_input_is_one_line(settings: Settings, tmp_path: Path) -> None:
     both = CliRunner().invoke(app, ["gpus", "--apart", "--together"])
     assert both.exit_code == 2
     assert "one or the other" in both.output
+
+
+def test_a_gpu_without_a_price_and_an_llm_without_room_are_one_line(settings: Settings) -> None:
+    def with_gpus(**changed: float) -> Settings:
+        gpus = {name: dataclasses.replace(gpu, **changed) for name, gpu in settings.catalogue.gpus.items()}
+        return dataclasses.replace(settings, catalogue=dataclasses.replace(settings.catalogue, gpus=gpus))
+
+    with pytest.raises(ConfigError, match=r"h100-80gb has no price above 0. Give one: --prices FILE"):
+        rent_asked.setting_of(with_gpus(usd_per_hour=0.0), DAY, asked(settings))
+    small = rent_asked.setting_of(with_gpus(memory_gib=1.0), DAY, asked(settings))
+    with pytest.raises(
+        ConfigError, match=r"No instance .* \(15 GiB of weights\): 1 x h100-80gb too small; 2 x"
+    ):
+        rent_asked.prices(small)

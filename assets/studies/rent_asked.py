@@ -12,6 +12,7 @@ from assets.plans.inputs import Mix, forecast_windows, token_mixes
 from models.latency.kernels import comparable
 from models.latency.tables import REACH
 from models.plan import phases
+from models.plan.buckets import Edges
 from models.plan.phases import Load, PhasePrice
 from models.replay.fleet import kv_capacity_tokens
 from models.world.catalogue import Catalogue, LatencyProfile, Tier
@@ -31,6 +32,7 @@ class Question(NamedTuple):
     way: str = "any"  # whether phases may run apart: any, together, apart
     ttft_slo_s: float | None = None  # else that of the strictest tier; likewise:
     tpot_slo_s: float | None = None
+    edges: Edges | None = None  # of buckets, where they are to be planned too
 
 
 class Setting(NamedTuple):

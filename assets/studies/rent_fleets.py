@@ -1,8 +1,9 @@
 """The options that may be rented, with their goodput by replay, and the best fleet of each kind.
 
 How many of which option is said by models/plan/shares.py. What the whole fleet attains is a replay of the
-busiest hour that is known, as fast as the peak to come. The programme is asked for so much more or less that
-the replayed fleet just attains its target: at equal attainment fleets are compared by cost.
+busiest hour that is known, as fast as the peak to come. The programme is asked for a part of the load, then
+for more and more, until the replayed fleet attains its target: at equal attainment fleets are compared by
+cost.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,8 +26,7 @@ PREFILL_INSTANCES, DECODE_INSTANCES = range(1, 3), range(1, 7)  # of a combo: Ca
 MOST = 12  # combos whose goodput is measured: Cauchy, 3.3.2
 OF_EACH_GPU = 2  # numbers of GPUs of an instance that does both phases
 KEEP_WEIGHTS = (1.0, 1.5, 2.0, 3.0, 5.0)  # of opportunism, that are tried
-STEP = 1.03  # by which the rate asked of the programme moves
-MOST_STEPS = 15
+FACTORS = tuple(1.03**step for step in range(-8, 9))  # of the load, that the programme is asked for
 KINDS = ("one_type", "mixed_types", "combos")
 Options = Sequence[tuple[Combo, float]]  # with goodput, requests/s of one
 
@@ -165,28 +165,20 @@ def best_fleet(
 def attaining(
     setting: Setting, options: Options, caps: Mapping[str, int], hour: Hour
 ) -> tuple[Fleet | None, str]:
-    """The least fleet of these options that attains the target in the busiest hour."""
-    target, best = setting.tier.attainment_target_share, None
-    factor, tried, is_up = 1.0, dict[tuple[int, ...], Fleet](), False
-    for step in range(MOST_STEPS):
+    """The least fleet of these options that attains the target in the busiest hour; else the one nearest."""
+    target, tried = setting.tier.attainment_target_share, dict[tuple[int, ...], Fleet]()
+    for factor in FACTORS:  # who is asked for more costs more: the first that attains is the cheapest
         rented, short = chosen(setting, options, caps, factor)
+        if short and factor <= 1:
+            return None, chosen(setting, options, caps, 1.0)[1]
         if short:
-            return best, "" if best else short
+            break
         counts = tuple(int(n) for n in rented.counts)
         if counts not in tried:
             tried[counts] = replayed(setting, options, rented, hour)
-        fleet = tried[counts]
-        is_met = fleet.met.attainment_share >= target
-        if step == 0:
-            is_up = not is_met
-        if is_met and (best is None or best.met.attainment_share < target or not is_up):
-            best = fleet
-        if best is None or best.met.attainment_share < target:
-            best = fleet if best is None or fleet.met.attainment_share > best.met.attainment_share else best
-        if is_met == is_up:
-            break
-        factor *= STEP if is_up else 1 / STEP
-    return best, ""
+        if tried[counts].met.attainment_share >= target:
+            return tried[counts], ""
+    return max(tried.values(), key=lambda fleet: fleet.met.attainment_share), ""
 
 
 def offer_of(options: Options, caps: Mapping[str, int]) -> Offer:

@@ -9,6 +9,8 @@ import numpy as np
 
 from assets.lake.settings import Settings
 from models.metrics import tpot_s
+from models.plan.buckets import expected_tokens
+from models.plan.problem import Floats, Ints
 from models.replay.capacity import meets, standing_fleet
 from models.replay.fleet import make_rules
 from models.replay.run import FINISHED, Drive, replay
@@ -25,9 +27,14 @@ with asked as (
     where trace = $trace and day = $day and llm = $llm and list_contains($tiers, tier)
 ),
 hours as (select hour_start, sum(input_tokens) as tokens from asked group by hour_start)
-select epoch(arrived_at) as arrival_s, input_tokens, output_tokens from asked
+select epoch(arrived_at) as arrival_s, app, input_tokens, output_tokens from asked
 where hour_start = (select hour_start from hours order by tokens desc, hour_start limit 1)
 order by arrived_at, request_id
+"""
+
+ANSWERED = """
+select app, output_tokens from requests
+where trace = $trace and day = $day and llm = $llm and list_contains($tiers, tier)
 """
 
 
@@ -37,6 +44,7 @@ class Hour(NamedTuple):
     day: date
     trace: Trace
     until_s: float  # when the last one comes
+    expected_tokens: Floats  # (n,) that their apps answered on the day before, in the mean
 
 
 class Met(NamedTuple):
@@ -73,20 +81,39 @@ def busiest_hour(settings: Settings, day: date, llm: str, tier: str, tokens_per_
                 (came_s - start_s) * pace, nobody, nobody, nobody,
                 np.array(rows["input_tokens"], np.int32), np.array(rows["output_tokens"], np.int32),
             )  # fmt: skip
-            return Hour(past, trace, HOUR_S * pace)
+            before = max((one for one in there if one < past), default=past)  # of the first day: that day
+            told = settings.lake.sql(ANSWERED, trace=settings.trace, day=before, llm=llm, tiers=tiers)
+            answered = told.to_pandas() if told.num_rows else rows
+            apps = list(dict.fromkeys([*rows["app"], *answered["app"]]))
+            app, earlier = (frame["app"].map(apps.index).to_numpy() for frame in (rows, answered))
+            expected = expected_tokens(app, earlier, answered["output_tokens"].to_numpy())
+            return Hour(past, trace, HOUR_S * pace, expected)
     raise ValueError(f"No interactive request of {llm} came before {day}. Land or make some history.")
 
 
 def play(
-    catalogue: Catalogue, config: Config, tier: Tier, pools: Sequence[tuple[Deployment, int]], hour: Hour
+    catalogue: Catalogue,
+    config: Config,
+    tier: Tier,
+    pools: Sequence[tuple[Deployment, int]],
+    hour: Hour,
+    dealt: Ints | None = None,
 ) -> Met:
-    """Replay the hour on these pools; requests are dealt in proportion to the pools' weights."""
+    """Replay the hour on these pools; requests are dealt in proportion to the pools' weights.
+
+    Where `dealt` is given, shape (n,), it says which pool serves each request.
+    """
     [llm] = catalogue.llms
-    alone = replace(catalogue, tiers={"asked": tier})
+    trace, names = hour.trace, ["asked"]
+    if dealt is not None:  # a tier for each pool, which takes it alone
+        names, trace = [f"pool{n}" for n in range(len(pools))], trace._replace(tier=dealt.astype(np.int16))
+    alone = replace(catalogue, tiers=dict.fromkeys(names, tier))
     fleet = standing_fleet({llm: pools}, alone, config)
+    if dealt is not None:
+        fleet = fleet._replace(takes=fleet.takes & np.eye(len(pools), dtype=bool))
     rules = make_rules(alone, replace(config.replay, spread="weights"), "follow")
     until_s = hour.until_s + TAIL_S
-    outcome = replay(hour.trace, fleet, Drive(np.diff(fleet.slots), hour_s=until_s), rules, until_s)
+    outcome = replay(trace, fleet, Drive(np.diff(fleet.slots), hour_s=until_s), rules, until_s)
     outputs = hour.trace.output_tokens
     ttft_s, e2e_s = outcome.first_token_s - hour.trace.arrival_s, outcome.finish_s - hour.trace.arrival_s
     pace_s, done = tpot_s(ttft_s, e2e_s, outputs), outcome.status == FINISHED

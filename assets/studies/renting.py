@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from assets.lake.settings import Progress, Settings
 from assets.studies.rent_asked import Question, Setting, prices, setting_of
+from assets.studies.rent_buckets import KIND, by_bucket
 from assets.studies.rent_fleets import KINDS, Fleet, best_fleet, measured, opportune, options_of
 from assets.studies.rent_hour import busiest_hour
 from models.latency.error import errors_of
@@ -64,6 +65,12 @@ def answer(settings: Settings, day: date, asked: Question, progress: Progress) -
             if fleet is not None:
                 fleets[kind] = fleet
             done(n)
+    if asked.edges is not None and asked.way != "apart":
+        [together] = options_of("mixed_types", options)
+        fleet, missing = by_bucket(setting, together, asked.caps, hour, asked.edges)
+        short = missing or short
+        if fleet is not None:
+            fleets[KIND] = fleet
     if not fleets:
         raise ValueError(short)
     return Answer(setting, known, bound, phases.turns(known), fleets, short)

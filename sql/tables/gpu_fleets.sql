@@ -5,7 +5,7 @@
 -- trace = name of the trace <- day_ahead_forecasts.trace
 -- day = UTC, the one to rent for <- day_ahead_forecasts.day
 -- llm = the served network <- day_ahead_forecasts.llm
--- fleet = one_type; mixed_types, each instance does whole requests; combos, prefill and decode may stand apart
+-- fleet = one_type; mixed_types, each instance does whole requests; combos, prefill and decode may stand apart; by_bucket, as mixed_types, each for the requests planned for it
 -- option = what is rented: GPUs of an instance x type; before > those that prefill, behind it those that decode
 -- options = how many
 -- goodput_per_s = requests/s that one sustains within its targets, by replay

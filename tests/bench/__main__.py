@@ -11,7 +11,16 @@ from rich.table import Table
 
 SUBJECTS = (
     *("first_run", "traces", "character", "made", "board", "forecast", "panel", "plan", "policies"),
-    *("gpus", "gpus_table3", "gpus_paper", "gpus_study", "gpus_market", "quality", "sageserve"),
+    *(
+        "gpus",
+        "gpus_table3",
+        "gpus_paper",
+        "gpus_buckets",
+        "gpus_study",
+        "gpus_market",
+        "quality",
+        "sageserve",
+    ),
     *("levels", "levels_study"),
     *("replay", "legs", "growth", "fidelity", "engines", "dynamo", "processes", "mutants", "gpus_policies"),
 )

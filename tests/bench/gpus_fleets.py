@@ -30,6 +30,7 @@ WORKLOADS = {  # Cauchy 4.1, 3.3.3: mean input and output tokens, requests/s, TT
     "sharegpt": (290, 207, 50.0, 5.0, 0.030),
     "longwriter": (337, 1330, 6.0, 1.0, 0.030),
 }
+LONG = {"long": (4000, 1000, 10.0, 5.0, 0.050)}  # ours: prompts of documents, answered at length
 SIGMA_IN, SIGMA_OUT = 0.6, 0.4  # of lognormal lengths; ours, as the paper names means alone
 REQUESTS, REPLAYED, ATTAINED = 20_000, 80_000, 0.90  # the paper names no share
 FACTORS = 1.02 ** np.arange(-8, 12)  # of the load, that a programme is asked for
@@ -46,7 +47,7 @@ def setting_of(
     link_gbit_per_s: float | None = None,
 ) -> Setting:
     """A workload of the paper, so many times as fast, as `fleetcast gpus` would be asked for it."""
-    inputs, outputs, per_s, ttft_slo_s, tpot_slo_s = WORKLOADS[workload]
+    inputs, outputs, per_s, ttft_slo_s, tpot_slo_s = {**WORKLOADS, **LONG}[workload]
     rng = np.random.default_rng(6)
     drawn = [
         np.clip(rng.lognormal(np.log(mean) - sigma**2 / 2, sigma, REQUESTS), 1, 8192).astype(np.int32)

@@ -27,6 +27,8 @@ TARGETS = {
         for kind in SETS
         for base in ("melange", "best")
     },
+    "gpus_listed_bound_share": Target("", "six GPU types at hyperscalers' prices: the bound, worst of three"),
+    "gpus_verda_bound_share": Target("", "at Verda's prices"),
     "gpus_tokens_per_usd_over_melange": Target(
         "", "tokens per USD of the fleet by shares over Melange's, worst of six", at_least=0.995
     ),
@@ -71,4 +73,22 @@ def market() -> Figures:
     }
 
 
-FUNCTIONS = (market,)
+def listed() -> Figures:
+    """The bound at the catalogue's prices, those of hyperscalers, and at one provider's."""
+    catalogue, figures = load_catalogue(), Figures()
+    for name, usd in (("listed", {}), ("verda", VERDA)):
+        own = {
+            gpu: dataclasses.replace(one, usd_per_hour=usd.get(gpu, one.usd_per_hour))
+            for gpu, one in catalogue.gpus.items()
+        }
+        world = dataclasses.replace(catalogue, gpus=own)
+        bounds = []
+        for of in WORKLOADS:
+            setting = setting_of(world, of, VERDA)
+            bounds.append(phases.saving_bound(prices(setting), setting.load).saving_share)
+        print(f"{name}: {', '.join(f'{bound:.1%}' for bound in bounds)}")
+        figures[f"gpus_{name}_bound_share"] = max(bounds)
+    return figures
+
+
+FUNCTIONS = (market, listed)
