@@ -1,5 +1,6 @@
 """Teams as options of a plan: beside whole instances, by every programme, and by Cauchy's autoscaler."""
 
+import dataclasses
 from datetime import date
 from pathlib import Path
 
@@ -80,6 +81,13 @@ def test_a_team_is_one_option_beside_whole_instances(tmp_path: Path) -> None:
     assert problem.tokens_per_s[i, k] == 22.0
     assert problem.max_option_instances[i, :, k].tolist() == [6, 6, 6]
     assert problem.instances_now[i, :, k].tolist() == [1, 1, 1]
+    plan = dataclasses.replace(settings.config.plan, together=True)
+    whole = dataclasses.replace(settings, config=dataclasses.replace(settings.config, plan=plan))
+    alone = problem_template(whole, sustained(whole), "corrected")
+    assert (alone.max_option_instances[i, :, k] == 0).all()
+    assert (alone.max_instances == problem.max_instances - problem.max_option_instances[..., k]).all()
+    assert settings.under("melange").config.plan.together
+    assert not settings.under("corrected").config.plan.together
     stress = load_settings("stress", tmp_path / "lake")  # where both sides of a team have GPUs of one type
     alike = problem_template(stress, [1.0] * len(kinds(stress)), "corrected")
     assert alike.uses[:, alike.options.index(f"1x{H100} > 1x{H100}"), alike.gpus.index(H100)].max() == 2
