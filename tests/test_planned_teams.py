@@ -48,7 +48,7 @@ def config_of(folder: Path, **changes: str) -> str:
     text = path.read_text(encoding="utf-8")
     assert line in text
     caps = "".join(
-        f"[catalogue.regions.{region}]\ncap_gpus = {{ {H100} = 260, {A100} = 24 }}\n"
+        f"[catalogue.regions.{region}]\ncap_gpus = {{ {H100} = 260, {A100} = 4 }}\n"
         for region in ("east", "central", "west")
     )
     path.write_text(text.replace(line, f'"{LLM}" = [{WHOLE}, {TEAM}]') + caps, encoding="utf-8")
@@ -177,7 +177,7 @@ def test_cauchy_is_given_what_its_autoscaler_makes_of_what_came(night: Settings)
     )["n"][0].as_py()
     goodput = np.array([10.0, 22.0]) / mix
     usd, uses = np.array([12.29, 21.84]), np.array([[1, 0, 1], [1, 2, 0]])
-    caps = np.array([260, 12, 12])  # GPUs of each type, of which six teams may have twelve; whole instances
+    caps = np.array([260, 4, 12])  # GPUs of each type, for two teams; places for whole instances
     offer = Offer(("whole", "pair"), (H100, A100, "whole"), usd, uses, caps)
 
     def best(rate: float, held: np.ndarray) -> np.ndarray:
