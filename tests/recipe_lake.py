@@ -226,16 +226,18 @@ def write_level_trials(lake: Lake) -> None:
 
 def write_legs(lake: Lake) -> None:
     """Requests that were handed on, under a policy of their own: the fleet of the others hands nothing on."""
+    asked = lake.read("requests", **ASKED)["request_id"].to_pylist()
     told = [
         {
-            "request_id": n,
+            "request_id": asked[1000 * n],
             "leg": leg,
             "role": role,
             "llm": LLMS[0],
             "region": REGIONS[n % 3],
             "gpu": "h100-80gb",
         }
-        | {"instance": 7 * n + leg, "hand_over_s": None if leg == 1 else (37 * n % 100) / 64}
+        | {"instance": 7 * (n % 5) + leg, "hand_over_s": None if leg == 1 else (37 * n % 100) / 64}
+        | {"link_s": None if leg == 1 or n == 4 else n / 16}  # of the fourth nothing was sent
         | {"came_s": leg + n / 8, "began_s": leg + n / 4, "ended_s": leg + n / 2}
         | {"first_token_s": leg + 0.5 if leg == 1 else None}
         for n in range(1, 12)

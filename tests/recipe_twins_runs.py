@@ -195,6 +195,34 @@ def request_legs(t: Tables) -> Frame:
 
 
 @twin(**ASKED)
+def links_busy(t: Tables) -> Frame:
+    keys = ["policy", "request_id"]
+    asked = t.requests[t.requests["day"].astype(str) == str(ASKED["day"])][["request_id", "arrived_at"]]
+    got = t.legs.dropna(subset="link_s").merge(asked, on="request_id")
+    came = got["arrived_at"] + pd.to_timedelta((1e6 * got["came_s"]).round().astype("int64"), unit="us")
+    got["hour_start"] = came.dt.floor("h")
+    gave = t.legs.merge(
+        got.assign(leg=got["leg"] - 1)[[*keys, "leg", "link_s", "hand_over_s", "hour_start"]],
+        on=[*keys, "leg"],
+        suffixes=("_own", ""),
+    )
+    ends = pd.concat([got, gave])
+    told = []
+    for at, own in ends.groupby(["policy", "hour_start", "region", "llm", "role", "gpu"]):
+        busy = own.groupby("instance")["link_s"].sum() / 3600
+        figures = {
+            "links": len(busy),
+            "caches": len(own),
+            "busy_share": busy.mean(),
+            "busiest_share": busy.max(),
+        }
+        middle, late = (np.quantile(own["hand_over_s"], q, method="inverted_cdf") for q in (0.5, 0.95))
+        of = dict(zip(["policy", "hour_start", "region", "llm", "role", "gpu"], at, strict=True))
+        told.append(of | figures | {"hand_over_p50_s": middle, "hand_over_p95_s": late})
+    return pd.DataFrame(told)
+
+
+@twin(**ASKED)
 def uneven_instances(t: Tables) -> Frame:
     own = t.outcomes.query("status == 'finished'").assign(
         tokens=lambda f: f["input_tokens"] + f["output_tokens"]

@@ -80,10 +80,13 @@ def goodput(*team: tuple[Deployment, int], near: float = 8.0, link: float = 400.
     return goodput_per_s(LLM, team, CATALOGUE, config, tier, *MIX, near)
 
 
-def test_the_goodput_of_one_instance_is_its_capacity() -> None:
+def test_the_goodput_of_an_instance_or_a_team_is_its_capacity() -> None:
     theta = capacity_tokens_per_s(LLM, WHOLE, CATALOGUE, CONFIG, *MIX)
     drawn = MIX[0][np.random.default_rng(0xCA9).integers(0, 3000, 20_000)].mean()
     assert goodput((WHOLE, 1)) == pytest.approx(theta / drawn, rel=0.03)
+    sides = [dataclasses.replace(side, team=n) for side, n in ((PREFILL, 1), (DECODE, 2))]
+    theta = capacity_tokens_per_s(LLM, sides[0], CATALOGUE, CONFIG, *MIX, partner=sides[1])
+    assert goodput(*((side, side.team) for side in sides)) == pytest.approx(theta / drawn, rel=0.03)
     assert goodput((WHOLE, 1), near=1.0) == pytest.approx(goodput((WHOLE, 1), near=60.0), rel=0.03)
 
 

@@ -288,6 +288,7 @@ def test_every_recipe_answers_and_has_its_grain(characterised, path):
         "growth_by_week",
         "which_forecast_pays",
         "request_legs",
+        "links_busy",
         "against_the_paper",
         "how_many_levels",
         "how_much_headroom",

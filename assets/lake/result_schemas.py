@@ -223,7 +223,7 @@ RESULTS: Mapping[str, pa.Schema] = {
             "leg": pa.int32(),
             **dict.fromkeys(("llm", "role", "region", "gpu"), _TEXT),
             "instance": _COUNT,
-            "hand_over_s": _FIGURE,
+            **dict.fromkeys(("hand_over_s", "link_s"), _FIGURE),
             **dict.fromkeys(("came_s", "began_s", "first_token_s", "ended_s"), _FIGURE),
         }
     ),

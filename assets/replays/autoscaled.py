@@ -4,6 +4,7 @@ Each llm in each region has one of its own, which sees all GPUs of the region: C
 several want more than there is, the replay gives what it has.
 """
 
+import math
 from datetime import date
 from functools import cache
 
@@ -64,6 +65,11 @@ def by_co_lp(asked: Problem, i: int, j: int, goodput: Floats) -> Best:
         left = np.maximum(asked.cap_gpus[j] - held @ asked.uses[i], 0)
         offer = Offer(asked.options, asked.gpus, asked.usd_per_hour[i], asked.uses[i], left)
         places = np.maximum(asked.max_option_instances[i, j] - held, 0)
+        if np.count_nonzero(goodput) == 1:  # no choice, and no solver: as many as it takes, or there are
+            n, wanted = int(goodput.argmax()), np.zeros_like(places)
+            room = min(left[g] // size for g, size in enumerate(asked.uses[i, n]) if size)
+            wanted[n] = min(math.ceil(per_s / goodput[n] * (1 - TOLERANCE)), places[n], room)
+            return wanted
         per_usd = np.divide(goodput, offer.usd_per_hour, out=np.zeros_like(goodput), where=goodput > 0)
         found = combo_lp.solve(
             "co_lp", bounded(offer, places), np.array([per_s]), goodput[None], per_usd[None]

@@ -168,6 +168,7 @@ def visits(trace: Trace, fleet: Fleet, rules: Rules, outcome: Outcome) -> pd.Dat
     row            of the trace
     slot           the instance
     hand_over_s    what lay before it, a judge or a transfer; NaN before the first
+    link_s         in which both links carried the prompt's cache from prefill to decode; NaN where none went
     came_s         into the instance's queue
     began_s        in its batch
     first_token_s  made there; NaN if it was not
@@ -182,6 +183,7 @@ def visits(trace: Trace, fleet: Fleet, rules: Rules, outcome: Outcome) -> pd.Dat
             "row": rows,
             "slot": outcome.slot[rows],
             "hand_over_s": np.where(is_first, np.nan, rules.judge_s[trace.llm[rows - 1]]),
+            "link_s": np.nan,
             "came_s": outcome.dispatched_s[rows],
             "began_s": outcome.admitted_s[rows],
             "first_token_s": outcome.first_token_s[rows] - network_s,
@@ -191,9 +193,17 @@ def visits(trace: Trace, fleet: Fleet, rules: Rules, outcome: Outcome) -> pd.Dat
     handed = outcome.sent_from[rows] != NOBODY
     at = rows[handed]
     sent_s, came_s = outcome.sent_s[at], outcome.came_s[at]
-    begun = whole[handed].assign(slot=outcome.sent_from[at], ended_s=sent_s)
+    sender, receiver = outcome.sent_from[at], outcome.slot[at]
+    begun = whole[handed].assign(slot=sender, ended_s=sent_s)
+    token_s = fleet.link_token_s[fleet.slot_kind]
+    carried_s = trace.input_tokens[at] * np.maximum(token_s[sender], token_s[receiver])
+    role = fleet.role[fleet.pool]
     ended = whole[handed].assign(
-        hand_over_s=came_s - sent_s, came_s=came_s, began_s=outcome.joined_s[at], first_token_s=np.nan
+        hand_over_s=came_s - sent_s,
+        link_s=np.where(role[sender] == role[receiver], np.nan, carried_s),
+        came_s=came_s,
+        began_s=outcome.joined_s[at],
+        first_token_s=np.nan,
     )
     return pd.concat([whole[~handed], begun, ended]).sort_values(["row"], kind="stable", ignore_index=True)
 
@@ -283,7 +293,7 @@ def legs_table(
             "region": pa.array(catalogue.regions).take(pa.array(fleet.region[pool])),
             "gpu": pa.array(catalogue.gpus).take(pa.array(fleet.gpu[fleet.kind[pool]])),
             "instance": own["slot"],
-            "hand_over_s": own["hand_over_s"],
+            **{name: own[name] for name in ("hand_over_s", "link_s")},
             **{name: own[name] - arrival_s for name in times},
         }
     )

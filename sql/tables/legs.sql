@@ -13,6 +13,7 @@
 -- gpu = GPU type of the instance
 -- instance = its number
 -- hand_over_s = what lay before the leg: a cache on its way, or a judge; null before the first
+-- link_s = in which the links of both instances carried the cache of its prompt, of a leg that decodes; else null
 -- came_s = to when it was in the instance's queue
 -- began_s = to when it was in its batch
 -- first_token_s = to its first token, where that was made there

@@ -23,6 +23,7 @@ SUBJECTS = (
     ),
     *("levels", "levels_study"),
     *("replay", "legs", "growth", "fidelity", "engines", "dynamo", "processes", "scaler", "mutants"),
+    "gpus_policies",
 )
 RECORD = ROOT / "data" / "bench.json"
 OUT = Console(highlight=False, width=None if sys.stdout.isatty() else 150)
