@@ -11,7 +11,8 @@ from rich.table import Table
 
 SUBJECTS = (
     *("first_run", "traces", "character", "made", "board", "forecast", "panel", "plan", "policies"),
-    *("gpus", "gpus_study", "gpus_market", "quality", "sageserve"),
+    *("gpus", "gpus_study", "gpus_market", "quality", "quality_scale", "quality_study", "quality_shifts"),
+    *("mobo", "sageserve"),
     *("levels", "levels_study"),
     *("replay", "legs", "growth", "fidelity", "engines", "dynamo", "processes", "mutants"),
 )
