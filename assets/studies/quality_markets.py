@@ -12,7 +12,7 @@ from models.latency.reach import with_reach
 from models.plan.quality import Answer, Demand, Offer, carries
 from models.quality.answers import RULES, Answers
 from models.quality.join import made_up
-from models.quality.judges import Judge, QualityCatalogue, load_quality
+from models.quality.judges import Judge, QualityCatalogue, judged_by, load_quality
 from models.replay.answering import Served, Serving, arrivals_s, pools_of, served
 from models.replay.performance import Shape, shapes_of, with_estimates
 from models.world.catalogue import Catalogue, load_catalogue
@@ -93,8 +93,9 @@ def market_of(settings: Settings, progress: Progress, judge: str | None = None) 
     name = judge or said.judge
     require_known(name, quality.judges, "judge", f"{settings.config.file.name} [quality]")
     model, seed = quality.answers[said.answers], settings.config.trace.seed
-    drawn = made_up(model, quality.judges[name], 2 * said.requests, seed)
-    chosen_on, judged_on = drawn.of(said.llms).halves()
+    drawn = made_up(model, quality.judges[name], 2 * said.requests, seed).of(said.llms)
+    rng = np.random.default_rng([seed, 0x1D6E])
+    chosen_on, judged_on = judged_by(drawn, quality.judges[name], rng).halves()  # of these llms' answers
     longest = int((chosen_on.input_tokens[:, None] + chosen_on.output_tokens).max())
     gpus = [gpu for gpu, count in said.gpus.items() if count]
     shapes = shapes_of(

@@ -31,7 +31,7 @@ from assets.studies.quality_search import chosen
 from models.plan import gears
 from models.quality.answers import skill
 from models.quality.join import made_up
-from models.quality.judges import load_quality
+from models.quality.judges import judged_by, load_quality
 from models.replay.answering import Serving, arrivals_s, served
 from models.replay.performance import Shape
 from models.world.reading import ConfigError
@@ -167,7 +167,8 @@ def alone(own: Cascade) -> tuple[float, float]:
         serving = Serving("route", (0.0, 0.0), {shape: (CASCADE_GPUS // tensor_parallel, 1.0)}, 0.0)
         return served(serving, rows, arrivals_s(REPLAYED, per_s, 11), own.world, own.config).p95_s
 
-    degrees = [shape.tensor_parallel for shape in own.shapes if shape.llm == PAIR[1]]
+    large = [shape for shape in own.shapes if shape.llm == PAIR[1] and shape.pipeline_parallel == 1]
+    degrees = [shape.tensor_parallel for shape in large]
     return min(at(tp, CASCADE_PER_S) for tp in degrees), max(
         highest(lambda per_s, tp=tp: at(tp, per_s)) for tp in degrees
     )
@@ -197,7 +198,9 @@ def prices() -> Figures:
     shipped = load_quality()
     told_of = []
     for judge in shipped.judges:
-        drawn = made_up(shipped.answers["mmlu_pro"], shipped.judges[judge], 50_000, 9).of(PAIR)
+        own = shipped.judges[judge]
+        drawn = made_up(shipped.answers["mmlu_pro"], own, 50_000, 9).of(PAIR)
+        drawn = judged_by(drawn, own, np.random.default_rng(9))
         told_of.append({"judge": judge, "cascade": skill(drawn, "cascade"), "route": skill(drawn, "route")})
     show("Skill (APGR, lots: 0.50)", DataFrame(told_of))
     return {}
