@@ -12,9 +12,8 @@ from models.plan.quality import Answer, Demand, Offer, carries, cheapest, least_
 from models.quality.answers import Answers, quality, taken
 from models.quality.join import made_up
 from models.quality.judges import load_quality
-from models.replay.answering import Served, Serving, arrivals_s, chained, pools_of, served
+from models.replay.answering import Served, Serving, arrivals_s, pools_of, served
 from models.replay.performance import Mix, Shape, carried_per_s, curve, shapes_of, with_estimates
-from models.replay.state import NOBODY
 from models.world.catalogue import load_catalogue
 from models.world.loading import load_config
 from models.world.reading import ConfigError
@@ -193,19 +192,3 @@ def test_lengths_rate_and_scores_each_are_a_shift() -> None:
     assert shifted(seen, 14.0) == 1.0
     assert shifted(longer, 12.0) > 0.3
     assert shifted(worse, 12.0) > 0.9
-
-
-def test_shadows_come_with_their_request_and_ask_every_later_llm_alone() -> None:
-    trace = chained(DRAWN.rows(slice(0, 50)), ARRIVAL_S[:50], np.arange(2))
-    is_shadow = np.arange(50) % 3 == 0
-    fed, is_real = shift.with_shadows(trace, is_shadow, 2)
-    assert fed.llm.size == 100 + is_shadow.sum()
-    for name in ("arrival_s", "llm", "leg", "score", "input_tokens", "output_tokens"):
-        np.testing.assert_array_equal(getattr(fed, name)[is_real], getattr(trace, name), err_msg=name)
-    behind = fed.then[is_real & (fed.leg == 0)]
-    np.testing.assert_array_equal(fed.llm[behind], 1)
-    np.testing.assert_array_equal(fed.arrival_s[behind], ARRIVAL_S[:50])
-    np.testing.assert_array_equal(fed.arrival_s[~is_real], ARRIVAL_S[:50][is_shadow])
-    assert (fed.llm[~is_real] == 1).all()
-    assert (fed.leg[~is_real] == 0).all()
-    assert (fed.then[~is_real] == NOBODY).all()
