@@ -144,10 +144,14 @@ def test_a_better_judge_is_worth_quality_and_costs_no_more(told: tuple[str, Sett
     _, settings = told
     worth = settings.lake.sql("queries/what_the_judge_is_worth.sql").to_pandas()
     routed = worth[worth["rule"] == "route"].set_index("judge")["usd_per_hour"]
-    assert routed["oracle"] <= routed["learned"] <= routed["random"]
-    best = settings.lake.sql("select judge, max(quality) as q from quality_front group by judge").to_pandas()
-    most = best.set_index("judge")["q"]
-    assert most["oracle"] > max(most["learned"], most["random"]) + 0.03
+    # what the learned one sends on is longer, so that it may cost more than lots
+    assert routed["oracle"] <= min(routed["learned"], routed["random"])
+    best = settings.lake.sql(
+        "select rule, judge, max(quality) as q from quality_plans group by all"
+    ).to_pandas()
+    most = best.set_index(["rule", "judge"])["q"]
+    for rule in ("cascade", "route"):  # a router that knows, too, knows of these llms' answers
+        assert most[rule, "oracle"] > max(most[rule, "learned"], most[rule, "random"]) + 0.03
 
 
 def test_cases_are_planned_beside_the_question(told: tuple[str, Settings]) -> None:

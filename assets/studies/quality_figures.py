@@ -3,13 +3,15 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from assets.lake.settings import Settings
 from assets.pages.pictures import save_as
-from assets.pages.style import INK, MUTED, PALETTE, empty
+from assets.pages.style import INK, MUTED, PALETTE, empty, spots, touching
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 DASHES = {"route": "-", "cascade": "--"}
@@ -47,17 +49,6 @@ def draw_plans(frame: pd.DataFrame) -> "Figure":
         )
         panel.plot(rows["promised_quality"], rows["usd_per_hour"], "o", mfc="none", color=colour, ms=5)
         panel.plot(rows["quality"], rows["usd_per_hour"], "o", color=colour, ms=4)
-    beside = frame[frame["kind"] != "front"].round({"quality": 3, "usd_per_hour": 1})
-    middle = (frame["quality"].min() + frame["quality"].max()) / 2
-    for _, alike in beside.groupby(["quality", "usd_per_hour"]):  # several may be one plan
-        quality, usd = float(alike["quality"].iloc[0]), float(alike["usd_per_hour"].iloc[0])
-        is_chosen = (alike["kind"] == "chosen").any()
-        colour, is_right = (INK if is_chosen else MUTED), quality > middle
-        panel.plot(quality, usd, "D" if is_chosen else "s", color=colour, ms=7)
-        panel.annotate(
-            "\n".join(alike["plan"]), (quality, usd), xytext=(-8 if is_right else 8, 0), fontsize=9,
-            textcoords="offset points", ha="right" if is_right else "left", va="center", color=colour,
-        )  # fmt: skip
     panel.axvline(frame["asked_quality"].iloc[0], color=MUTED, linewidth=1, linestyle=":")
     panel.set_xlabel("quality: mean score of the answers that count")
     panel.set_ylabel("USD per hour")
@@ -65,4 +56,29 @@ def draw_plans(frame: pd.DataFrame) -> "Figure":
     panel.set_ylim(0, 1.2 * frame["usd_per_hour"].max())
     if len(fronts):
         panel.legend(frameon=False, fontsize=10)
+    name_points(panel, frame)
     return figure
+
+
+def name_points(panel: "Axes", frame: pd.DataFrame) -> None:
+    """The chosen plan and what stands beside it: policies where there are any, else what tables say."""
+    other = "policy" if (frame["kind"] == "policy").any() else "baseline"
+    shown = frame[frame["kind"].isin(["chosen", other]) & (frame["plan"] != "quality")]
+    x, y = shown["quality"].to_numpy(float), shown["usd_per_hour"].to_numpy(float)
+    panel.scatter(x, y, marker="s", s=40, color=MUTED, zorder=3)
+    (left, right), (_, top) = panel.get_xlim(), panel.get_ylim()
+    panel.set_xlim(left, right + 0.1 * (right - left))  # room for names
+    across, up = (x - left) / (1.1 * (right - left)), y / top
+    groups = touching(across, up)
+    names = [", ".join(shown["plan"].iloc[member] for member in sorted(group)) for group in groups]
+    ends = np.array([(across[group].max(), up[group].mean()) for group in groups])
+    places = spots(ends[:, 0], ends[:, 1], [len(name) for name in names])
+    for name, end, place in zip(names, ends, places, strict=True):
+        colour = INK if "chosen" in name else MUTED
+        line = (
+            {"arrowstyle": "-", "color": MUTED, "lw": 0.8, "relpos": (0, 0.5)} if place[1] != end[1] else None
+        )
+        panel.annotate(
+            name, tuple(end), place, "axes fraction", "axes fraction",
+            color=colour, fontsize=10, va="center", arrowprops=line,
+        )  # fmt: skip

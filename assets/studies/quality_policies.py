@@ -16,7 +16,8 @@ from assets.studies.quality_markets import FRESH, Market
 from assets.studies.quality_search import BEYOND, chosen, keeps
 from models.plan import boute, gears
 from models.plan.cascadia import Tables, latency_tables
-from models.plan.quality import LEAST_LOAD_SHARE, Answer, Demand, Ints, cheapest
+from models.plan.quality import LEAST_LOAD_SHARE, Answer, Demand, Ints
+from models.world.reading import ConfigError
 
 OURS = ("quality", "quality_oracle")
 LEAST_QUALITY = 1e-6  # asked of the smallest llm, which is asked for its time alone
@@ -46,15 +47,18 @@ def sized(market: Market, question: Question, name: str, said: Said) -> Plan | N
 
 
 def alone(market: Market, question: Question, llm: int) -> Said:
-    """One llm answers all; its cheapest replicas within the latency, and within less."""
-    offer, demand = market.offers.get("route"), demand_of(market, question)
+    """One llm answers all: the plan that our search finds for it, whatever its quality is."""
+    offer = market.offers.get("route")
     points = [] if offer is None else np.flatnonzero(offer.shares[:, llm] > 1 - LEAST_LOAD_SHARE).tolist()
-    return rising(
-        cheapest(offer, demand, point, factor * question.latency_s)
-        for point in points[:1]
-        for factor in BEYOND
-        if offer is not None
-    )
+    for point in points[:1]:
+        assert offer is not None
+        only = offer.only(points=np.arange(len(offer.quality)) == point)
+        asked = question._replace(quality=LEAST_QUALITY)
+        try:
+            found = chosen(market._replace(offers={"route": only}), asked, Progress())
+        except ConfigError:  # it cannot be in time
+            return
+        yield "route", found.answer._replace(point=point)
 
 
 def equal_money(market: Market, question: Question) -> Said:

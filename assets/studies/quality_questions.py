@@ -14,7 +14,7 @@ from assets.lake.settings import Settings
 from models.quality.answers import Answers
 from models.quality.copula import AnswerModel
 from models.quality.join import Landed, Requests, answered, drawn_from, made_up
-from models.quality.judges import Judge, QualityCatalogue, ranks
+from models.quality.judges import Judge, QualityCatalogue, judged_by, ranks
 from models.world.quality import SCORE, QualityConfig
 from models.world.reading import ConfigError, require_known
 
@@ -64,7 +64,8 @@ def questions_of(
         found = drawn_from(source, judge, size, seed)
     else:
         found = made_up(source, judge, size, seed)
-    return Questions(found.of(said.llms), judge, told)
+    rng = np.random.default_rng([seed, 0x1D6E])
+    return Questions(judged_by(found.of(said.llms), judge, rng), judge, told)  # of these llms' answers
 
 
 def requests_of(settings: Settings, tier: str, llms: Sequence[str], size: int) -> Requests | None:

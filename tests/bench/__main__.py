@@ -11,19 +11,10 @@ from rich.table import Table
 
 SUBJECTS = (
     *("first_run", "traces", "character", "made", "board", "forecast", "panel", "plan", "policies"),
-    *(
-        "gpus",
-        "gpus_table3",
-        "gpus_paper",
-        "gpus_buckets",
-        "gpus_study",
-        "gpus_market",
-        "quality",
-        "sageserve",
-    ),
+    *("gpus", "gpus_table3", "gpus_paper", "gpus_buckets", "gpus_study", "gpus_market", "gpus_policies"),
+    *("quality", "quality_scale", "quality_study", "quality_shifts", "mobo", "sageserve"),
     *("levels", "levels_study"),
     *("replay", "legs", "growth", "fidelity", "engines", "dynamo", "processes", "scaler", "mutants"),
-    "gpus_policies",
 )
 RECORD = ROOT / "data" / "bench.json"
 OUT = Console(highlight=False, width=None if sys.stdout.isatty() else 150)

@@ -4,11 +4,12 @@ import dataclasses
 import time
 from collections.abc import Iterator
 from functools import cache
+from itertools import permutations
 
 import numpy as np
 from measure import Figures, Skipped, Target, cpu_seconds, peak_gb
 
-from assets.lake.settings import Progress, Settings, load_settings
+from assets.lake.settings import Progress, Settings, load_settings, side_by_side
 from assets.studies.offers import Judging, offer_of, points_of
 from assets.studies.quality_asked import Question
 from assets.studies.quality_markets import FRESH, market_of
@@ -245,7 +246,14 @@ class Cascade:
         self.tables = cascadia.latency_tables(self.offer, self.demand, CASCADE_GPUS)
         self.search = cascadia.Search(self.tables, CASCADE_GPUS)
 
-    def play(self, point: int, gpus: np.ndarray, seed: int) -> Served | None:
+    def play(
+        self,
+        point: int,
+        gpus: np.ndarray,
+        seed: int,
+        per_s: float = CASCADE_PER_S,
+        judge_s: float | None = None,
+    ) -> Served | None:
         """Replay a plan; None where an llm that has load has too few GPUs."""
         counts = np.zeros(self.offer.llm.size, np.int64)
         carry = np.zeros(self.offer.llm.size)
@@ -260,10 +268,10 @@ class Cascade:
             "cascade",
             tuple(self.offer.thresholds[point].tolist()),
             pools_of(self.shapes, counts, np.maximum(carry, 1e-6)),
-            self.judge.seconds,
+            self.judge.seconds if judge_s is None else judge_s,
         )
         rows = (self.on if seed == 0 else self.off).rows(slice(0, REPLAYED))
-        arrival_s = arrivals_s(REPLAYED, CASCADE_PER_S, seed)
+        arrival_s = arrivals_s(REPLAYED, per_s, seed)
         return served(serving, rows, arrival_s, self.world, self.config)
 
     def candidates(self, asked: float) -> Iterator[tuple[int, np.ndarray]]:
@@ -276,24 +284,22 @@ class Cascade:
             left = CASCADE_GPUS - int(gpus.sum())
             spread = gpus + np.array([0, 0, left])
             yield point, gpus
-            for a in range(len(gpus)):
-                for b in range(len(gpus)):
-                    moved = spread.copy()
-                    moved[a] -= MOVED_GPUS
-                    moved[b] += MOVED_GPUS
-                    if moved[a] >= 0:
-                        yield point, moved
+            if (spread != gpus).any():
+                yield point, spread
+            for a, b in permutations(range(len(gpus)), 2):
+                moved = spread.copy()
+                moved[a] -= MOVED_GPUS
+                moved[b] += MOVED_GPUS
+                if moved[a] >= 0:
+                    yield point, moved
 
     def by_replay(self, asked: float) -> tuple[int, np.ndarray]:
         """The candidate with the least replayed P95 among those with the quality."""
-        best, least_s = (-1, np.zeros(3, np.int64)), np.inf
-        for point, gpus in self.candidates(asked):
-            if self.offer.quality[point] - self.offer.error[point] < asked:
-                continue
-            found = self.play(point, gpus, seed=0)
-            if found is not None and found.p95_s < least_s:
-                best, least_s = (point, gpus), found.p95_s
-        return best
+        safe = self.offer.quality - self.offer.error >= asked
+        worth = [one for one in self.candidates(asked) if safe[one[0]]]
+        found = side_by_side(lambda one: self.play(*one, seed=0), worth)
+        took_s = [np.inf if one is None else one.p95_s for one in found]
+        return worth[int(np.argmin(took_s))]
 
 
 @cache
