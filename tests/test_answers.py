@@ -141,6 +141,19 @@ def test_who_goes_on_never_falls_as_thresholds_rise(four: list[float]) -> None:
     assert (routed.reached.sum(axis=1) == 1).all()
 
 
+@given(st.lists(st.floats(0, 1), min_size=4, max_size=4))
+def test_quality_never_falls_with_thresholds_where_no_larger_llm_is_worse(four: list[float]) -> None:
+    """On real answers it may: the best is reached before all goes to the largest."""
+    few = DRAWN.rows(slice(0, 300))
+    never_worse = few._replace(score=np.maximum.accumulate(few.score, axis=1))
+    low, high = np.minimum(four[:2], four[2:]), np.maximum(four[:2], four[2:])
+    before, after = (quality(never_worse, taken(never_worse, "cascade", t)) for t in (low, high))
+    assert before <= after + 1e-12
+    knows = judged_by(DRAWN.of(["llama3.1-8b", "llama3.1-70b"]), JUDGES["oracle"], np.random.default_rng(0))
+    some, every = (quality(knows, taken(knows, "cascade", [share])) for share in (0.6, 1.0))
+    assert some > every
+
+
 def test_judges_go_from_lots_to_knowing() -> None:
     two = DRAWN.of(["llama3.1-8b", "llama3.1-70b"])
     rng = np.random.default_rng(2)
