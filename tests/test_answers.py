@@ -137,6 +137,7 @@ def test_who_goes_on_never_falls_as_thresholds_rise(four: list[float]) -> None:
     low, high = np.minimum(four[:2], four[2:]), np.maximum(four[:2], four[2:])
     before, after = taken(few, "cascade", low), taken(few, "cascade", high)
     assert (before.reached <= after.reached).all()
+    assert (after.reached[:, 1:] <= after.reached[:, :-1]).all(), "one after the other"
     routed = taken(few, "route", np.sort(low))
     assert (routed.reached.sum(axis=1) == 1).all()
 
