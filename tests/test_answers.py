@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from models.quality.answers import RULES, Answers, quality, skill, taken
 from models.quality.copula import AnswerModel, class_means, fit, normal_correlation, normals_given
-from models.quality.join import Landed, Requests, answered, made_up
+from models.quality.join import Landed, Requests, answered, drawn_from, made_up
 from models.quality.judges import Judge, judged_by, load_quality
 from models.world.reading import ConfigError
 
@@ -91,6 +91,17 @@ def test_answers_that_landed_go_to_requests_of_like_length() -> None:
     assert found.score.mean(axis=0) == pytest.approx(DRAWN.score.mean(axis=0), abs=0.03)
     slow = outputs > np.quantile(outputs, 0.8)
     assert found.score[~slow, 1].mean() > found.score[slow, 1].mean()
+
+
+def test_what_is_chosen_on_one_half_is_judged_on_answers_to_other_queries() -> None:
+    """Every query has a hardness of its own, by which it is known again."""
+    few = Landed(LANDED.query_id[:301], DRAWN.rows(slice(0, 301)))
+    asked = requests(DRAWN.input_tokens[:999], DRAWN.output_tokens[:999, 1])
+    for found in (answered(few, JUDGES["learned"], asked, 1), drawn_from(few, JUDGES["learned"], 999, 1)):
+        chosen_on, judged_on = (set(half.hardness) for half in found.halves())
+        assert not chosen_on & judged_on
+        assert min(len(chosen_on), len(judged_on)) > 100
+        assert len(found.hardness) == 999
 
 
 def test_a_request_takes_the_answers_to_its_own_query_whoever_served_it() -> None:
