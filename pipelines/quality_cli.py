@@ -73,7 +73,7 @@ def show_chosen(plan: "Plan") -> None:
     (low_s, high_s), (low, high) = served.intervals()
     thresholds = ", ".join(f"{t:.2f}" for t in offer.thresholds[plan.answer.point])
     OUT.print(
-        f"{plan.rule} by the judge {plan.market.name}, thresholds {thresholds}: "
+        f"{plan.rule} by the judge {judge_said(plan)}, thresholds {thresholds}: "
         f"{plan.answer.usd_per_hour:,.2f} USD/h at {plan.market.said.requests_per_s:g} requests/s",
         soft_wrap=True,
     )
@@ -105,6 +105,17 @@ def show_chosen(plan: "Plan") -> None:
         "leg P95\ns",
     )
     show_board("", heads, rows)
+
+
+def judge_said(plan: "Plan") -> str:
+    """The judge by name, its llm if it is one of ours, its skill, and the sample that keeps scores known."""
+    judging = plan.market.judging
+    said = plan.market.name if judging.llm is None else f"{plan.market.name} ({judging.llm})"
+    if judging.judge.skill is not None:
+        said += f" of skill {judging.judge.skill:g}"
+    if judging.shadow_share:
+        said += f", shadows of {percent(judging.shadow_share, '.3g')} % of the requests"
+    return said
 
 
 def show_beside(plans: Sequence["Plan"]) -> None:

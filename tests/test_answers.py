@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from models.quality.answers import RULES, Answers, quality, skill, taken
 from models.quality.copula import AnswerModel, class_means, fit, normal_correlation, normals_given
-from models.quality.join import Landed, Requests, answered, made_up
+from models.quality.join import Landed, Requests, answered, drawn_from, made_up
 from models.quality.judges import Judge, judged_by, load_quality
 from models.world.reading import ConfigError
 
@@ -93,6 +93,17 @@ def test_answers_that_landed_go_to_requests_of_like_length() -> None:
     assert found.score[~slow, 1].mean() > found.score[slow, 1].mean()
 
 
+def test_what_is_chosen_on_one_half_is_judged_on_answers_to_other_queries() -> None:
+    """Every query has a hardness of its own, by which it is known again."""
+    few = Landed(LANDED.query_id[:301], DRAWN.rows(slice(0, 301)))
+    asked = requests(DRAWN.input_tokens[:999], DRAWN.output_tokens[:999, 1])
+    for found in (answered(few, JUDGES["learned"], asked, 1), drawn_from(few, JUDGES["learned"], 999, 1)):
+        chosen_on, judged_on = (set(half.hardness) for half in found.halves())
+        assert not chosen_on & judged_on
+        assert min(len(chosen_on), len(judged_on)) > 100
+        assert len(found.hardness) == 999
+
+
 def test_a_request_takes_the_answers_to_its_own_query_whoever_served_it() -> None:
     """Two llms served in turn; every third names its query, the others are joined by their lengths."""
     at = np.random.default_rng(4).integers(0, MANY, 3000)
@@ -137,8 +148,22 @@ def test_who_goes_on_never_falls_as_thresholds_rise(four: list[float]) -> None:
     low, high = np.minimum(four[:2], four[2:]), np.maximum(four[:2], four[2:])
     before, after = taken(few, "cascade", low), taken(few, "cascade", high)
     assert (before.reached <= after.reached).all()
+    assert (after.reached[:, 1:] <= after.reached[:, :-1]).all(), "one after the other"
     routed = taken(few, "route", np.sort(low))
     assert (routed.reached.sum(axis=1) == 1).all()
+
+
+@given(st.lists(st.floats(0, 1), min_size=4, max_size=4))
+def test_quality_never_falls_with_thresholds_where_no_larger_llm_is_worse(four: list[float]) -> None:
+    """On real answers it may: the best is reached before all goes to the largest."""
+    few = DRAWN.rows(slice(0, 300))
+    never_worse = few._replace(score=np.maximum.accumulate(few.score, axis=1))
+    low, high = np.minimum(four[:2], four[2:]), np.maximum(four[:2], four[2:])
+    before, after = (quality(never_worse, taken(never_worse, "cascade", t)) for t in (low, high))
+    assert before <= after + 1e-12
+    knows = judged_by(DRAWN.of(["llama3.1-8b", "llama3.1-70b"]), JUDGES["oracle"], np.random.default_rng(0))
+    some, every = (quality(knows, taken(knows, "cascade", [share])) for share in (0.6, 1.0))
+    assert some > every
 
 
 def test_judges_go_from_lots_to_knowing() -> None:

@@ -14,6 +14,7 @@ from one_endpoint import KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_pair, a_trace, ru
 from models.replay.begin import with_legs
 from models.replay.chain import BY_LOAD, BY_RATE
 from models.replay.opportunism import IDLE, OFF, WEIGHTED
+from models.replay.route import ROUND_ROBIN as IN_TURN
 from models.replay.run import FINISHED, QUEUED, SPARED, Drive, Outcome, Session, replay
 from models.replay.spread import GOODPUT, MOST_UNUSED, ROUND_ROBIN, WEIGHTS
 from models.replay.state import CACHED, LOST, NOBODY, Fleet, Rules, Trace
@@ -209,18 +210,22 @@ def test_a_session_saved_with_caches_on_their_way_goes_on_identically(tmp_path: 
 
 
 @pytest.mark.parametrize("c", [2.0, 0.25])
-def test_scaling_all_times_links_and_judges_included_scales_all_results(c: float) -> None:
+@pytest.mark.parametrize("is_chain", [False, True])
+def test_scaling_all_times_links_and_judges_included_scales_all_results(is_chain: bool, c: float) -> None:
     def at(scale: float) -> np.ndarray:
-        fleet = a_pair(3, 3, scale * TOKEN_S, max_batch=8)
+        trace, fleet, rules = busy_trace(300), a_pair(3, 3, scale * TOKEN_S, max_batch=8), some_rules()
+        if is_chain:
+            trace = chained(trace, np.linspace(0, 1, 300))
+            fleet, rules = two_llms(2), judged(0.5, judge_s=0.75 * scale)
         tables = fleet.latency
         scaled = {name: scale * getattr(tables, name) for name in ("prefill_s", "prefill_slope", "decode_s")}
         latency = tables._replace(**scaled, decode_kv_s=scale * tables.decode_kv_s)
-        trace = busy_trace(300)
-        rules = some_rules(monitor_s=16.0 * scale, cooldown_s=16.0 * scale)
+        rules = rules._replace(monitor_s=16.0 * scale, cooldown_s=16.0 * scale)
         trace = trace._replace(arrival_s=scale * trace.arrival_s)
         return run(trace, fleet._replace(latency=latency), rules).finish_s
 
     np.testing.assert_array_equal(at(c), c * at(1.0))
+    assert np.isfinite(at(1.0)).any()
 
 
 def test_an_instance_that_drains_is_given_away_when_its_last_cache_has_come() -> None:
@@ -418,6 +423,22 @@ def test_each_pool_is_dealt_its_share_to_within_a_request(spread: int, shares: l
     for n in (1, 10, 100, 600):
         dealt = np.bincount(pool[:n], minlength=3)
         assert (np.abs(dealt - n * np.array(shares) / sum(shares)) < 1).all()
+
+
+def test_a_pool_listed_twice_is_one_with_both_instances() -> None:
+    """Dealt in turn between two pools of one instance each, or between both in one pool: the same bits."""
+    two = {name: getattr(three_pools([1, 1, 1]), name)[:2] for name in (
+        "takes", "role", "then", "longest", "share", "weight", "team", "tokens_per_s", "boot_cold_s",
+        "llm", "region", "kind",
+    )}  # fmt: skip
+    one_each = {"instances_at_start": np.ones(2, np.int64), "min_instances": np.ones(2, np.int64)}
+    slots = {"slots": np.array([0, 1, 2]), "pool": np.array([0, 1])}
+    twice = a_fleet(2, 8, pools_of=np.array([[0, 1]]), **two, **one_each, **slots)
+    trace = busy_trace(600, rate_per_s=2.0)
+    by_pools = run(trace, twice, some_rules(spread=ROUND_ROBIN, route_utilisation_share=1.0))
+    in_one = run(trace, a_fleet(2, 8), some_rules(routing=IN_TURN))
+    np.testing.assert_array_equal(by_pools.finish_s, in_one.finish_s)
+    assert set(by_pools.slot) == {0, 1}
 
 
 def test_most_unused_memory_goes_first() -> None:

@@ -11,6 +11,7 @@ from models.plan import boute, cascadia
 from models.plan.front import hypervolume, not_dominated
 from models.plan.gears import gears, keeps_up
 from models.plan.quality import (
+    JUDGE_PARTS,
     Answer,
     Demand,
     Offer,
@@ -161,6 +162,36 @@ def test_the_programme_finds_what_brute_force_finds(seed: int, latency_s: float)
         for parts in compositions(8, 2)
     )
     assert usd(cheapest(legs, demand, 1, latency_s)) == pytest.approx(split)
+
+
+@settings(deadline=None, max_examples=8)
+@given(SEEDS, st.floats(20, 60))
+def test_a_judge_of_ours_is_covered_and_its_legs_share_the_latency(seed: int, latency_s: float) -> None:
+    """The first of three llms judges the drafts of the second, of which the third answers some anew."""
+    three = some_offer(seed, llms=3, gpu_types=1)
+    gone = np.array([0.0, 0.2, 0.5, 0.8, 1.0])
+    offer = three._replace(
+        rule="cascade",
+        thresholds=gone[:, None],
+        shares=np.column_stack([gone > 0, np.ones(5), gone]),
+        judged=(gone > 0).astype(float),
+        judge_s=0.0,
+        p95_s=np.where((three.llm == 0)[:, None, None], 0.05, 1.0) * three.p95_s,
+    )
+    demand, parts = Demand(1.0, np.array([3])), list(compositions(8, 2))
+    expected = np.inf
+    for part in JUDGE_PARTS:
+        rest_s = latency_s * (1 - part)
+        splits = [np.array([part * latency_s, rest_s * a / 8, rest_s * b / 8]) for a, b in parts]
+        expected = min(expected, *(by_brute_force(offer, demand, 2, within_s) for within_s in splits))
+    found = cheapest(offer, demand, 2, latency_s)
+    assert usd(found) == pytest.approx(expected)
+    if found is not None:
+        assert (np.bincount(offer.llm, found.instances) > 0).all()
+        assert found.within_s.sum() <= latency_s * (1 + 1e-9)
+    assert found is not None or latency_s < 40
+    alone = cheapest(offer, demand, 0, latency_s)
+    assert alone is None or alone.instances[offer.llm != 1].sum() == 0, "nobody judges, nobody goes on"
 
 
 @FEW

@@ -187,6 +187,14 @@ def test_invariants_of_any_replay(case: tuple[Trace, Fleet, Rules, Any]) -> None
     assert (outcome.dispatched_s[done] >= trace.arrival_s[done]).all()
     assert (outcome.admitted_s[done] >= outcome.dispatched_s[done]).all()
     assert (outcome.first_token_s[done] > outcome.admitted_s[done]).all()
+    # a leg begins when the one before it has ended with a score that is too low, and was judged
+    legs = with_legs(trace)
+    later = np.flatnonzero((legs.leg > 0) & (outcome.slot != NOBODY))
+    before = later - 1
+    assert done[before].all()
+    assert (legs.score[before] < rules.go_on_below[trace.llm[before]]).all()
+    judged_s = outcome.finish_s[before] - outcome.network_s[before] + rules.judge_s[trace.llm[before]]
+    assert (outcome.dispatched_s[later] >= judged_s).all()
     # 5. no time is negative, and no VM is in two states
     assert (outcome.instance_s >= 0).all()
     assert outcome.instance_s.sum() <= fleet.pool.size * HORIZON_S

@@ -175,7 +175,8 @@ RESULTS: Mapping[str, pa.Schema] = {
         {
             **dict.fromkeys(("plan", "kind", "rule", "answers", "judge"), _TEXT),
             "judge_skill": _FIGURE,
-            "thresholds": _TEXT,
+            **dict.fromkeys(("judge_llm", "thresholds"), _TEXT),
+            "shadow_share": _FIGURE,
             **dict.fromkeys(("requests_per_s", "asked_quality", "asked_latency_s"), _FIGURE),
             **dict.fromkeys(("budget_usd_per_hour", "usd_per_hour"), _FIGURE),
             **dict.fromkeys(("promised_quality", "promised_p95_s"), _FIGURE),

@@ -81,6 +81,8 @@ def plan_row(question: Question, plan: Plan) -> dict[str, Any]:
         "answers": plan.market.source,
         "judge": plan.market.name,
         "judge_skill": plan.market.judging.judge.skill,
+        "judge_llm": plan.market.judging.llm,
+        "shadow_share": plan.market.judging.shadow_share,
         "thresholds": ", ".join(f"{t:.3f}" for t in offer.thresholds[answer.point]),
         "requests_per_s": plan.market.said.requests_per_s,
         "asked_quality": question.quality,

@@ -50,26 +50,37 @@ def made_up(model: AnswerModel, judge: Judge, size: int, seed: int) -> Answers:
 
 
 def drawn_from(landed: Landed, judge: Judge, size: int, seed: int) -> Answers:
-    """So many of the queries that were answered, drawn with replacement."""
+    """So many of the queries that were answered, drawn with replacement, each half from its own half."""
     rng = np.random.default_rng([seed, STREAM])
-    rows = landed.answers.rows(rng.integers(0, landed.query_id.size, size))
-    return judged_by(rows, judge, rng)
+    halves = [half_of(landed.query_id.size, half) for half in (0, 1)]
+    drawn = np.array([half[rng.integers(0, half.size, (size + 1) // 2)] for half in halves])
+    return judged_by(landed.answers.rows(drawn.T.ravel()[:size]), judge, rng)
+
+
+def half_of(queries: int, half: int) -> Ints:
+    """Every other query: what is chosen on one half of the questions is judged on other answers."""
+    return np.arange(half if queries > 1 else 0, queries, 2)
 
 
 def answered(source: AnswerModel | Landed, judge: Judge, requests: Requests, seed: int) -> Answers:
     """What every llm of the source makes of each request, in their order, judged together.
 
-    ConfigError for a request that another llm served, and where queries are named and none has answers.
+    Every other request has the answers of every other query, but for those that name theirs. ConfigError for
+    a request that another llm served, and where queries are named and none has answers.
     """
     rng = np.random.default_rng([seed, STREAM])
+    turn = np.arange(requests.llm.size) % 2
     if isinstance(source, Landed):
         require_overlap(source, requests)
     parts, places = [], []
     for llm in np.unique(requests.llm):
-        places.append(np.flatnonzero(requests.llm == llm))
-        own = requests.rows(places[-1])
-        is_landed = isinstance(source, Landed)
-        parts.append(matched(source, own, rng) if is_landed else joined(source, own, rng))  # type: ignore[arg-type]
+        if not isinstance(source, Landed):
+            places.append(np.flatnonzero(requests.llm == llm))
+            parts.append(joined(source, requests.rows(places[-1]), str(llm), rng))
+            continue
+        for half in np.unique(turn[requests.llm == llm]).tolist():
+            places.append(np.flatnonzero((requests.llm == llm) & (turn == half)))
+            parts.append(matched(source, requests.rows(places[-1]), str(llm), half, rng))
     order = np.argsort(np.concatenate(places))
     columns = zip(*(part[1:] for part in parts), strict=True)
     whole = Answers(parts[0].llms, *(np.concatenate(column)[order] for column in columns))
@@ -87,9 +98,8 @@ def require_overlap(landed: Landed, requests: Requests) -> None:
         )
 
 
-def joined(model: AnswerModel, requests: Requests, rng: np.random.Generator) -> Answers:
+def joined(model: AnswerModel, requests: Requests, llm: str, rng: np.random.Generator) -> Answers:
     """The answers to requests that were served by one llm of the model; ConfigError for another llm."""
-    llm = str(requests.llm[0])
     require_known(llm, model.llms, "llm", "the answers' model")
     own, at = model.llms.index(llm), Columns(len(model.llms))
     _, group = np.unique(requests.app.astype(str), return_inverse=True)
@@ -99,21 +109,22 @@ def joined(model: AnswerModel, requests: Requests, rng: np.random.Generator) -> 
     return with_own_lengths(drawn_answers(model, z), own, requests)
 
 
-def matched(landed: Landed, requests: Requests, rng: np.random.Generator) -> Answers:
+def matched(landed: Landed, requests: Requests, llm: str, half: int, rng: np.random.Generator) -> Answers:
     """Rows of answers that landed, for requests that one of their llms served; ConfigError for another llm.
 
-    A request whose query was answered takes its row, another one a row whose lengths stand as high.
+    A request whose query was answered takes its row, another one a row of this half whose lengths stand as
+    high among them.
     """
-    llm = str(requests.llm[0])
     require_known(llm, landed.answers.llms, "llm", "the answers that landed")
-    own = landed.answers.llms.index(llm)
-    theirs = np.argsort(length_sum(landed.answers.input_tokens, landed.answers.output_tokens[:, own], rng))
+    own, free = landed.answers.llms.index(llm), half_of(landed.query_id.size, half)
+    theirs = landed.answers.rows(free)
+    rising = free[np.argsort(length_sum(theirs.input_tokens, theirs.output_tokens[:, own], rng))]
     inputs = requests.input_tokens * bool(landed.answers.input_tokens.any())
     wanted = np.argsort(np.argsort(length_sum(inputs, requests.output_tokens, rng)))
-    drawn = (wanted + rng.random(wanted.size)) * theirs.size / max(wanted.size, 1)
+    drawn = (wanted + rng.random(wanted.size)) * rising.size / max(wanted.size, 1)
     row_of = {query: row for row, query in enumerate(landed.query_id)}
     by_query = np.array([row_of.get(query, -1) for query in requests.query_id], np.int64)
-    rows = np.where(by_query >= 0, by_query, theirs[drawn.astype(np.int64)])
+    rows = np.where(by_query >= 0, by_query, rising[drawn.astype(np.int64)])
     return with_own_lengths(landed.answers.rows(rows), own, requests)
 
 

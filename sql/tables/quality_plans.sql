@@ -10,6 +10,8 @@
 -- answers = where qualities come from: answers that landed for the trace, or a fitted model; and whose lengths
 -- judge = who sends on, or routes, of quality.toml
 -- judge_skill = correlation of what the judge says with how good the answer is; null: as fitted with the answers
+-- judge_llm = the llm of ours that is this judge; null: a service outside
+-- shadow_share = of the requests, that all llms that serve answer, so that scores stay known
 -- thresholds = of the llms but the last: the share of all answers, or questions, that lie below
 -- requests_per_s = that come
 -- asked_quality = the least mean score
