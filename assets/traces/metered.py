@@ -7,6 +7,7 @@ and said in the quality report: which output follows which input, the order in a
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -63,14 +64,19 @@ def land_metrics(
         found, findings = measured(path, con, answers, metrics, mapping)
         llms = _llms(con, mapping, catalogue, sorted({one.place.model for one in found}))
     days = list[date]()
-    first_us, last_us, rows = [], [], 0
-    for day, requests in drawn_days(found, llms, mapping, catalogue, path.name, guard):
-        lake.write("requests", requests, trace=mapping.trace, day=day)
-        days.append(day)
-        instants = requests["arrived_at"].cast(pa.int64()).to_numpy()
-        first_us.append(instants[0])
-        last_us.append(instants[-1])
-        rows += requests.num_rows
+    ends, rows = list[int](), 0
+    with ThreadPoolExecutor(1) as beside:  # a day is written while the next one is drawn
+        writing = None
+        for day, requests in drawn_days(found, llms, mapping, catalogue, path.name, guard):
+            instants = requests["arrived_at"].cast(pa.int64())
+            ends += [instants[0].as_py(), instants[-1].as_py()]
+            days.append(day)
+            rows += requests.num_rows
+            if writing is not None:
+                writing.result()
+            writing = beside.submit(lake.write, "requests", requests, trace=mapping.trace, day=day)
+        if writing is not None:
+            writing.result()
     for stale in set(lake.days("requests", mapping.trace)) - set(days):
         lake.drop_day(mapping.trace, stale)
     write_tiers(lake, mapping.trace, catalogue)
@@ -80,7 +86,7 @@ def land_metrics(
     record = {
         **{"file": path.name, "format": FORMAT, "sha256": sha256, "rows_in": rows, "rows_kept": rows},
         **{"rows_quarantined": 0, "rows_out_of_order": 0, "largest_step_back_s": None, "clock": CLOCK},
-        **{"first_at": _instant(first_us[0]), "last_at": _instant(last_us[-1])},
+        **{"first_at": _instant(ends[0]), "last_at": _instant(ends[-1])},
     }
     table = pa.Table.from_pylist([record], SCHEMAS["ingests"])
     lake.write("ingests", table, file=path.name, trace=mapping.trace)

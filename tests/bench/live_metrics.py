@@ -41,7 +41,7 @@ from models.world.catalogue import Catalogue, load_catalogue
 from models.world.loading import load_config
 
 TIER, TRACE, PROCESSES, HISTORY = "iw_fast", "mine", 3, 14
-REQUESTS_PER_DAY = 2_000_000.0
+REQUESTS_PER_DAY = 1_000_000.0  # of a weekday, half of the office trace's
 STEP_S, HOUR_S, DAY_S = 60.0, 3600.0, 86_400
 POLICY = "day_ahead"
 CONFIG = """
@@ -51,13 +51,16 @@ name = "mine"
 first_day = FIRST
 days = 15
 seed = 7
+[fleet]
+instances_at_start = 10
+min_instances = 1
 [forecast]
 methods = ["seasonal_level", "weighted"]
 paper_method = "seasonal_level"
 [replay]
 policies = ["day_ahead"]
 """
-ASKED = "two weeks of metrics of 12 endpoints, 3 processes each, a reading a minute"
+ASKED = "12 M requests in two weeks of 12 endpoints, 3 processes each, a reading a minute"
 TARGETS = {
     "live_metrics_to_plan_seconds": Target(
         "s", f"{ASKED}: from the server to the plan of the day after; wall", at_most=120.0
