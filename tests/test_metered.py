@@ -107,7 +107,7 @@ def test_demand_and_lengths_are_those_of_the_logs(tmp_path: Path) -> None:
         tmp_path, series(one, {"instance": "a", "job": "vllm"}), twice + series(other, {"instance": "b"})
     )
     true, found = true_minutes(one, other), by_minute(lake)
-    assert np.abs(found - true).sum(axis=0) / true.sum(axis=0) == pytest.approx([0, 0], abs=0.03)
+    assert np.abs(found - true)[:, 0].sum() / true[:, 0].sum() < 0.03
     quarters = np.abs((found - true).reshape(24, 15, 2).sum(axis=1)).sum(axis=0) / true.sum(axis=0)
     assert quarters.max() < 0.01
     late = sum(int((p.arrived + p.ttft_s <= T[-1]).sum()) for p in (one, other))
@@ -119,7 +119,7 @@ def test_demand_and_lengths_are_those_of_the_logs(tmp_path: Path) -> None:
     ):
         levels = np.quantile(np.concatenate(values), [0.25, 0.5, 0.75, 0.95])
         ranks = [(rows[column] <= level).mean() for level in levels]
-        assert ranks == pytest.approx([0.25, 0.5, 0.75, 0.95], abs=0.04)
+        assert ranks == pytest.approx([0.25, 0.5, 0.75, 0.95], abs=0.02)
     done = sum(p.output_tokens[p.arrived + p.e2e_s <= T[-1]].sum() for p in (one, other))
     assert rows["o"].sum() == done
     assert (
@@ -158,7 +158,9 @@ def test_processes_that_come_go_and_restart_lose_nothing_that_was_read(tmp_path:
     true = true_minutes(ends, begins, *again, Served(*(column[read] for column in old)))
     found = by_minute(lake)
     assert found.sum(axis=0) == pytest.approx(true.sum(axis=0), rel=0.002)
-    assert (np.abs(found - true).max(axis=0) < true.max(axis=0) / 4).all()
+    assert np.abs(found - true)[:, 0].max() < 20
+    quarters = np.abs((found - true).reshape(24, 15, 2).sum(axis=1))[:, 1]
+    assert quarters.max() < 0.02 * true[:, 1].sum() / 24
     assert said(lake, "joined late") == [
         "note: 1 processes had counted before they were first read: left out"
     ]
@@ -308,3 +310,37 @@ def test_drawn_lengths_have_the_sums_and_the_buckets(seed: int) -> None:
     assert [int(part.sum()) for part in np.split(drawn, np.cumsum(requests)[:-1])] == tokens.tolist()
     ranks = [(drawn <= bound).mean() for bound in bounds[1:-1]]
     assert ranks == pytest.approx(cumulative[1:-1] / true.size, abs=0.03)
+
+
+def test_labels_and_cache_hits_go_where_they_belong(tmp_path: Path) -> None:
+    """A region and a tier by labels and their names; a quarter, then half of the prompt tokens were cached.
+
+    The cache's counters have another name from the fourth hour on, in the same process.
+    """
+    served, cut = process(1), MIDNIGHT + 10_800
+    labels = {"instance": "a", "cluster": "eu-1", "priority": "iw_normal"}
+    found = series(served, labels)
+    grown = next(one for one in found if one["metric"]["__name__"] == "vllm:prompt_tokens_total")["values"]
+    before, after = ([(t, float(v)) for t, v in grown if (t > cut) == is_after] for is_after in (False, True))
+    for prefix, part, share in (("gpu_prefix", before, 0.25), ("prefix", after, 0.5)):
+        t, value = (np.array(column) for column in zip(*part, strict=True))
+        value -= value[0]
+        for name, of in (("hits", share), ("queries", 1.0)):
+            metric = {"model_name": MODEL, **labels}
+            found.append(results(metric, f"vllm:{prefix}_cache_{name}_total", None, t, np.floor(of * value)))
+    mapping = (
+        'labels = { region = "cluster", tier = "priority" }\nlabel_names = { "eu-1" = "west" }\napp = "code"'
+    )
+    lake, _ = land(tmp_path, found, mapping=mapping)
+    kinds = lake.sql(
+        "select distinct region, tier, tier_source, app, llm, source_llm from requests"
+    ).to_pylist()
+    assert [tuple(kind.values()) for kind in kinds] == [("west", "iw_normal", "given", "code", MODEL, MODEL)]
+    cached = lake.sql(
+        "select hour(arrived_at) as h, sum(cached_tokens) / sum(input_tokens) as s from requests "
+        "group by h order by h"
+    )["s"].to_pylist()
+    assert cached == pytest.approx([0.25, 0.25, 0.25, 0.5, 0.5, 0.5], abs=0.01)
+    assert said(lake, "renamed")[0].startswith(
+        "note: vllm:gpu_prefix_cache_hits_total: read where a newer name"
+    )

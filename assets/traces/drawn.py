@@ -1,4 +1,4 @@
-"""Requests drawn from what endpoints were asked: every reading has its requests and input tokens, exactly."""
+"""Requests drawn from what endpoints were asked: each reading has its requests, each quarter its tokens."""
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -97,11 +97,12 @@ def _drawn(
     hour, quarter = one.rows(one.hours, HOUR_S), one.rows(one.quarters, QUARTER_S)
     arrived = one.t0[row] + rng.random(row.size) * (one.t1 - one.t0)[row] - one.delay_s[hour[row]]
     arrived = np.maximum(arrived, one.t0[0])  # whatever came before the first reading
-    inputs = _lengths(rng, one.input_shape, n, one.input_tokens[own], hour[own])
+    inputs = _lengths(rng, one.input_shape, n, one.input_tokens[own], hour[own], quarter[own])
     quarters, first, at = np.unique(quarter[own], return_index=True, return_inverse=True)
     per_quarter = np.bincount(at, n, quarters.size).astype(np.int64)
-    outputs = _lengths(rng, one.output_shape, per_quarter, one.output_tokens[quarters], hour[own][first])
-    outputs = outputs[np.argsort(np.repeat(at, n) + rng.random(row.size))]  # in any order within its quarter
+    outputs = _lengths(
+        rng, one.output_shape, per_quarter, one.output_tokens[quarters], hour[own][first], quarters
+    )
     whole = np.cumsum(inputs * one.cached_share[hour[row]])
     cached = np.minimum(np.diff(np.floor(whole + 0.5), prepend=0.0).astype(np.int64), inputs)
     place = {
@@ -121,9 +122,10 @@ def _lengths(
     requests: Integers,
     tokens: Integers,
     hour: Integers,
+    quarter: Integers,
 ) -> Integers:
-    """Lengths of the requests of consecutive intervals; one whose tokens were read later shares with it."""
-    group, total = merged(requests, tokens)
+    """Lengths of the requests of consecutive intervals, neighbours of a quarter of an hour drawn together."""
+    group, total = merged(requests, tokens, quarter)
     n = np.bincount(group, requests, total.size).astype(np.int64)
     first = np.searchsorted(group, np.arange(total.size))
     rows = np.minimum(hour[np.minimum(first, hour.size - 1)], len(shape.counts) - 1)

@@ -1,4 +1,4 @@
-"""A landed folder of metrics becomes a trace: requests drawn so that each reading has its requests, tokens.
+"""A landed folder of metrics becomes a trace: requests drawn so that counters would grow as they grew.
 
 Demand, forecasts and plans then read it as any other trace. What counters do not tell is drawn independently
 and said in the quality report: which output follows which input, the order in a reading, clients, sessions.
@@ -202,8 +202,8 @@ def summed_up(reader: Reader, found: Sequence[Metered]) -> Iterator[Finding]:
         yield Finding("confidence", detail, "warn" if lacks else "note", share=share)
     yield Finding(
         "confidence",
-        "requests and input tokens are the counters' at every reading, output tokens by the quarter of an "
-        "hour; drawn independently: which output has which input, the order in a reading, clients, sessions",
+        "requests are the counters' at every reading, tokens at least by the quarter of an hour; "
+        "drawn independently: which output has which input, the order in a reading, clients, sessions",
         rows=requests,
     )
 

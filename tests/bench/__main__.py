@@ -10,7 +10,18 @@ from rich.console import Console
 from rich.table import Table
 
 SUBJECTS = (
-    *("first_run", "traces", "character", "made", "board", "forecast", "panel", "plan", "policies"),
+    *(
+        "first_run",
+        "traces",
+        "live_metrics",
+        "character",
+        "made",
+        "board",
+        "forecast",
+        "panel",
+        "plan",
+        "policies",
+    ),
     *("gpus", "gpus_study", "gpus_market", "quality", "sageserve"),
     *("levels", "levels_study"),
     *("replay", "legs", "growth", "fidelity", "engines", "dynamo", "processes", "mutants"),
