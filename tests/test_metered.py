@@ -13,7 +13,7 @@ from assets.demand.demand import build_demand
 from assets.lake.settings import Settings
 from assets.lake.warehouse import Lake
 from assets.traces.bounds import IngestError
-from assets.traces.ingest import IngestReport
+from assets.traces.ingest import IngestReport, ingest
 from assets.traces.landing import forget
 from assets.traces.metered import land_metrics
 from assets.traces.quality import assess
@@ -130,7 +130,7 @@ def test_demand_and_lengths_are_those_of_the_logs(tmp_path: Path) -> None:
         said(lake, "read twice") == ["note: instance=a, job=pods repeats another series: counted once"]
         or True
     )
-    assert "known to within this share" in said(lake, "confidence")[1]
+    assert "the rank of a length is known to within" in said(lake, "confidence")[1]
     assert {"read twice", "confidence", "kept"} <= set(assess(lake, "mine")["aspect"].to_pylist())
     assert lake.sql("select distinct measure from engine_histograms").num_rows == 3
     assert not land_metrics(tmp_path / "mine.metrics", lake, CATALOGUE).is_new
@@ -278,6 +278,28 @@ def test_answers_that_cannot_be_used_are_findings_and_the_rest_lands(tmp_path: P
         IngestError, match=r"the label instance=a is no region of the catalogue \(.*label_names"
     ):
         land_metrics(folder, lake, CATALOGUE)
+
+
+def test_answers_beside_logs_are_refused_and_one_alone_is_told_where_to_go(tmp_path: Path) -> None:
+    """Requests that logs and metrics both know would count twice."""
+    part = series(process(1, last_s=600), {"instance": "a"}, T[:12])
+    lake, _ = land(tmp_path, part)
+    (tmp_path / "log.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2025-07-02 10:00:00,5,5\n")
+    (tmp_path / "log.toml").write_text('trace = "both"')
+    ingest(tmp_path / "log.csv", lake, CATALOGUE)
+    (tmp_path / "mine.toml").write_text('trace = "both"')
+    with pytest.raises(
+        IngestError, match=r"would land in the trace 'both' beside log.csv: .* forget log.csv"
+    ):
+        land_metrics(tmp_path / "mine.metrics", lake, CATALOGUE)
+    (tmp_path / "log.toml").write_text('trace = "mine"')
+    with pytest.raises(IngestError, match=r"beside mine.metrics"):
+        ingest(tmp_path / "log.csv", lake, CATALOGUE)
+    (tmp_path / "one.json").write_text(json.dumps(answer(part)))
+    with pytest.raises(
+        IngestError, match=r"one.json is an answer of Prometheus. Put all answers of a trace into"
+    ):
+        ingest(tmp_path / "one.json", lake, CATALOGUE)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -21,8 +21,8 @@ from assets.lake.warehouse import Connection, Lake, one_line_errors
 from assets.traces.bounds import Guard, IngestError
 from assets.traces.drawn import SEED, US, drawn_days
 from assets.traces.endpoints import Metered, Place, Reader
-from assets.traces.ingest import IngestReport, is_known, report, require_not_made
-from assets.traces.mapping import TraceMapping, mapping_file, read_bounds, read_mapping
+from assets.traces.ingest import IngestReport, is_known, report, require_alone, require_not_made
+from assets.traces.mapping import TraceMapping, read_bounds, read_mapping
 from assets.traces.samples import Answers, Finding, answer_files, read_answers
 from assets.traces.traces import write_tiers
 from models.traffic.counters import HOUR_S
@@ -51,7 +51,7 @@ def land_metrics(
     mapping = read_mapping(path, path.stem, catalogue)
     TRACE_NAME.check(mapping.trace, f"{path.name}: its name is that of the trace")
     require_not_made(lake, mapping.trace, path)
-    _require_alone(lake, mapping.trace, path)
+    require_alone(lake, mapping.trace, path)
     sha256 = fingerprint(path, mapping, catalogue)
     if is_known(lake, mapping.trace, path.name, sha256):
         return report(lake, mapping.trace, path.name, is_new=False)
@@ -95,17 +95,6 @@ def land_metrics(
 
 def _instant(us: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(us))
-
-
-def _require_alone(lake: Lake, trace: str, path: Path) -> None:
-    """Refuse a trace that has other files: the same requests would count twice, as logs and as metrics."""
-    others = [file.stem for file in lake.files("ingests", trace=trace) if file.stem != path.name]
-    if others:
-        raise IngestError(
-            f"{path.name} would land in the trace {trace!r} beside {others[0]}: requests that both know "
-            f"would count twice. Give it another trace in {mapping_file(path).name}, or run: "
-            f"fleetcast forget {others[0]}"
-        )
 
 
 def fingerprint(path: Path, mapping: TraceMapping, catalogue: Catalogue) -> str:
@@ -187,17 +176,15 @@ def summed_up(reader: Reader, found: Sequence[Metered]) -> Iterator[Finding]:
                 f"{measure} come in {len(layouts)} layouts of buckets: each is read by its own",
             )
     if reader.histograms.above_last:
-        yield Finding(
-            "above the last bucket",
-            "lengths: taken to be at most twice its bound",
-            rows=reader.histograms.above_last,
-        )
+        detail = "lengths beyond every bucket: taken to be at most twice the last bound"
+        rows = reader.histograms.above_last
+        yield Finding("above the last bucket", detail, rows=rows, share=rows / max(requests, 1))
     for measure, share in reader.histograms.widest.items():
         lacks = share >= 1.0
         detail = (
             f"no histogram of {measure}: the requests of a reading have its mean"
             if lacks
-            else f"{measure}: the rank of a length is known to within this share, that of its widest bucket"
+            else f"{measure}: the rank of a length is known to within {100 * share:.0f} %, its widest bucket"
         )
         yield Finding("confidence", detail, "warn" if lacks else "note", share=share)
     yield Finding(
@@ -205,6 +192,7 @@ def summed_up(reader: Reader, found: Sequence[Metered]) -> Iterator[Finding]:
         "requests are the counters' at every reading, tokens at least by the quarter of an hour; "
         "drawn independently: which output has which input, the order in a reading, clients, sessions",
         rows=requests,
+        share=1.0,
     )
 
 
