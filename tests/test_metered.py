@@ -13,7 +13,7 @@ from assets.demand.demand import build_demand
 from assets.lake.settings import Settings
 from assets.lake.warehouse import Lake
 from assets.traces.bounds import IngestError
-from assets.traces.ingest import IngestReport
+from assets.traces.ingest import IngestReport, ingest
 from assets.traces.landing import forget
 from assets.traces.metered import land_metrics
 from assets.traces.quality import assess
@@ -36,7 +36,7 @@ def process(seed: int, first_s: float = 0.0, last_s: float = 6 * 3600.0, per_s: 
     size = rng.poisson(per_s * (last_s - first_s))
     arrived = MIDNIGHT + np.sort(rng.uniform(first_s, last_s, size))
     inputs, outputs = (np.ceil(rng.lognormal(np.log(middle), 0.8, size)) for middle in (900, 120))
-    ttft_s = rng.gamma(2.0, 0.2, size)
+    ttft_s = rng.gamma(2.0, 2.0, size)
     return Served(arrived, inputs, outputs, ttft_s, ttft_s + 0.02 * outputs)
 
 
@@ -90,8 +90,8 @@ def true_minutes(*processes: Served) -> np.ndarray:
 
 
 def said(lake: Lake, aspect: str) -> list[str]:
-    """The findings of an aspect, as the quality report has them."""
-    rows = assess(lake, "mine").to_pylist()
+    """The findings of an aspect."""
+    rows = lake.read("metric_findings", trace="mine").to_pylist()
     return [
         f"{row['verdict']}: {row['detail']} {row['rows'] or ''}".strip()
         for row in rows
@@ -107,26 +107,31 @@ def test_demand_and_lengths_are_those_of_the_logs(tmp_path: Path) -> None:
         tmp_path, series(one, {"instance": "a", "job": "vllm"}), twice + series(other, {"instance": "b"})
     )
     true, found = true_minutes(one, other), by_minute(lake)
-    assert np.abs(found - true).sum(axis=0) / true.sum(axis=0) == pytest.approx([0, 0], abs=0.03)
+    assert np.abs(found - true)[:, 0].sum() / true[:, 0].sum() < 0.06
     quarters = np.abs((found - true).reshape(24, 15, 2).sum(axis=1)).sum(axis=0) / true.sum(axis=0)
     assert quarters.max() < 0.01
     late = sum(int((p.arrived + p.ttft_s <= T[-1]).sum()) for p in (one, other))
     assert report.rows_kept == late
-    rows = lake.sql("select input_tokens as i, output_tokens as o from requests").to_pandas()
+    rows = lake.sql(
+        "select epoch(arrived_at) as t, input_tokens as i, output_tokens as o from requests"
+    ).to_pandas()
+    counted = np.concatenate([p.arrived[p.arrived + p.ttft_s <= T[-1]] for p in (one, other)])
+    assert rows["t"].mean() == pytest.approx(counted.mean(), abs=1.0)  # they are counted 4 s later
     for column, values in (
         ("i", [p.input_tokens for p in (one, other)]),
         ("o", [p.output_tokens for p in (one, other)]),
     ):
         levels = np.quantile(np.concatenate(values), [0.25, 0.5, 0.75, 0.95])
         ranks = [(rows[column] <= level).mean() for level in levels]
-        assert ranks == pytest.approx([0.25, 0.5, 0.75, 0.95], abs=0.04)
+        assert ranks == pytest.approx([0.25, 0.5, 0.75, 0.95], abs=0.02)
     done = sum(p.output_tokens[p.arrived + p.e2e_s <= T[-1]].sum() for p in (one, other))
     assert rows["o"].sum() == done
     assert (
         said(lake, "read twice") == ["note: instance=a, job=pods repeats another series: counted once"]
         or True
     )
-    assert "known to within this share" in said(lake, "confidence")[1]
+    assert "the rank of a length is known to within" in said(lake, "confidence")[1]
+    assert {"read twice", "confidence", "kept"} <= set(assess(lake, "mine")["aspect"].to_pylist())
     assert lake.sql("select distinct measure from engine_histograms").num_rows == 3
     assert not land_metrics(tmp_path / "mine.metrics", lake, CATALOGUE).is_new
     assert forget(Settings(lake, CATALOGUE, load_config("office", CATALOGUE)), "mine.metrics") == ["mine"]
@@ -158,7 +163,9 @@ def test_processes_that_come_go_and_restart_lose_nothing_that_was_read(tmp_path:
     true = true_minutes(ends, begins, *again, Served(*(column[read] for column in old)))
     found = by_minute(lake)
     assert found.sum(axis=0) == pytest.approx(true.sum(axis=0), rel=0.002)
-    assert (np.abs(found - true).max(axis=0) < true.max(axis=0) / 4).all()
+    assert np.abs(found - true)[:, 0].max() < 20
+    quarters = np.abs((found - true).reshape(24, 15, 2).sum(axis=1))[:, 1]
+    assert quarters.max() < 0.02 * true[:, 1].sum() / 24
     assert said(lake, "joined late") == [
         "note: 1 processes had counted before they were first read: left out"
     ]
@@ -179,6 +186,7 @@ def test_what_nobody_read_is_unknown_and_what_some_read_is_spread(tmp_path: Path
     assert said(lake, "gaps")[0].startswith(
         "warn: 1 stretches, 2.0 h in all, in which nobody read an endpoint"
     )
+    assess(lake, "mine")
     left_out = int(said(lake, "gaps")[0].split()[-1])
     whole = sum(int((p.arrived + p.ttft_s <= T[-1]).sum()) for p in (one, other))
     assert report.rows_kept + left_out == whole
@@ -272,6 +280,28 @@ def test_answers_that_cannot_be_used_are_findings_and_the_rest_lands(tmp_path: P
         land_metrics(folder, lake, CATALOGUE)
 
 
+def test_answers_beside_logs_are_refused_and_one_alone_is_told_where_to_go(tmp_path: Path) -> None:
+    """Requests that logs and metrics both know would count twice."""
+    part = series(process(1, last_s=600), {"instance": "a"}, T[:12])
+    lake, _ = land(tmp_path, part)
+    (tmp_path / "log.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2025-07-02 10:00:00,5,5\n")
+    (tmp_path / "log.toml").write_text('trace = "both"')
+    ingest(tmp_path / "log.csv", lake, CATALOGUE)
+    (tmp_path / "mine.toml").write_text('trace = "both"')
+    with pytest.raises(
+        IngestError, match=r"would land in the trace 'both' beside log.csv: .* forget log.csv"
+    ):
+        land_metrics(tmp_path / "mine.metrics", lake, CATALOGUE)
+    (tmp_path / "log.toml").write_text('trace = "mine"')
+    with pytest.raises(IngestError, match=r"beside mine.metrics"):
+        ingest(tmp_path / "log.csv", lake, CATALOGUE)
+    (tmp_path / "one.json").write_text(json.dumps(answer(part)))
+    with pytest.raises(
+        IngestError, match=r"one.json is an answer of Prometheus. Put all answers of a trace into"
+    ):
+        ingest(tmp_path / "one.json", lake, CATALOGUE)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_two_processes_behind_one_balancer_are_never_taken_for_one(seed: int) -> None:
     """In turn they get as many requests each, to one; their tokens drift apart all the same."""
@@ -308,3 +338,37 @@ def test_drawn_lengths_have_the_sums_and_the_buckets(seed: int) -> None:
     assert [int(part.sum()) for part in np.split(drawn, np.cumsum(requests)[:-1])] == tokens.tolist()
     ranks = [(drawn <= bound).mean() for bound in bounds[1:-1]]
     assert ranks == pytest.approx(cumulative[1:-1] / true.size, abs=0.03)
+
+
+def test_labels_and_cache_hits_go_where_they_belong(tmp_path: Path) -> None:
+    """A region and a tier by labels and their names; a quarter, then half of the prompt tokens were cached.
+
+    The cache's counters have another name from the fourth hour on, in the same process.
+    """
+    served, cut = process(1), MIDNIGHT + 10_800
+    labels = {"instance": "a", "cluster": "eu-1", "priority": "iw_normal"}
+    found = series(served, labels)
+    grown = next(one for one in found if one["metric"]["__name__"] == "vllm:prompt_tokens_total")["values"]
+    before, after = ([(t, float(v)) for t, v in grown if (t > cut) == is_after] for is_after in (False, True))
+    for prefix, part, share in (("gpu_prefix", before, 0.25), ("prefix", after, 0.5)):
+        t, value = (np.array(column) for column in zip(*part, strict=True))
+        value -= value[0]
+        for name, of in (("hits", share), ("queries", 1.0)):
+            metric = {"model_name": MODEL, **labels}
+            found.append(results(metric, f"vllm:{prefix}_cache_{name}_total", None, t, np.floor(of * value)))
+    mapping = (
+        'labels = { region = "cluster", tier = "priority" }\nlabel_names = { "eu-1" = "west" }\napp = "code"'
+    )
+    lake, _ = land(tmp_path, found, mapping=mapping)
+    kinds = lake.sql(
+        "select distinct region, tier, tier_source, app, llm, source_llm from requests"
+    ).to_pylist()
+    assert [tuple(kind.values()) for kind in kinds] == [("west", "iw_normal", "given", "code", MODEL, MODEL)]
+    cached = lake.sql(
+        "select hour(arrived_at) as h, sum(cached_tokens) / sum(input_tokens) as s from requests "
+        "group by h order by h"
+    )["s"].to_pylist()
+    assert cached == pytest.approx([0.25, 0.25, 0.25, 0.5, 0.5, 0.5], abs=0.01)
+    assert said(lake, "renamed")[0].startswith(
+        "note: vllm:gpu_prefix_cache_hits_total: read where a newer name"
+    )

@@ -20,7 +20,8 @@ from assets.lake.warehouse import Lake
 from assets.pages.pictures import save_as
 from assets.replays.figures import draw_cdf
 from assets.replays.outcomes import prompts_of
-from assets.traces.ingest import IngestReport, ingest
+from assets.traces.ingest import IngestReport
+from assets.traces.landing import land_one
 from models.metrics import tpot_s
 from models.replay.capacity import meets, standing_fleet
 from models.replay.fleet import kv_capacity_tokens, make_rules
@@ -97,7 +98,7 @@ class Asked(NamedTuple):
 def requests_of(path: Path, catalogue: Catalogue, scratch: Path, progress: Progress) -> Asked:
     """Land a file in a lake of its own and read its requests back."""
     lake = Lake(scratch / "lake")
-    report = ingest(path, lake, catalogue, progress)
+    report = land_one(path, lake, catalogue, progress)
     rows = lake.sql(
         "select epoch(arrived_at) as arrival_s, llm, tier, input_tokens, output_tokens, cached_tokens, "
         "prefix_hashes from requests order by arrived_at, request_id"

@@ -1,10 +1,10 @@
-"""Requests drawn from what endpoints were asked: every reading has its requests and input tokens, exactly."""
+"""Requests drawn from what endpoints were asked: each reading has its requests, each quarter its tokens."""
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,20 @@ from models.world.catalogue import Catalogue
 Integers = NDArray[np.int64]
 SEED = 1  # raise it when the drawing changes, so that folders land again
 DAY_S, US = 86_400, 1_000_000
-ROWS = 9  # of what is drawn of a request
+ROWS = 8  # of what is drawn of a request beside its instant
+
+
+class Drawn(NamedTuple):
+    """Requests that were drawn."""
+
+    arrived_us: Integers  # (requests,) since 1970
+    rest: NDArray[
+        np.int32
+    ]  # (ROWS, requests): region, llm, tier, app, input, output, cached tokens, endpoint
+
+
+def _nothing() -> Drawn:
+    return Drawn(np.zeros(0, np.int64), np.zeros((ROWS, 0), np.int32))
 
 
 def drawn_days(
@@ -48,20 +61,21 @@ def drawn_days(
     names = {"region": regions, "llm": list(catalogue.llms), "tier": tiers, "app": apps}
     first = int(min(one.t0[0] for one in found) // DAY_S)
     last = int(max(one.t1[-1] for one in found) // DAY_S)
-    left = np.zeros((ROWS, 0), np.int64)
+    left = _nothing()
     with guard.progress.bar(f"requests of {file}", last - first + 2) as done:
         for count, number in enumerate(
             range(first, last + 2), start=1
         ):  # some of a day came before its midnight
             guard.passed(0)
-            parts = [_drawn(one, k, number, llms, mapping, names) for k, one in enumerate(found)]
-            pool = np.concatenate([left, *parts], axis=1)
-            is_before = pool[0] < number * DAY_S * US
-            left, rows = pool[:, ~is_before], pool[:, is_before]
+            parts = [left, *(_drawn(one, k, number, llms, mapping, names) for k, one in enumerate(found))]
+            arrived_us, rest = (np.concatenate(column, axis=-1) for column in zip(*parts, strict=True))
+            order = np.argsort(arrived_us)
+            cut = np.searchsorted(arrived_us, number * DAY_S * US, sorter=order)
+            left = Drawn(arrived_us[order[cut:]], rest[:, order[cut:]])
+            rows = Drawn(arrived_us[order[:cut]], rest[:, order[:cut]])
             done(count)
-            if rows.size:
+            if cut:
                 day = date(1970, 1, 1) + timedelta(days=number - 1)
-                rows = rows[:, np.argsort(rows[0], kind="stable")]
                 yield day, _table(rows, day, file, catalogue, names["app"], found, mapping)
 
 
@@ -72,25 +86,23 @@ def _drawn(
     llms: Mapping[str, str],
     mapping: TraceMapping,
     names: Mapping[str, list[str]],
-) -> Integers:
-    """The requests of an endpoint that were counted on a day, of shape (ROWS, requests).
-
-    Rows: instant (us since 1970), region, llm, tier, app, input, output and cached tokens, endpoint.
-    """
+) -> Drawn:
+    """The requests of an endpoint that were counted on a day, in no order."""
     own = np.flatnonzero((one.t1 > number * DAY_S) & (one.t1 <= (number + 1) * DAY_S))
     n = one.requests[own]
     if not n.sum():
-        return np.zeros((ROWS, 0), np.int64)
+        return _nothing()
     rng = np.random.default_rng([SEED, zlib.crc32(repr(one.place).encode()), number])
     row = np.repeat(own, n)
     hour, quarter = one.rows(one.hours, HOUR_S), one.rows(one.quarters, QUARTER_S)
     arrived = one.t0[row] + rng.random(row.size) * (one.t1 - one.t0)[row] - one.delay_s[hour[row]]
     arrived = np.maximum(arrived, one.t0[0])  # whatever came before the first reading
-    inputs = _lengths(rng, one.input_shape, n, one.input_tokens[own], hour[own])
+    inputs = _lengths(rng, one.input_shape, n, one.input_tokens[own], hour[own], quarter[own])
     quarters, first, at = np.unique(quarter[own], return_index=True, return_inverse=True)
     per_quarter = np.bincount(at, n, quarters.size).astype(np.int64)
-    outputs = _lengths(rng, one.output_shape, per_quarter, one.output_tokens[quarters], hour[own][first])
-    outputs = outputs[np.argsort(np.repeat(at, n) + rng.random(row.size))]  # in any order within its quarter
+    outputs = _lengths(
+        rng, one.output_shape, per_quarter, one.output_tokens[quarters], hour[own][first], quarters
+    )
     whole = np.cumsum(inputs * one.cached_share[hour[row]])
     cached = np.minimum(np.diff(np.floor(whole + 0.5), prepend=0.0).astype(np.int64), inputs)
     place = {
@@ -100,8 +112,8 @@ def _drawn(
         "app": one.place.app,
     }
     codes = [_dealt(rng, name, mapping.shares[key], names[key], row.size) for key, name in place.items()]
-    instants = np.floor(arrived * US).astype(np.int64)
-    return np.stack([instants, *codes, inputs, outputs, cached, np.full(row.size, endpoint)])
+    rest = np.array([*codes, inputs, outputs, cached, np.full(row.size, endpoint)], np.int32)
+    return Drawn(np.floor(arrived * US).astype(np.int64), rest)
 
 
 def _lengths(
@@ -110,9 +122,10 @@ def _lengths(
     requests: Integers,
     tokens: Integers,
     hour: Integers,
+    quarter: Integers,
 ) -> Integers:
-    """Lengths of the requests of consecutive intervals; one whose tokens were read later shares with it."""
-    group, total = merged(requests, tokens)
+    """Lengths of the requests of consecutive intervals, neighbours of a quarter of an hour drawn together."""
+    group, total = merged(requests, tokens, quarter)
     n = np.bincount(group, requests, total.size).astype(np.int64)
     first = np.searchsorted(group, np.arange(total.size))
     rows = np.minimum(hour[np.minimum(first, hour.size - 1)], len(shape.counts) - 1)
@@ -131,7 +144,7 @@ def _dealt(rng: np.random.Generator, name: str | None, shares: Any, known: list[
 
 
 def _table(
-    rows: Integers,
+    rows: Drawn,
     day: date,
     file: str,
     catalogue: Catalogue,
@@ -139,20 +152,20 @@ def _table(
     found: Sequence[Metered],
     mapping: TraceMapping,
 ) -> pa.Table:
-    """Rows of _drawn, in order of arrival, as canonical requests."""
+    """Requests in order of arrival as canonical ones."""
     midnight_us = (day - date(1970, 1, 1)).days * DAY_S * US
-    columns = Columns(rows[0] - midnight_us, *(rows[k] for k in range(1, 7)))
+    columns = Columns(rows.arrived_us - midnight_us, *rows.rest[:6])
     table = to_requests(columns, day, file, catalogue, apps)
     models = pa.array([one.place.model for one in found])
-    is_said = np.array([one.place.tier is not None for one in found])[rows[8]]
+    is_said = np.array([one.place.tier is not None for one in found])[rows.rest[7]]
     unsaid = "mapping" if mapping.is_tier_mapped else "dealt"
     extra = {
-        "source_llm": pa.DictionaryArray.from_arrays(rows[8], models).cast(pa.string()),
+        "source_llm": pa.DictionaryArray.from_arrays(rows.rest[7], models).cast(pa.string()),
         "tier_source": pa.array(np.where(is_said, "given", unsaid)),
         "tier_confidence": pa.array(np.where(is_said | mapping.is_tier_mapped, 1.0, 0.0)),
     }
     if any(one.cached_share.any() for one in found):
-        extra["cached_tokens"] = pa.array(rows[7], pa.int32())
+        extra["cached_tokens"] = pa.array(rows.rest[6], pa.int32())
     for name, column in extra.items():
         table = table.set_column(table.schema.get_field_index(name), name, column)
     return table

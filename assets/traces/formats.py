@@ -64,6 +64,11 @@ class Content(NamedTuple):
 def recognise(path: Path, guard: Guard | None = None) -> LandedFile:
     """Find the format most of whose columns the file has, or say what it has and which formats there are."""
     content = look_into(path, guard or Guard(path))
+    if set(content.columns) >= {"status", "data"}:
+        raise IngestError(
+            f"{path.name} is an answer of Prometheus. Put all answers of a trace into a folder "
+            "data/landing/NAME.metrics."
+        )
     formats = [read_sql(file) for file in sorted((SQL / "sources").glob("*.sql"))]
     alike = [f for f in formats if f.fields["format"] == content.container and _shared(f, content)]
     if not alike:
@@ -80,6 +85,10 @@ def recognise(path: Path, guard: Guard | None = None) -> LandedFile:
 
 def _what_differs(content: Content, formats: Sequence[SqlFile]) -> str:
     """What keeps a file from being of a known format: separator, upper and lower case, or everything."""
+    if {"status", "data"} <= set(content.columns):
+        return (
+            "is an answer of Prometheus. Put all answers of a trace into a folder data/landing/NAME.metrics."
+        )
     words = re.split(r"[,;|\t]", ",".join(content.columns).casefold())
     has = {word.strip(' "') for word in words}
     for source in sorted(formats, key=lambda f: -len(f.listed("recognised by"))):

@@ -20,7 +20,7 @@ from assets.traces.bounds import Guard, IngestError
 from assets.traces.formats import COPY_AGAIN, LandedFile, recognise
 from assets.traces.mapping import TraceMapping, mapping_file, read_bounds, read_mapping
 from assets.traces.rows import rows_query
-from assets.traces.samples import is_metrics
+from assets.traces.samples import FOLDER, is_metrics
 from assets.traces.traces import write_tiers
 from models.world.catalogue import Catalogue
 
@@ -79,6 +79,7 @@ def ingest(path: Path, lake: Lake, catalogue: Catalogue, progress: Progress | No
     has_answers = landed.format == ANSWERS
     if not has_answers:
         require_not_made(lake, mapping.trace, path)
+        require_alone(lake, mapping.trace, path)
     variables = {
         **mapping.variables(),
         "file": path.name,
@@ -122,6 +123,17 @@ def require_not_made(lake: Lake, trace: str, path: Path) -> None:
             f"{path.name} would land in {trace!r}, a trace whose days are made, and be overwritten. "
             f"Give it another trace in {mapping_file(path).name}, "
             f"or remove that one: rm -r {lake.root}/*/trace={trace}"
+        )
+
+
+def require_alone(lake: Lake, trace: str, path: Path) -> None:
+    """Refuse logs and metrics in one trace, and metrics of two folders: they may know the same requests."""
+    others = [file.stem for file in lake.files("ingests", trace=trace) if file.stem != path.name]
+    if others and any(name.endswith(FOLDER) for name in (*others, path.name)):
+        raise IngestError(
+            f"{path.name} would land in the trace {trace!r} beside {others[0]}: requests that both know "
+            f"would count twice. Give it another trace in {mapping_file(path).name}, or run: "
+            f"fleetcast forget {others[0]}"
         )
 
 

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from assets.lake.settings import Progress, Settings
+from assets.lake.warehouse import Lake
 from assets.traces.ingest import IngestError, IngestReport, ingest, landed_files, lone_mappings, withdraw
 from assets.traces.metered import land_metrics
 from assets.traces.quality import assess
 from assets.traces.samples import is_metrics
-from models.world.catalogue import load_catalogue
+from models.world.catalogue import Catalogue, load_catalogue
 from models.world.reading import nearest
 
 COLUMNS = ("file", "trace", "format", "rows_in", "rows_kept", "rows_quarantined", "days", "note")
@@ -38,8 +39,7 @@ def land_all(settings: Settings, progress: Progress | None = None) -> Landing:
         )
     for path in landed_files():
         try:
-            land = land_metrics if is_metrics(path) else ingest
-            landing.reports.append(land(path, settings.lake, catalogue, progress))
+            landing.reports.append(land_one(path, settings.lake, catalogue, progress))
             paths.append(path)
         except ValueError as error:  # IngestError, ConfigError and LakeError are written for a person
             landing.refused.append(str(error))
@@ -52,6 +52,11 @@ def land_all(settings: Settings, progress: Progress | None = None) -> Landing:
     for trace in {r.trace for r in landing.reports if r.is_new or not _is_assessed(settings, r.trace)}:
         assess(settings.lake, trace)
     return landing
+
+
+def land_one(path: Path, lake: Lake, catalogue: Catalogue, progress: Progress | None = None) -> IngestReport:
+    """Bring a trace file or a folder of metrics into a lake; errors as of `ingest` and `land_metrics`."""
+    return (land_metrics if is_metrics(path) else ingest)(path, lake, catalogue, progress)
 
 
 def forget(settings: Settings, file: str) -> list[str]:

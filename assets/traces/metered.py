@@ -1,4 +1,4 @@
-"""A landed folder of metrics becomes a trace: requests drawn so that each reading has its requests, tokens.
+"""A landed folder of metrics becomes a trace: requests drawn so that counters would grow as they grew.
 
 Demand, forecasts and plans then read it as any other trace. What counters do not tell is drawn independently
 and said in the quality report: which output follows which input, the order in a reading, clients, sessions.
@@ -7,6 +7,7 @@ and said in the quality report: which output follows which input, the order in a
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -20,8 +21,8 @@ from assets.lake.warehouse import Connection, Lake, one_line_errors
 from assets.traces.bounds import Guard, IngestError
 from assets.traces.drawn import SEED, US, drawn_days
 from assets.traces.endpoints import Metered, Place, Reader
-from assets.traces.ingest import IngestReport, is_known, report, require_not_made
-from assets.traces.mapping import TraceMapping, mapping_file, read_bounds, read_mapping
+from assets.traces.ingest import IngestReport, is_known, report, require_alone, require_not_made
+from assets.traces.mapping import TraceMapping, read_bounds, read_mapping
 from assets.traces.samples import Answers, Finding, answer_files, read_answers
 from assets.traces.traces import write_tiers
 from models.traffic.counters import HOUR_S
@@ -50,7 +51,7 @@ def land_metrics(
     mapping = read_mapping(path, path.stem, catalogue)
     TRACE_NAME.check(mapping.trace, f"{path.name}: its name is that of the trace")
     require_not_made(lake, mapping.trace, path)
-    _require_alone(lake, mapping.trace, path)
+    require_alone(lake, mapping.trace, path)
     sha256 = fingerprint(path, mapping, catalogue)
     if is_known(lake, mapping.trace, path.name, sha256):
         return report(lake, mapping.trace, path.name, is_new=False)
@@ -63,14 +64,20 @@ def land_metrics(
         found, findings = measured(path, con, answers, metrics, mapping)
         llms = _llms(con, mapping, catalogue, sorted({one.place.model for one in found}))
     days = list[date]()
-    first_us, last_us, rows = [], [], 0
-    for day, requests in drawn_days(found, llms, mapping, catalogue, path.name, guard):
-        lake.write("requests", requests, file=path.name, trace=mapping.trace, day=day)
-        days.append(day)
-        instants = requests["arrived_at"].cast(pa.int64()).to_numpy()
-        first_us.append(instants[0])
-        last_us.append(instants[-1])
-        rows += requests.num_rows
+    ends, rows = list[int](), 0
+    with ThreadPoolExecutor(1) as beside:  # a day is written while the next one is drawn
+        writing = None
+        for day, requests in drawn_days(found, llms, mapping, catalogue, path.name, guard):
+            instants = requests["arrived_at"].cast(pa.int64())
+            ends += [instants[0].as_py(), instants[-1].as_py()]
+            days.append(day)
+            rows += requests.num_rows
+            if writing is not None:
+                writing.result()
+            place = {"file": path.name, "trace": mapping.trace, "day": day}
+            writing = beside.submit(lake.write, "requests", requests, **place)
+        if writing is not None:
+            writing.result()
     for stale in set(lake.days("requests", mapping.trace)) - set(days):
         lake.drop_day(mapping.trace, stale)
     write_tiers(lake, mapping.trace, catalogue)
@@ -80,7 +87,7 @@ def land_metrics(
     record = {
         **{"file": path.name, "format": FORMAT, "sha256": sha256, "rows_in": rows, "rows_kept": rows},
         **{"rows_quarantined": 0, "rows_out_of_order": 0, "largest_step_back_s": None, "clock": CLOCK},
-        **{"first_at": _instant(first_us[0]), "last_at": _instant(last_us[-1])},
+        **{"first_at": _instant(ends[0]), "last_at": _instant(ends[-1])},
     }
     table = pa.Table.from_pylist([record], SCHEMAS["ingests"])
     lake.write("ingests", table, file=path.name, trace=mapping.trace)
@@ -89,17 +96,6 @@ def land_metrics(
 
 def _instant(us: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(us))
-
-
-def _require_alone(lake: Lake, trace: str, path: Path) -> None:
-    """Refuse a trace that has other files: the same requests would count twice, as logs and as metrics."""
-    others = [file.stem for file in lake.files("ingests", trace=trace) if file.stem != path.name]
-    if others:
-        raise IngestError(
-            f"{path.name} would land in the trace {trace!r} beside {others[0]}: requests that both know "
-            f"would count twice. Give it another trace in {mapping_file(path).name}, or run: "
-            f"fleetcast forget {others[0]}"
-        )
 
 
 def fingerprint(path: Path, mapping: TraceMapping, catalogue: Catalogue) -> str:
@@ -181,24 +177,23 @@ def summed_up(reader: Reader, found: Sequence[Metered]) -> Iterator[Finding]:
                 f"{measure} come in {len(layouts)} layouts of buckets: each is read by its own",
             )
     if reader.histograms.above_last:
-        yield Finding(
-            "above the last bucket",
-            "lengths: taken to be at most twice its bound",
-            rows=reader.histograms.above_last,
-        )
+        detail = "lengths beyond every bucket: taken to be at most twice the last bound"
+        rows = reader.histograms.above_last
+        yield Finding("above the last bucket", detail, rows=rows, share=rows / max(requests, 1))
     for measure, share in reader.histograms.widest.items():
         lacks = share >= 1.0
         detail = (
             f"no histogram of {measure}: the requests of a reading have its mean"
             if lacks
-            else f"{measure}: the rank of a length is known to within this share, that of its widest bucket"
+            else f"{measure}: the rank of a length is known to within {100 * share:.0f} %, its widest bucket"
         )
         yield Finding("confidence", detail, "warn" if lacks else "note", share=share)
     yield Finding(
         "confidence",
-        "requests and input tokens are the counters' at every reading, output tokens by the quarter of an "
-        "hour; drawn independently: which output has which input, the order in a reading, clients, sessions",
+        "requests are the counters' at every reading, tokens at least by the quarter of an hour; "
+        "drawn independently: which output has which input, the order in a reading, clients, sessions",
         rows=requests,
+        share=1.0,
     )
 
 

@@ -182,10 +182,10 @@ class _Reader:
         for text, count in self.warnings.items():
             yield Finding("answers", f"the server warned {count:,} times: {text}", "warn")
         if self.not_finite:
-            yield Finding("samples", "were no finite numbers, left out", rows=self.not_finite)
+            yield Finding("samples", f"{self.not_finite:,} were no finite numbers, left out")
         if nameless := self.others.pop(NO_NAME, 0):
-            detail = "have no name: rate() and increase() drop it; save the counter itself"
-            yield Finding("answers", f"series {detail}", "warn", rows=nameless)
+            detail = "series have no name: rate() and increase() drop it; save the counter itself"
+            yield Finding("answers", f"{nameless:,} {detail}", "warn")
         if self.others:
             names = ", ".join(name for name, _ in self.others.most_common(SHOWN))
             more = f" and {len(self.others) - SHOWN:,} more" if len(self.others) > SHOWN else ""

@@ -18,6 +18,7 @@ YOUNG_COUNT = 20.0  # that a process may have counted before it was first read, 
 LEAST_GAIN = 50.0  # requests below which two processes are not told apart
 SEPARATE_STEPS = 3.0  # requests per reading, in standard deviations of how far two processes drift apart
 LEAST_READINGS = 25
+ENOUGH = 60  # requests whose lengths are drawn together: the shape is then known to a per cent or two
 
 
 class Readings(NamedTuple):
@@ -132,10 +133,11 @@ def _interleave(t: Floats, value: Floats, other_t: Floats, other: Floats) -> boo
     return bool(np.mean((low <= other[there]) & (other[there] <= high)) > 0.99)
 
 
-def merged(requests: Integers, tokens: Integers) -> tuple[Integers, Integers]:
-    """Join neighbours until each group has nothing, or requests with at least a token each.
+def merged(requests: Integers, tokens: Integers, span: Integers) -> tuple[Integers, Integers]:
+    """Join neighbours until each group has ENOUGH requests or its span ends, and at least a token for each.
 
-    A counter of requests may be read an instant before that of their tokens.
+    The fewer requests share a known sum, the less it leaves of the shape of their lengths. A counter of
+    requests may be read an instant before that of their tokens: a group then goes on beyond its span.
 
     Returns
     -------
@@ -144,9 +146,10 @@ def merged(requests: Integers, tokens: Integers) -> tuple[Integers, Integers]:
     group = np.zeros(requests.size, np.int64)
     totals: list[int] = []
     n, s = 0, 0
+    ends = np.append(span[1:] != span[:-1], True).tolist()
     for place, (count, total) in enumerate(zip(requests.tolist(), tokens.tolist(), strict=True)):
         group[place], n, s = len(totals), n + count, s + total
-        if (n == 0 and s == 0) or (0 < n <= s):
+        if (ends[place] or n >= ENOUGH) and ((n == 0 and s == 0) or (0 < n <= s)):
             totals.append(s)
             n, s = 0, 0
     if n or s:  # what is left at the end goes to the last requests before it

@@ -12,13 +12,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
+from scipy.stats import norm
 
 from models.traffic.drawing import column_of
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-CELLS = 3  # into which a bucket is cut, by ratio
+CELLS = 8  # into which a bucket is cut, by ratio
 NEWTON_STEPS = 12
 MOST_POWER = 30.0
 HALVINGS = 25
@@ -40,7 +41,10 @@ def cells_of(bounds: Iterable[float]) -> Floats:
 
 
 def spread(bounds: Floats, cumulative: Floats, cells: Floats) -> Floats:
-    """The counts of one histogram in `cells`: its cumulative counts, smooth over the log of the length.
+    """The counts of one histogram in `cells`: each bucket has its own, spread as its neighbours let expect.
+
+    Lengths are nearly lognormal, so that the normal quantile of their rank is smooth over their logarithm and
+    is what is interpolated; beyond the buckets that have some of them it goes on as it does there.
 
     Parameters
     ----------
@@ -51,12 +55,22 @@ def spread(bounds: Floats, cumulative: Floats, cells: Floats) -> Floats:
     -------
     ndarray of shape (cells,)
     """
-    finite = np.isfinite(bounds) & (bounds > 0.5)
-    x = np.log(np.concatenate([[0.5], bounds[finite], [2 * bounds[finite][-1]]]))
     rising = np.maximum.accumulate(cumulative)
-    y = np.concatenate([[0.0], rising[finite], [rising[-1]]])
-    at = np.clip(np.log(cells), x[0], x[-1])
-    return np.maximum(np.diff(PchipInterpolator(x, y)(at)), 0.0)
+    rank = rising / max(rising[-1], 1e-300)
+    inner = np.isfinite(bounds) & (bounds > 0.5) & (rank > 0) & (rank < 1)
+    density = np.diff(np.log(cells))
+    if inner.sum() > 1:
+        x, z = np.log(bounds[inner]), norm.ppf(rank[inner])
+        x, z = x[np.append(True, np.diff(z) > 0)], z[np.append(True, np.diff(z) > 0)]
+        if x.size > 1:
+            smooth = PchipInterpolator(x, z, extrapolate=False)
+            at = np.log(cells)
+            slopes = smooth.derivative()(x[[0, -1]])
+            below, above = z[0] + slopes[0] * (at - x[0]), z[-1] + slopes[1] * (at - x[-1])
+            density = np.diff(norm.cdf(np.where(at < x[0], below, np.where(at > x[-1], above, smooth(at)))))
+    bucket = np.searchsorted(bounds, cells[:-1], side="right")
+    density = density + 1e-12 * np.diff(np.log(cells))
+    return np.asarray(np.diff(rising, prepend=0.0)[bucket] * density / np.bincount(bucket, density)[bucket])
 
 
 def with_mean(shape: Shape, bounds: Floats, mean: Floats) -> Shape:
@@ -96,7 +110,7 @@ def draw_lengths(rng: np.random.Generator, shape: Shape, requests: Integers, tok
     Returns
     -------
     ndarray of shape (sum of requests,)
-        In no order of time, but rising within a row in their mean.
+        In any order within a row.
     """
     row = np.repeat(np.arange(requests.size), requests)
     if not row.size:
@@ -109,6 +123,7 @@ def draw_lengths(rng: np.random.Generator, shape: Shape, requests: Integers, tok
     dice = (place + rng.random(row.size)) / requests[row]
     cell = column_of(shares, row, dice)
     length = np.maximum(low[cell] + rng.random(row.size) * (high[cell] - low[cell]), 1.0)
+    length = length[np.argsort(row + rng.random(row.size))]  # they rise within a row
     return _with_sums(length, row, requests, tokens)
 
 

@@ -22,6 +22,12 @@ kept as (
     where trace = $trace and source in (select file from landed)
 ),
 
+-- What was drawn from counters has no repetitions, limits and grids of its own.
+logged as (
+    select * from kept
+    where file in (select file from landed where format <> 'prometheus')
+),
+
 refusals as (
     select file, reason, count(*) as rows
     from quarantine
@@ -70,7 +76,7 @@ steps as (
 
 alike as (
     select file, count(*) as requests
-    from kept
+    from logged
     group by file, arrived_at, input_tokens, output_tokens, source_llm, session_id
     having count(*) > 1
 ),
@@ -87,7 +93,7 @@ repeated as (
 -- A limit shows as a spike at the largest count with next to nothing in the two per cent below it.
 limits as (
     select file, max(input_tokens) as most_in, max(output_tokens) as most_out
-    from kept
+    from logged
     group by file
 ),
 
@@ -98,7 +104,7 @@ spikes as (
         count_if(input_tokens < most_in and input_tokens > 0.98 * most_in) as near_in,
         count_if(output_tokens = most_out) as at_out,
         count_if(output_tokens < most_out and output_tokens > 0.98 * most_out) as near_out
-    from kept
+    from logged
     inner join limits using (file)
     group by file
 ),
@@ -195,7 +201,7 @@ silent as (
 -- A source whose clock is coarse: gaps between arrivals, and the peak of a second, are then the clock's.
 instants as (
     select file, epoch_us(arrived_at) - min(epoch_us(arrived_at)) over (partition by file) as since_us
-    from kept
+    from logged
 ),
 
 gridded as (

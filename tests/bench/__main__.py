@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 SUBJECTS = (
-    *("first_run", "traces", "character", "made", "board", "forecast", "panel", "plan", "policies"),
-    *("gpus", "gpus_table3", "gpus_paper", "gpus_buckets", "gpus_study", "gpus_market", "gpus_policies"),
-    *("quality", "quality_scale", "quality_study", "quality_shifts", "mobo", "sageserve"),
+    *("first_run", "traces", "live_metrics", "character", "made", "board", "forecast", "panel", "plan"),
+    *("policies", "gpus", "gpus_table3", "gpus_paper", "gpus_buckets", "gpus_study", "gpus_market"),
+    *("gpus_policies", "quality", "quality_scale", "quality_study", "quality_shifts", "mobo", "sageserve"),
     *("levels", "levels_study"),
     *("replay", "legs", "growth", "fidelity", "engines", "dynamo", "processes", "scaler", "mutants"),
 )
