@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -17,8 +18,10 @@ from assets.lake.settings import Progress, Settings, load_settings, midnight
 from assets.lake.warehouse import LakeError
 from assets.plans import plans
 from assets.plans.export import plan_of
+from assets.plans.kinds import pools
 from assets.plans.ran import land_ran
 from assets.plans.workloads import workloads
+from assets.studies import graded as graded_module
 from assets.studies.graded import grade_shadow
 from assets.traces.traces import make_day
 
@@ -131,6 +134,23 @@ def test_the_advice_that_was_given_goes_before_the_one_of_the_night(night: Setti
     assert enough.any()
     assert set(decisions.loc[enough, "verdict"]) == {"spent"}
     assert set(decisions["advised_instances"]) == {6, 7}
+
+
+def test_the_fleet_that_ran_stands_as_the_file_says(night: Settings, file, monkeypatch) -> None:
+    """Counts are of replicas that serve: nothing boots when they change, and the first hour is the start."""
+    counts = {(at, region, name): n % 3 for n, (at, region, name, _) in enumerate(advised(night))}
+    land_ran(night, file("ran.csv", as_csv([(*key, n) for key, n in counts.items()])))
+    played: list[Any] = []
+    real = graded_module.replay
+    monkeypatch.setattr(graded_module, "replay", lambda *asked: (played.append(asked), real(*asked))[1])
+    graded(night)
+    _, fleet, drive, _, _ = played[0]
+    assert (fleet.boot_cold_s == 0).all()
+    assert (fleet.boot_spot_s == 0).all()
+    own = [n for (_, region, name), n in counts.items() if (region, name) == ("east", "llama2-70b-h100-80gb")]
+    places = [(pool.kind.llm, pool.region) for pool in pools(night)]
+    assert drive.targets[:, places.index(("llama2-70b", "east"))].tolist() == own
+    assert (drive.start == drive.targets[0]).all()
 
 
 def test_a_smaller_fleet_that_ran_is_replayed_as_it_was(night: Settings, file) -> None:
