@@ -4,6 +4,7 @@ import os
 import socket
 import sys
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,7 +16,7 @@ from pipelines.calibrate import calibrate
 from pipelines.error_cli import error, show_errors
 from pipelines.gpus_cli import gpus
 from pipelines.levels_cli import levels
-from pipelines.options import Config, Day, Quiet, config_of, day_of, params_of, progress_of
+from pipelines.options import Config, Day, Quiet, config_of, day_of, file_of, params_of, progress_of
 from pipelines.study_cli import study
 from pipelines.tables import OUT, show_table
 from pipelines.terminal import (
@@ -266,6 +267,24 @@ def sql(
             rows = show_table(answer)
         if not rows:
             show_empty(why_empty(settings.lake, query, given))
+
+
+@app.command()
+def explore(
+    folder: Annotated[Path, typer.Argument(help="Where the project goes: empty, or one already.")],
+) -> None:
+    """Write a Rill project over the lake: a metrics view and a dashboard for each mart, from the SQL headers.
+
+    fleetcast explore ~/fleetcast-rill && rill start ~/fleetcast-rill
+    """
+    with spoken():
+        from assets.lake.rill import write_project
+        from assets.lake.warehouse import Lake
+
+        lake, target = Lake(), file_of(folder)
+        lake.publish()
+        shown = write_project(lake, target)
+        OUT.print(f"{near(target)}: {len(shown)} dashboards   (rill start {near(target)})")
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import date, timedelta
+from typing import Any
 
 import pyarrow as pa
 
@@ -10,16 +11,16 @@ from assets.lake.settings import Settings, midnight
 from assets.plans.kinds import kinds
 
 
-def write_plan(settings: Settings, day: date, counts: Sequence[int], table: str = "day_ahead_plans") -> None:
-    """The day-ahead plan of `day`: `counts[h]` instances in hour h, and one more of the second llm."""
+def plan_rows(settings: Settings, day: date, policy: str, counts: Sequence[int]) -> list[dict[str, Any]]:
+    """A policy's plan of `day`: `counts[h]` instances in hour h, and one more of the second llm."""
     rows = []
     for n, kind in enumerate(kinds(settings)):
         usd = settings.catalogue.gpus[kind.gpu].usd_per_hour * kind.gpus
         for region in settings.catalogue.regions:
             for hour, count in enumerate(counts):
                 held, before = (one + (n == 1) for one in (count, counts[max(hour - 1, 0)]))
-                row = dict.fromkeys(RESULTS[table].names)
-                row |= {"policy": "day_ahead", "programme": "corrected", "status": "Optimal"}
+                row = dict.fromkeys(RESULTS["plans"].names)
+                row |= {"policy": policy, "programme": "corrected", "status": "Optimal"}
                 row |= {"llm": kind.llm, "role": kind.role, "region": region, "gpu": kind.gpu}
                 row |= {"gpus_per_instance": kind.gpus, "hour_start": midnight(day) + timedelta(hours=hour)}
                 row |= {"demand_tokens_per_s": 100.0 * count, "buffer_tokens_per_s": 0.0}
@@ -28,5 +29,10 @@ def write_plan(settings: Settings, day: date, counts: Sequence[int], table: str 
                 row |= {"instances_before": before, "instances": held, "reclaimed": 0, "started": 0}
                 row |= {"donated": 0, "why": "peak" if held != before else None}
                 rows.append(row)
-    made = pa.Table.from_pylist(rows, schema=RESULTS[table])
-    settings.lake.write(table, made, trace=settings.trace, day=day)
+    return rows
+
+
+def write_plan(settings: Settings, day: date, counts: Sequence[int]) -> None:
+    """The day-ahead plan of `day`, as it is made before it begins."""
+    made = pa.Table.from_pylist(plan_rows(settings, day, "day_ahead", counts), schema=RESULTS["plans"])
+    settings.lake.write("day_ahead_plans", made, trace=settings.trace, day=day)

@@ -46,6 +46,25 @@ def graded_shadow(t: Tables) -> Frame:
 
 
 @twin(**ASKED)
+def energy_beside_usd(t: Tables) -> Frame:
+    """Bloom on 8 x A100 was measured at 254 W a board; of llama2-70b on H100 nobody knows."""
+    keys, hours = ["trace", "day", "policy", "llm"], t.fleet_hours
+    hours["serving_gpu_hours"] = hours["serving_s"] * hours["gpus_per_instance"] / 3600
+    paid_s = hours["serving_s"] + hours["booting_s"] + hours["draining_s"]
+    hours["usd"] = paid_s * hours["gpus_per_instance"] / 3600 * hours["usd_per_gpu_hour"]
+    own = summed(hours, keys, serving_gpu_hours=("serving_gpu_hours", "sum"), usd=("usd", "sum"))
+    own["kwh"] = np.where(own["llm"] == "bloom-176b", 0.254 * own["serving_gpu_hours"], np.nan)
+    ended = t.outcomes[t.outcomes["e2e_s"].notna()]
+    tokens = (
+        ended.assign(llm=ended["served_llm"], tokens=ended["input_tokens"] + ended["output_tokens"])
+        .groupby(keys)["tokens"].sum()
+    )  # fmt: skip
+    asked = own.set_index(keys).index
+    own["joules_per_token"] = 3.6e6 * own["kwh"] / tokens.reindex(asked).to_numpy()
+    return own
+
+
+@twin(**ASKED)
 def what_to_buy(t: Tables) -> Frame:
     own = t.commitments
     none = own[own["reserved_gpus"] == 0].set_index("region")["usd_per_week"]

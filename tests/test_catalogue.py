@@ -7,7 +7,9 @@ from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from measurements import SPLITWISE
 
 from assets.lake.settings import settings_of
 from assets.lake.warehouse import Lake
@@ -360,3 +362,18 @@ def test_reclaiming_a_spot_instance_takes_minutes_about_the_median() -> None:
     again, other = (make_fleet(SERVING, OFFICE.fleet, OFFICE.replay, n).boot_spot_s for n in (1, 2))
     assert (again == spot_s).all()
     assert (other != spot_s).any()
+
+
+def test_the_power_of_boards_is_the_median_of_what_was_measured() -> None:
+    """Splitwise's average_power is a share of the board's 400 W; where it is 0 nobody measured."""
+    if not SPLITWISE.exists():
+        pytest.skip(f"{SPLITWISE.name} is not beside this checkout")
+    rows = pd.read_csv(SPLITWISE).query("average_power > 0")
+    keys = ["model", "hardware", "tensor_parallel"]
+    measured = 400.0 * rows.groupby(keys)["average_power"].median()
+    told = {
+        (one.llm, one.gpu, one.tensor_parallel): one.board_w
+        for one in load_catalogue().latency
+        if one.board_w is not None
+    }
+    assert told == pytest.approx(measured.to_dict(), abs=0.05)

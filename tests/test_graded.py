@@ -4,42 +4,44 @@ import json
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pytest
-from handed import write_plan
+from handed import plan_rows, write_plan
 from small import small_config
 
-from assets.demand.demand import build_demand
-from assets.forecasts.forecasts import forecast_day
+from assets.lake.result_schemas import RESULTS
 from assets.lake.settings import Progress, Settings, load_settings, midnight
 from assets.lake.warehouse import LakeError
-from assets.plans import plans
 from assets.plans.export import plan_of
+from assets.plans.kinds import pools
 from assets.plans.ran import land_ran
 from assets.plans.workloads import workloads
+from assets.studies import graded as graded_module
 from assets.studies.graded import grade_shadow
 from assets.traces.traces import make_day
 
 DAY = date(2025, 7, 3)
+ADVISED = [3] * 8 + [4] * 8 + [2] * 8
+NEEDED = [2] * 6 + [4] * 6 + [3] * 4 + [2] * 4 + [3] * 4
 MEASURED_S = 0.4  # that every request of the day waited, as its trace says
 COLUMNS = "at,region,workload,replicas\n"
 
 
 @pytest.fixture(scope="module")
 def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """A planned day whose requests say what they waited."""
+    """A day whose requests say what they waited, with what was advised and what was needed."""
     folder = tmp_path_factory.mktemp("graded")
-    config = small_config(folder, requests_per_day="60_000.0", min_instances="1", instances_at_start="4")
-    settings = load_settings(config, folder / "lake")
-    for day in (DAY - timedelta(days=2), DAY - timedelta(days=1), DAY):
-        make_day(settings.lake, settings.config.trace, settings.catalogue, day)
-        build_demand(settings.lake, settings.trace, day)
-    forecast_day(settings, DAY, Progress())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "sustained_tokens_per_s", lambda *_: [300.0, 400.0, 200.0, 250.0])
-        plans.plan_day(settings, DAY, Progress())
+    settings = load_settings(small_config(folder, requests_per_day="12_000.0"), folder / "lake")
+    make_day(settings.lake, settings.config.trace, settings.catalogue, DAY)
+    rows = [
+        row
+        for policy, counts in (("day_ahead", ADVISED), ("clairvoyant", NEEDED))
+        for row in plan_rows(settings, DAY, policy, counts)
+    ]
+    settings.lake.write("plans", pa.Table.from_pylist(rows, RESULTS["plans"]), trace=settings.trace, day=DAY)
     table = settings.lake.part("requests", trace=settings.trace, day=DAY)
     at = table.schema.get_field_index("source_ttft_s")
     waited = pa.array([MEASURED_S] * table.num_rows)
@@ -113,7 +115,7 @@ def test_each_decision_is_judged_as_by_hand(night: Settings, file) -> None:
         fewer, more = "saved" if plan >= need else "short", "covered" if real < need else "spent"
         assert row["verdict"] == (fewer if plan < real else more if plan > real else "same")
         assert row["saved_usd"] == pytest.approx((real - plan) * row["gpus_per_instance"] * usd)
-    assert {"saved", "short", "covered"} == set(decisions["verdict"])
+    assert {"saved", "short", "covered", "spent"} == set(decisions["verdict"])
     one = board.iloc[0]
     assert one["saved_gpu_hours"] == pytest.approx(one["ran_gpu_hours"] - one["advised_gpu_hours"])
     assert one["saved_gpu_hours"] == pytest.approx(decisions["saved_gpu_hours"].sum())
@@ -131,6 +133,23 @@ def test_the_advice_that_was_given_goes_before_the_one_of_the_night(night: Setti
     assert enough.any()
     assert set(decisions.loc[enough, "verdict"]) == {"spent"}
     assert set(decisions["advised_instances"]) == {6, 7}
+
+
+def test_the_fleet_that_ran_stands_as_the_file_says(night: Settings, file, monkeypatch) -> None:
+    """Counts are of replicas that serve: nothing boots when they change, and the first hour is the start."""
+    counts = {(at, region, name): n % 3 for n, (at, region, name, _) in enumerate(advised(night))}
+    land_ran(night, file("ran.csv", as_csv([(*key, n) for key, n in counts.items()])))
+    played: list[Any] = []
+    real = graded_module.replay
+    monkeypatch.setattr(graded_module, "replay", lambda *asked: (played.append(asked), real(*asked))[1])
+    graded(night)
+    _, fleet, drive, _, _ = played[0]
+    assert (fleet.boot_cold_s == 0).all()
+    assert (fleet.boot_spot_s == 0).all()
+    own = [n for (_, region, name), n in counts.items() if (region, name) == ("east", "llama2-70b-h100-80gb")]
+    places = [(pool.kind.llm, pool.region) for pool in pools(night)]
+    assert drive.targets[:, places.index(("llama2-70b", "east"))].tolist() == own
+    assert (drive.start == drive.targets[0]).all()
 
 
 def test_a_smaller_fleet_that_ran_is_replayed_as_it_was(night: Settings, file) -> None:

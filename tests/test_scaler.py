@@ -150,7 +150,8 @@ def test_where_the_last_value_was_better_the_floor_is_held(running: Running) -> 
             row |= {"measure": "input_tokens", "tier": "interactive", "method": method, "region": region}
             row |= {"llm": "bloom-176b", "cutoff": midnight(DAY), "bucket_start": midnight(DAY)}
             rows.append(row | {"bucket_minutes": 15, "forecast_per_s": per_s, "actual_per_s": 100.0})
-    table = pa.Table.from_pylist(rows, SCHEMAS["forecasts"])
+    tiers = [row | {"tier": "iw_fast", "region": "west"} for row in rows if row["region"] == "east"]
+    table = pa.Table.from_pylist([*rows, *tiers], SCHEMAS["forecasts"])  # a plan covers all tiers together
     running.settings.lake.write("forecasts", table, trace=running.settings.trace, day=DAY)
     now = midnight(DAY) + timedelta(hours=2)
     until = time.monotonic() + SOON_S

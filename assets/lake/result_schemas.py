@@ -234,7 +234,7 @@ RESULTS: Mapping[str, pa.Schema] = {
             **dict.fromkeys(("llm", "role", "region", "gpu"), _TEXT),
             "gpus_per_instance": _COUNT,
             **{f"{state}_s": _FIGURE for state in ("serving", "booting", "draining", "donated")},
-            **dict.fromkeys(("kv_utilisation_share", "usd_per_gpu_hour"), _FIGURE),
+            **dict.fromkeys(("kv_utilisation_share", "usd_per_gpu_hour", "board_w"), _FIGURE),
             **dict.fromkeys(("moved_queued", "moved_live", "moves_given_up"), _COUNT),
         }
     ),

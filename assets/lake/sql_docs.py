@@ -31,6 +31,11 @@ lake = duckdb.connect("data/lake/warehouse.duckdb", read_only=True)
 lake.sql("select trace, day, policy, usd, iw_fast_attainment_share from scoreboard order by all").show()
 ```
 
+[contract.yaml](contract.yaml) is the marts' data contract (Open Data Contract Standard 3.1), written by
+`python -m assets.lake.contract`. Keep the one that you rely on, and let your CI run
+`python -m assets.lake.contract FILE`: it names every column that is gone or means something else.
+`fleetcast explore FOLDER` writes a Rill project with a dashboard for each mart.
+
 A recipe answers a question: [all of them](#recipes). Where to begin:
 
 - `queries/policies_over_days.sql`: what did each policy spend and miss?

@@ -330,9 +330,18 @@ def fleet_hours_table(settings: Settings, day: date, fleet: Fleet, outcome: Outc
             **{f"{state}_s": pa.array(seconds) for state, seconds in zip(STATES, states, strict=True)},
             "kv_utilisation_share": _or_null(share_of(together(outcome.kv_used), together(outcome.kv_room))),
             "usd_per_gpu_hour": usd[gpu],
+            "board_w": _or_null(_board_w(settings, zip(llm, gpu, fleet.gpus[kind], strict=True))),
             **dict(zip(MOVES, together(outcome.moved).astype(np.int64).T, strict=True)),
         }
     )
+
+
+def _board_w(settings: Settings, kinds: Iterable[tuple[int, int, int]]) -> np.ndarray:
+    """Measured W of a GPU's board at work, for (llm, GPU type, GPUs) as codes; nan where nobody measured."""
+    catalogue = settings.catalogue
+    llms, gpus = list(catalogue.llms), list(catalogue.gpus)
+    known = {(p.llm, p.gpu, p.tensor_parallel): p.board_w for p in catalogue.latency if p.board_w}
+    return np.array([known.get((llms[llm], gpus[gpu], int(n)), np.nan) for llm, gpu, n in kinds])
 
 
 def _or_null(values: np.ndarray) -> pa.Array:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -74,7 +75,7 @@ def land_metrics(
             rows += requests.num_rows
             if writing is not None:
                 writing.result()
-            place = {"file": path.name, "trace": mapping.trace, "day": day}
+            place: dict[str, Any] = {"file": path.name, "trace": mapping.trace, "day": day}
             writing = beside.submit(lake.write, "requests", requests, **place)
         if writing is not None:
             writing.result()

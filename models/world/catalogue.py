@@ -139,6 +139,7 @@ class LatencyProfile:
     # of a prompt token, for each one of its prompt that was cached before its pass; None: by the roofline
     prefill_per_context_token_s: NotNegative | None = None
     prefill_median_error_share: NotNegative | None = None  # held out; None: as end to end
+    board_w: Positive | None = None  # of a GPU's board at work, measured mean; None: nobody measured it
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@
 -- donated_s = lent out as spot instances
 -- kv_utilisation_share = mean share of the KV memory in use
 -- usd_per_gpu_hour = price of the GPU
+-- board_w = W of a GPU's board at work, as measured for this llm on so many of it; null where nobody measured
 -- moved_queued = requests that waited here and were moved to another instance
 -- moved_live = requests that decoded here and began to move to another instance
 -- moves_given_up = of those, that ended where they were or began anew

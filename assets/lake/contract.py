@@ -1,0 +1,163 @@
+"""The marts as a data contract (Open Data Contract Standard 3.1), and what breaks it.
+
+    python -m assets.lake.contract            write sql/contract.yaml from headers and types as they are
+    python -m assets.lake.contract FILE       check one that somebody relies on: exit 1 where it is broken
+
+What a column means is its line in the header, the units of its mart, its type and the grain. Where any of
+these changes, or a column goes, whoever reads the mart has to know: the major version is raised. What is only
+added raises the minor one.
+"""
+
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from assets.lake.sql_files import SQL, read_sql
+from assets.lake.warehouse import Lake
+
+CONTRACT = SQL / "contract.yaml"
+LOGICAL = {
+    **dict.fromkeys(("BIGINT", "INTEGER", "UBIGINT", "HUGEINT"), "integer"),
+    **dict.fromkeys(("DOUBLE", "FLOAT"), "number"),
+    **{"BOOLEAN": "boolean", "DATE": "date", "VARCHAR": "string", "TIMESTAMP WITH TIME ZONE": "timestamp"},
+}
+Contract = Mapping[str, Any]
+
+
+def contract(version: str = "1.0.0") -> dict[str, Any]:
+    """The contract of every mart, as its header and an empty lake say it now."""
+    types = mart_types()
+    return {
+        "apiVersion": "v3.1.0",
+        "kind": "DataContract",
+        "id": "fleetcast-marts",
+        "name": "fleetcast marts",
+        "version": version,
+        "status": "active",
+        "description": {
+            "purpose": "What came, was planned, replayed, spent and missed, for dashboards and others.",
+            "usage": "Attach warehouse.duckdb read-only; instants are UTC.",
+        },
+        "servers": [{"server": "lake", "type": "duckdb", "database": "warehouse.duckdb", "schema": "main"}],
+        "schema": [_mart(path.stem, types[path.stem]) for path in sorted((SQL / "marts").glob("*.sql"))],
+    }
+
+
+def broken(promised: Contract, given: Contract) -> list[str]:
+    """What of a contract no longer holds, a line each; empty where it does."""
+    marts = {one["name"]: one for one in given["schema"]}
+    lines = []
+    for mart in promised["schema"]:
+        name, now = mart["name"], marts.get(mart["name"])
+        if now is None:
+            lines.append(f"{name} is gone.")
+            continue
+        for what in ("dataGranularityDescription", "description"):
+            if mart[what] != now[what]:
+                lines.append(f"{name}: {_TOLD[what]} was {mart[what]!r}, is {now[what]!r}.")
+        columns = {one["name"]: one for one in now["properties"]}
+        for column in mart["properties"]:
+            own = columns.get(column["name"])
+            if own is None:
+                lines.append(f"{name}.{column['name']} is gone.")
+                continue
+            lines += [
+                f"{name}.{column['name']}: {what} was {column.get(what)!r}, is {own.get(what)!r}."
+                for what in ("physicalType", "description", "primaryKey")
+                if column.get(what) != own.get(what)
+            ]
+    return lines
+
+
+_TOLD = {"dataGranularityDescription": "its grain", "description": "what it is, or its units,"}
+
+
+def renewed(promised: Contract) -> dict[str, Any]:
+    """The contract as it is now, its version raised as its changes ask for."""
+    major, minor, _ = (int(part) for part in promised["version"].split("."))
+    now = contract(promised["version"])
+    if broken(promised, now):
+        return contract(f"{major + 1}.0.0")
+    return now if now == promised else contract(f"{major}.{minor + 1}.0")
+
+
+def read_contract(path: Path) -> Contract:
+    """A contract of these marts from a file; ValueError where it is none."""
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path.name} is no YAML: {' '.join(str(error).split())}.") from error
+    if not isinstance(found, dict) or found.get("id") != "fleetcast-marts":
+        raise ValueError(
+            f"{path.name} is no contract of fleetcast's marts. Take sql/contract.yaml as you rely on it."
+        )
+    return found
+
+
+def write(path: Path = CONTRACT) -> None:
+    """Write the contract, in the place of the one that is there."""
+    now = renewed(read_contract(path)) if path.exists() else contract()
+    path.write_text(_HEAD + yaml.safe_dump(now, sort_keys=False, width=118), encoding="utf-8")
+
+
+_HEAD = "# Written by python -m assets.lake.contract from the headers of sql/marts: change those, not this.\n"
+
+
+def _mart(name: str, types: Mapping[str, str]) -> dict[str, Any]:
+    sql = read_sql(SQL / "marts" / f"{name}.sql")
+    grain = sql.listed("grain")
+    return {
+        "name": name,
+        "physicalType": "view",
+        "description": f"{sql.sentence.removeprefix(f'{name}: ')} Units: {sql.fields['units']}.",
+        "dataGranularityDescription": ", ".join(grain),
+        "properties": [_column(column, kind, sql.columns, grain) for column, kind in types.items()],
+    }
+
+
+def _column(name: str, kind: str, meanings: Mapping[str, str], grain: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": name, "logicalType": LOGICAL.get(kind, "array"), "physicalType": kind}
+    if name in meanings:
+        found["description"] = meanings[name]
+    if name in grain:
+        found |= {"primaryKey": True, "primaryKeyPosition": grain.index(name) + 1}
+    return found
+
+
+@cache
+def mart_types() -> dict[str, dict[str, str]]:
+    """The columns of every mart and their types, on a lake without a row."""
+    with tempfile.TemporaryDirectory() as folder:
+        lake = Lake(Path(folder) / "lake")
+        for table in ("demand", "scorecard"):  # whose schema is their recipe
+            day = date(2025, 1, 1)
+            lake.write(table, lake.sql(f"marts/{table}.sql", trace="none", day=day), trace="none", day=day)
+        with lake.connect() as con:
+            rows = con.execute(
+                "select table_name, column_name, data_type from duckdb_columns() where not internal "
+                "order by table_name, column_index"
+            ).fetchall()
+    found: dict[str, dict[str, str]] = {}
+    for table, column, kind in rows:
+        found.setdefault(table, {})[column] = kind
+    return found
+
+
+def main(files: Sequence[str]) -> int:
+    """Write the contract, or check the files that are named."""
+    if not files:
+        write()
+        return 0
+    lines = [line for file in files for line in broken(read_contract(Path(file)), contract())]
+    print("\n".join(lines) or "The contract holds.")
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

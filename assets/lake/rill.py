@@ -1,0 +1,73 @@
+"""A Rill project over the published lake: model, metrics view and dashboard of each mart, from its header.
+
+What names the rows of a mart is a dimension, as every text is; counts, money and GPU-hours are summed, any
+other figure is averaged over what is shown. Time is the first instant of the mart, else its day.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from assets.lake.contract import mart_types
+from assets.lake.sql_files import SQL, read_sql
+from assets.lake.warehouse import Lake
+
+NUMBERS = ("BIGINT", "INTEGER", "UBIGINT", "HUGEINT", "DOUBLE", "FLOAT")
+TIMES = ("TIMESTAMP WITH TIME ZONE", "DATE")
+SUMMED = ("usd", "gpu_hours", "joules", "tokens", "requests", "missed", "met", "pending")  # so names end
+
+
+def write_project(lake: Lake, folder: Path) -> list[str]:
+    """Write the project into a folder that is empty or is one already; the marts that it shows."""
+    marker = folder / "rill.yaml"
+    if folder.exists() and any(folder.iterdir()) and not marker.exists():
+        raise ValueError(f"{folder} is no Rill project and not empty. Name another folder, or empty it.")
+    for name in ("connectors", "models", "metrics", "dashboards"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    _write(marker, {"compiler": "rillv1", "display_name": "fleetcast", "olap_connector": "duckdb"})
+    warehouse = str(lake.root / "warehouse.duckdb").replace("'", "''")
+    attach = f"attach if not exists '{warehouse}' as lake (read_only)"
+    _write(
+        folder / "connectors" / "duckdb.yaml", {"type": "connector", "driver": "duckdb", "init_sql": attach}
+    )
+    types = mart_types()
+    for mart, columns in types.items():
+        if (SQL / "marts" / f"{mart}.sql").exists():
+            (folder / "models" / f"{mart}.sql").write_text(f"from lake.{mart}\n", encoding="utf-8")
+            _write(folder / "metrics" / f"{mart}_metrics.yaml", metrics_view(mart, columns))
+            explore = {"type": "explore", "display_name": mart, "metrics_view": f"{mart}_metrics"}
+            _write(folder / "dashboards" / f"{mart}.yaml", {**explore, "dimensions": "*", "measures": "*"})
+    return sorted(path.stem for path in (folder / "models").glob("*.sql"))
+
+
+def metrics_view(mart: str, columns: Mapping[str, str]) -> dict[str, Any]:
+    """What of a mart is a dimension and what a measure, with the meanings of its header."""
+    sql = read_sql(SQL / "marts" / f"{mart}.sql")
+    grain = sql.listed("grain")
+    times = sorted((name for name, kind in columns.items() if kind in TIMES), key=lambda n: (n == "day", n))
+    measured = [name for name, kind in columns.items() if kind in NUMBERS and name not in grain]
+    named = [name for name in columns if name not in measured and name not in times[:1]]
+    view: dict[str, Any] = {"version": 1, "type": "metrics_view", "display_name": mart, "model": mart}
+    view["description"] = f"{sql.sentence.removeprefix(f'{mart}: ')} Units: {sql.fields['units']}."
+    if times:
+        view["timeseries"] = times[0]
+    view["dimensions"] = [{"name": name, "column": name, **_said(sql.columns, name)} for name in named]
+    view["measures"] = [
+        {"name": "rows", "expression": "count(*)", "description": "rows of the mart"},
+        *(
+            {"name": f"{how}_{name}", "expression": f"{how}({name})", **_said(sql.columns, name)}
+            for name in measured
+            for how in ("sum" if name.endswith(SUMMED) else "avg",)
+        ),
+    ]
+    return view
+
+
+def _said(meanings: Mapping[str, str], name: str) -> dict[str, str]:
+    return {"description": meanings[name]} if name in meanings else {}
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(yaml.safe_dump(dict(content), sort_keys=False, width=118), encoding="utf-8")

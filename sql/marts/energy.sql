@@ -1,0 +1,41 @@
+-- energy: joules of the boards that served each llm beside their USD, where the power of these boards was measured.
+-- grain: trace, day, policy, llm
+-- reads: fleet_hours, outcomes
+-- units: *_gpu_hours GPU-hours, usd US dollars, joules J of the whole day, joules_per_token J per token
+-- serving_gpu_hours = serving, or ready to; booting and draining are left out
+-- measured_gpu_hours = of them, on boards whose power at work was measured with this llm (latency.toml board_w)
+-- usd = serving, booting and draining
+-- joules = as if the boards were at work whenever they serve: no more than that; null where some were not measured
+-- tokens = prompt and answer of the requests that this llm ended <- outcomes.input_tokens, outcomes.output_tokens
+-- joules_per_token = of both kinds together
+with fleets as (
+    select
+        trace, day, policy, llm,
+        sum(gpu_hours(serving_s, gpus_per_instance)) as serving_gpu_hours,
+        coalesce(sum(gpu_hours(serving_s, gpus_per_instance)) filter (where board_w is not null), 0) as measured_gpu_hours,
+        sum(usd(gpu_hours(paid_s(serving_s, booting_s, draining_s), gpus_per_instance), usd_per_gpu_hour)) as usd,
+        sum(serving_s * gpus_per_instance * board_w) as known_joules,
+        bool_or(board_w is null and serving_s > 0) as is_partly_unknown
+    from fleet_hours
+    group by trace, day, policy, llm
+),
+
+served as (
+    select trace, day, policy, served_llm as llm, sum(input_tokens + output_tokens)::bigint as tokens
+    from outcomes
+    where e2e_s is not null
+    group by trace, day, policy, served_llm
+),
+
+joined as (
+    select
+        * exclude (known_joules, is_partly_unknown),
+        if(is_partly_unknown, null, known_joules) as joules
+    from fleets
+    left join served using (trace, day, policy, llm)
+)
+
+select
+    *,
+    joules / nullif(tokens, 0) as joules_per_token
+from joined

@@ -1,0 +1,103 @@
+"""The marts' contract is that of their headers and breaks where a meaning changes; Rill's project runs."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+import yaml
+
+from assets.lake import contract as contracts
+from assets.lake.contract import CONTRACT, broken, contract, main, read_contract, renewed
+from assets.lake.rill import write_project
+from assets.lake.warehouse import Lake
+
+Change = Callable[[dict[str, Any]], object]
+
+
+def mart(of: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(one for one in of["schema"] if one["name"] == name)
+
+
+def column(of: dict[str, Any], mart_name: str, name: str) -> dict[str, Any]:
+    return next(one for one in mart(of, mart_name)["properties"] if one["name"] == name)
+
+
+def test_the_contract_is_that_of_the_headers() -> None:
+    promised = read_contract(CONTRACT)
+    now = contract(promised["version"])
+    assert broken(promised, now) == [], "run python -m assets.lake.contract"
+    assert promised == now, "run python -m assets.lake.contract"
+    own = mart(now, "regret")["properties"]
+    keys = {one["name"]: one["primaryKeyPosition"] for one in own if "primaryKey" in one}
+    assert keys == {"trace": 1, "day": 2, "policy": 3}
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "version"),
+    [
+        (lambda c: column(c, "regret", "usd").update(description="euros"), "regret.usd: descr", "3.0.0"),
+        (lambda c: column(c, "regret", "usd").update(physicalType="DATE"), "regret.usd: physical", "3.0.0"),
+        (lambda c: mart(c, "regret").update(description="Units: EUR."), "regret: what it is, or", "3.0.0"),
+        (lambda c: mart(c, "regret").update(dataGranularityDescription="day"), "regret: its grain", "3.0.0"),
+        (lambda c: mart(c, "regret")["properties"].append({"name": "eur"}), "regret.eur is gone.", "3.0.0"),
+        (lambda c: c["schema"].append({"name": "old", "properties": []}), "old is gone.", "3.0.0"),
+        (lambda c: mart(c, "regret")["properties"].pop(), None, "2.2.0"),
+        (lambda c: None, None, "2.1.5"),
+    ],
+)  # fmt: skip
+def test_a_meaning_that_changes_breaks_it(
+    change: Change, said: str | None, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The promise is changed here, which is the same as the lake having changed since."""
+    now = contract("2.1.5")
+    monkeypatch.setattr(contracts, "contract", lambda of="1.0.0": {**copy.deepcopy(now), "version": of})
+    promised = copy.deepcopy(now)
+    change(promised)
+    lines = broken(promised, now)
+    assert len(lines) == (0 if said is None else 1)
+    assert all(line.startswith(str(said)) for line in lines)
+    assert renewed(promised)["version"] == version
+
+
+def test_a_consumer_can_check_what_it_relies_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    relied = yaml.safe_load(CONTRACT.read_text())
+    column(relied, "scoreboard", "usd")["physicalType"] = "DECIMAL"
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(relied))
+    assert main([str(CONTRACT)]) == 0
+    assert main([str(tmp_path / "mine.yaml")]) == 1
+    assert "scoreboard.usd: physicalType was 'DECIMAL', is 'DOUBLE'." in capsys.readouterr().out
+    (tmp_path / "other.yaml").write_text("id: another")
+    with pytest.raises(ValueError, match=r"^other\.yaml is no contract of fleetcast's marts\."):
+        read_contract(tmp_path / "other.yaml")
+
+
+def test_rills_models_and_measures_can_be_asked(tmp_path: Path) -> None:
+    """As Rill asks them: an attached warehouse that is only read, each measure over its model."""
+    lake = Lake(tmp_path / "lake")
+    where = {"trace": "none", "day": "2025-01-01"}
+    for table in ("demand", "scorecard"):
+        lake.write(table, lake.sql(f"marts/{table}.sql", **where), **where)
+    lake.publish()
+    shown = write_project(lake, tmp_path / "rill")
+    assert {"scoreboard", "graded_shadow", "energy"} <= set(shown)
+    connector = yaml.safe_load((tmp_path / "rill" / "connectors" / "duckdb.yaml").read_text())
+    with duckdb.connect() as con:
+        con.execute(connector["init_sql"])
+        for name in shown:
+            con.execute(f"create view {name} as {(tmp_path / 'rill' / 'models' / f'{name}.sql').read_text()}")
+            view = yaml.safe_load((tmp_path / "rill" / "metrics" / f"{name}_metrics.yaml").read_text())
+            asked = [*(one["expression"] for one in view["measures"])]
+            con.execute(f"select {', '.join(asked)} from {name}").fetchall()
+            named = [one["column"] for one in view["dimensions"]] + [view.get("timeseries", "1")]
+            con.execute(f"select {', '.join(named)} from {name}").fetchall()
+    board = yaml.safe_load((tmp_path / "rill" / "metrics" / "scoreboard_metrics.yaml").read_text())
+    how = {one["name"] for one in board["measures"]}
+    assert {"sum_usd", "sum_gpu_hours", "avg_ttft_p95_s"} <= how
+    assert board["timeseries"] == "day"
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"full is no Rill project and not empty\. Name another folder"):
+        write_project(lake, tmp_path / "full")
