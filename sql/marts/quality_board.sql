@@ -37,6 +37,7 @@ shares as (
         from quality_pools
         group by trace, question, plan, llm
     )
+    where share > 0 -- a judge of ours answers nobody
     group by trace, question, plan
 )
 
