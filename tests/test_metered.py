@@ -203,20 +203,23 @@ def test_other_names_other_buckets_and_a_frontend(tmp_path: Path) -> None:
     old, new = process(1, 0, 10_800), process(2, 10_815, 6 * 3600)
     before, after = (
         series(old, {"instance": "a"}, T[T <= MIDNIGHT + 10_800]),
-        series(new, {"instance": "b"}, T[T > MIDNIGHT + 10_800]),
+        series(new, {"instance": "a"}, T[T > MIDNIGHT + 10_800]),
     )
     after = [one for one in after if one["metric"].get("le") not in ("200.0", "500.0")]
-    rename = {"vllm:time_to_first_token_seconds": "nv_llm_http_service_time_to_first_token_seconds"}
     lake, report = land(tmp_path, before, after)
     true, found = true_minutes(old, new), by_minute(lake)
     assert found.sum(axis=0) == pytest.approx(true.sum(axis=0), rel=0.002)
     assert said(lake, "other buckets") == [
         f"note: {m}_tokens come in 2 layouts of buckets: each is read by its own" for m in ("input", "output")
     ]
+    share = "select avg((input_tokens <= $bound)::int) as share from requests where hour(arrived_at) >= 4"
+    for bound in (500, 1000, 2000):
+        ours = lake.sql(share, bound=bound)["share"][0].as_py()
+        assert ours == pytest.approx((new.input_tokens <= bound).mean(), abs=0.03)
     names = {
         "vllm:request_prompt_tokens": "dynamo_frontend_input_sequence_tokens",
         "vllm:request_generation_tokens": "dynamo_frontend_output_sequence_tokens",
-        **rename,
+        "vllm:time_to_first_token_seconds": "dynamo_frontend_time_to_first_token_seconds",
     }
     frontend = []
     for one in before:

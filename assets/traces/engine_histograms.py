@@ -48,16 +48,22 @@ class Histograms:
                 covered = np.zeros(hours.size, np.bool_)
                 for name in names:
                     own = {n: le for n in numbers if (le := self._bound(n, name)) is not None}
-                    bounds = tuple(sorted(set(own.values())))
-                    if len(bounds) < 2 or bounds[-1] != np.inf:
+                    bounds = np.unique(list(own.values()))
+                    if bounds.size < 2 or bounds[-1] != np.inf:
                         continue
-                    counts = np.zeros((hours.size, len(bounds)))
+                    counts = np.zeros((hours.size, bounds.size))
+                    is_read = np.zeros(counts.shape, np.bool_)
                     for n, le in own.items():
-                        span = slice(start[n], start[n + 1])
-                        np.add.at(counts[:, bounds.index(le)], at[span], found.by[span])
-                    counts[covered] = 0.0
-                    covered |= counts[:, -1] > 0
-                    layouts[bounds] = layouts.get(bounds, 0.0) + counts
+                        span, column = slice(start[n], start[n + 1]), np.searchsorted(bounds, le)
+                        np.add.at(counts[:, column], at[span], found.by[span])
+                        is_read[at[span], column] = True
+                    free = is_read[:, -1] & ~covered
+                    covered |= free
+                    for is_there in np.unique(is_read[free], axis=0):  # a version each
+                        rows = free & (is_read == is_there).all(axis=1)
+                        layout = tuple(bounds[is_there].tolist())
+                        whole = layouts.setdefault(layout, np.zeros((hours.size, len(layout))))
+                        whole[rows] += counts[rows][:, is_there]
             result[measure] = [(np.array(b), counts) for b, counts in layouts.items() if counts.sum() > 0]
             if measure.endswith("tokens"):
                 self.layouts[measure] |= {part[0].tobytes() for part in result[measure]}

@@ -85,10 +85,6 @@ def recognise(path: Path, guard: Guard | None = None) -> LandedFile:
 
 def _what_differs(content: Content, formats: Sequence[SqlFile]) -> str:
     """What keeps a file from being of a known format: separator, upper and lower case, or everything."""
-    if {"status", "data"} <= set(content.columns):
-        return (
-            "is an answer of Prometheus. Put all answers of a trace into a folder data/landing/NAME.metrics."
-        )
     words = re.split(r"[,;|\t]", ",".join(content.columns).casefold())
     has = {word.strip(' "') for word in words}
     for source in sorted(formats, key=lambda f: -len(f.listed("recognised by"))):
