@@ -15,14 +15,15 @@ def plan_rows(settings: Settings, day: date, policy: str, counts: Sequence[int])
     """A policy's plan of `day`: `counts[h]` instances in hour h, and one more of the second llm."""
     rows = []
     for n, kind in enumerate(kinds(settings)):
-        usd = settings.catalogue.gpus[kind.gpu].usd_per_hour * kind.gpus
+        gpu, gpus = kind.option.gpu, kind.option.gpus
+        usd = settings.catalogue.gpus[gpu].usd_per_hour * gpus
         for region in settings.catalogue.regions:
             for hour, count in enumerate(counts):
                 held, before = (one + (n == 1) for one in (count, counts[max(hour - 1, 0)]))
                 row = dict.fromkeys(RESULTS["plans"].names)
                 row |= {"policy": policy, "programme": "corrected", "status": "Optimal"}
-                row |= {"llm": kind.llm, "role": kind.role, "region": region, "gpu": kind.gpu}
-                row |= {"gpus_per_instance": kind.gpus, "hour_start": midnight(day) + timedelta(hours=hour)}
+                row |= {"llm": kind.llm, "role": kind.role, "region": region, "gpu": gpu}
+                row |= {"gpus_per_instance": gpus, "hour_start": midnight(day) + timedelta(hours=hour)}
                 row |= {"demand_tokens_per_s": 100.0 * count, "buffer_tokens_per_s": 0.0}
                 row |= {"capacity_tokens_per_s": 100.0, "short_tokens_per_s": 0.0, "gap_share": 0.0}
                 row |= {"short_llm_tokens_per_s": 0.0, "usd": usd * held, "delta": held - before}

@@ -43,7 +43,7 @@ def test_shares_are_right_for_any_ids(first: int, step: int) -> None:
     check(first, step)
 
 
-@pytest.mark.parametrize("path", sorted((SQL / "sources").glob("*.sql")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", OF_REQUESTS, ids=lambda path: path.stem)
 def test_a_source_draws_its_ids_from_the_dice_or_says_that_they_are_given(path: Path) -> None:
     source = read_sql(path)
     drawn = re.findall(r"^ *(?:dice|nth\(dice, part\))\s+as request_id", source.text, re.MULTILINE)

@@ -279,12 +279,16 @@ def test_the_replay_follows_the_plan_of_each_kind(night: Settings) -> None:
         "where policy = 'lt_i' group by all order by all"
     ).to_pandas()
     assert held["held"].to_numpy(float) == pytest.approx(wanted["held"].to_numpy(float), rel=0.01)
-    columns = "llm, role, region, gpus_per_instance, hour_start, instances"
     closed, opened = (
-        night.lake.sql(f"select {columns} from {table} where policy = '{policy}' order by all").to_pylist()
+        night.lake.sql(
+            "select llm, role, gpus_per_instance, sum(instances) as held "
+            f"from {table} where policy = '{policy}' group by all order by all"
+        ).to_pandas()
         for table, policy in (("closed_plans", "corrected_closed"), ("plans", "corrected"))
     )
-    assert closed == opened
+    kinds = ["llm", "role", "gpus_per_instance"]
+    assert closed[kinds].to_numpy().tolist() == opened[kinds].to_numpy().tolist()
+    assert closed["held"].to_numpy(float) == pytest.approx(opened["held"].to_numpy(float), rel=0.02)
 
 
 def test_an_instance_of_two_stages_has_twice_the_gpus_and_more_than_twice_the_memory(tmp_path: Path) -> None:
