@@ -10,7 +10,7 @@ from pandas import DataFrame
 from quality import BUDGET, H100, REQUIREMENTS, SMALL_MARKET, settings_with, usd
 
 from assets.lake.settings import Progress, Settings
-from assets.studies.offers import offer_of, points_of
+from assets.studies.offers import Judging, offer_of, points_of
 from assets.studies.quality_markets import FRESH, market_of
 from models.plan import boute
 from models.plan.quality import Demand, front, least_cost
@@ -60,7 +60,7 @@ def large() -> Figures:
     shapes = [shape for shape in shapes if shape.gpus <= GPUS_OF_A_TYPE]
     world = with_estimates(world, shapes)
     grid = points_of(answers, "route", 4**4)
-    offer = offer_of(answers, "route", grid, shapes, world, config, judge, Progress())
+    offer = offer_of(answers, "route", grid, shapes, world, config, Judging(judge), Progress())
     rng = np.random.default_rng(1)
     parts = rng.dirichlet(np.full(REGIONS, 5.0))
     regions = Regions(LARGE_PER_S * parts, np.full((REGIONS, len(world.gpus)), GPUS_OF_A_TYPE))
