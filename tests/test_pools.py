@@ -288,7 +288,7 @@ def test_the_replay_follows_the_plan_of_each_kind(night: Settings) -> None:
     )
     kinds = ["llm", "role", "gpus_per_instance"]
     assert closed[kinds].to_numpy().tolist() == opened[kinds].to_numpy().tolist()
-    assert closed["held"].to_numpy(float) == pytest.approx(opened["held"].to_numpy(float), rel=0.02)
+    assert closed["held"].to_numpy(float) == pytest.approx(opened["held"].to_numpy(float), rel=0.1)
 
 
 def test_an_instance_of_two_stages_has_twice_the_gpus_and_more_than_twice_the_memory(tmp_path: Path) -> None:

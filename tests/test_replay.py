@@ -192,7 +192,8 @@ def test_invariants_of_any_replay(case: tuple[Trace, Fleet, Rules, Any]) -> None
     later = np.flatnonzero((legs.leg > 0) & (outcome.slot != NOBODY))
     before = later - 1
     assert done[before].all()
-    assert (legs.score[before] < rules.go_on_below[trace.llm[before]]).all()
+    highest = np.maximum(rules.go_on_below, rules.gear_below.max(axis=1, initial=-np.inf))  # of all gears
+    assert (legs.score[before] < highest[trace.llm[before]]).all()
     judged_s = outcome.finish_s[before] - outcome.network_s[before] + rules.judge_s[trace.llm[before]]
     assert (outcome.dispatched_s[later] >= judged_s).all()
     # 5. no time is negative, and no VM is in two states
