@@ -112,6 +112,17 @@ def test_a_team_dies_together_and_boots_together() -> None:
         assert session.instances()[:, 0].tolist() == serving
 
 
+def test_nobody_is_sent_to_the_part_of_a_team_that_boots_still() -> None:
+    """A team that is given up drains; called back, its busy instance serves at once, its idle one later."""
+    session = Session(teams(2, 1, 2), some_rules(monitor_s=1.0), [[4, 2]])
+    session.feed(a_trace([0.0, 0.0, 3.0], [8 * PROMPT, 16 * PROMPT, PROMPT], 4))
+    for until_s, target, serving in ((1.0, [4, 2], [4, 2]), (2.0, [2, 1], [2, 1]), (3.5, [4, 2], [3, 1])):
+        spent = session.play(Drive([target], hour_s=256.0), until_s)
+        assert session.instances()[:, 0].tolist() == serving
+    session.finish(300.0)
+    assert session.outcome(*spent).slot.tolist() == [0, 5, 0]
+
+
 # --- prefill and decode apart
 
 

@@ -97,15 +97,15 @@ def of_least_team(fleet: Fleet, state: State, pool: int) -> int:
 
     Prefill is short, so that what an instance has to prefill says little of its team.
     """
-    least, least_load = NOBODY, 0
+    best, least = NOBODY, 0
     for team in range(teams_of(fleet, pool)):
+        own = NOBODY  # of a team that comes back part may serve already
+        for slot in range(first_slot(fleet, pool, team), first_slot(fleet, pool, team + 1)):
+            if state.status[slot] == SERVING and (own == NOBODY or state.load[slot] < state.load[own]):
+                own = slot
         load = load_of(fleet, state, pool, team)
-        if state.status[first_slot(fleet, pool, team)] == SERVING and (least == NOBODY or load < least_load):
-            least, least_load = team, load
-    best = first_slot(fleet, pool, least)
-    for slot in range(best, first_slot(fleet, pool, least + 1)):
-        if state.load[slot] < state.load[best]:
-            best = slot
+        if own != NOBODY and (best == NOBODY or load < least):
+            best, least = own, load
     return best
 
 
