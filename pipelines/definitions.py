@@ -7,6 +7,7 @@ from assets.lake.settings import Progress
 from assets.lineage import ASSETS
 from assets.on_demand import STUDIES
 from assets.pages.telling import SettingsResource
+from assets.plans_on_demand import PLANS
 from pipelines.jobs import IN_ONE_PROCESS, JOBS
 from pipelines.schedules import SCHEDULES
 from pipelines.sensors import SENSORS
@@ -14,7 +15,7 @@ from pipelines.sensors import SENSORS
 RESOURCES = {"settings": SettingsResource(), "progress": Progress()}
 
 defs = dg.Definitions(
-    assets=[*ASSETS, *STUDIES],
+    assets=[*ASSETS, *STUDIES, *PLANS],
     asset_checks=ASSET_CHECKS,
     jobs=JOBS,
     schedules=SCHEDULES,

@@ -61,8 +61,8 @@ def gpus(
     """
     with spoken():
         from assets.lake.settings import load_settings
-        from assets.on_demand import gpu_fleets_said
         from assets.plans.ahead import day_to_come
+        from assets.plans_on_demand import gpu_fleets_said
         from assets.studies import rent_asked, rent_buckets, renting
         from pipelines.runs import report
 

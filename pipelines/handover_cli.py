@@ -149,7 +149,7 @@ def grade(
     """
     with spoken():
         from assets.lake.settings import load_settings
-        from assets.on_demand import shadow_runs_said
+        from assets.plans_on_demand import shadow_runs_said
         from assets.studies.graded import grade_shadow
         from pipelines.runs import report
 

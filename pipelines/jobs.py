@@ -6,6 +6,7 @@ import dagster as dg
 
 from assets.lake.partitions import DAYS
 from assets.on_demand import DAYS_AND_CASES, STUDIES
+from assets.plans_on_demand import PLANS
 
 IN_ONE_PROCESS = dg.in_process_executor  # a process per step would cost two seconds each
 ASSETS = dg.AssetSelection.assets
@@ -32,7 +33,7 @@ HISTORY = job(
 )
 NIGHTLY = job(
     "nightly",
-    ASSETS("requests").downstream() - ASSETS(*(key for study in STUDIES for key in study.keys)),
+    ASSETS("requests").downstream() - ASSETS(*(key for one in (*STUDIES, *PLANS) for key in one.keys)),
     "A day from its requests to the scoreboard and the figures.",
     DAYS,
 )

@@ -88,8 +88,8 @@ def ahead(
     """
     with spoken():
         from assets.lake.settings import load_settings
-        from assets.on_demand import day_ahead_plans_said
         from assets.plans.ahead import POLICY, day_to_come, plan_ahead
+        from assets.plans_on_demand import day_ahead_plans_said
         from pipelines.runs import report
 
         settings = load_settings(config_of(config))
@@ -126,8 +126,8 @@ def rolling(
     """
     with spoken():
         from assets.lake.settings import load_settings
-        from assets.on_demand import rolling_plans_said
         from assets.plans.rolling import ROLLING, plan_rolling
+        from assets.plans_on_demand import rolling_plans_said
         from pipelines.runs import report
 
         settings = load_settings(config_of(config))
@@ -159,7 +159,7 @@ def buy(
     """
     with spoken():
         from assets.lake.settings import load_settings
-        from assets.on_demand import commitments_said
+        from assets.plans_on_demand import commitments_said
         from assets.studies.buying import Terms
         from assets.studies.buying import buy as list_of
         from pipelines.runs import report

@@ -41,7 +41,7 @@ def quality(
     """
     with spoken():
         from assets.lake.settings import load_settings
-        from assets.on_demand import quality_plans_said
+        from assets.plans_on_demand import quality_plans_said
         from assets.studies.quality_asked import Question
         from assets.studies.quality_beside import steps_usd
         from assets.studies.quality_figures import draw_quality

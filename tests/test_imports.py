@@ -52,7 +52,7 @@ def forbidden(path: Path) -> set[str]:
         found.add("duckdb")
     if top == "assets" and len(inner) > 1:
         later = ROOMS[ROOMS.index(inner[0]) + 1 :]
-        found |= {f"assets.{name}" for name in (*later, "lineage", "on_demand", "checks")}
+        found |= {f"assets.{name}" for name in (*later, "lineage", "on_demand", "plans_on_demand", "checks")}
     return found
 
 

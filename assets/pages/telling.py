@@ -16,6 +16,8 @@ from assets.lake.warehouse import LAKE, LakeError
 from assets.pages.pictures import thumbnail
 from assets.pages.readable import readable
 
+Said = Mapping[str, Any]  # what an asset tells of itself on its page, and the command line under its table
+
 OWNERS = ["team:capacity"]
 INTERRUPTED = "Interrupted by Ctrl-C or from the UI."
 ASSET_OF = {  # tables whose asset has another name
