@@ -142,7 +142,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         self.arrivals = [[] for _ in range(self.regions * self.llms)]
         self.since_s = self.before_s = 0.0
         self.hour_s = self.monitor_s = 0.0
-        self.booted = self.admissions = 0
+        self.booted, self.admissions = [0] * self.pools, 0
         self.go_on_below = rules.go_on_below.tolist()
         self.legs_of, self.legs_per_s = [[] for _ in range(self.llms)], [0.0] * self.llms
         self.coming = list(self.requests)

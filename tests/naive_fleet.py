@@ -57,10 +57,10 @@ class NaiveFleet:
             if spare < short:
                 return False
         fleet = self.fleet
-        spot_s = float(fleet.boot_spot_s[self.booted % len(fleet.boot_spot_s)])
+        spot_s = self.spot_s(pool)
         delays = [spot_s * float(fleet.boot_factor[fleet.kind[i.pool]]) for i in own]
         delays += [float(fleet.boot_cold_s[i.pool]) for i in gone]
-        self.booted += bool(delays)
+        self.booted[pool] += bool(delays)
         for instance in [i for i in team if i.status == DRAINING]:
             self.come_back(instance, now)
         for instance in own + gone:
@@ -101,17 +101,21 @@ class NaiveFleet:
             return True
         if self.of(pool, DONATED):
             instance = self.of(pool, DONATED)[0]
-            delay_s = float(self.fleet.boot_spot_s[self.booted % len(self.fleet.boot_spot_s)])
-            delay_s *= float(self.fleet.boot_factor[self.fleet.kind[pool]])
+            delay_s = self.spot_s(pool) * float(self.fleet.boot_factor[self.fleet.kind[pool]])
         elif self.of(pool, GONE) and self.make_room(pool, now):
             instance = self.of(pool, GONE)[0]
             delay_s = float(self.fleet.boot_cold_s[pool])
         else:
             return False
-        self.booted += 1
+        self.booted[pool] += 1
         self.change(instance, BOOTING, now)
         instance.wakes_s = now + delay_s
         return True
+
+    def spot_s(self, pool):
+        """The pool's next draw: each pool begins elsewhere in them."""
+        draws = self.fleet.boot_spot_s
+        return float(draws[(pool * len(draws) // self.pools + self.booted[pool]) % len(draws)])
 
     def gpus(self, instances):
         return sum(self.fleet.gpus[self.fleet.kind[i.pool]] for i in instances)

@@ -150,7 +150,7 @@ def assert_twin_agrees(
     for n, request in enumerate(requests):
         slot = request.served_by
         region = -1 if slot is None else int(fleet.region[fleet.pool[slot]])
-        drawn = fleet.network_factor[n % fleet.network_factor.size]
+        drawn = fleet.network_factor[round(request.arrival_s * 1e6) % fleet.network_factor.size]
         network_s = 0.0 if slot is None else fleet.network_s[request.region, region] * drawn
         ends = (request.spared, request.refused, request.finish_s is None, True)
         status = (SPARED, REFUSED, QUEUED, FINISHED)[ends.index(True)]

@@ -124,7 +124,7 @@ def initial_state(fleet: Fleet, rules: Rules, start: Ints) -> State:
             f"{fleet.cap_gpus[region, gpu]}. Raise cap_gpus or lower instances_at_start."
         )
 
-    counts = np.zeros(13, np.int64)
+    counts = np.zeros(12, np.int64)
     counts[RUNNING], counts[STALE] = NOBODY, slots
 
     def nobody(*shape: int) -> Ints:
@@ -188,6 +188,7 @@ def initial_state(fleet: Fleet, rules: Rules, start: Ints) -> State:
         shortest_place=rank,
         instances=instances,
         busy=np.zeros(pools, np.int64),
+        booted=np.arange(pools) * fleet.boot_spot_s.size // pools,  # each begins elsewhere in the draws
         used_gpus=used_gpus,
         kv_used=np.zeros(pools, np.int64),
         kv_room=instances[:, SERVING] * fleet.kv_capacity[fleet.kind],

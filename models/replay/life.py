@@ -6,7 +6,6 @@ from models.replay.memory import integrate_kv
 from models.replay.pools import stand_in_line
 from models.replay.prefix import BLOCKS, forget_all
 from models.replay.state import (
-    BOOTED,
     BOOTING,
     DONATED,
     DRAINING,
@@ -81,17 +80,25 @@ def add_instance(fleet: Fleet, state: State, pool: int, now: float) -> bool:
         return True
     slot = first_with(fleet, state, pool, DONATED)
     if slot != NOBODY:
-        delay_s = fleet.boot_spot_s[state.counts[BOOTED] % fleet.boot_spot_s.size]
-        delay_s *= fleet.boot_factor[fleet.kind[pool]]
+        delay_s = spot_s(fleet, state, pool) * fleet.boot_factor[fleet.kind[pool]]
     else:
         slot = first_with(fleet, state, pool, GONE)
         if slot == NOBODY or not make_room(fleet, state, pool, now):
             return False
         delay_s = fleet.boot_cold_s[pool]
-    state.counts[BOOTED] += 1
+    state.booted[pool] += 1
     change_status(fleet, state, slot, BOOTING, now)
     reschedule(state, slot, now + delay_s)
     return True
+
+
+@called
+def spot_s(fleet: Fleet, state: State, pool: int) -> float:
+    """Seconds in which the pool's next donated instance comes back, on a GPU whose factor is 1.
+
+    Each pool goes through the draws by itself, so that no llm's boots depend on another's.
+    """
+    return fleet.boot_spot_s[state.booted[pool] % fleet.boot_spot_s.size]
 
 
 @called

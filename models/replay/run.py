@@ -194,7 +194,8 @@ class Session:
         dispatched = state.served_by != NOBODY
         served = np.where(dispatched, fleet.region[fleet.pool[state.served_by]], NOBODY).astype(np.int16)
         delay_s = fleet.network_s[self.trace.region, served]
-        drawn = fleet.network_factor[self.row % fleet.network_factor.size]
+        arrival_us = np.round(self.trace.arrival_s * 1e6).astype(np.int64)
+        drawn = fleet.network_factor[arrival_us % fleet.network_factor.size]
         network_s = np.where(dispatched, delay_s * drawn, 0.0)
         cases = (np.isfinite(state.finish_s), state.refused, state.spared)
         status = np.select(cases, (FINISHED, REFUSED, SPARED), QUEUED)

@@ -36,8 +36,8 @@ IDLE, PREFILL, DECODE = range(3)
 # Fields of State.clock (float64) and State.counts (int64): scalars that change live in arrays.
 NOW, MONITOR, HOUR, SINCE, BEFORE, BALANCE = range(6)
 MOVED_QUEUED, MOVED_LIVE, GIVEN_UP = range(3)  # columns of State.moved
-ARRIVED, ENDED, ADMITTED, BOOTED, RUNNING, EVENTS, FAILED = range(7)
-IDLING, CACHED, LOST, MOVING, REUSED, STALE = range(7, 13)
+ARRIVED, ENDED, ADMITTED, RUNNING, EVENTS, FAILED = range(6)
+IDLING, CACHED, LOST, MOVING, REUSED, STALE = range(6, 12)
 
 
 NO_LEGS: Any = (np.zeros(0, np.int32), np.zeros(0, np.int8), np.zeros(0, np.float32))
@@ -112,9 +112,9 @@ class Fleet(NamedTuple):
     prefix_block_tokens: int  # of a block that the trace has a hash of; in whole KV blocks
     preference: Ints  # (G, G) regions that may serve a region's requests, best first; NOBODY ends a row
     network_s: Floats  # (G, G) added when a request of the first is served in the second; the median
-    network_factor: Floats  # (W,) draws of it, in that delay, used in turn by the requests
+    network_factor: Floats  # (W,) draws of it, in that delay; a request's by the microsecond it arrives in
     boot_cold_s: Floats  # (E,)
-    boot_spot_s: Floats  # (D,) draws, used in turn
+    boot_spot_s: Floats  # (D,) draws, used in turn by each pool
     boot_factor: Floats  # (J,) on these
     donate_s: float  # in which an instance that has finished its work is donated
     latency: LatencyTables  # rows are kinds
@@ -188,12 +188,11 @@ class State(NamedTuple):
     # clock: NOW, MONITOR: next monitor tick, HOUR: start of the hour, SINCE when seen_tokens counts, BEFORE
     # when seen_before began, BALANCE: next tick of the balancer
     clock: Floats  # (6,)
-    # counts: ARRIVED and ENDED requests, ADMITTED, BOOTED instances, the last clock RUNNING at this instant,
-    # EVENTS, FAILED
+    # counts: ARRIVED, ENDED and ADMITTED requests, the last clock RUNNING at this instant, EVENTS, FAILED:
     # failures passed, IDLING: events since the clock last moved, tokens CACHED by prefill and decode, tokens
     # LOST by preemption, which are computed again, requests MOVING between two instances, tokens REUSED,
     # STALE instances
-    counts: Ints  # (13,)
+    counts: Ints  # (12,)
     # requests
     next: npt.NDArray[np.int32]  # (R,) the one behind it in whatever list it stands in
     generated: npt.NDArray[np.int32]  # (R,) output tokens made before the last preemption
@@ -284,6 +283,7 @@ class State(NamedTuple):
     # pools
     instances: Ints  # (E, 5) instances by status
     busy: Ints  # (E,) serving instances that have interactive requests
+    booted: Ints  # (E,) which draw of boot_spot_s is the next
     used_gpus: Ints  # (G, P) GPUs of all instances that are not GONE
     kv_used: Ints  # (E,) kv_seen over the serving instances
     kv_room: Ints  # (E,) KV capacity over the serving instances

@@ -16,9 +16,9 @@ from models.replay.life import (
     remove_instance,
     return_to_work,
     share_gpus,
+    spot_s,
 )
 from models.replay.state import (
-    BOOTED,
     BOOTING,
     DECODE_ONLY,
     DONATED,
@@ -66,7 +66,7 @@ def add_team(fleet: Fleet, state: State, pool: int, now: float) -> bool:
         return False
     delay_s = team_boot_s(fleet, state, pool, team)
     if delay_s > 0:
-        state.counts[BOOTED] += 1
+        state.booted[pool] += 1
     for status in (DRAINING, DONATED, GONE):  # the team's own donated ones are not what makes room
         for side in (pool, fleet.then[pool]):
             for slot in range(first_slot(fleet, side, team), first_slot(fleet, side, team + 1)):
@@ -170,11 +170,11 @@ def has_room(fleet: Fleet, state: State, pool: int, team: int) -> bool:
 @called
 def team_boot_s(fleet: Fleet, state: State, pool: int, team: int) -> float:
     """Seconds until the slowest instance of the team serves; 0 where all do still."""
-    spot_s, longest_s = fleet.boot_spot_s[state.counts[BOOTED] % fleet.boot_spot_s.size], 0.0
+    longest_s = 0.0
     for side in (pool, fleet.then[pool]):
         for slot in range(first_slot(fleet, side, team), first_slot(fleet, side, team + 1)):
             if state.status[slot] == DONATED:
-                longest_s = max(longest_s, spot_s * fleet.boot_factor[fleet.kind[side]])
+                longest_s = max(longest_s, spot_s(fleet, state, pool) * fleet.boot_factor[fleet.kind[side]])
             elif state.status[slot] == GONE:
                 longest_s = max(longest_s, fleet.boot_cold_s[side])
     return longest_s
