@@ -3,6 +3,8 @@
 Nothing is computed here. Each asset calls the function of its own module and reports what was written.
 """
 
+from collections.abc import Iterator
+
 import dagster as dg
 
 from assets.demand import history
@@ -12,6 +14,7 @@ from assets.lake.partitions import ALL_AT_ONCE, DAY_BEFORE, DAYS, WITH_HISTORY
 from assets.lake.settings import Progress
 from assets.pages.pictures import draw_day
 from assets.pages.telling import (
+    RETRY,
     SettingsResource,
     day_of,
     days_of,
@@ -28,6 +31,7 @@ from assets.plans import page as plan_page
 from assets.plans import plans
 from assets.replays import figures as drawings
 from assets.replays import replays, scorecards
+from assets.replays.units import unit_called
 from assets.traces import quality
 from assets.traces.landing import COLUMNS, land_all, texts, traces_of
 
@@ -131,21 +135,48 @@ def plans_(
     )
 
 
-@dg.asset(partitions_def=DAYS, deps=[requests, plans_], **described("replays"))
-def replays_(
-    context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
-) -> dg.MaterializeResult:
-    """What every request met and what the fleet spent, under each policy, all from the same fleet."""
+@dg.op(ins=dict.fromkeys(("requests", "plans"), dg.In(dg.Nothing)), out=dg.DynamicOut(dg.Nothing))
+def replay_units(
+    context: dg.OpExecutionContext, settings: SettingsResource
+) -> Iterator[dg.DynamicOutput[None]]:
+    """What the day's replays are cut into: a step each, which may run anywhere."""
     with plainly():
         chosen, day = opened(context, settings), day_of(context)
+        units = replays.begin_units(chosen, day)
+    for unit in units:
+        yield dg.DynamicOutput(None, mapping_key=unit.name)
+
+
+@dg.op(ins={"begun": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing), retry_policy=RETRY)
+def replay_unit(
+    context: dg.OpExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
+) -> None:
+    """What every request met under the unit's policies, and what the fleet spent."""
+    with plainly():
+        chosen, day = settings.load(), day_of(context)
+        replays.replay_unit(chosen, day, unit_called(chosen, str(context.get_mapping_key())), progress)
+
+
+@dg.op(ins={"units": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing))
+def replayed(context: dg.OpExecutionContext, settings: SettingsResource) -> dg.Output[None]:
+    """All units have been replayed."""
+    with plainly():
+        chosen, day = settings.load(), day_of(context)
+        replays.end_units(chosen, day)
         policies = chosen.config.replay.policies
-        with made_once(chosen, "replays", day, progress) as is_needed:
-            if is_needed:
-                with replays.of_one_config(chosen, day):
-                    replays.replay_day(chosen, day, policies, progress)
         rows = len(policies) * chosen.lake.count("requests", trace=chosen.trace, day=day)
         columns = told(chosen.trace, chosen.lake.sql("select * from outcomes limit 0"), "tables/outcomes.sql")
-    return dg.MaterializeResult(metadata={**columns, "dagster/row_count": rows})
+    return dg.Output(None, metadata={**columns, "dagster/row_count": rows})
+
+
+@dg.graph_asset(
+    partitions_def=DAYS,
+    ins={name: dg.AssetIn(dagster_type=dg.Nothing) for name in ("requests", "plans")},
+    **{key: told for key, told in described("replays").items() if key != "retry_policy"},
+)
+def replays_(requests: None, plans: None) -> None:
+    """What every request met and what the fleet spent, under each policy, all from the same fleet."""
+    return replayed(replay_units(requests=requests, plans=plans).map(replay_unit).collect())
 
 
 @dg.asset(partitions_def=DAYS, deps=[replays_], **described("scorecard"))

@@ -18,7 +18,7 @@ from assets.lake.settings import Progress, Settings, load_settings
 from assets.lake.warehouse import Lake, LakeError
 from assets.plans import plans
 from assets.replays import scorecards
-from assets.replays.replays import of_one_config, replay_day
+from assets.replays.replays import begin_units, end_units, replay_day
 from assets.replays.scorecards import score_day, scoreboard
 from assets.studies import latency_error
 from assets.traces.traces import make_day
@@ -48,8 +48,9 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plans, "sustained_tokens_per_s", lambda *_: [3000.0, 4000.0, 9000.0, 9000.0])
         plans.plan_day(settings, DAY, Progress())
-    with of_one_config(settings, DAY):
-        replay_day(settings, DAY, POLICIES, Progress())
+    begin_units(settings, DAY)
+    replay_day(settings, DAY, POLICIES, Progress())
+    end_units(settings, DAY)
     score_day(settings, DAY)
     return settings
 

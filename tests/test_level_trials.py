@@ -13,7 +13,7 @@ from wired import DAY, LLMS, changed
 
 from assets.lake.settings import Progress, Settings
 from assets.lake.warehouse import Lake
-from assets.replays.outcomes import levels_of_day, read_workload
+from assets.replays.workloads import levels_of_day, read_workload
 from assets.studies import level_figures
 from assets.studies.endpoint import Endpoint, play, read_endpoint
 from assets.studies.level_answer import answer

@@ -27,8 +27,8 @@ from assets.plans.handover import HandOver
 from assets.plans.inputs import forecast_windows, hour_problems, problem_template
 from assets.plans.kinds import by_pool, hourly_cells
 from assets.replays.drives import plan_rows, setting
-from assets.replays.outcomes import read_workload
 from assets.replays.replays import replay_day
+from assets.replays.workloads import read_workload
 from assets.studies import cases, trials, whatif
 from assets.traces.traces import make_day
 from models.plan import corrected, flows, paper

@@ -18,7 +18,7 @@ from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Settings
 from assets.lake.warehouse import Lake
 from assets.plans.inputs import token_mixes
-from assets.replays.outcomes import prompts_of, read_workload
+from assets.replays.workloads import prompts_of, read_workload
 from models.replay.prefix import BLOCKS, GIVEN
 from models.replay.route import LEAST_WORK, ROUND_ROBIN
 from models.replay.run import Drive, Outcome, replay

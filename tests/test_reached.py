@@ -17,7 +17,7 @@ from assets.replays.drives import (
     setting,
     sustained_of_plans,
 )
-from assets.replays.outcomes import in_legs, read_workload
+from assets.replays.workloads import in_legs, read_workload
 from models.replay.opportunism import OFF
 from models.replay.queue import FCFS
 from models.replay.run import Outcome, replay

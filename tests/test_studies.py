@@ -21,8 +21,9 @@ from assets.lake.settings import Progress, Settings, load_settings
 from assets.lake.warehouse import Lake
 from assets.replays import replays
 from assets.replays.drives import DAY_S, day_drives, measured, plan_rows, setting, sustained_of_plans
-from assets.replays.outcomes import ENDED_S, Workload, read_workload
+from assets.replays.outcomes import ENDED_S
 from assets.replays.quarters import QUARTER_S, WatchedSession, by_endpoint, largest_by_quarter
+from assets.replays.workloads import Workload, read_workload
 from assets.studies import study, study_files
 from assets.studies.study_files import Head, load_study, study_names
 from models.replay.run import Drive, Outcome, replay

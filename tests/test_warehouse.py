@@ -5,7 +5,6 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
-from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -113,11 +112,10 @@ def test_a_full_disk_keeps_what_was_there(lake, monkeypatch):
     lake.write("requests", requests(1), **PARTITION)
     before = files(lake)
 
-    def full(table: pa.Table, where: Path, **options: object) -> None:
-        where.write_bytes(b"half of it")
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def full(writer: pq.ParquetWriter, table: pa.Table, rows: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # behind the head of the file, which is there
 
-    monkeypatch.setattr(pq, "write_table", full)
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
     with pytest.raises(
         LakeError, match=r"part.parquet failed: .*No space left.* free some space and run again"
     ):

@@ -54,16 +54,26 @@ def made_once(settings: Settings, stage: str, day: date, progress: Progress | No
     What is read is noted before it is read: a file that changes meanwhile makes the stage again.
     """
     note = settings.lake.root / "made_from" / settings.trace / day.isoformat() / stage
-    before = _digest(settings, _read(settings, stage, day))
+    before = content_of(settings, stage, day)
     is_needed = not (note.is_file() and note.read_text() == _note(settings, stage, day, before))
     if is_needed:
         note.unlink(missing_ok=True)
     elif progress is not None:
-        progress.say(f"{stage} of {day} are there: nothing that they are made from has changed")
+        say_kept(stage, day, progress)
     yield is_needed
     if is_needed:
         note.parent.mkdir(parents=True, exist_ok=True)
         note.write_text(_note(settings, stage, day, before))
+
+
+def say_kept(stage: str, day: date, progress: Progress) -> None:
+    """Tell that a stage is not made again."""
+    progress.say(f"{stage} of {day} are there: nothing that they are made from has changed")
+
+
+def content_of(settings: Settings, stage: str, day: date) -> str:
+    """A digest of all that a stage of STAGES is made from."""
+    return _digest(settings, _read(settings, stage, day))
 
 
 def _note(settings: Settings, stage: str, day: date, before: str) -> str:

@@ -13,8 +13,8 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -174,23 +174,34 @@ class Lake:
 
         `made_from` is the content of what it was made from, for `is_made_from`.
         """
-        target = self.path(table, file, **partition)
+        with self.writing(table, file, made_from, **partition) as append:
+            append(rows)
+        return self.path(table, file, **partition)
+
+    @contextmanager
+    def writing(
+        self, table: str, file: str = "part", made_from: str = "", **partition: Any
+    ) -> Iterator[Callable[[pa.Table], None]]:
+        """As `write`, for a partition that comes in pieces: it is there when the block ends well."""
         if missing := [key for key in PARTITIONS[table] if key not in partition]:
             raise LakeError(f"Writing {table} needs its partition {', '.join(missing)}.")
-        with self.replacing(target) as temporary:
-            conformed = _conform(table, rows)
-            if made_from:
-                conformed = conformed.replace_schema_metadata({MADE_FROM: made_from})
-            # Instants and figures hardly repeat: a dictionary of them is larger, and takes half the time.
-            repeated = [f.name for f in conformed.schema if not _is_measured(f.type)]
-            pq.write_table(
-                conformed,
-                temporary,
-                compression="zstd",
-                row_group_size=ROW_GROUP_ROWS,
-                use_dictionary=repeated,
-            )
-        return target
+        with ExitStack() as stack:
+            temporary = stack.enter_context(self.replacing(self.path(table, file, **partition)))
+            writer: pq.ParquetWriter | None = None
+
+            def append(rows: pa.Table) -> None:
+                nonlocal writer
+                conformed = _conform(table, rows)
+                if writer is None:
+                    said = {MADE_FROM: made_from} if made_from else conformed.schema.metadata
+                    schema = conformed.schema.with_metadata(said)
+                    # Of instants and figures, which hardly repeat, a dictionary is larger and twice as slow.
+                    repeated = [field.name for field in schema if not _is_measured(field.type)]
+                    made = pq.ParquetWriter(temporary, schema, compression="zstd", use_dictionary=repeated)
+                    writer = stack.enter_context(made)
+                writer.write_table(conformed, ROW_GROUP_ROWS)
+
+            yield append
 
     def drop_day(self, trace: str, day: date) -> None:
         """Take a day of a trace out of every table."""

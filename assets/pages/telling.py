@@ -16,6 +16,7 @@ from assets.lake.warehouse import LAKE, LakeError
 from assets.pages.pictures import thumbnail
 from assets.pages.readable import readable
 
+Context = dg.AssetExecutionContext | dg.OpExecutionContext
 Said = Mapping[str, Any]  # what an asset tells of itself on its page, and the command line under its table
 
 OWNERS = ["team:capacity"]
@@ -72,7 +73,7 @@ def described(name: str) -> dict[str, Any]:
     return {"name": name, "group_name": group, "kinds": kinds, "owners": OWNERS, "retry_policy": RETRY}
 
 
-def opened(context: dg.AssetExecutionContext, resource: SettingsResource) -> Settings:
+def opened(context: Context, resource: SettingsResource) -> Settings:
     """The settings of a run, which carries the name of its trace as a tag from here on."""
     settings = resource.load()
     context.instance.add_run_tags(context.run_id, {"trace": settings.trace})
@@ -120,7 +121,7 @@ def picture(path: Path) -> dg.MetadataValue:
     return dg.MetadataValue.md(f"![{path.stem}](data:image/png;base64,{packed})")
 
 
-def day_of(context: dg.AssetExecutionContext) -> date:
+def day_of(context: Context) -> date:
     """The day that is asked for, alone or together with something else."""
     key = context.partition_key
     return date.fromisoformat(key.keys_by_dimension["day"] if isinstance(key, dg.MultiPartitionKey) else key)

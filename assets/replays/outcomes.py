@@ -1,6 +1,7 @@
-"""What goes into a replay of a day and what comes out of it: requests as arrays, outcomes as tables."""
+"""What comes out of a replay of a day, as tables: requests, legs, hours of the fleet."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import date, timedelta
 from typing import Any, NamedTuple
 
@@ -8,17 +9,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from assets.lake.lookups import positions
 from assets.lake.settings import HOURS, Settings, midnight
 from assets.replays.drives import DAY_S, HOUR_S
+from assets.replays.workloads import Workload
 from models.metrics import tpot_s
-from models.replay.legs import answers, as_legs, begun_s, first_legs, requests_of, summed
+from models.replay.legs import answers, begun_s, first_legs, requests_of, summed
 from models.replay.run import QUEUED, STATUSES, TAIL_PERIODS, Outcome, share_of
 from models.replay.state import NOBODY, ROLES, STATES, Bools, Fleet, Floats, Ints, Rules, Trace
-from models.traffic.priorities import BY_APP, Levels, levels_by_app, levels_of
-from models.world.reading import ConfigError
 
 ENDED_S = DAY_S + TAIL_PERIODS * HOUR_S  # when a replay stops watching, on the day's clock
 CLOCKS = ("first_token_s", "finish_s", "dispatched_s", "admitted_s", "sent_s", "came_s", "joined_s")
@@ -26,87 +24,6 @@ MOVES = ("moved_queued", "moved_live", "moves_given_up")  # of Outcome.moved
 KEPT = (
     "request_id", "region", "llm", "tier", "app", "arrived_at", "input_tokens", "output_tokens", "deadline_s",
 )  # fmt: skip
-
-
-class Workload(NamedTuple):
-    """A day of requests: the table they came from and the arrays that the kernel reads."""
-
-    requests: pa.Table
-    trace: Trace  # a row per request, or per leg (`in_legs`)
-
-
-def read_workload(settings: Settings, day: date) -> Workload:
-    """Read a day's requests as the kernel's arrays; codes are positions in the catalogue."""
-    of_day = {"trace": settings.trace, "day": day}
-    table = settings.lake.read("requests", **of_day)
-    if len(settings.lake.files("requests", **of_day)) > 1:  # of several sources, each in order
-        table = table.sort_by([("arrived_at", "ascending"), ("request_id", "ascending")])
-    catalogue = settings.catalogue
-    since = pc.subtract(table["arrived_at"], pa.scalar(midnight(day), pa.timestamp("us", "UTC")))
-    config = settings.config
-    prompts = prompts_of(table, config.fleet.prefix, f"{config.file.name} [fleet] prefix", settings.trace)
-    trace = Trace(
-        arrival_s=since.cast(pa.int64()).to_numpy() / 1e6,
-        region=positions(table, "region", catalogue.regions),
-        llm=positions(table, "llm", catalogue.llms),
-        tier=positions(table, "tier", catalogue.tiers),
-        input_tokens=table["input_tokens"].to_numpy(),
-        output_tokens=table["output_tokens"].to_numpy(),
-        **prompts,
-    )
-    return Workload(table, trace._replace(level=levels_of_day(settings, day, table, trace.tier)))
-
-
-def levels_of_day(settings: Settings, day: date, table: pa.Table, tier: Levels) -> Levels:
-    """The level of each request, as [replay.levels] says."""
-    asked = settings.config.replay.levels
-    if asked.by == BY_APP and asked.count > 1:
-        need_s = np.array([known.allowance_s for known in settings.catalogue.tiers.values()])
-        return levels_by_app(app_codes(table, settings.trace), need_s[tier], asked.count)
-    return levels_of(tier, asked.by, asked.count, settings.config.trace.seed + day.toordinal(), asked.shares)
-
-
-def app_codes(table: pa.Table, trace: str) -> Ints:
-    """A code for each request's application, without gaps; ConfigError where there is but one."""
-    apps = table["app"].combine_chunks().dictionary_encode()
-    if len(apps.dictionary) < 2:
-        said = ", ".join(map(repr, apps.dictionary.to_pylist())) or "none"
-        raise ConfigError(
-            f'Levels by "{BY_APP}": all requests of {trace} have one app ({said}), so one level. Take '
-            "another way, or map its apps in the file beside it (data/landing/README.md)."
-        )
-    return apps.indices.to_numpy().astype(np.int64)
-
-
-def prompts_of(table: pa.Table, prefix: str, said_in: str, trace: str) -> dict[str, NDArray[Any]]:
-    """What the requests say of their prompts, as far as the fleet's prefix asks: columns of a Trace.
-
-    ConfigError where it asks for what none of them says.
-    """
-    if prefix == "none":
-        return {}
-    column = {"given": "cached_tokens", "blocks": "prefix_hashes"}[prefix]
-    if len(table) and table[column].null_count == len(table):
-        raise ConfigError(
-            f'{said_in} = "{prefix}" needs {column}, which no request of {trace} has. Say none, or '
-            "give a trace that has them."
-        )
-    if prefix == "given":
-        cached = pc.min_element_wise(pc.fill_null(table[column], 0), table["input_tokens"])
-        return {"cached_tokens": cached.to_numpy().astype(np.int32)}
-    hashes = table[column].combine_chunks()
-    counts = pc.fill_null(pc.list_value_length(hashes), 0).to_numpy()
-    codes, _ = pd.factorize(pc.list_flatten(hashes).to_numpy())  # half the time of Arrow's dictionary
-    return {"first_hash": np.concatenate([[0], np.cumsum(counts)]), "hashes": codes.astype(np.int64)}
-
-
-def in_legs(settings: Settings, day: date, workload: Workload) -> Workload:
-    """The same requests, those for a cascade with a row for each of its llms."""
-    cascades = settings.config.replay.cascades
-    if not cascades:
-        return workload
-    rng = np.random.default_rng([settings.config.trace.seed, day.toordinal(), 0xCA5C])
-    return workload._replace(trace=as_legs(workload.trace, settings.catalogue, cascades, rng))
 
 
 def by_day(outcomes: Iterable[Outcome], sizes: Sequence[int]) -> Iterator[tuple[int, Outcome]]:
@@ -118,7 +35,7 @@ def by_day(outcomes: Iterable[Outcome], sizes: Sequence[int]) -> Iterator[tuple[
     firsts = np.cumsum(sizes) - sizes
     waiting: dict[int, Outcome] = {}
     for at, outcome in enumerate(outcomes):
-        names, own = _per_row(outcome), outcome.row >= firsts[at]
+        names, own = per_row(outcome), outcome.row >= firsts[at]
         for day, told in waiting.items():
             here = (outcome.row >= firsts[day]) & (outcome.row < firsts[day + 1])
             rows = outcome.row[here] - firsts[day]
@@ -132,7 +49,7 @@ def by_day(outcomes: Iterable[Outcome], sizes: Sequence[int]) -> Iterator[tuple[
                 yield day, told._replace(**clock, row=told.row - firsts[day])
 
 
-def _per_row(outcome: Outcome) -> list[str]:
+def per_row(outcome: Outcome) -> list[str]:
     """The columns that have an entry for each of its rows."""
     return [
         name
@@ -141,24 +58,55 @@ def _per_row(outcome: Outcome) -> list[str]:
     ]
 
 
+class Piece(NamedTuple):
+    """Of a policy's day what is written at once: the requests of some llms, in files of their own."""
+
+    policy: str
+    llms: Collection[str] = ()  # none: all of them
+    file: str = "part"
+    made_from: str = ""  # the content of all that the replay was made from, which `outcomes` tells
+
+
 def write_outcome(
     settings: Settings,
     day: date,
-    policy: str,
+    piece: Piece,
     workload: Workload,
     setting: tuple[Fleet, Rules],
     outcome: Outcome,
 ) -> None:
-    """Write one policy's requests, their legs where some have several, and fleet hours."""
+    """Write the requests of a piece, their legs where some have several, and fleet hours."""
+    with written(settings, day, piece, setting) as (append, spent):
+        append(workload, outcome)
+        spent(outcome)
+
+
+@contextmanager
+def written(
+    settings: Settings, day: date, piece: Piece, setting: tuple[Fleet, Rules]
+) -> Iterator[tuple[Callable[[Workload, Outcome], None], Callable[[Outcome], None]]]:
+    """What takes requests that have ended, some at a time, and what takes the hours of the fleet, once.
+
+    The outcomes are there last, when the block has ended well.
+    """
     fleet, _ = setting
-    tables = {
-        "outcomes": outcomes_table(settings, workload, setting, outcome),
-        "fleet_hours": fleet_hours_table(settings, day, fleet, outcome),
-    }
-    if fleet.hands_over:
-        tables["legs"] = legs_table(settings, workload, setting, outcome)
-    for name, table in tables.items():
-        settings.lake.write(name, table, trace=settings.trace, day=day, policy=policy)
+    where: dict[str, Any] = {"trace": settings.trace, "day": day, "policy": piece.policy, "file": piece.file}
+    with ExitStack() as stack:
+        outcomes = stack.enter_context(settings.lake.writing("outcomes", made_from=piece.made_from, **where))
+        legs = stack.enter_context(settings.lake.writing("legs", **where)) if fleet.hands_over else None
+
+        def append(workload: Workload, outcome: Outcome) -> None:
+            outcomes(outcomes_table(settings, workload, setting, outcome))
+            if legs is not None:
+                legs(legs_table(settings, workload, setting, outcome))
+
+        def spent(outcome: Outcome) -> None:
+            hours = fleet_hours_table(settings, day, fleet, outcome)
+            if piece.llms:
+                hours = hours.filter(pc.is_in(hours["llm"], pa.array(piece.llms)))
+            settings.lake.write("fleet_hours", hours, made_from=piece.made_from, **where)
+
+        yield append, spent
 
 
 def visits(trace: Trace, fleet: Fleet, rules: Rules, outcome: Outcome) -> pd.DataFrame:

@@ -2,9 +2,7 @@
 
 import dataclasses
 import hashlib
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import date
 from functools import lru_cache, partial
 from pathlib import Path
@@ -12,9 +10,10 @@ from threading import Event, Lock
 
 import numpy as np
 
+from assets.lake.kept import content_of, say_kept
 from assets.lake.lookups import require_day
-from assets.lake.schemas import PARTITIONS
 from assets.lake.settings import Progress, Settings, side_by_side
+from assets.replays.by_hour import fits, play_by_hour
 from assets.replays.closed_loop import play_closed
 from assets.replays.drives import (
     DAY_S,
@@ -25,13 +24,33 @@ from assets.replays.drives import (
     setting,
     sustained_of_plans,
 )
-from assets.replays.outcomes import Workload, by_day, in_legs, read_workload, write_outcome
+from assets.replays.outcomes import Piece, by_day, write_outcome
 from assets.replays.quarters import WatchedSession
+from assets.replays.units import Unit, forget_others, units_of
+from assets.replays.workloads import Workload, in_legs, read_workload
 from models.replay.run import QUEUED, TAIL_PERIODS, Outcome, Session
 from models.replay.state import Ints, Trace
 from models.world.reading import ConfigError, require_known
 
 KEPT_DAYS = 3  # of requests in memory, where days are played in one go
+
+
+def replay_unit(settings: Settings, day: date, unit: Unit, progress: Progress) -> None:
+    """Replay what of a unit has not been replayed yet: as it is, from what there is to replay it from."""
+    content, of_day = content_of(settings, "replays", day), {"trace": settings.trace, "day": day}
+    pieces = [Piece(policy, unit.llms, unit.file, content) for policy in unit.policies]
+    left = [
+        piece
+        for piece in pieces
+        if not all(
+            settings.lake.is_made_from(table, content, file=piece.file, policy=piece.policy, **of_day)
+            for table in ("outcomes", "fleet_hours")
+        )
+    ]
+    if left:
+        replay_pieces(settings, [day], left, progress)
+    else:
+        say_kept("replays", day, progress)
 
 
 def replay_day(
@@ -62,18 +81,37 @@ def replay_through(
     """
     for policy in policies:
         require_known(policy, settings.config.rules, "policy", "replay")
+    return replay_pieces(settings, days, [Piece(policy) for policy in policies], progress, largest)
+
+
+def replay_pieces(
+    settings: Settings,
+    days: Sequence[date],
+    pieces: Sequence[Piece],
+    progress: Progress,
+    largest: dict[str, Ints] | None = None,
+) -> int:
+    """As replay_through, for a policy each, and the same llms of all."""
     for day in days:
         require_day(settings.lake, "plans", settings.trace, day)
-    workload = remembered(settings)
+    policies, llms = [piece.policy for piece in pieces], pieces[0].llms
+    workload = remembered(settings, llms)
     drives = [day_drives(settings, day, policies) for day in days]
     sustained = [sustained_of_plans(settings, plan_rows(settings, day)) for day in days]
-    sizes = [workload(day).trace.arrival_s.size for day in days]
-    total = len(policies) * sum(sizes)
+    sizes = [
+        workload(day).trace.arrival_s.size  # with all legs
+        if settings.config.replay.cascades
+        else requests_in(settings, day, llms)
+        for day in days
+    ]
+    total = len(pieces) * sum(sizes)
     watched = Session if largest is None else WatchedSession
     ended, lock, stopped = dict.fromkeys(policies, 0), Lock(), Event()
     with progress.bar(f"replay {spoken(days)}", total) as done:
 
-        def one(policy: str) -> None:
+        def one(piece: Piece) -> None:
+            policy = piece.policy
+
             def step(requests: int) -> None:
                 if stopped.is_set():
                     raise KeyboardInterrupt
@@ -83,6 +121,10 @@ def replay_through(
 
             fleet, rules = setting(settings, policy, len(days))
             session = watched(fleet, rules, np.asarray(drives[0][policy].start))
+            if len(days) == 1 and not fits(settings, policy, sizes[0]):
+                session.fleet = measured(settings.under(policy), fleet, sustained[0])
+                play_by_hour(settings, days[0], piece, session, drives[0][policy], step)
+                return step(sizes[0])
 
             def played() -> Iterator[Outcome]:
                 before = 0
@@ -101,22 +143,33 @@ def replay_through(
                     yield outcome
 
             for at, outcome in by_day(played(), sizes):
-                write_outcome(settings, days[at], policy, workload(days[at]), (fleet, rules), outcome)
+                write_outcome(settings, days[at], piece, workload(days[at]), (fleet, rules), outcome)
             if largest is not None and isinstance(session, WatchedSession):
                 largest[policy] = session.largest()
-            step(sum(sizes))
+            return step(sum(sizes))
 
-        side_by_side(one, policies, stopped.set)  # what has begun stops at its next step
+        side_by_side(one, pieces, stopped.set)  # what has begun stops at its next step
     return total
 
 
-def remembered(settings: Settings) -> Callable[[date], Workload]:
+def requests_in(settings: Settings, day: date, llms: Collection[str]) -> int:
+    """The requests of a day, or those for some llms."""
+    if not llms:
+        return settings.lake.count("requests", trace=settings.trace, day=day)
+    query = (
+        "select count(*) as n from requests "
+        "where trace = $trace and day = $day::date and list_contains($llms, llm)"
+    )
+    return int(settings.lake.sql(query, trace=settings.trace, day=day, llms=list(llms))["n"][0].as_py())
+
+
+def remembered(settings: Settings, llms: Collection[str] = ()) -> Callable[[date], Workload]:
     """The requests of a day, read once for the policies that play it side by side; a few days are kept."""
     lock = Lock()
 
     @lru_cache(KEPT_DAYS)
     def read(day: date) -> Workload:
-        return in_legs(settings, day, read_workload(settings, day))
+        return in_legs(settings, day, read_workload(settings, day, llms))
 
     def workload(day: date) -> Workload:
         with lock:
@@ -139,18 +192,19 @@ def on_one_clock(workloads: Iterable[Workload]) -> Iterator[Trace]:
         known += int(trace.hashes.max(initial=-1)) + 1
 
 
-@contextmanager
-def of_one_config(settings: Settings, day: date) -> Iterator[None]:
-    """All policies of a day are replayed in here: what others left goes, and which config it was is noted."""
-    for table in (name for name, keys in PARTITIONS.items() if "policy" in keys):
-        for folder in _note(settings, day, table).parent.glob("policy=*"):
-            if folder.name.removeprefix("policy=") not in settings.config.replay.policies:
-                shutil.rmtree(folder)
+def begin_units(settings: Settings, day: date) -> list[Unit]:
+    """What the day's replays are cut into; what others left goes. They are unfinished from here on."""
+    units = units_of(settings)
+    forget_others(settings, day, units)
     note = _note(settings, day)
     note.parent.mkdir(parents=True, exist_ok=True)
     note.write_text("unfinished")
-    yield
-    note.write_text(_fingerprint(settings))
+    return units
+
+
+def end_units(settings: Settings, day: date) -> None:
+    """All units of a day have been replayed: note of which config."""
+    _note(settings, day).write_text(_fingerprint(settings))
 
 
 def require_same_config(settings: Settings, day: date) -> None:
@@ -163,8 +217,8 @@ def require_same_config(settings: Settings, day: date) -> None:
         )
 
 
-def _note(settings: Settings, day: date, table: str = "outcomes") -> Path:
-    return settings.lake.path(table, trace=settings.trace, day=day).parent.parent / "made_from"
+def _note(settings: Settings, day: date) -> Path:
+    return settings.lake.path("outcomes", trace=settings.trace, day=day).parent.parent / "made_from"
 
 
 def _fingerprint(settings: Settings) -> str:

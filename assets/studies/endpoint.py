@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from assets.lake.lookups import positions, require_day
 from assets.lake.settings import Settings, midnight
-from assets.replays.outcomes import prompts_of
+from assets.replays.workloads import prompts_of
 from models.replay.begin import rows_of
 from models.replay.capacity import trial_fleet
 from models.replay.fleet import make_rules

@@ -19,7 +19,7 @@ from assets.lake.settings import Progress
 from assets.lake.warehouse import Lake
 from assets.pages.pictures import save_as
 from assets.replays.figures import draw_cdf
-from assets.replays.outcomes import prompts_of
+from assets.replays.workloads import prompts_of
 from assets.traces.ingest import IngestReport
 from assets.traces.landing import land_one
 from models.metrics import tpot_s

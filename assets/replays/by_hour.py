@@ -1,0 +1,71 @@
+"""A day whose requests do not fit in memory: read, played and written by the hour.
+
+Memory holds the requests of an hour and those that have not ended. The numbers are those of a day in one
+piece, to the last bit; the rows of `outcomes` come in the hour in which they ended.
+"""
+
+from collections.abc import Callable
+from datetime import date
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from assets.lake.machine import cores, memory_bytes
+from assets.lake.settings import HOURS, Settings
+from assets.replays.drives import DAY_S, HOUR_S, setting
+from assets.replays.outcomes import Piece, per_row, written
+from assets.replays.workloads import Workload, read_workload
+from models.replay.begin import rows_of
+from models.replay.run import QUEUED, TAIL_PERIODS, Drive, Session, Spent
+
+BYTES_PER_REQUEST = 700  # of a policy under way: arrays, outcomes, and the tables that they become
+MEMORY_SHARE = 0.5  # of what there is, for the policies that are played side by side
+
+
+def fits(settings: Settings, policy: str, requests: int) -> bool:
+    """Whether a policy's day is played in one piece: it is small enough, or it must.
+
+    Chains of legs are told whole, blocks of prompts are known by a number of their day, and a plan in a
+    closed loop is made as it goes.
+    """
+    config = settings.config
+    must = bool(config.replay.cascades) or config.fleet.prefix == "blocks"
+    room = MEMORY_SHARE * memory_bytes() / cores() / BYTES_PER_REQUEST
+    return must or settings.config.rules[policy].is_closed or requests <= room
+
+
+def play_by_hour(
+    settings: Settings, day: date, piece: Piece, session: Session, drive: Drive, step: Callable[[int], None]
+) -> None:
+    """Play a policy's day on a session that has played nothing yet, and write what came of it."""
+    ended, spent = 0, list[Spent]()
+    there: pa.Table | None = None  # the requests that have not ended
+    with written(settings, day, piece, setting(settings, piece.policy)) as (append, close):
+        for hour in range(HOURS):
+            fresh = read_workload(settings, day, piece.llms, (hour, hour + 1))
+            there = pa.concat_tables([there, fresh.requests]) if there is not None else fresh.requests
+            session.feed(fresh.trace)
+            count = partial(lambda before, requests: step(before + requests), ended)
+            spent.append(session.play(_rows_of_hour(drive, hour), (hour + 1) * HOUR_S, count))
+            if hour == HOURS - 1:
+                session.finish(DAY_S + TAIL_PERIODS * HOUR_S)
+            outcome = session.outcome(*spent[-1])
+            is_told = (outcome.status != QUEUED) | (hour == HOURS - 1)
+            told = np.flatnonzero(is_told)
+            ended += told.size
+            columns = {name: getattr(outcome, name)[told] for name in per_row(outcome)}
+            workload = Workload(there.take(pa.array(told)), rows_of(session.trace, told))
+            append(workload, outcome._replace(**columns))
+            there = there.filter(pa.array(~is_told))
+        whole = Spent(*(np.concatenate(columns) for columns in zip(*spent, strict=True)))
+        close(outcome._replace(**whole._asdict()))
+
+
+def _rows_of_hour(drive: Drive, hour: int) -> Drive:
+    """The plan's rows of one hour."""
+    rows = slice(hour * drive.rows_per_hour, (hour + 1) * drive.rows_per_hour)
+    tables = {name: getattr(drive, name) for name in ("targets", "forecast_tokens_per_s", "go_on_below")}
+    own: dict[str, Any] = {name: table[rows] for name, table in tables.items() if table is not None}
+    return drive._replace(**own)

@@ -1,0 +1,110 @@
+"""What the replays of a night are cut into: units that any process may play, in any order.
+
+all     all policies: threads of one process that read the requests once
+policy  a policy each
+llm     a policy each, and of it the llms whose replay no other's touches
+
+Each unit writes files of its own, and the same numbers however the night is cut: pools draw their boots by
+themselves, and a request draws its delay by its arrival. Llms stay together where something couples them.
+FLEETCAST_UNITS says which; one machine needs but one unit.
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import NamedTuple
+
+import numpy as np
+
+from assets.lake.settings import Settings
+from assets.replays.drives import setting
+from models.replay.state import Fleet
+from models.traffic.priorities import BY_TIER
+from models.world.reading import require_known
+
+UNITS = "FLEETCAST_UNITS"
+ALL, POLICY, LLM = CUTS = ("all", "policy", "llm")
+WHOLE = "part"  # the file of a policy that is played in one piece
+TABLES = ("outcomes", "legs", "fleet_hours", "closed_plans")
+
+
+class Unit(NamedTuple):
+    """Policies that one process replays side by side, and the llms whose requests it plays."""
+
+    name: str  # letters, digits and _: a step of Dagster's is called so
+    policies: tuple[str, ...]
+    llms: tuple[str, ...] = ()  # none: all of them
+    file: str = WHOLE  # of each table's partition
+
+
+def units_of(settings: Settings, environ: Mapping[str, str] = os.environ) -> list[Unit]:
+    """The units of a night, in the order of the config; ConfigError for a cut that nobody knows."""
+    cut, policies = environ.get(UNITS, ALL), settings.config.replay.policies
+    require_known(cut, CUTS, "cut", UNITS)
+    if cut == ALL:
+        return [Unit(ALL, policies)]
+    if cut == POLICY:
+        return [Unit(_step_name(policy), (policy,)) for policy in policies]
+    return [unit for policy in policies for unit in of_policy(settings, policy)]
+
+
+def of_policy(settings: Settings, policy: str) -> list[Unit]:
+    """The units of a policy: one for each set of llms that go apart."""
+    parts = parted(settings, policy)
+    if len(parts) == 1:
+        return [Unit(_step_name(policy), (policy,))]
+    return [
+        Unit(_step_name(f"{policy}_{n}"), (policy,), llms, "+".join(llms)) for n, llms in enumerate(parts)
+    ]
+
+
+def parted(settings: Settings, policy: str) -> list[tuple[str, ...]]:
+    """The catalogue's llms in sets: nothing that happens to one set under the policy touches another.
+
+    All are one set where a request visits several llms, where levels are drawn from all requests together,
+    and where a plan is made of the fleet as it is.
+    """
+    llms = list(settings.catalogue.llms)
+    config = settings.under(policy).config
+    levels = config.replay.levels
+    are_drawn = levels.count > 1 and levels.by != BY_TIER
+    if config.replay.cascades or are_drawn or settings.config.rules[policy].is_closed:
+        return [tuple(llms)]
+    fleet, _ = setting(settings, policy)
+    belongs = list(range(len(llms)))
+    for together in sharing_a_cap(fleet):
+        least = min(belongs[llm] for llm in together)
+        joined = {belongs[llm] for llm in together}
+        belongs = [least if of in joined else of for of in belongs]
+    return [tuple(llm for llm, of in zip(llms, belongs, strict=True) if of == n) for n in sorted({*belongs})]
+
+
+def sharing_a_cap(fleet: Fleet) -> list[set[int]]:
+    """Of each region and GPU type whose cap may bind, the llms that draw on it."""
+    pools = (fleet.region, fleet.gpu[fleet.kind])
+    most = np.zeros_like(fleet.cap_gpus)
+    np.add.at(most, pools, np.diff(fleet.slots) * fleet.gpus[fleet.kind])
+    binds = most > fleet.cap_gpus
+    return [
+        set(fleet.llm[(pools[0] == region) & (pools[1] == gpu)].tolist())
+        for region, gpu in np.argwhere(binds)
+    ]
+
+
+def unit_called(settings: Settings, name: str) -> Unit:
+    """The unit of this name."""
+    return next(unit for unit in units_of(settings) if unit.name == name)
+
+
+def forget_others(settings: Settings, day: date, units: Sequence[Unit]) -> None:
+    """What was written of the day by policies, or by units, that are none of these goes."""
+    kept = {(policy, unit.file) for unit in units for policy in unit.policies}
+    for table in TABLES:
+        for path in settings.lake.files(table, trace=settings.trace, day=day):
+            if (path.parent.name.removeprefix("policy="), path.stem) not in kept:
+                path.unlink()
+
+
+def _step_name(text: str) -> str:
+    return re.sub(r"\W", "_", text)

@@ -1,0 +1,109 @@
+"""What goes into a replay of a day: its requests as the kernel's arrays, with levels, prompts and legs."""
+
+from collections.abc import Collection
+from datetime import date, timedelta
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from assets.lake.lookups import positions
+from assets.lake.settings import HOURS, Settings, midnight
+from models.replay.legs import as_legs
+from models.replay.state import Ints, Trace
+from models.traffic.priorities import BY_APP, Levels, levels_by_app, levels_of
+from models.world.reading import ConfigError
+
+
+class Workload(NamedTuple):
+    """A day of requests: the table they came from and the arrays that the kernel reads."""
+
+    requests: pa.Table
+    trace: Trace  # a row per request, or per leg (`in_legs`)
+
+
+def read_workload(
+    settings: Settings, day: date, llms: Collection[str] = (), hours: tuple[int, int] = (0, HOURS)
+) -> Workload:
+    """Read a day's requests as the kernel's arrays; codes are positions in the catalogue.
+
+    Of some llms and some hours, from one to before another, where not all are asked for.
+    """
+    of_day = {"trace": settings.trace, "day": day}
+    begin, end = (midnight(day) + timedelta(hours=hour) for hour in hours)
+    table = settings.lake.sql(
+        "select * exclude (trace, day) from requests where trace = $trace and day = $day::date "
+        "and arrived_at >= $begin and arrived_at < $end and ($llms is null or list_contains($llms, llm))",
+        **of_day, begin=begin, end=end, llms=list(llms) or None,
+    )  # fmt: skip
+    if len(settings.lake.files("requests", **of_day)) > 1:  # of several sources, each in order
+        table = table.sort_by([("arrived_at", "ascending"), ("request_id", "ascending")])
+    catalogue = settings.catalogue
+    since = pc.subtract(table["arrived_at"], pa.scalar(midnight(day), pa.timestamp("us", "UTC")))
+    config = settings.config
+    prompts = prompts_of(table, config.fleet.prefix, f"{config.file.name} [fleet] prefix", settings.trace)
+    trace = Trace(
+        arrival_s=since.cast(pa.int64()).to_numpy() / 1e6,
+        region=positions(table, "region", catalogue.regions),
+        llm=positions(table, "llm", catalogue.llms),
+        tier=positions(table, "tier", catalogue.tiers),
+        input_tokens=table["input_tokens"].to_numpy(),
+        output_tokens=table["output_tokens"].to_numpy(),
+        **prompts,
+    )
+    return Workload(table, trace._replace(level=levels_of_day(settings, day, table, trace.tier)))
+
+
+def levels_of_day(settings: Settings, day: date, table: pa.Table, tier: Levels) -> Levels:
+    """The level of each request, as [replay.levels] says."""
+    asked = settings.config.replay.levels
+    if asked.by == BY_APP and asked.count > 1:
+        need_s = np.array([known.allowance_s for known in settings.catalogue.tiers.values()])
+        return levels_by_app(app_codes(table, settings.trace), need_s[tier], asked.count)
+    return levels_of(tier, asked.by, asked.count, settings.config.trace.seed + day.toordinal(), asked.shares)
+
+
+def app_codes(table: pa.Table, trace: str) -> Ints:
+    """A code for each request's application, without gaps; ConfigError where there is but one."""
+    apps = table["app"].combine_chunks().dictionary_encode()
+    if len(apps.dictionary) < 2:
+        said = ", ".join(map(repr, apps.dictionary.to_pylist())) or "none"
+        raise ConfigError(
+            f'Levels by "{BY_APP}": all requests of {trace} have one app ({said}), so one level. Take '
+            "another way, or map its apps in the file beside it (data/landing/README.md)."
+        )
+    return apps.indices.to_numpy().astype(np.int64)
+
+
+def prompts_of(table: pa.Table, prefix: str, said_in: str, trace: str) -> dict[str, NDArray[Any]]:
+    """What the requests say of their prompts, as far as the fleet's prefix asks: columns of a Trace.
+
+    ConfigError where it asks for what none of them says.
+    """
+    if prefix == "none":
+        return {}
+    column = {"given": "cached_tokens", "blocks": "prefix_hashes"}[prefix]
+    if len(table) and table[column].null_count == len(table):
+        raise ConfigError(
+            f'{said_in} = "{prefix}" needs {column}, which no request of {trace} has. Say none, or '
+            "give a trace that has them."
+        )
+    if prefix == "given":
+        cached = pc.min_element_wise(pc.fill_null(table[column], 0), table["input_tokens"])
+        return {"cached_tokens": cached.to_numpy().astype(np.int32)}
+    hashes = table[column].combine_chunks()
+    counts = pc.fill_null(pc.list_value_length(hashes), 0).to_numpy()
+    codes, _ = pd.factorize(pc.list_flatten(hashes).to_numpy())  # half the time of Arrow's dictionary
+    return {"first_hash": np.concatenate([[0], np.cumsum(counts)]), "hashes": codes.astype(np.int64)}
+
+
+def in_legs(settings: Settings, day: date, workload: Workload) -> Workload:
+    """The same requests, those for a cascade with a row for each of its llms."""
+    cascades = settings.config.replay.cascades
+    if not cascades:
+        return workload
+    rng = np.random.default_rng([settings.config.trace.seed, day.toordinal(), 0xCA5C])
+    return workload._replace(trace=as_legs(workload.trace, settings.catalogue, cascades, rng))

@@ -1,0 +1,127 @@
+"""However a night's replays are cut, and however much of a day is in memory, the numbers are the same."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from wired import DAY, LLMS, changed
+
+from assets.lake.settings import Progress, Settings
+from assets.lake.warehouse import Lake
+from assets.replays import by_hour, replays, units
+from models.world.config import Cascade
+from models.world.reading import ConfigError
+
+POLICIES = ("reactive", "lt_ua", "brisk")
+TABLES = ("outcomes", "fleet_hours")
+KEYS = [("policy", "ascending"), ("request_id", "ascending")]
+HOURS = [(name, "ascending") for name in ("policy", "hour_start", "llm", "region", "gpu", "role")]
+
+
+@pytest.fixture(scope="module")
+def night(wired_day: Settings) -> Settings:
+    """A planned day of three policies, whose llms share no GPUs; instances die, delays vary."""
+    levels = dataclasses.replace(wired_day.config.replay.levels, by="tier")
+    return changed(wired_day, "replay", policies=POLICIES, levels=levels)
+
+
+@pytest.fixture(scope="module")
+def at_once(night: Settings, tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
+    return played(night, tmp_path_factory.mktemp("all"))
+
+
+def played(night: Settings, folder: Path) -> dict[str, pa.Table]:
+    """What a night writes that replays unit after unit, the last one first, in a lake of its own."""
+    own = dataclasses.replace(night, lake=Lake(folder / "lake"))
+    shutil.copytree(night.lake.root, own.lake.root, dirs_exist_ok=True)
+    for unit in reversed(replays.begin_units(own, DAY)):
+        replays.replay_unit(own, DAY, unit, Progress())
+    replays.end_units(own, DAY)
+    replays.require_same_config(own, DAY)
+    return {
+        table: own.lake.read(table, trace="wired", day=DAY).sort_by(keys)
+        for table, keys in zip(TABLES, (KEYS, HOURS), strict=True)
+    }
+
+
+@pytest.mark.parametrize(("cut", "count"), [("policy", 3), ("llm", 6)])
+def test_a_night_in_units_is_the_night_at_once(
+    night: Settings,
+    at_once: dict[str, pa.Table],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cut: str,
+    count: int,
+) -> None:
+    """Each llm's boots, delays and failures are its own."""
+    monkeypatch.setenv(units.UNITS, cut)
+    assert len(units.units_of(night)) == count
+    for table, rows in played(night, tmp_path).items():
+        assert rows.equals(at_once[table]), table
+    assert at_once["outcomes"].num_rows == 3 * night.lake.count("requests", trace="wired", day=DAY)
+    assert len(np.unique(at_once["outcomes"]["network_s"])) > 1000, "delays vary"
+
+
+def test_a_day_by_the_hour_is_the_day_in_one_piece(
+    night: Settings, at_once: dict[str, pa.Table], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits at the end of an hour, niw above all, is served in a later one."""
+    monkeypatch.setattr(by_hour, "BYTES_PER_REQUEST", 10**12)
+    read: list[tuple[int, int]] = []
+    whole = by_hour.read_workload
+    monkeypatch.setattr(by_hour, "read_workload", lambda *asked: read.append(asked[-1]) or whole(*asked))
+    for table, rows in played(night, tmp_path).items():
+        assert rows.equals(at_once[table]), table
+    assert sorted(read) == sorted([(hour, hour + 1) for hour in range(24)] * len(POLICIES))
+
+
+def test_a_unit_replays_what_is_not_there(
+    night: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a kill only what is missing is played; what other cuts and policies left goes."""
+    own = dataclasses.replace(night, lake=Lake(tmp_path / "lake"))
+    shutil.copytree(night.lake.root, own.lake.root, dirs_exist_ok=True)
+    stale = own.lake.path("outcomes", trace="wired", day=DAY, policy="lt_ua", file="llama2-70b")
+    other = own.lake.path("outcomes", trace="wired", day=DAY, policy="hpa")
+    for path in (stale, other):
+        path.parent.mkdir(parents=True)
+        path.touch()
+    told: list[list[str]] = []
+    play = replays.replay_pieces
+    monkeypatch.setattr(
+        replays, "replay_pieces", lambda *a: told.append([piece.policy for piece in a[2]]) or play(*a)
+    )
+    for missing in ("", "outcomes", "fleet_hours", ""):
+        if missing and told:
+            own.lake.path(missing, trace="wired", day=DAY, policy="reactive").unlink()
+        (unit,) = replays.begin_units(own, DAY)
+        replays.replay_unit(own, DAY, unit, Progress())
+    assert told == [[*POLICIES], ["reactive"], ["reactive"]]
+    assert not stale.exists()
+    assert not other.exists()
+
+
+def test_llms_stay_together_where_something_couples_them(night: Settings) -> None:
+    assert units.parted(night, "lt_ua") == [(llm,) for llm in LLMS]
+    both = [tuple(LLMS)]
+    chains = {LLMS[0]: Cascade(LLMS, (0.5,), (0.0,))}
+    assert units.parted(changed(night, "replay", cascades=chains), "lt_ua") == both
+    drawn = dataclasses.replace(night.config.replay.levels, by="enterprise")
+    assert units.parted(changed(night, "replay", levels=drawn), "lt_ua") == both
+    closed = next(name for name, rule in night.config.rules.items() if rule.is_closed)
+    assert units.parted(night, closed) == both
+    one_type = {
+        llm: tuple(dataclasses.replace(one, gpu="a100-80gb") for one in deployments)
+        for llm, deployments in night.config.fleet.deployments.items()
+    }
+    assert units.parted(changed(night, "fleet", deployments=one_type), "lt_ua") == both, (
+        "13 x 8 + 13 x 4 > 97 GPUs"
+    )
+
+
+def test_a_cut_that_nobody_knows_is_refused(night: Settings) -> None:
+    with pytest.raises(ConfigError, match=r"FLEETCAST_UNITS: unknown cut 'llms'. .*'llm'"):
+        units.units_of(night, {units.UNITS: "llms"})
