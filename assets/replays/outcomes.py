@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from assets.lake.settings import HOURS, Settings, midnight
 from assets.replays.drives import DAY_S, HOUR_S
-from assets.replays.workloads import Workload
+from assets.replays.workloads import KEPT, Workload
 from models.metrics import tpot_s
 from models.replay.legs import answers, begun_s, first_legs, requests_of, summed
 from models.replay.run import QUEUED, STATUSES, TAIL_PERIODS, Outcome, share_of
@@ -21,9 +21,6 @@ from models.replay.state import NOBODY, ROLES, STATES, Bools, Fleet, Floats, Int
 ENDED_S = DAY_S + TAIL_PERIODS * HOUR_S  # when a replay stops watching, on the day's clock
 CLOCKS = ("first_token_s", "finish_s", "dispatched_s", "admitted_s", "sent_s", "came_s", "joined_s")
 MOVES = ("moved_queued", "moved_live", "moves_given_up")  # of Outcome.moved
-KEPT = (
-    "request_id", "region", "llm", "tier", "app", "arrived_at", "input_tokens", "output_tokens", "deadline_s",
-)  # fmt: skip
 
 
 def by_day(outcomes: Iterable[Outcome], sizes: Sequence[int]) -> Iterator[tuple[int, Outcome]]:

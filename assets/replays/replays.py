@@ -7,6 +7,7 @@ from datetime import date
 from functools import lru_cache, partial
 from pathlib import Path
 from threading import Event, Lock
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from models.replay.state import Ints, Trace
 from models.world.reading import ConfigError, require_known
 
 KEPT_DAYS = 3  # of requests in memory, where days are played in one go
+OF_UNITS: dict[tuple[Any, ...], Workload] = {}  # what the unit that this process played last has read
 
 
 def replay_unit(settings: Settings, day: date, unit: Unit, progress: Progress) -> None:
@@ -95,7 +97,7 @@ def replay_pieces(
     for day in days:
         require_day(settings.lake, "plans", settings.trace, day)
     policies, llms = [piece.policy for piece in pieces], pieces[0].llms
-    workload = remembered(settings, llms)
+    workload = remembered(settings, llms, pieces[0].made_from)
     drives = [day_drives(settings, day, policies) for day in days]
     sustained = [sustained_of_plans(settings, plan_rows(settings, day)) for day in days]
     sizes = [
@@ -163,13 +165,25 @@ def requests_in(settings: Settings, day: date, llms: Collection[str]) -> int:
     return int(settings.lake.sql(query, trace=settings.trace, day=day, llms=list(llms))["n"][0].as_py())
 
 
-def remembered(settings: Settings, llms: Collection[str] = ()) -> Callable[[date], Workload]:
-    """The requests of a day, read once for the policies that play it side by side; a few days are kept."""
+def remembered(
+    settings: Settings, llms: Collection[str] = (), made_from: str = ""
+) -> Callable[[date], Workload]:
+    """The requests of a day, read once for the policies that play it side by side; a few days are kept.
+
+    Also for the next unit that this process plays, where it is `made_from` the same.
+    """
     lock = Lock()
 
     @lru_cache(KEPT_DAYS)
     def read(day: date) -> Workload:
-        return in_legs(settings, day, read_workload(settings, day, llms))
+        key = (made_from, day, *llms)
+        if key not in OF_UNITS:
+            found = in_legs(settings, day, read_workload(settings, day, llms))
+            if not made_from:
+                return found
+            OF_UNITS.clear()
+            OF_UNITS[key] = found
+        return OF_UNITS[key]
 
     def workload(day: date) -> Workload:
         with lock:
@@ -205,6 +219,7 @@ def begin_units(settings: Settings, day: date) -> list[Unit]:
 def end_units(settings: Settings, day: date) -> None:
     """All units of a day have been replayed: note of which config."""
     _note(settings, day).write_text(_fingerprint(settings))
+    OF_UNITS.clear()
 
 
 def require_same_config(settings: Settings, day: date) -> None:

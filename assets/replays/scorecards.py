@@ -20,6 +20,7 @@ SHOWN = (  # columns of the scoreboard that fit on a page
     ),
     *("gpu_hours", "instance_hours", "wasted_gpu_hours", "usd", "over_clairvoyant_share"),
 )
+MANY = 10_000_000  # outcomes of a policy that are scored at once
 SCOREBOARD = "select * from scoreboard where trace = $trace and day = $day"
 
 
@@ -33,15 +34,18 @@ NAMED = ("iw_fast", "iw_normal", "niw")  # tiers with a column of their own in t
 def score_day(settings: Settings, day: date, progress: Progress | None = None) -> pa.Table:
     """Write the scorecard (per policy, llm, region, tier and hour) of every policy that was replayed.
 
-    One policy after the other: exact percentiles hold all their values in memory.
+    One policy after the other, of many requests one llm: exact percentiles hold all their values in memory.
     """
     lake, trace = settings.lake, settings.trace
-    files = lake.root.glob(str(lake.path("outcomes", trace=trace, day=day).relative_to(lake.root)))
-    policies = sorted(file.parent.name.removeprefix("policy=") for file in files)
+    files = lake.files("outcomes", trace=trace, day=day)
+    policies = sorted({file.parent.name.removeprefix("policy=") for file in files})
+    are_many = lake.count("outcomes", trace=trace, day=day) > MANY * len(policies)
+    llms = list(settings.catalogue.llms) if are_many else [None]
+    asked = [{"policy": policy, "llm": llm} for policy in policies for llm in llms]
     scores = []
-    with (progress or Progress()).bar(f"score {day}", len(policies)) as done:
-        for policy in policies:
-            scores.append(lake.sql("marts/scorecard.sql", trace=trace, day=day, policy=policy))
+    with (progress or Progress()).bar(f"score {day}", len(asked)) as done:
+        for one in asked:
+            scores.append(lake.sql("marts/scorecard.sql", trace=trace, day=day, **one))
             done(len(scores))
     table = pa.concat_tables(scores)
     settings.lake.write("scorecard", table, trace=settings.trace, day=day)

@@ -17,11 +17,16 @@ from models.replay.state import Ints, Trace
 from models.traffic.priorities import BY_APP, Levels, levels_by_app, levels_of
 from models.world.reading import ConfigError
 
+KEPT = (
+    "request_id", "region", "llm", "tier", "app", "arrived_at", "input_tokens", "output_tokens", "deadline_s",
+)  # fmt: skip
+PROMPTS = {"given": "cached_tokens", "blocks": "prefix_hashes"}  # what tells of them, by [fleet] prefix
+
 
 class Workload(NamedTuple):
     """A day of requests: the table they came from and the arrays that the kernel reads."""
 
-    requests: pa.Table
+    requests: pa.Table  # KEPT, and what tells of prompts
     trace: Trace  # a row per request, or per leg (`in_legs`)
 
 
@@ -34,8 +39,10 @@ def read_workload(
     """
     of_day = {"trace": settings.trace, "day": day}
     begin, end = (midnight(day) + timedelta(hours=hour) for hour in hours)
+    prefix = settings.config.fleet.prefix
+    columns = (*KEPT, PROMPTS[prefix]) if prefix in PROMPTS else KEPT
     table = settings.lake.sql(
-        "select * exclude (trace, day) from requests where trace = $trace and day = $day::date "
+        f"select {', '.join(columns)} from requests where trace = $trace and day = $day::date "
         "and arrived_at >= $begin and arrived_at < $end and ($llms is null or list_contains($llms, llm))",
         **of_day, begin=begin, end=end, llms=list(llms) or None,
     )  # fmt: skip
@@ -44,7 +51,7 @@ def read_workload(
     catalogue = settings.catalogue
     since = pc.subtract(table["arrived_at"], pa.scalar(midnight(day), pa.timestamp("us", "UTC")))
     config = settings.config
-    prompts = prompts_of(table, config.fleet.prefix, f"{config.file.name} [fleet] prefix", settings.trace)
+    prompts = prompts_of(table, prefix, f"{config.file.name} [fleet] prefix", settings.trace)
     trace = Trace(
         arrival_s=since.cast(pa.int64()).to_numpy() / 1e6,
         region=positions(table, "region", catalogue.regions),
@@ -83,9 +90,9 @@ def prompts_of(table: pa.Table, prefix: str, said_in: str, trace: str) -> dict[s
 
     ConfigError where it asks for what none of them says.
     """
-    if prefix == "none":
+    if prefix not in PROMPTS:
         return {}
-    column = {"given": "cached_tokens", "blocks": "prefix_hashes"}[prefix]
+    column = PROMPTS[prefix]
     if len(table) and table[column].null_count == len(table):
         raise ConfigError(
             f'{said_in} = "{prefix}" needs {column}, which no request of {trace} has. Say none, or '
