@@ -4,7 +4,6 @@ import base64
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -12,6 +11,7 @@ import pyarrow as pa
 
 from assets.lake.settings import Settings, load_settings
 from assets.lake.sql_files import read_sql
+from assets.lake.store import Place
 from assets.lake.warehouse import LAKE, LakeError
 from assets.pages.pictures import thumbnail
 from assets.pages.readable import readable
@@ -114,7 +114,7 @@ def markdown(table: pa.Table) -> str:
     return "\n".join(lines)
 
 
-def picture(path: Path) -> dg.MetadataValue:
+def picture(path: Place) -> dg.MetadataValue:
     """A figure as Markdown that carries its own, smaller, copy."""
     packed = base64.b64encode(thumbnail(path)).decode()
     return dg.MetadataValue.md(f"![{path.stem}](data:image/png;base64,{packed})")

@@ -2,12 +2,10 @@
 
 import dataclasses
 import hashlib
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
 from functools import lru_cache, partial
-from pathlib import Path
 from threading import Event, Lock
 
 import numpy as np
@@ -15,6 +13,7 @@ import numpy as np
 from assets.lake.lookups import require_day
 from assets.lake.schemas import PARTITIONS
 from assets.lake.settings import Progress, Settings, side_by_side
+from assets.lake.store import Place, remove_tree
 from assets.replays.closed_loop import play_closed
 from assets.replays.drives import (
     DAY_S,
@@ -145,7 +144,7 @@ def of_one_config(settings: Settings, day: date) -> Iterator[None]:
     for table in (name for name, keys in PARTITIONS.items() if "policy" in keys):
         for folder in _note(settings, day, table).parent.glob("policy=*"):
             if folder.name.removeprefix("policy=") not in settings.config.replay.policies:
-                shutil.rmtree(folder)
+                remove_tree(folder)
     note = _note(settings, day)
     note.parent.mkdir(parents=True, exist_ok=True)
     note.write_text("unfinished")
@@ -163,7 +162,7 @@ def require_same_config(settings: Settings, day: date) -> None:
         )
 
 
-def _note(settings: Settings, day: date, table: str = "outcomes") -> Path:
+def _note(settings: Settings, day: date, table: str = "outcomes") -> Place:
     return settings.lake.path(table, trace=settings.trace, day=day).parent.parent / "made_from"
 
 

@@ -36,7 +36,7 @@ def score_day(settings: Settings, day: date, progress: Progress | None = None) -
     One policy after the other: exact percentiles hold all their values in memory.
     """
     lake, trace = settings.lake, settings.trace
-    files = lake.root.glob(str(lake.path("outcomes", trace=trace, day=day).relative_to(lake.root)))
+    files = lake.files("outcomes", trace=trace, day=day)
     policies = sorted(file.parent.name.removeprefix("policy=") for file in files)
     scores = []
     with (progress or Progress()).bar(f"score {day}", len(policies)) as done:
