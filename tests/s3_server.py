@@ -1,6 +1,6 @@
 """A server that speaks S3, moto behind real HTTP in a process of its own; what is put there ends with it.
 
-    python tests/s3_server.py PORT        what `serving` starts
+    python tests/s3_server.py PORT AWAY_S        what `serving` starts
 
 On SIGUSR1 it is away for AWAY_S seconds: nobody listens. On SIGUSR2 it is full: a PUT is refused.
 """
@@ -19,7 +19,6 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 BUCKET = "fleet"
-AWAY_S = 10.0
 LACKING = " and ".join(name for name in ("moto", "flask_cors", "s3fs") if find_spec(name) is None)
 SKIPPED = f"no S3 server: {LACKING} is not installed (uv sync brings it)"
 KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
@@ -39,12 +38,13 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def serving() -> Iterator[Server]:
+def serving(away_s: float = 10.0) -> Iterator[Server]:
     """Run one with an empty bucket until the block ends."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    process = subprocess.Popen([sys.executable, __file__, str(port)], stderr=subprocess.DEVNULL)
+    command = [sys.executable, __file__, str(port), str(away_s)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         url = f"http://127.0.0.1:{port}"
         for _ in range(600):
@@ -60,7 +60,7 @@ def serving() -> Iterator[Server]:
         process.wait()
 
 
-def main(port: int) -> None:
+def main(port: int, away_s: float) -> None:
     """Serve until killed."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import WSGIRequestHandler, make_server
@@ -84,9 +84,9 @@ def main(port: int) -> None:
         leaves.wait()
         server.shutdown()
         server.server_close()
-        time.sleep(AWAY_S)
+        time.sleep(away_s)
 
 
 if __name__ == "__main__":
     os.environ["MOTO_ALLOW_NONEXISTENT_REGION"] = "true"
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), float(sys.argv[2]))

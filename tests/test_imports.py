@@ -50,8 +50,8 @@ def forbidden(path: Path) -> set[str]:
         found |= {"models.replay.run", *({"models.replay.kernel"} if inner[-1] != "kernel" else ())}
     if top == "assets" and inner not in (["lake", "warehouse"], ["lake", "duck"]):
         found.add("duckdb")
-    if inner != ["lake", "bucket"]:
-        found |= {"s3fs", "botocore"}
+    if top != "assets" or inner[-1] not in ("bucket", "bucket_errors", "objects"):
+        found |= {"s3fs", "botocore", "aiohttp"}
     if top == "assets" and len(inner) > 1:
         later = ROOMS[ROOMS.index(inner[0]) + 1 :]
         found |= {f"assets.{name}" for name in (*later, "lineage", "on_demand", "plans_on_demand", "checks")}

@@ -138,11 +138,12 @@ def say_of_day(context: dg.AssetExecutionContext, day: date, said: Mapping[str, 
 
 @contextmanager
 def plainly() -> Iterator[None]:
-    """Say a user's mistake in one line and do not try again; the disk may do better the next time."""
+    """Say a user's mistake in one line and do not try again; a disk or a store may do better later."""
     try:
         yield
-    except LakeError as error:  # told as it is; a full disk may have room the next time
-        raise dg.Failure(str(error), allow_retries="disk is full" in str(error)) from error
+    except LakeError as error:  # told as it is; what is full may have room the next time
+        may_pass = any(words in str(error) for words in ("disk is full", "is full (", "did not answer"))
+        raise dg.Failure(str(error), allow_retries=may_pass) from error
     except dg.DagsterExecutionInterruptedError as interrupt:  # the retry policy would go on
         raise dg.Failure(INTERRUPTED, allow_retries=False) from interrupt
     except ValueError as error:
