@@ -218,8 +218,9 @@ def test_only_folders_and_s3_hold_a_lake(root):
         Lake(root)
 
 
-def test_a_bucket_that_is_not_there_is_not_made(server):
+def test_a_bucket_that_is_not_there_is_not_made(server, lake):
     for _ in range(2):
+        lake.root.fs.mkdir("nobodys/lake", create_parents=True)
         with pytest.raises(LakeError, match=r"There is no bucket 'nobodys'\. Make it, or name another"):
             Lake("s3://nobodys/lake")
 

@@ -47,8 +47,6 @@ class Bucket(S3FileSystem):  # type: ignore[misc, unused-ignore]
         ask = super()._call_s3
         return await self._patiently(lambda: ask(method, *akwarglist, **kwargs), kwargs.get("Bucket", ""))
 
-    call_s3 = sync_wrapper(_call_s3)
-
     async def _patiently(self, ask: Callable[[], Awaitable[T]], bucket: str) -> T:
         """What a request gives, asked again while the store is away; StoreError says what is wrong."""
         begun_s, waits_s = time.monotonic(), iter(WAITS_S)
