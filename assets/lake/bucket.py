@@ -81,6 +81,8 @@ class Bucket(S3FileSystem):  # type: ignore[misc, unused-ignore]
     async def _mkdir(self, path: str, **_: Any) -> None:
         """Nothing: a bucket has no folders, and is made by who pays for it."""
 
+    mkdir = makedirs = sync_wrapper(_mkdir)
+
     async def _glob(self, path: str, maxdepth: int | None = None, **kwargs: Any) -> Any:
         """Names, or their details, that match; a flat listing, however many folders there would be."""
         bucket, key, _ = self.split_path(path)
