@@ -81,7 +81,9 @@ class Bucket(S3FileSystem):  # type: ignore[misc, unused-ignore]
     async def _mkdir(self, path: str, **_: Any) -> None:
         """Nothing: a bucket has no folders, and is made by who pays for it."""
 
+    # s3fs binds these to its own where it defines them
     mkdir = makedirs = sync_wrapper(_mkdir)
+    exists, isdir = sync_wrapper(_exists), sync_wrapper(_isdir)
 
     async def _glob(self, path: str, maxdepth: int | None = None, **kwargs: Any) -> Any:
         """Names, or their details, that match; a flat listing, however many folders there would be."""
