@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pytest
 import s3_server
@@ -22,7 +23,7 @@ from assets.forecasts.forecasts import forecast_day
 from assets.lake.kept import made_once
 from assets.lake.limits import Limits
 from assets.lake.settings import Progress, Settings
-from assets.lake.warehouse import Lake, LakeError
+from assets.lake.warehouse import Lake, LakeError, one_line_errors
 from assets.pages.pictures import draw_day, thumbnail
 from assets.plans import plans
 from assets.replays.figures import DRAWINGS
@@ -31,6 +32,7 @@ from assets.replays.scorecards import score_day
 from assets.studies.study import share
 
 AWAY_S = 3.0
+AGAIN = r"was written anew or removed while in use\. Run it again"
 POLICIES = ("lt_ua", "reactive")
 LAND = """
 import sys
@@ -183,13 +185,26 @@ def test_two_processes_land_into_one_day_and_lose_nothing(lake, tmp_path):
     assert len(lake.files("ingests", trace="split")) == 2
 
 
+def sum_after(con: duckdb.DuckDBPyConnection, change: Callable[[], object]) -> None:
+    """A query over a table that changes after it was looked at."""
+    with one_line_errors("The query"):
+        change()
+        con.execute("select sum(requests) from demand").fetchall()
+
+
 def test_an_object_is_read_as_it_was_or_not_at_all(lake):
     path = lake.root / "large"
     path.write_bytes(b"a" * (3 << 20))
     with path.open("rb") as file:
         path.write_bytes(b"b" * (3 << 20))
-        with pytest.raises(LakeError, match=r"was written anew while it was in use\. Run it again"):
+        with pytest.raises(LakeError, match=AGAIN):
             file.read()
+    noise = pa.array(np.random.default_rng(0).integers(0, 1 << 60, 200_000))
+    large = rows(len(noise)).set_column(0, "requests", noise)
+    for change in (lake.write, lambda *_, **where: lake.path("demand", **where).unlink()):
+        lake.write("demand", large, **one_day())
+        with lake.connect() as con, pytest.raises(LakeError, match=AGAIN):
+            sum_after(con, partial(change, "demand", large.slice(1), **one_day()))
     path.write_bytes(bytes(range(256)) * (12 << 10))
     with path.open("rb") as file:
         for at, size in ((0, 7), (700, 300), (2 << 20, 9), ((2 << 20) - 3, 11), ((3 << 20) - 5, 99)):

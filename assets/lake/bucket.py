@@ -16,7 +16,15 @@ from fsspec.asyn import sync_wrapper
 from s3fs import S3FileSystem
 from upath import UPath
 
-from assets.lake.bucket_errors import NOTHING_THERE, PATIENCE_S, answered, is_of_store, is_passing, told
+from assets.lake.bucket_errors import (
+    NOTHING_THERE,
+    PATIENCE_S,
+    answered,
+    changed,
+    is_of_store,
+    is_passing,
+    told,
+)
 from assets.lake.objects import Opened, Snapshot, Written
 from assets.lake.store import StoreError
 
@@ -134,6 +142,10 @@ class Bucket(S3FileSystem):  # type: ignore[misc, unused-ignore]
 
         try:
             return await self._patiently(got, bucket)
+        except FileNotFoundError as error:
+            if not etag:
+                raise
+            raise changed(bucket) from error
         except StoreError as error:
             if answered(error.__cause__)[1] != NOTHING_THERE:
                 raise

@@ -45,6 +45,11 @@ def answered(error: BaseException | None) -> tuple[str, int]:
     return str(said.get("Error", {}).get("Code", "")), int(status)
 
 
+def changed(bucket: str) -> ChangedError:
+    """What to say of an object that is another one now, or none."""
+    return ChangedError(f"An object of s3://{bucket} was written anew or removed while in use. Run it again.")
+
+
 def _answer(error: BaseException | None) -> dict[str, Any]:
     cause = getattr(error, "__cause__", None)
     return getattr(error, "response", None) or getattr(cause, "response", None) or {}
@@ -54,7 +59,7 @@ def told(error: Exception, bucket: str) -> StoreError:
     """What is wrong, and what to do, in one line."""
     code, status = answered(error)
     if status in CHANGED:
-        return ChangedError(f"An object of s3://{bucket} was written anew while it was in use. Run it again.")
+        return changed(bucket)
     said = " ".join((_answer(error).get("Error", {}).get("Message") or str(error)).split()).rstrip(". ")
     where = f"The store of s3://{bucket}"
     if code == "NoSuchBucket":

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,10 +13,11 @@ import duckdb
 import pyarrow as pa
 
 from assets.lake.machine import cores, memory_bytes
-from assets.lake.store import LakeError, Place, scratch_of
+from assets.lake.store import ChangedError, LakeError, Place, StoreError, scratch_of
 
 LEAST_MEMORY_MB = 1500  # of DuckDB; it gets a quarter of what there is
 NO_ARROW = {"bit", "bignum", "union", "variant", "geometry"}  # types without a form in Arrow
+OF_STORE = re.compile(r"^(?:[\w.]+\.)?(ChangedError|StoreError): (.*)$", re.MULTILINE)
 Connection = duckdb.DuckDBPyConnection
 _Kind = duckdb.StatementType
 QUERIES = (_Kind.SELECT, _Kind.EXPLAIN, _Kind.MULTI)  # a pivot is several statements to DuckDB
@@ -47,6 +49,8 @@ def one_line_errors(doing: str, remedy: str = "", kind: type[LakeError] = LakeEr
     except (LakeError, BrokenPipeError):  # the reader of an answer may leave
         raise
     except (OSError, duckdb.Error, pa.ArrowException) as error:
+        if told := OF_STORE.search(str(error)):  # DuckDB tells of it in a traceback
+            raise {"ChangedError": ChangedError}.get(told[1], StoreError)(told[2]) from error
         said = f"{doing} failed: {in_one_line(error)}"
         if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in said:
             full = "The disk is full: free some space and run again; what was there before is kept."

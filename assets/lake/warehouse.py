@@ -4,6 +4,7 @@ Parquet files are the truth. DuckDB only ever reads them: through views on an in
 through the views of warehouse.duckdb, which can be deleted and published again at any time.
 """
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -183,13 +184,14 @@ class Lake(Tables):
             return target
         while True:
             before = store.mark(target)
-            with self.scratch() as folder, one_line_errors(f"Writing {target}"):
+            with (
+                contextlib.suppress(ChangedError),
+                self.scratch() as folder,
+                one_line_errors(f"Writing {target}"),
+            ):
                 self._write_views(folder / target.name)
-                try:
-                    store.put_if_same(folder / target.name, target, before)
-                    return target
-                except ChangedError:
-                    continue
+                store.put_if_same(folder / target.name, target, before)
+                return target
 
     def _write_views(self, file: Path) -> None:
         with self.connect(file, storage_compatibility_version=SHELL) as con:
