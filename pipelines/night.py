@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import dagster as dg
@@ -14,6 +13,7 @@ from assets.demand.demand import INTERACTIVE
 from assets.forecasts import backtests
 from assets.lake.partitions import require_in_calendar
 from assets.lake.settings import Progress, Settings
+from assets.lake.store import Place
 from assets.on_demand import backtests_said
 from assets.pages.telling import SettingsResource
 from assets.replays import replays, scorecards
@@ -32,8 +32,8 @@ class Night(NamedTuple):
     day: date
     board: pa.Table | None  # None where a failed check stopped the night before it
     other_targets: pa.Table | None
-    figures: Path
-    warehouse: Path
+    figures: Place
+    warehouse: Place
     checks: int
     broken: Sequence[str]
     alarms: Sequence[str]  # checks that warned
@@ -114,7 +114,7 @@ def land(resource: SettingsResource, progress: Progress) -> Landed:
 
 def backtest_days(
     resource: SettingsResource, last: date | None, days: int, tier: str, progress: Progress
-) -> tuple[pa.Table, Path]:
+) -> tuple[pa.Table, Place]:
     """Backtest the days up to `last`, their history first; the leaderboard, and the folder of its figure."""
     settings = resource.load()
     require_known(tier, (INTERACTIVE, *settings.catalogue.tiers), "tier", "--tier")

@@ -15,6 +15,7 @@ from rich import progress
 from rich.console import Console
 
 from assets.lake.settings import Progress, Step
+from assets.lake.store import Place
 from pipelines import stopping
 from pipelines.tables import OUT, figure, percent, show_board
 
@@ -341,6 +342,7 @@ def show_checks(checks: int, broken: Sequence[str], alarms: Sequence[str] = ()) 
     OUT.print(f"checks   {checks - len(broken) - len(alarms)} of {checks} hold")
 
 
-def near(path: Path) -> str:
+def near(path: Place) -> str:
     """A path as short as it can be said from here."""
-    return str(path.relative_to(HERE)) if path.is_relative_to(HERE) else str(path)
+    is_below = isinstance(path, Path) and path.is_relative_to(HERE)
+    return str(path.relative_to(str(HERE)) if is_below else path)

@@ -48,8 +48,10 @@ def forbidden(path: Path) -> set[str]:
         found |= {f"models.{other}" for other in INSIDE - {inner[0]}} if inner[0] in INSIDE else set()
     if top == "models" and inner[0] == "replay" and inner[-1] not in PLAYING:
         found |= {"models.replay.run", *({"models.replay.kernel"} if inner[-1] != "kernel" else ())}
-    if top == "assets" and inner != ["lake", "warehouse"]:
+    if top == "assets" and inner not in (["lake", "warehouse"], ["lake", "duck"]):
         found.add("duckdb")
+    if top != "assets" or inner[-1] not in ("bucket", "bucket_errors", "objects"):
+        found |= {"s3fs", "botocore", "aiohttp"}
     if top == "assets" and len(inner) > 1:
         later = ROOMS[ROOMS.index(inner[0]) + 1 :]
         found |= {f"assets.{name}" for name in (*later, "lineage", "on_demand", "plans_on_demand", "checks")}

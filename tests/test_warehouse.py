@@ -15,7 +15,8 @@ from assets.lake import warehouse
 from assets.lake.machine import cores, memory_bytes
 from assets.lake.schemas import SCHEMAS
 from assets.lake.sql_files import SqlFileError, read_sql
-from assets.lake.warehouse import Lake, LakeError, LakeVersionError, _alone
+from assets.lake.store import alone
+from assets.lake.warehouse import Lake, LakeError, LakeVersionError
 from models.world.reading import ConfigError
 
 DAY = date(2025, 7, 1)
@@ -243,7 +244,7 @@ def test_the_published_file_is_replaced_under_its_readers(lake):
 def test_who_publishes_later_lists_the_tables_later(lake):
     """While another one publishes nobody lists tables: what is written meanwhile is not hidden."""
     with ThreadPoolExecutor(1) as threads:
-        with _alone(lake.root / ".publishing"):
+        with alone(lake.root / ".publishing"):
             publishing = threads.submit(lake.publish)
             time.sleep(0.5)
             assert not publishing.done()

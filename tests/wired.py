@@ -64,7 +64,7 @@ def wired_catalogue() -> Catalogue:
     )
 
 
-def wired_settings(lake: Path) -> Settings:
+def wired_settings(lake: Path | str) -> Settings:
     """The settings of wired.toml over a lake that may be empty."""
     catalogue = wired_catalogue()
     return Settings(

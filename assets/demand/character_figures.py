@@ -1,6 +1,5 @@
 """Figures of a characterised trace: each headline says what was found, each foot how it is defined."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -8,7 +7,9 @@ import pandas as pd
 
 from assets.demand.latency_panels import define
 from assets.demand.paper_panels import panels_of
+from assets.lake.store import Place
 from assets.lake.warehouse import Lake
+from assets.pages.pictures import save_figure
 from assets.pages.style import BLUE, INK, MUTED, PALETTE, STYLE
 
 if TYPE_CHECKING:
@@ -18,12 +19,12 @@ KINDS = ("input", "output", "total")
 TOKEN_TICKS = (10, 100, 1_000, 10_000, 100_000)
 
 
-def figures_of(lake: Lake, trace: str) -> Path:
+def figures_of(lake: Lake, trace: str) -> Place:
     """Where they lie: beside the lake."""
     return lake.root.parent / "figures" / trace / "character"
 
 
-def draw_character(lake: Lake, trace: str) -> dict[str, Path]:
+def draw_character(lake: Lake, trace: str) -> dict[str, Place]:
     """Draw the figures of a trace that was characterised, and save them as PNG; name -> file."""
     import matplotlib
 
@@ -39,7 +40,6 @@ def draw_character(lake: Lake, trace: str) -> dict[str, Path]:
     )
     parts = rows("tables/characterisation.sql")
     where = figures_of(lake, trace)
-    where.mkdir(parents=True, exist_ok=True)
     paths = {}
     with plt.rc_context(STYLE):
         own = {
@@ -51,8 +51,7 @@ def draw_character(lake: Lake, trace: str) -> dict[str, Path]:
         for name, figure in (*own.items(), *panels_of(lake, trace)):
             figure.text(0.995, 0.99, trace, ha="right", va="top", fontsize=10, color=MUTED)
             paths[name] = where / f"{name}.png"
-            figure.savefig(paths[name])
-            plt.close(figure)
+            save_figure(figure, paths[name])
     return paths
 
 

@@ -11,6 +11,7 @@ from assets.demand.fitting import fit_clients
 from assets.demand.prompts import fit_prompts, with_prompts
 from assets.lake.lookups import days_there
 from assets.lake.settings import Progress
+from assets.lake.store import removal
 from assets.lake.warehouse import Lake, LakeError
 from assets.traces.traces import to_requests, write_tiers
 from models.traffic.changes import Changes
@@ -60,7 +61,7 @@ def generate(lake: Lake, catalogue: Catalogue, order: Order, progress: Progress)
     if lake.days("requests", order.name) and not (stamp.is_file() and stamp.read_text() == recipe):
         raise LakeError(
             f"The lake has another trace {order.name!r} already. Give another --name, or remove that one: "
-            f"rm -r {lake.root}/*/trace={order.name}"
+            f"{removal(lake.root, f'*/trace={order.name}')}"
         )
     names = Names.of(catalogue)
     traffic, apps = fit_clients(lake, order.like, names, progress)

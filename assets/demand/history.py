@@ -15,6 +15,7 @@ from assets.demand import demand
 from assets.lake.lookups import require_day, require_unlanded
 from assets.lake.settings import Counted, Progress, Settings, midnight, side_by_side
 from assets.lake.sql_files import SQL
+from assets.lake.store import Place, removal
 from assets.traces import traces
 from models.traffic import arrivals, drawing, parameters
 from models.world.loading import CONFIG_DIR
@@ -43,9 +44,10 @@ def require_own_name(settings: Settings) -> None:
     claim, mine = settings.lake.root / "configs" / settings.trace, settings.config.file
     owner = CONFIG_DIR / claim.read_text() if claim.is_file() else mine
     if owner != mine and owner.is_file():
+        hand_over = removal(settings.lake.root, f"configs/{settings.trace}")
         raise ValueError(
             f"The trace name {settings.trace!r} belongs to {owner}; {mine} would overwrite its results. "
-            f"Give a made trace a [trace] name of its own; hand a landed one over: rm {claim}"
+            f"Give a made trace a [trace] name of its own; hand a landed one over: {hand_over}"
         )
     claim.parent.mkdir(parents=True, exist_ok=True)
     claim.write_text(str(mine.relative_to(CONFIG_DIR) if mine.is_relative_to(CONFIG_DIR) else mine))
@@ -187,11 +189,9 @@ def fingerprint(settings: Settings) -> str:
     )
     digest = hashlib.sha256(repr(figures).encode())
     modules = (arrivals, drawing, parameters, traces, demand)
-    sources = [*(Path(str(module.__file__)) for module in modules), SQL / "marts" / "demand.sql"]
+    sources: list[Place] = [*(Path(str(module.__file__)) for module in modules), SQL / "marts" / "demand.sql"]
     if trace.tiled is not None:
-        sources += sorted(
-            (settings.lake.root / "ingests" / f"trace={trace.tiled.template}").glob("*.parquet")
-        )
+        sources += settings.lake.files("ingests", trace=trace.tiled.template)
     for path in sources:
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from assets.lake.schemas import PARTITIONS
 from assets.lake.settings import Progress, Settings
+from assets.lake.store import mark
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("models/**/*.py", "assets/**/*.py", "sql/**/*.sql")
@@ -79,29 +80,29 @@ def content_of(settings: Settings, stage: str, day: date) -> str:
 def _note(settings: Settings, stage: str, day: date, before: str) -> str:
     """What a stage was made from, and below it what it made."""
     made, _, drawn = STAGES[stage]
-    tables = [path for table in made for path in _files(settings, table, day)]
-    figures = [settings.figures(day) / f"{name}.png" for name in drawn]
-    return f"{before}\n{_listed([*tables, *(path for path in figures if path.is_file())])}\n"
+    files = {name: told for table in made for name, told in _marks(settings, table, day).items()}
+    figures = {f"{name}.png": mark(settings.figures(day) / f"{name}.png") for name in drawn}
+    return f"{before}\n{_listed({**files, **figures})}\n"
 
 
-def _read(settings: Settings, stage: str, day: date) -> list[Path]:
+def _read(settings: Settings, stage: str, day: date) -> dict[str, str]:
     days = [*settings.history(day), day - timedelta(days=1), day]
-    found = {path for table in STAGES[stage].read for past in days for path in _files(settings, table, past)}
-    return sorted(found)
+    found = (_marks(settings, table, past) for table in STAGES[stage].read for past in days)
+    return {name: told for files in found for name, told in files.items()}
 
 
-def _files(settings: Settings, table: str, day: date) -> list[Path]:
+def _marks(settings: Settings, table: str, day: date) -> dict[str, str]:
+    """Every file with its mark: one that is written again counts as changed."""
     of_day = {"day": day} if "day" in PARTITIONS[table] else {}
-    return settings.lake.files(table, trace=settings.trace, **of_day)
+    return settings.lake.marks(table, trace=settings.trace, **of_day)
 
 
-def _listed(files: Sequence[Path]) -> str:
-    """Every file with its size and when it was written: a file that is written again counts as changed."""
-    return " ".join(f"{p.name}:{(s := p.stat()).st_size}:{s.st_mtime_ns}" for p in files)
+def _listed(files: Mapping[str, str]) -> str:
+    return " ".join(f"{name}:{told}" for name, told in sorted(files.items()))
 
 
-def _digest(settings: Settings, read: Sequence[Path]) -> str:
-    parts = (code(), settings.catalogue, settings.config, [str(path) for path in read], _listed(read))
+def _digest(settings: Settings, read: Mapping[str, str]) -> str:
+    parts = (code(), settings.catalogue, settings.config, _listed(read))
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 

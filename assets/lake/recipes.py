@@ -36,8 +36,7 @@ def why_empty(lake: Lake, query: str, given: Mapping[str, Any]) -> Iterator[str]
         yield f"It was not told {', '.join(f'${name}' for name in lacking)}: give each as --param NAME=VALUE."
     for table in sorted(set(_behind(re.findall(r"\b(?:from|join)\s+(\w+)", _code(query))))):
         where = {key: given[key] for key in PARTITIONS[table] if key in asked and key in given}
-        files = lake.path(table, "*", **where).relative_to(lake.root)
-        if next(lake.root.glob(str(files)), None) is None:
+        if not lake.files(table, **where):
             of = "".join(f" of {key} {value}" for key, value in where.items())
             yield f"The table {table} has nothing{of}: fleetcast {FILLED_BY.get(table, 'nightly')} fills it."
 

@@ -1,11 +1,11 @@
 """The tables of the lake: their partitions, and the columns of those whose schema is checked on write."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import pyarrow as pa
 
 from assets.lake.result_schemas import RESULTS, TIMESTAMP
+from assets.lake.store import Place
 from models.characterise.families import FAMILIES
 from models.characterise.load import HORIZONS_MINUTES
 
@@ -220,7 +220,7 @@ DUCKDB_TYPES = {
 }
 
 
-def scan(table: str, files: Path) -> str:
+def scan(table: str, files: Place) -> str:
     """A query for every row of the files of a table; what an older file lacks is as in BEFORE, else null."""
     types = ", ".join(f"'{key}': {'date' if key == 'day' else 'varchar'}" for key in PARTITIONS[table])
     options = f"hive_partitioning = true, hive_types = {{{types}}}, union_by_name = true"
@@ -245,6 +245,6 @@ def no_rows(table: str) -> str:
     return f"select {nulls} where false"
 
 
-def quoted(path: Path) -> str:
+def quoted(path: object) -> str:
     """A path as it stands between the quotes of an SQL text."""
     return str(path).replace("'", "''")

@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 from threading import Lock
 from typing import TypeVar
 
 from assets.lake.machine import cores
+from assets.lake.store import Place
 from assets.lake.warehouse import LAKE, Lake
 from models.latency.reach import with_reach
 from models.world.catalogue import Catalogue, load_catalogue
@@ -40,8 +40,8 @@ class Settings:
         """The settings as a policy sees them that has figures of its own."""
         return replace(self, config=self.config.under(policy))
 
-    def figures(self, day: date) -> Path:
-        """Where the figures of a day lie: beside the lake."""
+    def figures(self, day: date) -> Place:
+        """Where the figures of a day lie: beside the lake, also in a bucket."""
         return self.lake.root.parent / "figures" / self.trace / day.isoformat()
 
     def history(self, day: date) -> list[date]:
@@ -50,10 +50,10 @@ class Settings:
         return [past for past in days if past >= self.config.trace.first_day]
 
 
-def load_settings(config: str, lake: str | Path = LAKE) -> Settings:
+def load_settings(config: str, lake: str | Place = LAKE) -> Settings:
     """Settings of a config by name or path; ConfigError names what is wrong with it."""
     catalogue = load_catalogue()
-    return settings_of(Lake(Path(lake)), catalogue, load_config(config, catalogue))
+    return settings_of(Lake(lake), catalogue, load_config(config, catalogue))
 
 
 def settings_of(lake: Lake, catalogue: Catalogue, config: Config) -> Settings:

@@ -4,10 +4,10 @@ import io
 from collections.abc import Callable, Mapping
 from datetime import date
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assets.lake.settings import Progress, Settings
+from assets.lake.store import Place
 from assets.pages.style import MUTED, STYLE
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ Draw = Callable[[Settings, date], "Figure"]
 
 def draw_day(
     settings: Settings, day: date, drawings: Mapping[str, Draw], progress: Progress | None = None
-) -> dict[str, Path]:
+) -> dict[str, Place]:
     """Draw figures of a day and save them as PNG; name -> file."""
     paths = {}
     with (progress or Progress()).bar(f"draw {day}", len(drawings)) as done:
@@ -28,33 +28,42 @@ def draw_day(
     return paths
 
 
-def save(settings: Settings, day: date, name: str, draw: Callable[[], "Figure"]) -> Path:
+def save(settings: Settings, day: date, name: str, draw: Callable[[], "Figure"]) -> Place:
     """Draw one figure in the house style and save it as PNG under data/figures/TRACE/DAY."""
     path = settings.figures(day) / f"{name}.png"
     save_as(path, f"{settings.trace}, {day}", draw)
     return path
 
 
-def save_as(path: Path, title: str, draw: Callable[[], "Figure"]) -> None:
+def save_as(path: Place, title: str, draw: Callable[[], "Figure"]) -> None:
     """Draw one figure in the house style and save it as PNG, with what it is of in its corner."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     with plt.rc_context(STYLE):
         figure = draw()
         figure.suptitle(title, x=0.995, ha="right", fontsize=10, color=MUTED)
-        figure.savefig(path)
-        plt.close(figure)
+        save_figure(figure, path)
 
 
-def thumbnail(path: Path, width_pixels: int = 900) -> bytes:
+def save_figure(figure: "Figure", path: Place) -> None:
+    """Save a figure as PNG, on a disk or in a bucket, and close it."""
+    import matplotlib.pyplot as plt
+
+    packed = io.BytesIO()
+    figure.savefig(packed, format="png")
+    plt.close(figure)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(packed.getvalue())
+
+
+def thumbnail(path: Place, width_pixels: int = 900) -> bytes:
     """The PNG, scaled down: small enough to travel inside the metadata of an event."""
     from PIL import Image
 
-    image = Image.open(path).convert("RGB")
+    image = Image.open(io.BytesIO(path.read_bytes())).convert("RGB")
     image.thumbnail((width_pixels, width_pixels))
     packed = io.BytesIO()
     image.quantize(64).save(packed, format="png", optimize=True)

@@ -4,7 +4,6 @@ import base64
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -12,6 +11,7 @@ import pyarrow as pa
 
 from assets.lake.settings import Settings, load_settings
 from assets.lake.sql_files import read_sql
+from assets.lake.store import Place
 from assets.lake.warehouse import LAKE, LakeError
 from assets.pages.pictures import thumbnail
 from assets.pages.readable import readable
@@ -115,7 +115,7 @@ def markdown(table: pa.Table) -> str:
     return "\n".join(lines)
 
 
-def picture(path: Path) -> dg.MetadataValue:
+def picture(path: Place) -> dg.MetadataValue:
     """A figure as Markdown that carries its own, smaller, copy."""
     packed = base64.b64encode(thumbnail(path)).decode()
     return dg.MetadataValue.md(f"![{path.stem}](data:image/png;base64,{packed})")
@@ -139,11 +139,12 @@ def say_of_day(context: dg.AssetExecutionContext, day: date, said: Mapping[str, 
 
 @contextmanager
 def plainly() -> Iterator[None]:
-    """Say a user's mistake in one line and do not try again; the disk may do better the next time."""
+    """Say a user's mistake in one line and do not try again; a disk or a store may do better later."""
     try:
         yield
-    except LakeError as error:  # told as it is; a full disk may have room the next time
-        raise dg.Failure(str(error), allow_retries="disk is full" in str(error)) from error
+    except LakeError as error:  # told as it is; what is full may have room the next time
+        may_pass = any(words in str(error) for words in ("disk is full", "is full (", "did not answer"))
+        raise dg.Failure(str(error), allow_retries=may_pass) from error
     except dg.DagsterExecutionInterruptedError as interrupt:  # the retry policy would go on
         raise dg.Failure(INTERRUPTED, allow_retries=False) from interrupt
     except ValueError as error:

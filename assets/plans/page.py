@@ -1,13 +1,13 @@
 """The page of a day's plan: its changes with their reasons, and what it plans against what came."""
 
 from datetime import date
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
 import pyarrow as pa
 
 from assets.lake.settings import Settings
+from assets.lake.store import Place
 from assets.pages.pictures import save
 from assets.pages.style import BLUE, FAINT, INK, area, ground, legend, panels, stairs
 
@@ -55,7 +55,7 @@ def changes(settings: Settings, day: date) -> pa.Table:
     return found.select(list(CHANGES))
 
 
-def draw_plan_page(settings: Settings, day: date) -> Path:
+def draw_plan_page(settings: Settings, day: date) -> Place:
     """Draw the plan of each llm over all regions and save it as plan.png."""
     frame = settings.lake.sql(CAPACITIES, trace=settings.trace, day=day, policy=PLANNED).to_pandas()
     return save(settings, day, "plan", lambda: draw_plan(frame))

@@ -8,7 +8,6 @@ value has been the better forecast. Files are looked at every few seconds and re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from itertools import groupby
-from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
@@ -49,8 +48,8 @@ class Served:
     def refresh(self) -> bool:
         """Read what has changed in the lake since the last look, or with the day; whether anything had."""
         with self._reading:
-            files = [file for table in (*TABLES, "forecasts") for file in self._files(table)]
-            seen = self.now().date(), [(file, file.stat().st_mtime_ns) for file in files]
+            files = [marks for table in (*TABLES, "forecasts") for marks in self._files(table)]
+            seen = self.now().date(), files
             if seen == self._seen:
                 return False
             self.workloads, self.worse = self._read_plans(), self._read_alarm()
@@ -80,14 +79,14 @@ class Served:
                 return Held(wanted["instances"], state, why, wanted["decision_id"])
         return Held(least, "floor", f"no plan for now: the newest one ends at {own.ends:%Y-%m-%d %H:%M}", "")
 
-    def _files(self, table: str) -> list[Path]:
-        """Of the days that matter now."""
+    def _files(self, table: str) -> list[dict[str, str]]:
+        """Of the days that matter now, each with what changes when it is written again."""
         today = self.now().date()
         days = [today + timedelta(days=n) for n in (-2, -1, 0, 1, 2)]
         lake, trace = self.settings.lake, self.settings.trace
         if table == ROLLED:
-            return [file for day in days for file in lake.files(table, trace=trace, made_day=day)]
-        return [file for day in days for file in lake.files(table, trace=trace, day=day)]
+            return [lake.marks(table, trace=trace, made_day=day) for day in days]
+        return [lake.marks(table, trace=trace, day=day) for day in days]
 
     def _read_plans(self) -> dict[Key, Workload]:
         today = self.now().date()

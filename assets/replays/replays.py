@@ -5,7 +5,6 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import date
 from functools import lru_cache, partial
-from pathlib import Path
 from threading import Event, Lock
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from assets.lake.kept import content_of, say_kept
 from assets.lake.lookups import require_day
 from assets.lake.settings import Progress, Settings, side_by_side
+from assets.lake.store import Place
 from assets.replays.by_hour import fits, play_by_hour
 from assets.replays.closed_loop import play_closed
 from assets.replays.drives import (
@@ -232,7 +232,7 @@ def require_same_config(settings: Settings, day: date) -> None:
         )
 
 
-def _note(settings: Settings, day: date) -> Path:
+def _note(settings: Settings, day: date) -> Place:
     return settings.lake.path("outcomes", trace=settings.trace, day=day).parent.parent / "made_from"
 
 

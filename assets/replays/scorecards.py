@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assets.lake.settings import Progress, Settings
+from assets.lake.sql_files import read_sql
 
 SHOWN = (  # columns of the scoreboard that fit on a page
     *(
@@ -48,6 +49,8 @@ def score_day(settings: Settings, day: date, progress: Progress | None = None) -
             scores.append(lake.sql("marts/scorecard.sql", trace=trace, day=day, **one))
             done(len(scores))
     table = pa.concat_tables(scores)
+    grain = read_sql("marts/scorecard.sql").listed("grain")
+    table = table.sort_by([(name, "ascending") for name in grain])  # the same outcomes, the same bytes
     settings.lake.write("scorecard", table, trace=settings.trace, day=day)
     return table
 

@@ -7,11 +7,11 @@ import heapq
 import json
 from collections.abc import Iterable, Mapping
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 from assets.lake.lookups import require_day
 from assets.lake.settings import Settings
+from assets.lake.store import Place
 from models.world.reading import require_known
 
 PHASES = (
@@ -23,7 +23,7 @@ PHASES = (
 TOLD = ("request_id", "leg", "role", "tier", "app", "input_tokens", "output_tokens")
 
 
-def write_timeline(settings: Settings, day: date, policy: str, llm: str, region: str, hour: int) -> Path:
+def write_timeline(settings: Settings, day: date, policy: str, llm: str, region: str, hour: int) -> Place:
     """Write the hour's timeline beside the day's figures.
 
     ValueError for a name that is not known, a policy that was not replayed, or an hour without requests.

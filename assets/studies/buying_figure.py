@@ -1,12 +1,12 @@
 """What each commitment costs a week, and the regret of it: a panel for each region and GPU type."""
 
 from datetime import date
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from assets.lake.settings import Settings
+from assets.lake.store import Place
 from assets.pages.pictures import save
 from assets.pages.style import BLUE, INK, MUTED, ground, legend
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_commitments(settings: Settings, day: date) -> Path:
+def draw_commitments(settings: Settings, day: date) -> Place:
     """Draw the commitments of a day's list beside its figures."""
     query = (
         "select * from commitments where trace = $trace and day = $day order by region, gpu, reserved_gpus"

@@ -9,7 +9,6 @@ Policies that watch the fleet react to what they see.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
-from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ import pyarrow as pa
 
 from assets.lake.lookups import require_day
 from assets.lake.settings import Counted, Progress, Settings, side_by_side
+from assets.lake.store import Place
 from assets.lake.warehouse import Lake
 from assets.pages.pictures import save
 from assets.pages.style import FAINT
@@ -161,7 +161,7 @@ def differences(settings: Settings, day: date) -> list[dict[str, Any]]:
     return settings.lake.sql(query, trace=settings.trace, day=day).to_pylist()
 
 
-def draw(settings: Settings, day: date) -> Path:
+def draw(settings: Settings, day: date) -> Place:
     """The scoreboard's cost against misses, with what the error of the latencies does to both."""
     found = settings.lake.sql(INTERVALS, trace=settings.trace, day=day).to_pandas()
     return save(settings, day, "latency_error", lambda: draw_intervals(found))

@@ -1,13 +1,13 @@
 """USD per million tokens of prompt against those of answer, a point for each deployment."""
 
 from datetime import date
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from assets.lake.settings import Settings
+from assets.lake.store import Place
 from assets.pages.pictures import save
 from assets.pages.style import BLUE, INK, MUTED
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 IN, OUT = "usd_per_million_input_tokens", "usd_per_million_output_tokens"
 
 
-def draw_phase_prices(settings: Settings, day: date, llm: str) -> Path:
+def draw_phase_prices(settings: Settings, day: date, llm: str) -> Place:
     """Draw the prices of an llm's phases beside the day's figures."""
     query = "select * from phase_prices where trace = $trace and day = $day and llm = $llm"
     frame = settings.lake.sql(query, trace=settings.trace, day=day, llm=llm).to_pandas()

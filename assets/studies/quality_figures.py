@@ -1,12 +1,12 @@
 """Cost over quality: the fronts of a question by judge and rule, and what stands beside the chosen plan."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from assets.lake.settings import Settings
+from assets.lake.store import Place
 from assets.pages.pictures import save_as
 from assets.pages.style import INK, MUTED, PALETTE, empty, spots, touching
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 DASHES = {"route": "-", "cascade": "--"}
 
 
-def draw_quality(settings: Settings, question: str) -> Path:
+def draw_quality(settings: Settings, question: str) -> Place:
     """Draw the plans of a question, beside the lake."""
     frame = settings.lake.sql(
         "select * from quality_plans where trace = $trace and question = $question",

@@ -8,8 +8,6 @@ them alike.
 import contextlib
 import dataclasses
 import hashlib
-import os
-import shutil
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -18,6 +16,7 @@ from pyarrow import csv
 
 from assets.demand import history
 from assets.forecasts.forecasts import forecast_day
+from assets.lake import store
 from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Progress, Settings
 from assets.lake.warehouse import Lake
@@ -127,10 +126,8 @@ def prepared_name(settings: Settings) -> str:
     digest = hashlib.sha256(f"{history.fingerprint(settings)} {parts!r}".encode())
     for path in sorted(path for pattern in FORECASTING for path in ROOT.glob(pattern)):
         digest.update(path.read_bytes())
-    for file in (
-        file for trace in landed_of(settings) for file in settings.lake.files("requests", trace=trace)
-    ):
-        digest.update(f"{file}:{file.stat().st_mtime_ns}".encode())  # what landed anew is another trace
+    for trace in landed_of(settings):  # what landed anew is another trace
+        digest.update(repr(sorted(settings.lake.marks("requests", trace=trace).items())).encode())
     return digest.hexdigest()[:16]
 
 
@@ -146,14 +143,9 @@ def share(source: Lake, target: Lake, tables: Iterable[str], **partition: str) -
     """Let a lake have the files of another one, without a copy where the disk can."""
     for table in tables:
         for file in source.files(table, **partition):
-            there = target.root / file.relative_to(source.root)
-            if there.exists():
-                continue
-            there.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(file, there)
-            except OSError:  # another disk, or one without links
-                shutil.copy2(file, there)
+            there = target.root / source.below(file)
+            if not there.exists():
+                store.share(file, there)
 
 
 def forget_unused(lake: Lake, run: Sequence[Variant]) -> None:
@@ -164,7 +156,7 @@ def forget_unused(lake: Lake, run: Sequence[Variant]) -> None:
             used |= {prepared_name(variant.settings) for variant in load_study(name, lake)}
     for folder in (lake.root / PREPARED).glob("*"):
         if folder.name not in used:
-            shutil.rmtree(folder, ignore_errors=True)
+            store.remove_tree(folder)
 
 
 # --- what papers say -----------------------------------------------------------------------------------

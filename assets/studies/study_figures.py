@@ -1,11 +1,11 @@
 """A study in one picture: what each policy spent and missed under each variant."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
+from assets.lake.store import Place
 from assets.lake.warehouse import Lake
 from assets.pages.pictures import save_as
 from assets.pages.style import INK, MUTED, colours_of
@@ -20,7 +20,7 @@ PANELS = (  # of the figure: title, metric, tier
 )
 
 
-def draw_study(lake: Lake, name: str) -> Path:
+def draw_study(lake: Lake, name: str) -> Place:
     """Draw a study from the table studies, beside the lake."""
     frame = lake.sql("select * from studies where study = $study and llm = 'all'", study=name).to_pandas()
     path = lake.root.parent / "figures" / "studies" / f"{name}.png"
@@ -28,7 +28,7 @@ def draw_study(lake: Lake, name: str) -> Path:
     return path
 
 
-def draw_against_the_paper(lake: Lake) -> Path:
+def draw_against_the_paper(lake: Lake) -> Place:
     """Draw every figure of a paper beside ours, where the study has been run."""
     frame = lake.sql("queries/against_the_paper.sql").to_pandas().dropna(subset="our_value")
     path = lake.root.parent / "figures" / "studies" / "against_the_paper.png"

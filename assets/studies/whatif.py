@@ -5,7 +5,6 @@ Of their plans and outcomes nothing enters the lake but a row per case: the tabl
 
 from collections.abc import Mapping, Sequence
 from datetime import date
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,6 +12,7 @@ import pyarrow as pa
 
 from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Progress, Settings
+from assets.lake.store import Place
 from assets.pages.pictures import save
 from assets.plans.inputs import Load, hour_problems, in_slots, problem_template
 from assets.plans.kinds import by_pool
@@ -97,7 +97,7 @@ def plan_case(
     return open_loop(hours, start, np.zeros_like(start), checked_solve(settings, kind))
 
 
-def draw(settings: Settings, day: date, table: pd.DataFrame) -> Path:
+def draw(settings: Settings, day: date, table: pd.DataFrame) -> Place:
     """The cases as points of cost against missed requests, beside the day's figures."""
     frame = table.drop(columns="policy").rename(columns={"case_name": "policy"})
     return save(settings, day, "whatif", lambda: draw_cost_against_misses(frame))

@@ -15,6 +15,7 @@ from typing import Any
 
 from assets.lake.settings import Progress
 from assets.lake.sql_files import read_sql
+from assets.lake.store import removal
 from assets.lake.warehouse import ROOT, Connection, Lake, one_line_errors
 from assets.traces.bounds import Guard, IngestError
 from assets.traces.formats import COPY_AGAIN, LandedFile, recognise
@@ -122,7 +123,7 @@ def require_not_made(lake: Lake, trace: str, path: Path) -> None:
         raise IngestError(
             f"{path.name} would land in {trace!r}, a trace whose days are made, and be overwritten. "
             f"Give it another trace in {mapping_file(path).name}, "
-            f"or remove that one: rm -r {lake.root}/*/trace={trace}"
+            f"or remove that one: {removal(lake.root, f'*/trace={trace}')}"
         )
 
 

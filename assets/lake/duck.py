@@ -1,0 +1,98 @@
+"""DuckDB as the lake uses it: its settings, files in a bucket, one query at a time, errors in one line."""
+
+import errno
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import duckdb
+import pyarrow as pa
+
+from assets.lake.machine import cores, memory_bytes
+from assets.lake.store import ChangedError, LakeError, Place, StoreError, scratch_of
+
+LEAST_MEMORY_MB = 1500  # of DuckDB; it gets a quarter of what there is
+NO_ARROW = {"bit", "bignum", "union", "variant", "geometry"}  # types without a form in Arrow
+OF_STORE = re.compile(r"^(?:[\w.]+\.)?(ChangedError|StoreError): (.*)$", re.MULTILINE)
+Connection = duckdb.DuckDBPyConnection
+_Kind = duckdb.StatementType
+QUERIES = (_Kind.SELECT, _Kind.EXPLAIN, _Kind.MULTI)  # a pivot is several statements to DuckDB
+
+
+@contextmanager
+def opened(root: Place, database: Path | str = ":memory:", **config: Any) -> Iterator[Connection]:
+    """A connection that reads the files under a root, on UTC; what does not fit in memory goes to scratch."""
+    spill = scratch_of(root) / uuid4().hex  # DuckDB makes it when it must, and removes it
+    settings = {**duckdb_settings(), "temp_directory": str(spill), **config}
+    with duckdb.connect(str(database), config=settings) as con:
+        if not isinstance(root, Path):
+            con.register_filesystem(root.fs.snapshot())
+        con.execute("set TimeZone = 'UTC'; set enable_progress_bar = false")
+        yield con
+
+
+def duckdb_settings() -> dict[str, Any]:
+    """Memory and threads. Exact percentiles hold all their values: of ten million requests nearly 3 GB."""
+    memory_mb = max(LEAST_MEMORY_MB, memory_bytes() // 4 // 10**6)
+    return {"memory_limit": f"{memory_mb}MB", "threads": cores()}
+
+
+@contextmanager
+def one_line_errors(doing: str, remedy: str = "", kind: type[LakeError] = LakeError) -> Iterator[None]:
+    """Turn what the disk, Arrow or DuckDB raise into one line: a LakeError for a full disk, else `kind`."""
+    try:
+        yield
+    except (LakeError, BrokenPipeError):  # the reader of an answer may leave
+        raise
+    except (OSError, duckdb.Error, pa.ArrowException) as error:
+        if told := OF_STORE.search(str(error)):  # DuckDB tells of it in a traceback
+            raise {"ChangedError": ChangedError}.get(told[1], StoreError)(told[2]) from error
+        said = f"{doing} failed: {in_one_line(error)}"
+        if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in said:
+            full = "The disk is full: free some space and run again; what was there before is kept."
+            raise LakeError(f"{said} {full}") from error
+        raise kind(f"{said} {remedy}".rstrip()) from error
+
+
+def columns_of(con: Connection) -> dict[str, list[str]]:
+    """The columns of every view on a connection."""
+    rows = con.execute(
+        "select table_name, list(column_name) from duckdb_columns() where not internal group by all"
+    ).fetchall()
+    return dict(rows)
+
+
+def only_query(con: Connection, text: str) -> duckdb.Statement:
+    """The one statement of a text, which must read only; LakeError for anything else."""
+    statements = con.extract_statements(text)
+    if len(statements) != 1 or statements[0].type not in QUERIES:
+        given = ", ".join(statement.type.name.lower() for statement in statements) or "none"
+        raise LakeError(
+            f"Needed one query (select, from, pivot, describe, summarize, explain), got {given}. "
+            "Anything else can be done in a DuckDB shell on warehouse.duckdb."
+        )
+    return statements[0]
+
+
+def told_as_text(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """The relation, with columns that Arrow only has as bytes of DuckDB's own as DuckDB writes them."""
+    if not any(kind.id in NO_ARROW for kind in relation.types):
+        return relation
+    columns = (
+        f"cast(#{n} as varchar) as {json.dumps(name)}" if kind.id in NO_ARROW else f"#{n}"
+        for n, (name, kind) in enumerate(zip(relation.columns, relation.types, strict=True), start=1)
+    )
+    return relation.project(", ".join(columns))
+
+
+def in_one_line(error: Exception) -> str:
+    """What an error says in its first line, and the names that DuckDB thinks were meant, as sentences."""
+    first, *more = (str(error).strip() or type(error).__name__).splitlines()
+    hints = [
+        line.strip().rstrip(".") for line in more if line.startswith(("Did you mean", "Candidate bindings"))
+    ]
+    return " ".join(f"{said}." for said in (first.rstrip(".! "), *hints)).replace("?.", "?")

@@ -1,0 +1,185 @@
+"""Where the files of a lake lie: under a folder of this machine, or under s3://bucket/... .
+
+Both keep the same promise: a file is there whole or not at all. On a disk a finished file is moved into
+place; in a bucket it is put whole, and a PUT that is cut off leaves nothing. What is not finished lies in a
+scratch folder of this machine: beside the tables of a lake on disk, else under FLEETCAST_SCRATCH.
+"""
+
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
+from uuid import uuid4
+
+if TYPE_CHECKING:
+    from upath import UPath
+
+Place: TypeAlias = Union[Path, "UPath"]
+SCRATCH = "FLEETCAST_SCRATCH"
+LEFTOVER_S = 86_400.0  # scratch older than this is of a run that was killed
+SCRATCHES: set[Path] = set()  # that are open in this process: what ends it by force removes them
+_SCHEME = re.compile(
+    r"([a-z][a-z0-9+.-]+):/+(.*)", re.IGNORECASE | re.DOTALL
+)  # a Path keeps one slash of two
+
+
+class LakeError(ValueError):
+    """The lake cannot do what was asked; the message is one line with the remedy."""
+
+
+class StoreError(LakeError, OSError):
+    """A bucket cannot do what was asked. An OSError too: for libraries that ask it is their disk."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class ChangedError(StoreError):
+    """An object is no longer as it was when it was looked at."""
+
+
+def place(root: "Place | str") -> Place:
+    """The root of a lake. LakeError for a scheme that is not s3, and for s3 where its client is missing."""
+    if not (scheme := _SCHEME.fullmatch(str(root))):
+        return Path(str(root)).resolve()
+    name, below = scheme[1].lower(), scheme[2].strip("/")
+    if name != "s3" or not below:
+        raise LakeError(
+            f"A lake lies in a folder or under s3://BUCKET/NAME, got {str(root)!r}. Name one of these."
+        )
+    if find_spec("s3fs") is None:
+        raise LakeError(
+            f"The lake s3://{below} needs s3fs, which is not installed. "
+            "Install it: pip install 'fleetcast[cluster]' (in a checkout: .venv/bin/uv sync --extra cluster)"
+        )
+    from assets.lake.bucket import path_of
+
+    return path_of(below)
+
+
+def is_remote(path: Place) -> bool:
+    """Whether it lies in a bucket."""
+    return not isinstance(path, Path)
+
+
+def below(path: Place, root: Place) -> str:
+    """The name of a file from the root of its lake on."""
+    return str(path).removeprefix(str(root)).lstrip("/")
+
+
+def scratch_of(root: Place) -> Path:
+    """The folder of this machine in which what is not finished lies."""
+    if isinstance(root, Path):
+        return root / ".scratch"
+    return Path(os.environ.get(SCRATCH) or tempfile.gettempdir()).expanduser().resolve() / "fleetcast-scratch"
+
+
+def new_scratch(root: Place) -> Path:
+    """A new folder there; end_scratch removes it."""
+    folder = scratch_of(root) / uuid4().hex
+    folder.mkdir(parents=True)
+    SCRATCHES.add(folder)
+    return folder
+
+
+def end_scratch(folder: Path) -> None:
+    """Remove it with all that is in it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    SCRATCHES.discard(folder)
+
+
+def sweep(root: Place) -> None:
+    """Remove the scratch folders that killed runs left."""
+    for folder in scratch_of(root).glob("*"):
+        if time.time() - folder.stat().st_mtime > LEFTOVER_S:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def put(finished: Path, target: Place) -> None:
+    """Bring a finished file of the scratch folder to its place, in one step."""
+    if isinstance(target, Path):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(finished, target)
+    else:
+        target.fs.put_file(str(finished), target.path)
+
+
+def put_if_same(finished: Path, target: "UPath", before: str) -> None:
+    """Put a file into a bucket where its place still has this mark; ChangedError where it does not."""
+    target.fs.put_if(str(finished), target.path, before)
+
+
+def share(source: Place, target: Place) -> None:
+    """Let a file be in another place too, without a copy where that can be."""
+    if isinstance(target, Path):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not isinstance(source, Path):
+            source.fs.get_file(source.path, str(target))
+            return
+        try:
+            os.link(source, target)
+        except OSError:  # another disk, or one without links
+            shutil.copy2(source, target)
+    elif isinstance(source, Path):
+        target.fs.put_file(str(source), target.path)
+    else:
+        target.fs.cp_file(source.path, target.path)
+
+
+def filled(root: Place, names: Iterable[str]) -> set[str]:
+    """Which of these folders under the root have a Parquet file."""
+    if isinstance(root, Path):
+        return {name for name in names if next((root / name).rglob("*.parquet"), None)}
+    return {path.name for path in root.glob("*")}.intersection(names)  # a folder is there by its objects
+
+
+def readable(path: Place) -> Any:
+    """What pyarrow reads a file from."""
+    return path if isinstance(path, Path) else path.open("rb")
+
+
+def mark(path: Place) -> str:
+    """What changes whenever a file is written again: its size and time, or its ETag; "" for no file."""
+    if isinstance(path, Path):
+        found = path.stat() if path.is_file() else None
+        return f"{found.st_size}:{found.st_mtime_ns}" if found else ""
+    return str(path.fs.etag(path.path))
+
+
+def marks(root: Place, pattern: str) -> dict[str, str]:
+    """The marks of all files that match, by their names from the root on, in order."""
+    if isinstance(root, Path):
+        return {below(path, root): mark(path) for path in sorted(root.glob(pattern))}
+    found = root.fs.glob(f"{root.path}/{pattern}", detail=True)
+    return {name.removeprefix(f"{root.path}/"): found[name]["ETag"] for name in sorted(found)}
+
+
+def remove_tree(folder: Place) -> None:
+    """Remove a folder with all that is in it, if it is there."""
+    if isinstance(folder, Path):
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        folder.fs.remove_tree(folder.path)
+
+
+def removal(root: Place, pattern: str) -> str:
+    """The shell command that takes files out of a lake by hand."""
+    if isinstance(root, Path):
+        return f"rm -r {root}/{pattern}"
+    return f"aws s3 rm --recursive {root} --exclude '*' --include '{pattern}*'"
+
+
+@contextmanager
+def alone(lock: Path) -> Iterator[None]:
+    """While no other process of this machine, or thread, does the same."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

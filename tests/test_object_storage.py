@@ -1,0 +1,295 @@
+"""A lake on s3://, against a server that speaks S3: the same bytes, nothing lost, a line for what fails."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
+from functools import partial
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+import s3_server
+import wired
+
+from assets.forecasts.forecasts import forecast_day
+from assets.lake.kept import made_once
+from assets.lake.limits import Limits
+from assets.lake.settings import Progress, Settings
+from assets.lake.warehouse import Lake, LakeError, one_line_errors
+from assets.pages.pictures import draw_day, thumbnail
+from assets.plans import plans
+from assets.replays.figures import DRAWINGS
+from assets.replays.replays import of_one_config, replay_day
+from assets.replays.scorecards import score_day
+from assets.studies.study import share
+
+AWAY_S = 3.0
+AGAIN = r"was written anew or removed while in use\. Run it again"
+POLICIES = ("lt_ua", "reactive")
+LAND = """
+import sys
+from pathlib import Path
+from assets.lake.warehouse import Lake
+from assets.traces.ingest import ingest
+from models.world.catalogue import load_catalogue
+lake, catalogue = Lake(sys.argv[2]), load_catalogue()
+print("ready", flush=True)
+sys.stdin.readline()
+ingest(Path(sys.argv[1]), lake, catalogue)
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[s3_server.Server]:
+    """One for all tests of this file; each has a lake of its own there."""
+    if s3_server.LACKING:
+        pytest.skip(s3_server.SKIPPED)
+    from assets.lake.bucket import Bucket
+
+    with s3_server.serving(AWAY_S) as running, pytest.MonkeyPatch.context() as patch:
+        for name, value in running.environ.items():
+            patch.setenv(name, value)
+        yield running
+    Bucket.clear_instance_cache()
+
+
+@pytest.fixture
+def lake(server: s3_server.Server, request: pytest.FixtureRequest) -> Lake:
+    """An empty one."""
+    return Lake(f"s3://{s3_server.BUCKET}/{request.node.originalname}{hash(request.node.name)}")
+
+
+def rows(count: int) -> pa.Table:
+    """Of demand."""
+    whole = {name: range(count) for name in ("requests", "input_tokens", "output_tokens")}
+    named = {name: ["x"] * count for name in ("region", "llm", "tier", "app")}
+    return pa.table({**whole, **named, "bucket_start": [datetime(2025, 7, 1, tzinfo=UTC)] * count})
+
+
+def one_day(day: int = 1) -> dict[str, object]:
+    """A partition."""
+    return {"trace": "t", "day": date(2025, 7, day)}
+
+
+def files(lake: Lake) -> dict[str, bytes]:
+    """Everything below the root, but notes of this machine."""
+    found = ((lake.below(path), path) for path in lake.root.rglob("*") if path.is_file())
+    return {name: path.read_bytes() for name, path in found if not name.startswith(".")}
+
+
+# --- the same ------------------------------------------------------------------------------------------
+
+
+def night(root: Path | str) -> Settings:
+    """Three small days of wired.toml, and the last one from its requests to the scoreboard."""
+    settings = wired.changed(wired.wired_settings(root), "replay", policies=POLICIES)
+    settings = wired.fill(wired.changed(settings, "plan", solver="highs", together=False))
+    forecast_day(settings, wired.DAY, Progress())
+    for again in (False, True):
+        with made_once(settings, "plans", wired.DAY) as is_needed:
+            assert is_needed is not again
+            if is_needed:
+                plans.plan_day(settings, wired.DAY, Progress())
+    with of_one_config(settings, wired.DAY):
+        replay_day(settings, wired.DAY, POLICIES, Progress())
+    score_day(settings, wired.DAY)
+    settings.lake.publish()
+    return settings
+
+
+def test_a_night_in_a_bucket_is_the_night_on_a_disk(lake, tmp_path, monkeypatch):
+    monkeypatch.setattr(wired, "REQUESTS", 6000)
+    monkeypatch.setattr(plans, "sustained_tokens_per_s", lambda *_: list(wired.SUSTAINED))
+    here, there = night(tmp_path / "lake"), night(str(lake.root))
+    mine, theirs = files(here.lake), files(there.lake)
+    assert set(mine) == set(theirs)
+    others = {name for name in mine if mine[name] != theirs[name]}
+    assert others == {"warehouse.duckdb", f"made_from/wired/{wired.DAY}/plans"}  # paths, ETags
+    assert len([name for name in mine if name.endswith(".parquet")]) > 12
+    board = "from scoreboard order by all"
+    assert there.lake.sql(board) == here.lake.sql(board)
+    cdf = {"ttft_cdf": DRAWINGS["ttft_cdf"]}
+    drawn = [draw_day(settings, wired.DAY, cdf)["ttft_cdf"] for settings in (here, there)]
+    assert str(drawn[1]) == f"s3://fleet/figures/wired/{wired.DAY}/ttft_cdf.png"
+    assert thumbnail(drawn[0]) == thumbnail(drawn[1])
+    with there.lake.answer("from fleet_by_hour", Limits()) as answer:
+        assert sum(batch.num_rows for batch in answer) > 0
+    copied = Lake(tmp_path / "copied")
+    share(there.lake, copied, ("demand", "plans"))
+    assert copied.read("plans") == here.lake.read("plans")
+
+
+def test_an_analyst_reads_what_was_published(lake, tmp_path):
+    lake.write("demand", rows(3), **one_day())
+    path = lake.publish()
+    (tmp_path / "warehouse.duckdb").write_bytes(path.read_bytes())
+    with duckdb.connect(str(tmp_path / "warehouse.duckdb"), read_only=True) as con:
+        con.register_filesystem(lake.root.fs.snapshot())
+        lake.write("demand", rows(2), **one_day(2))
+        assert con.execute("select count(*) from demand").fetchall() == [(5,)]
+
+
+# --- nothing lost --------------------------------------------------------------------------------------
+
+
+class Overtaken(Lake):
+    """Publishes while another one, with a table that was not there when this one looked, publishes too."""
+
+    looks = 0
+
+    def _write_views(self, file: Path) -> None:
+        super()._write_views(file)
+        self.looks += 1
+        if self.looks == 1:
+            other = Lake(self.root)
+            other.write("demand", rows(3), **one_day())
+            other.publish()
+
+
+def test_a_slower_publisher_hides_no_table_of_a_faster_one(lake, tmp_path):
+    for looks in (2, 1):
+        slow = Overtaken(lake.root)
+        slow.looks = 2 - looks
+        slow.publish()
+        assert slow.looks == 2
+    (tmp_path / "views").write_bytes((lake.root / "warehouse.duckdb").read_bytes())
+    with duckdb.connect(str(tmp_path / "views"), read_only=True) as con:
+        con.register_filesystem(lake.root.fs.snapshot())
+        assert con.execute("select count(*) from demand").fetchall() == [(3,)]
+
+
+def test_two_processes_land_into_one_day_and_lose_nothing(lake, tmp_path):
+    begun = []
+    for n in range(2):
+        path = tmp_path / f"part_{n}.csv"
+        lines = (f"2024-05-06 10:{n:02d}:{at:02d}.{n}00000,{100 + at},{10 + n}\n" for at in range(20))
+        path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(lines))
+        path.with_suffix(".toml").write_text('trace = "split"\n')
+        command = [sys.executable, "-c", LAND, str(path), str(lake.root)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        begun.append(subprocess.Popen(command, **pipes))
+    assert [process.stdout.readline() for process in begun] == ["ready\n"] * 2
+    for process in begun:
+        process.stdin.write("go\n")
+        process.stdin.close()
+    assert [process.wait(60) for process in begun] == [0, 0]
+    assert lake.count("requests", trace="split") == 40
+    assert len(lake.files("ingests", trace="split")) == 2
+
+
+def sum_after(con: duckdb.DuckDBPyConnection, change: Callable[[], object]) -> None:
+    """A query over a table that changes after it was looked at."""
+    with one_line_errors("The query"):
+        change()
+        con.execute("select sum(requests) from demand").fetchall()
+
+
+def test_an_object_is_read_as_it_was_or_not_at_all(lake):
+    path = lake.root / "large"
+    path.write_bytes(b"a" * (3 << 20))
+    with path.open("rb") as file:
+        path.write_bytes(b"b" * (3 << 20))
+        with pytest.raises(LakeError, match=AGAIN):
+            file.read()
+    noise = pa.array(np.random.default_rng(0).integers(0, 1 << 60, 200_000))
+    large = rows(len(noise)).set_column(0, "requests", noise)
+    for change in (lake.write, lambda *_, **where: lake.path("demand", **where).unlink()):
+        lake.write("demand", large, **one_day())
+        with lake.connect() as con, pytest.raises(LakeError, match=AGAIN):
+            sum_after(con, partial(change, "demand", large.slice(1), **one_day()))
+    path.write_bytes(bytes(range(256)) * (12 << 10))
+    with path.open("rb") as file:
+        for at, size in ((0, 7), (700, 300), (2 << 20, 9), ((2 << 20) - 3, 11), ((3 << 20) - 5, 99)):
+            file.seek(at)
+            assert file.read(size) == (bytes(range(256)) * (12 << 10))[at : at + size]
+    with contextlib.suppress(KeyError), (lake.root / "half").open("wb") as file:
+        file.write(b"half of it")
+        raise KeyError
+    assert not (lake.root / "half").exists()
+    (lake.root / "empty").write_bytes(b"")
+    assert (lake.root / "empty").read_bytes() == b""
+
+
+# --- one line ------------------------------------------------------------------------------------------
+
+
+def test_without_the_client_one_line_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(LakeError, match=r"s3://fleet/x needs s3fs, .* pip install 'fleetcast\[cluster\]'"):
+        Lake(Path("s3://fleet/x"))
+
+
+@pytest.mark.parametrize("root", ["gs://fleet/x", "s3://", "S3:/"])
+def test_only_folders_and_s3_hold_a_lake(root):
+    with pytest.raises(LakeError, match=f"in a folder or under s3://BUCKET/NAME, got '{root}'"):
+        Lake(root)
+
+
+def test_a_bucket_that_is_not_there_is_not_made(server, lake):
+    for _ in range(2):
+        lake.root.fs.mkdir("nobodys/lake", create_parents=True)
+        with pytest.raises(LakeError, match=r"There is no bucket 'nobodys'\. Make it, or name another"):
+            Lake("s3://nobodys/lake")
+
+
+def test_a_wrong_key_is_no_empty_lake(server, lake):
+    lake.write("demand", rows(3), **one_day())
+    with_auth(server, "0")
+    try:
+        asked: list[Callable[[], object]] = [
+            partial(Lake, lake.root),
+            partial(lake.sql, "from demand"),
+            partial(lake.is_made_from, "demand", "it", **one_day()),
+            (lake.root / "note").is_file,
+            partial(lake.write, "demand", rows(1), **one_day()),
+        ]
+        for ask in asked:
+            with pytest.raises(
+                LakeError, match=r"s3://fleet refuses the key \(.*\)\. Renew AWS_ACCESS_KEY_ID"
+            ):
+                ask()
+    finally:
+        with_auth(server, "inf")
+    assert lake.count("demand") == 3
+
+
+def with_auth(server: s3_server.Server, from_request: str) -> None:
+    """Have the server ask for a key that it knows, from some request on."""
+    plain = {"Content-Type": "text/plain"}
+    asked = urllib.request.Request(f"{server.url}/moto-api/reset-auth", from_request.encode(), plain)
+    urllib.request.urlopen(asked, timeout=10).close()
+
+
+def test_a_full_bucket_keeps_what_was_there(server, lake):
+    lake.write("demand", rows(3), **one_day())
+    os.kill(server.process.pid, signal.SIGUSR2)
+    try:
+        for write in (partial(lake.write, "demand", rows(1), **one_day()), lake.publish):
+            with pytest.raises(LakeError, match=r"is full \(QuotaExceeded: .* what was there before is kept"):
+                write()
+    finally:
+        os.kill(server.process.pid, signal.SIGUSR2)
+    assert lake.count("demand") == 3
+
+
+def test_a_store_that_is_away_is_waited_for_and_not_for_ever(server, lake, monkeypatch):
+    from assets.lake import bucket
+
+    monkeypatch.setattr(bucket, "PATIENCE_S", 0.5)
+    os.kill(server.process.pid, signal.SIGUSR1)
+    time.sleep(0.5)
+    with pytest.raises(LakeError, match=r"s3://fleet did not answer for .* Run again when it does"):
+        (lake.root / "note").is_file()
+    monkeypatch.undo()
+    for name, value in server.environ.items():
+        monkeypatch.setenv(name, value)
+    lake.write("demand", rows(3), **one_day())  # while nobody listens yet
+    assert lake.count("demand") == 3
