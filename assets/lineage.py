@@ -13,6 +13,7 @@ from assets.lake.settings import Progress
 from assets.pages.pictures import draw_day
 from assets.pages.telling import (
     SettingsResource,
+    after,
     day_of,
     days_of,
     described,
@@ -76,7 +77,7 @@ def demand(
 
 @dg.asset(
     partitions_def=DAYS,
-    deps=[dg.AssetDep("demand", partition_mapping=WITH_HISTORY)],
+    deps=[after("demand", WITH_HISTORY)],
     **described("forecasts"),
 )
 def forecasts(
@@ -102,8 +103,8 @@ def forecasts(
     partitions_def=DAYS,
     deps=[
         forecasts,
-        dg.AssetDep("demand", partition_mapping=WITH_HISTORY),
-        dg.AssetDep("requests", partition_mapping=DAY_BEFORE),
+        after("demand", WITH_HISTORY),
+        after("requests", DAY_BEFORE),
     ],
     **described("plans"),
 )

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from assets.lake.schemas import PARTITIONS
 from assets.lake.settings import Progress, Settings
+from models.world.places import CODE, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("models/**/*.py", "assets/**/*.py", "sql/**/*.sql")
 
 
@@ -99,8 +99,9 @@ def _digest(settings: Settings, read: Sequence[Path]) -> str:
 def code() -> str:
     """Of every source that computes, and of the packages that it computes with, as this process has them."""
     digest = hashlib.sha256()
-    for path in sorted(path for pattern in SOURCES for path in ROOT.glob(pattern)):
+    for path in sorted({path for base in (CODE, ROOT) for pattern in SOURCES for path in base.glob(pattern)}):
         digest.update(path.read_bytes())
-    names = [re.split(r"[^\w-]", needed)[0] for needed in metadata.requires("fleetcast") or ()]
+    needed = [line for line in metadata.requires("fleetcast") or () if "extra ==" not in line]
+    names = [re.split(r"[^\w-]", line)[0] for line in needed]
     digest.update(repr([(name, metadata.version(name)) for name in names]).encode())
     return digest.hexdigest()

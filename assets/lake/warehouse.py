@@ -23,6 +23,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from assets.lake.environment import LAKE
 from assets.lake.limits import Limits, Watch
 from assets.lake.machine import cores, memory_bytes
 from assets.lake.schemas import (
@@ -41,8 +42,6 @@ from models.world.reading import nearest
 
 __all__ = ["LAKE", "REQUEST_SCHEMA", "Connection", "Lake", "LakeError", "LakeVersionError"]
 
-ROOT = Path(__file__).resolve().parents[2]
-LAKE = ROOT / "data" / "lake"
 LEAST_MEMORY_MB = 1500  # of DuckDB; it gets a quarter of what there is
 ROW_GROUP_ROWS = 100_000
 MADE_FROM = b"made_from"  # key of a file's metadata
