@@ -13,11 +13,14 @@ from pipelines.executors import executor
 EXECUTOR = executor()
 
 
-def settings_of_a_run() -> dict[str, Any] | None:
-    """The config of a run: with a config of one's own its text, so that its file is needed nowhere else."""
+def settings_of_a_run() -> dict[str, Any]:
+    """What a run brings along: of a config of one's own the text, so that its file is needed nowhere else."""
     told = SettingsResource.deployed()
     said = {"config": told.config, "text": told.text, "lake": told.lake}
-    return {"resources": {"settings": {"config": said}}} if told.text else None
+    return {"resources": {"settings": {"config": said}}} if told.text else {}
+
+
+SETTINGS = settings_of_a_run()
 
 
 def assets(*names: str) -> dg.AssetSelection:
@@ -30,14 +33,15 @@ def job(
     selection: dg.AssetSelection,
     description: str,
     partitions: dg.PartitionsDefinition | None = None,
+    is_asked: bool = False,
 ) -> Any:  # Dagster does not export the type
-    """A job of these assets."""
+    """A job of these assets; one `is_asked` what nothing stands for, so that it can bring no settings along."""
     return dg.define_asset_job(
         name,
         selection,
         partitions_def=partitions,
         executor_def=EXECUTOR,
-        config=settings_of_a_run(),
+        config=None if is_asked else SETTINGS or None,
         description=description,
     )
 
@@ -91,8 +95,18 @@ PLAN_ROLLING = job("plan_rolling", assets("rolling_plans"), "The fleet of the ne
 GRADE = job(
     "grade", assets("shadow_runs"), "A day's advice against the fleet that ran: saved and missed.", DAYS
 )
-BUY = job("buy", assets("commitments"), "Which GPUs to reserve, to buy on demand, to take from spot.")
-GPUS = job("gpus", assets("gpu_fleets"), "Which GPUs to rent for an llm, for the day after the last one.")
+BUY = job(
+    "buy",
+    assets("commitments"),
+    "Which GPUs to reserve, to buy on demand, to take from spot.",
+    is_asked=True,
+)
+GPUS = job(
+    "gpus",
+    assets("gpu_fleets"),
+    "Which GPUs to rent for an llm, for the day after the last one.",
+    is_asked=True,
+)
 QUALITY = job(
     "plan_quality",
     assets("quality_plans"),

@@ -4,7 +4,7 @@ import dagster as dg
 
 from assets.pages.telling import SettingsResource
 from models.world.config import Config
-from pipelines.jobs import GRADE, NIGHTLY, PLAN_AHEAD, PLAN_ROLLING
+from pipelines.jobs import GRADE, NIGHTLY, PLAN_AHEAD, PLAN_ROLLING, SETTINGS
 
 
 def config_run() -> Config:
@@ -40,10 +40,12 @@ NIGHT = dg.build_schedule_from_partitioned_job(
 MORNING = dg.ScheduleDefinition(
     job=PLAN_AHEAD,
     cron_schedule="30 2 * * *",
+    run_config=SETTINGS,
     description=f"After the night: the plan of the day to come. Off until switched on. {which_config()}",
 )
 ROLLING = dg.ScheduleDefinition(
     job=PLAN_ROLLING,
+    run_config=SETTINGS,
     cron_schedule=cron_of(config_run().plan.rolling.every_minutes),
     description=(
         "Every [plan.rolling] every_minutes: the next 48 hours from now. Off until switched on. "

@@ -7,7 +7,7 @@ import dagster as dg
 
 from assets.lake.variables import LANDS
 from assets.traces.ingest import LANDING, landed_files
-from pipelines.jobs import LAND
+from pipelines.jobs import LAND, SETTINGS
 
 
 def newest(files: list[Path]) -> float:
@@ -33,7 +33,8 @@ def landing_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.
     seen, now = float(context.cursor or 0.0), newest(files)
     if not files or now <= seen:
         return dg.SkipReason("Nothing new in data/landing.")
-    return dg.SensorResult(run_requests=[dg.RunRequest(run_key=f"landing-{now:.6f}")], cursor=repr(now))
+    request = dg.RunRequest(run_key=f"landing-{now:.6f}", run_config=SETTINGS)
+    return dg.SensorResult(run_requests=[request], cursor=repr(now))
 
 
 SENSORS = [landing_sensor]
