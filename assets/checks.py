@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from assets.lake.settings import Settings
 from assets.lake.sql_files import read_sql
-from assets.pages.telling import SettingsResource, days_of, markdown, plainly
+from assets.pages.telling import SettingsResource, days_of, key_of, markdown, plainly
 from assets.traces.quality import WARN
 
 CHECKS: Mapping[str, Sequence[str]] = {
@@ -40,7 +40,7 @@ def sql_check(asset: str, name: str, folder: str = "checks") -> dg.AssetChecksDe
     file, is_blocking = f"{folder}/{name}.sql", folder == "checks"
     severity = dg.AssetCheckSeverity.ERROR if is_blocking else dg.AssetCheckSeverity.WARN
 
-    @dg.asset_check(asset=asset, name=name, description=read_sql(file).sentence, blocking=is_blocking)
+    @dg.asset_check(asset=key_of(asset), name=name, description=read_sql(file).sentence, blocking=is_blocking)
     def check(context: dg.AssetCheckExecutionContext, settings: SettingsResource) -> dg.AssetCheckResult:
         with plainly():
             return judge(settings.load(), context)
@@ -69,17 +69,17 @@ def sql_check(asset: str, name: str, folder: str = "checks") -> dg.AssetChecksDe
     return check
 
 
-@dg.asset_check(asset="landing", description="Every trace file in data/landing was understood.")
+@dg.asset_check(asset=key_of("landing"), description="Every trace file in data/landing was understood.")
 def every_file_is_read(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
     """What land_all refused, from the metadata of the latest landing; the night goes on without it."""
-    event = context.instance.get_latest_materialization_event(dg.AssetKey("landing"))
+    event = context.instance.get_latest_materialization_event(key_of("landing"))
     refused = (
         event.asset_materialization.metadata["refused"].value if event and event.asset_materialization else []
     )
     return dg.AssetCheckResult(passed=not refused, metadata={"refused": dg.MetadataValue.json(refused)})
 
 
-@dg.asset_check(asset="landing", description="No landed trace has a finding that somebody should look into.")
+@dg.asset_check(asset=key_of("landing"), description="No landed trace has a finding to look into.")
 def landed_traces_are_sound(settings: SettingsResource) -> dg.AssetCheckResult:
     """The warnings of the quality report; they stop nothing, since a trace with a silence is still of use."""
     with plainly():

@@ -16,6 +16,7 @@ from assets.pages.pictures import draw_day
 from assets.pages.telling import (
     RETRY,
     SettingsResource,
+    after,
     day_of,
     days_of,
     described,
@@ -80,7 +81,7 @@ def demand(
 
 @dg.asset(
     partitions_def=DAYS,
-    deps=[dg.AssetDep("demand", partition_mapping=WITH_HISTORY)],
+    deps=[after("demand", WITH_HISTORY)],
     **described("forecasts"),
 )
 def forecasts(
@@ -106,8 +107,8 @@ def forecasts(
     partitions_def=DAYS,
     deps=[
         forecasts,
-        dg.AssetDep("demand", partition_mapping=WITH_HISTORY),
-        dg.AssetDep("requests", partition_mapping=DAY_BEFORE),
+        after("demand", WITH_HISTORY),
+        after("requests", DAY_BEFORE),
     ],
     **described("plans"),
 )

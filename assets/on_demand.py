@@ -23,6 +23,7 @@ from assets.pages.pictures import draw_day
 from assets.pages.telling import (
     Said,
     SettingsResource,
+    after,
     day_of,
     described,
     markdown,
@@ -42,7 +43,8 @@ DAYS_AND_CASES = dg.MultiPartitionsDefinition({"day": DAYS, "case": CASES})
 
 
 @dg.asset(
-    deps=[dg.AssetDep("demand", partition_mapping=dg.AllPartitionMapping())], **described("characterisation")
+    deps=[after("demand", dg.AllPartitionMapping())],
+    **described("characterisation"),
 )
 def characterisation(
     context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
@@ -69,7 +71,7 @@ class Backtest(dg.Config):
 
 @dg.asset(
     partitions_def=DAYS,
-    deps=[dg.AssetDep("demand", partition_mapping=WITH_HISTORY)],
+    deps=[after("demand", WITH_HISTORY)],
     **described("backtests"),
 )
 def backtests(
@@ -97,7 +99,10 @@ def backtests_said(settings: Settings, day: date, tier: str, table: pa.Table) ->
 
 @dg.asset(
     partitions_def=DAYS,
-    deps=["plans", "forecasts", "requests", dg.AssetDep("demand", partition_mapping=WITH_HISTORY)],
+    deps=[
+        *map(after, ("plans", "forecasts", "requests")),
+        after("demand", WITH_HISTORY),
+    ],
     **described("decisions"),
 )
 def decisions(
@@ -124,7 +129,7 @@ SAME_DAY = dg.MultiToSingleDimensionPartitionMapping("day")
 
 @dg.asset(
     partitions_def=DAYS_AND_CASES,
-    deps=[dg.AssetDep(name, partition_mapping=SAME_DAY) for name in ("forecasts", "demand", "requests")],
+    deps=[after(name, SAME_DAY) for name in ("forecasts", "demand", "requests")],
     **described("whatifs"),
 )
 def whatifs(
@@ -163,7 +168,9 @@ class Draws(dg.Config):
     draws: int = latency_error.DRAWS
 
 
-@dg.asset(partitions_def=DAYS, deps=["replays", "plans", "requests"], **described("error_draws"))
+@dg.asset(
+    partitions_def=DAYS, deps=[*map(after, ("replays", "plans", "requests"))], **described("error_draws")
+)
 def error_draws(
     context: dg.AssetExecutionContext,
     config: Draws,
@@ -203,7 +210,7 @@ class Levelled(dg.Config):
         return levelling.Asked(**said)
 
 
-@dg.asset(partitions_def=DAYS, deps=["requests", "plans"], **described("level_trials"))
+@dg.asset(partitions_def=DAYS, deps=[*map(after, ("requests", "plans"))], **described("level_trials"))
 def level_trials(
     context: dg.AssetExecutionContext,
     config: Levelled,

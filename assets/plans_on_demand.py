@@ -14,6 +14,7 @@ from assets.lake.settings import Progress, Settings
 from assets.pages.telling import (
     Said,
     SettingsResource,
+    after,
     day_of,
     described,
     markdown,
@@ -34,7 +35,8 @@ from assets.studies.rent_asked import question
 
 
 @dg.asset(
-    deps=[dg.AssetDep("demand", partition_mapping=dg.AllPartitionMapping())], **described("day_ahead_plans")
+    deps=[after("demand", dg.AllPartitionMapping())],
+    **described("day_ahead_plans"),
 )
 def day_ahead_plans(
     context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
@@ -62,7 +64,8 @@ def day_ahead_plans_said(settings: Settings, day: date, table: pa.Table) -> Said
 
 
 @dg.asset(
-    deps=[dg.AssetDep("demand", partition_mapping=dg.AllPartitionMapping())], **described("rolling_plans")
+    deps=[after("demand", dg.AllPartitionMapping())],
+    **described("rolling_plans"),
 )
 def rolling_plans(
     context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
@@ -89,7 +92,7 @@ def rolling_plans_said(settings: Settings, table: pa.Table) -> Said:
     }
 
 
-@dg.asset(partitions_def=DAYS, deps=["plans", "requests"], **described("shadow_runs"))
+@dg.asset(partitions_def=DAYS, deps=[*map(after, ("plans", "requests"))], **described("shadow_runs"))
 def shadow_runs(
     context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
 ) -> dg.MaterializeResult:
@@ -119,7 +122,8 @@ class Terms(dg.Config):
 
 
 @dg.asset(
-    deps=[dg.AssetDep("demand", partition_mapping=dg.AllPartitionMapping())], **described("commitments")
+    deps=[after("demand", dg.AllPartitionMapping())],
+    **described("commitments"),
 )
 def commitments(
     context: dg.AssetExecutionContext,
@@ -155,7 +159,7 @@ class Renting(dg.Config):
 
 
 @dg.asset(
-    deps=[dg.AssetDep(name, partition_mapping=dg.AllPartitionMapping()) for name in ("demand", "requests")],
+    deps=[after(name, dg.AllPartitionMapping()) for name in ("demand", "requests")],
     **described("gpu_fleets"),
 )
 def gpu_fleets(

@@ -63,8 +63,11 @@ def calibrate(
         from models.world.catalogue import load_catalogue
         from models.world.config import Deployment
         from models.world.loading import load_config
+        from models.world.places import IS_CHECKOUT
         from models.world.reading import require_known
 
+        if write and not IS_CHECKOUT:
+            refuse("--write needs a checkout: an installed catalogue is not changed. Leave it out.")
         catalogue = load_catalogue()
         require_known(llm, catalogue.llms, "llm", "--llm")
         require_known(gpu, catalogue.gpus, "gpu", "--gpu")

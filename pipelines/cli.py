@@ -152,7 +152,7 @@ def ingest(
             OUT.print(line, markup=False, soft_wrap=True)
         if not landed_files():
             refuse(EMPTY)
-        landed = land(SettingsResource(), progress_of(quiet))
+        landed = land(SettingsResource.deployed(), progress_of(quiet))
         show_landed(landed.files)
         show_findings(landed.findings)
         show_refused(landed.refused)
@@ -344,6 +344,8 @@ def ui(
 ) -> None:
     """Open Dagster's pages on this machine: lineage, runs, plots, checks; Ctrl-C ends it.
 
+    FLEETCAST_DEPLOYMENT=deploy.toml shows the configs of that file beside each other.
+
     Its calendar has the days of the traces in data/config and in the lake; days that land while it is open
     appear when the code location is reloaded there (Deployment, Reload).
     """
@@ -352,24 +354,14 @@ def ui(
             if probe.connect_ex((HOST, port)) == 0:
                 refuse(f"Port {port} answers already. Is the UI running? Stop it, or choose another --port.")
         from assets.lake.partitions import FEW_DAYS
+        from pipelines.deployment import locations_shown
         from pipelines.runs import embedded_home
 
+        shown = locations_shown()
         embedded_home()
         os.environ[FEW_DAYS] = "1"
         OUT.print(f"http://{HOST}:{port}   (Ctrl-C ends it)")
-        command = [
-            "-W",
-            "ignore",
-            "-m",
-            "dagster",
-            "dev",
-            "-m",
-            "pipelines.definitions",
-            "-h",
-            HOST,
-            "-p",
-            str(port),
-        ]
+        command = ["-W", "ignore", "-m", "dagster", "dev", *shown, "-h", HOST, "-p", str(port)]
         os.execv(sys.executable, [sys.executable, *command])
 
 

@@ -8,11 +8,11 @@ from assets.lineage import ASSETS
 from assets.on_demand import STUDIES
 from assets.pages.telling import SettingsResource
 from assets.plans_on_demand import PLANS
-from pipelines.jobs import IN_ONE_PROCESS, JOBS
+from pipelines.jobs import EXECUTOR, JOBS
 from pipelines.schedules import SCHEDULES
 from pipelines.sensors import SENSORS
 
-RESOURCES = {"settings": SettingsResource(), "progress": Progress()}
+RESOURCES = {"settings": SettingsResource.deployed(), "progress": Progress()}
 
 defs = dg.Definitions(
     assets=[*ASSETS, *STUDIES, *PLANS],
@@ -21,5 +21,5 @@ defs = dg.Definitions(
     schedules=SCHEDULES,
     sensors=SENSORS,
     resources=RESOURCES,
-    executor=IN_ONE_PROCESS,
+    executor=EXECUTOR,
 )

@@ -15,7 +15,12 @@ from models.world.reading import require_known
 from pipelines.terminal import Bars
 
 Config = Annotated[
-    str, typer.Option(help="A file of data/config by name, or a TOML file by path; ~ is your home.")
+    str,
+    typer.Option(
+        envvar="FLEETCAST_CONFIG",
+        show_envvar=False,
+        help="A file of data/config by name, or a TOML file by path; ~ is your home.",
+    ),
 ]
 Day = Annotated[
     datetime | None,

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import Any, NamedTuple
@@ -9,8 +10,8 @@ from typing import Any, NamedTuple
 import dagster as dg
 
 from assets.lake.settings import Progress
-from assets.pages.telling import SettingsResource
-from models.world.catalogue import ROOT
+from assets.pages.telling import SettingsResource, key_of
+from models.world.places import HOME, ROOT
 from pipelines import stopping
 from pipelines.definitions import defs
 
@@ -32,9 +33,11 @@ class Ran(NamedTuple):
 
 
 def embedded_home() -> None:
-    """Let Dagster keep its records under the repository, unless DAGSTER_HOME says otherwise."""
-    os.environ.setdefault("DAGSTER_HOME", str(ROOT))
-    os.chdir(ROOT)  # the paths in dagster.yaml are relative
+    """Let Dagster keep its records beside the lake's folder, unless DAGSTER_HOME says otherwise."""
+    os.environ.setdefault("DAGSTER_HOME", str(HOME))
+    if not (said := HOME / "dagster.yaml").is_file():  # installed from a wheel
+        shutil.copyfile(ROOT / "dagster.yaml", said)
+    os.chdir(HOME)  # the paths in dagster.yaml are relative
 
 
 def run_job(
@@ -72,7 +75,7 @@ def run_job(
 def untold(asset: str, days: Iterable[date]) -> list[date]:
     """The days of which Dagster has never been told: a run that was killed tells nothing of what it made."""
     with dg.DagsterInstance.get() as instance:
-        told = instance.get_materialized_partitions(dg.AssetKey(asset))
+        told = instance.get_materialized_partitions(key_of(asset))
     return [day for day in days if day.isoformat() not in told]
 
 
@@ -81,7 +84,7 @@ def report(asset: str, said: Mapping[str | None, Mapping[str, Any]]) -> None:
     embedded_home()
     with dg.DagsterInstance.get() as instance:
         for partition, metadata in said.items():
-            event = dg.AssetMaterialization(asset, partition=partition, metadata=metadata)
+            event = dg.AssetMaterialization(key_of(asset), partition=partition, metadata=metadata)
             instance.report_runless_asset_event(event)
 
 

@@ -3,24 +3,24 @@
 import dagster as dg
 
 from assets.pages.telling import SettingsResource
-from models.world.catalogue import load_catalogue
 from models.world.config import Config
-from models.world.loading import load_config
-from pipelines.jobs import GRADE, NIGHTLY, PLAN_AHEAD, PLAN_ROLLING
+from pipelines.jobs import GRADE, NIGHTLY, PLAN_AHEAD, PLAN_ROLLING, SETTINGS
 
 
 def config_run() -> Config:
     """The one config that runs by themselves read."""
-    return load_config(SettingsResource().config, load_catalogue())
+    return SettingsResource.deployed().load().config
 
 
 def which_config() -> str:
     """What runs by themselves read, as a sentence for their pages: one config, whose trace may have ended."""
-    name, trace = SettingsResource().config, config_run().trace
+    config = config_run()
+    trace = config.trace
     return (
-        f"It runs the config {name} alone, whose trace {trace.name} has the days {trace.first_day} to "
-        f"{trace.replay_day}. Other configs, later days and the history that a day is forecast from are made "
-        "by fleetcast nightly --config NAME --date DAY, from cron or a timer."
+        f"It runs the config {config.file.stem} alone, whose trace {trace.name} has the days "
+        f"{trace.first_day} to {trace.replay_day}. FLEETCAST_CONFIG names another, FLEETCAST_DEPLOYMENT "
+        "several. The history that the first days are forecast from is made by the job history, or by "
+        "fleetcast nightly --date DAY."
     )
 
 
@@ -40,10 +40,12 @@ NIGHT = dg.build_schedule_from_partitioned_job(
 MORNING = dg.ScheduleDefinition(
     job=PLAN_AHEAD,
     cron_schedule="30 2 * * *",
+    run_config=SETTINGS,
     description=f"After the night: the plan of the day to come. Off until switched on. {which_config()}",
 )
 ROLLING = dg.ScheduleDefinition(
     job=PLAN_ROLLING,
+    run_config=SETTINGS,
     cron_schedule=cron_of(config_run().plan.rolling.every_minutes),
     description=(
         "Every [plan.rolling] every_minutes: the next 48 hours from now. Off until switched on. "

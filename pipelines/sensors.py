@@ -1,11 +1,13 @@
 """What starts a run when something happens."""
 
+import os
 from pathlib import Path
 
 import dagster as dg
 
+from assets.lake.variables import LANDS
 from assets.traces.ingest import LANDING, landed_files
-from pipelines.jobs import LAND
+from pipelines.jobs import LAND, SETTINGS
 
 
 def newest(files: list[Path]) -> float:
@@ -17,10 +19,12 @@ def newest(files: list[Path]) -> float:
 @dg.sensor(
     job=LAND,
     minimum_interval_seconds=30,
-    default_status=dg.DefaultSensorStatus.RUNNING,
+    default_status=dg.DefaultSensorStatus.STOPPED
+    if os.environ.get(LANDS) == "no"  # another location of the same lake does
+    else dg.DefaultSensorStatus.RUNNING,
     description=(
         "Lands what is new in data/landing, whatever config its trace belongs to. It starts no night: "
-        "fleetcast nightly --config NAME does."
+        "the schedule and fleetcast nightly do."
     ),
 )
 def landing_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
@@ -29,7 +33,8 @@ def landing_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.
     seen, now = float(context.cursor or 0.0), newest(files)
     if not files or now <= seen:
         return dg.SkipReason("Nothing new in data/landing.")
-    return dg.SensorResult(run_requests=[dg.RunRequest(run_key=f"landing-{now:.6f}")], cursor=repr(now))
+    request = dg.RunRequest(run_key=f"landing-{now:.6f}", run_config=SETTINGS)
+    return dg.SensorResult(run_requests=[request], cursor=repr(now))
 
 
 SENSORS = [landing_sensor]

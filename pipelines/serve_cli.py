@@ -1,12 +1,15 @@
-"""`fleetcast serve`: what asks for a plan while a cluster runs."""
+"""`fleetcast serve`: what answers while others run: a plan to a cluster, the definitions to Dagster."""
 
+import os
 import re
+import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pipelines.options import Config, Policy, config_of
+from pipelines.options import Config, Policy, config_of, file_of
 from pipelines.tables import OUT
 from pipelines.terminal import spoken
 
@@ -16,7 +19,7 @@ INSTANT = "%Y-%m-%dT%H:%M"
 
 @app.callback()
 def serve() -> None:
-    """Serve plans from the lake to whoever scales a cluster."""
+    """Serve plans from the lake to whoever scales a cluster, or the definitions to Dagster."""
 
 
 @app.command()
@@ -61,3 +64,48 @@ def scaler(
                 lambda port: OUT.print(f"serving {policy} on {host}:{port}   (Ctrl-C ends it)"),
             )
         )
+
+
+@app.command()
+def code(
+    location: Annotated[
+        str | None, typer.Argument(help="Of FLEETCAST_DEPLOYMENT; without it the one of the environment.")
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="Instead of that of the file.", min=1, max=65535)] = None,
+    host: Annotated[str | None, typer.Option(help="Instead of that of the file.")] = None,
+) -> None:
+    """Serve the definitions of a location to Dagster's daemon and pages (gRPC), until Ctrl-C.
+
+        FLEETCAST_DEPLOYMENT=deploy.toml fleetcast serve code chat
+
+    A server of its own is asked for where daemon and pages are other processes or machines. It takes a port
+    that nobody has: of two servers on one port the older code would answer.
+    """
+    with spoken():
+        from pipelines import deployment
+
+        chosen = deployment.chosen(location)
+        listen = (host or chosen.host, port or chosen.port or deployment.PORT)
+        deployment.require_executor(chosen.executor)
+        deployment.take_port(*listen)
+        OUT.print(f"serving {location or 'fleetcast'} on {listen[0]}:{listen[1]}   (Ctrl-C ends it)")
+        target = ["pipelines.locations", "-a", location] if location else ["pipelines.definitions"]
+        command = ["-h", listen[0], "-p", str(listen[1]), "--location-name", location or "fleetcast"]
+        program = [sys.executable, "-W", "ignore", "-m", "dagster", "code-server", "start", "-m"]
+        os.execv(sys.executable, [*program, *target, *command])
+
+
+@app.command()
+def workspace(
+    file: Annotated[Path, typer.Argument(help="A deployment's file: its locations.")],
+) -> None:
+    """Print the workspace.yaml of a deployment, once each of its configs has been read and found sound.
+
+    fleetcast serve workspace deploy.toml > workspace.yaml
+    """
+    with spoken():
+        from pipelines import deployment
+
+        locations = deployment.read_deployment(file_of(file))
+        deployment.check_deployment(locations)
+        OUT.print(deployment.workspace(locations), end="", markup=False, soft_wrap=True)

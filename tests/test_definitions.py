@@ -21,8 +21,9 @@ from assets.pages.telling import SettingsResource
 from assets.replays.drives import day_drives, setting
 from models.replay.policies import POLICIES
 from models.replay.run import Session
-from models.world.catalogue import ROOT, load_catalogue
+from models.world.catalogue import load_catalogue
 from models.world.loading import load_config
+from models.world.places import ROOT
 from pipelines.definitions import defs
 from pipelines.schedules import cron_of
 

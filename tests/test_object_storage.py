@@ -27,7 +27,7 @@ from assets.lake.warehouse import Lake, LakeError, one_line_errors
 from assets.pages.pictures import draw_day, thumbnail
 from assets.plans import plans
 from assets.replays.figures import DRAWINGS
-from assets.replays.replays import of_one_config, replay_day
+from assets.replays.replays import begin_units, end_units, replay_unit
 from assets.replays.scorecards import score_day
 from assets.studies.study import share
 
@@ -98,8 +98,9 @@ def night(root: Path | str) -> Settings:
             assert is_needed is not again
             if is_needed:
                 plans.plan_day(settings, wired.DAY, Progress())
-    with of_one_config(settings, wired.DAY):
-        replay_day(settings, wired.DAY, POLICIES, Progress())
+    for unit in begin_units(settings, wired.DAY):
+        replay_unit(settings, wired.DAY, unit, Progress())
+    end_units(settings, wired.DAY)
     score_day(settings, wired.DAY)
     settings.lake.publish()
     return settings

@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import date, timedelta
 from functools import cache
 from importlib import metadata
@@ -18,8 +19,8 @@ from typing import NamedTuple
 from assets.lake.schemas import PARTITIONS
 from assets.lake.settings import Progress, Settings
 from assets.lake.store import mark
+from models.world.places import CODE, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("models/**/*.py", "assets/**/*.py", "sql/**/*.sql")
 
 
@@ -55,7 +56,7 @@ def made_once(settings: Settings, stage: str, day: date, progress: Progress | No
     What is read is noted before it is read: a file that changes meanwhile makes the stage again.
     """
     note = settings.lake.root / "made_from" / settings.trace / day.isoformat() / stage
-    before = content_of(settings, stage, day)
+    before = _digest(settings, _read(settings, stage, day))
     is_needed = not (note.is_file() and note.read_text() == _note(settings, stage, day, before))
     if is_needed:
         note.unlink(missing_ok=True)
@@ -73,8 +74,14 @@ def say_kept(stage: str, day: date, progress: Progress) -> None:
 
 
 def content_of(settings: Settings, stage: str, day: date) -> str:
-    """A digest of all that a stage of STAGES is made from."""
-    return _digest(settings, _read(settings, stage, day))
+    """A digest of all that a stage of STAGES is made from: the same on every machine and every disk."""
+    lake, config = settings.lake, replace(settings.config, file=Path(settings.config.file.name))
+    read = [
+        lake.content(table, trace=settings.trace, **_of_day(table, past))
+        for table in STAGES[stage].read
+        for past in _days(settings, day)
+    ]
+    return hashlib.sha256(repr((code(), settings.catalogue, config, read)).encode()).hexdigest()
 
 
 def _note(settings: Settings, stage: str, day: date, before: str) -> str:
@@ -86,15 +93,21 @@ def _note(settings: Settings, stage: str, day: date, before: str) -> str:
 
 
 def _read(settings: Settings, stage: str, day: date) -> dict[str, str]:
-    days = [*settings.history(day), day - timedelta(days=1), day]
-    found = (_marks(settings, table, past) for table in STAGES[stage].read for past in days)
+    found = (_marks(settings, table, past) for table in STAGES[stage].read for past in _days(settings, day))
     return {name: told for files in found for name, told in files.items()}
+
+
+def _days(settings: Settings, day: date) -> list[date]:
+    return [*settings.history(day), day - timedelta(days=1), day]
 
 
 def _marks(settings: Settings, table: str, day: date) -> dict[str, str]:
     """Every file with its mark: one that is written again counts as changed."""
-    of_day = {"day": day} if "day" in PARTITIONS[table] else {}
-    return settings.lake.marks(table, trace=settings.trace, **of_day)
+    return settings.lake.marks(table, trace=settings.trace, **_of_day(table, day))
+
+
+def _of_day(table: str, day: date) -> dict[str, date]:
+    return {"day": day} if "day" in PARTITIONS[table] else {}
 
 
 def _listed(files: Mapping[str, str]) -> str:
@@ -110,8 +123,9 @@ def _digest(settings: Settings, read: Mapping[str, str]) -> str:
 def code() -> str:
     """Of every source that computes, and of the packages that it computes with, as this process has them."""
     digest = hashlib.sha256()
-    for path in sorted(path for pattern in SOURCES for path in ROOT.glob(pattern)):
+    for path in sorted({path for base in (CODE, ROOT) for pattern in SOURCES for path in base.glob(pattern)}):
         digest.update(path.read_bytes())
-    names = [re.split(r"[^\w-]", needed)[0] for needed in metadata.requires("fleetcast") or ()]
+    needed = [line for line in metadata.requires("fleetcast") or () if "extra ==" not in line]
+    names = [re.split(r"[^\w-]", line)[0] for line in needed]
     digest.update(repr([(name, metadata.version(name)) for name in names]).encode())
     return digest.hexdigest()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from assets.lake.environment import LOCATION, told_config
 from assets.lake.warehouse import Lake
 from models.world.calendar import FIRST_DAY
 from models.world.catalogue import load_catalogue
@@ -48,11 +49,22 @@ def only(days: Iterable[date], today: date) -> dg.DailyPartitionsDefinition:
     return dg.DailyPartitionsDefinition(start_date=first.isoformat(), exclusions=others or None)
 
 
-DAYS = (
-    only(days_of_traces(Lake()), datetime.now(UTC).date())
-    if os.environ.get(FEW_DAYS)
-    else dg.DailyPartitionsDefinition(start_date=FIRST_DAY.isoformat())
-)
+def days_shown() -> dg.DailyPartitionsDefinition:
+    """The days of this process: those of the one trace of a location, else of any trace."""
+    first, few = FIRST_DAY, bool(os.environ.get(FEW_DAYS))
+    if LOCATION:
+        config, text = told_config()
+        trace = load_config(config, load_catalogue(), text=text).trace
+        first, own = trace.first_day, {trace.first_day + timedelta(days=n) for n in range(trace.days)}
+        shown = own | {day for day in Lake().days("requests", trace.name) if day >= first} if few else own
+    elif few:
+        shown = days_of_traces(Lake())
+    if few:
+        return only(shown, datetime.now(UTC).date())
+    return dg.DailyPartitionsDefinition(start_date=first.isoformat())
+
+
+DAYS = days_shown()
 ALL_AT_ONCE = dg.BackfillPolicy.single_run()  # days in a row are one run: each would cost half a second
 WITH_HISTORY = dg.TimeWindowPartitionMapping(
     start_offset=-HISTORY_DAYS, end_offset=0, allow_nonexistent_upstream_partitions=True

@@ -8,9 +8,10 @@ from datetime import UTC, date, datetime, timedelta
 from threading import Lock
 from typing import TypeVar
 
+from assets.lake.environment import LAKE
 from assets.lake.machine import cores
 from assets.lake.store import Place
-from assets.lake.warehouse import LAKE, Lake
+from assets.lake.warehouse import Lake
 from models.latency.reach import with_reach
 from models.world.catalogue import Catalogue, load_catalogue
 from models.world.changes import changed_catalogue
@@ -50,10 +51,10 @@ class Settings:
         return [past for past in days if past >= self.config.trace.first_day]
 
 
-def load_settings(config: str, lake: str | Place = LAKE) -> Settings:
-    """Settings of a config by name or path; ConfigError names what is wrong with it."""
+def load_settings(config: str, lake: str | Place = LAKE, text: str = "") -> Settings:
+    """Settings of a config by name or path, or of its text; ConfigError names what is wrong with it."""
     catalogue = load_catalogue()
-    return settings_of(Lake(lake), catalogue, load_config(config, catalogue))
+    return settings_of(Lake(lake), catalogue, load_config(config, catalogue, text=text))
 
 
 def settings_of(lake: Lake, catalogue: Catalogue, config: Config) -> Settings:

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-SQL = Path(__file__).resolve().parents[2] / "sql"
+from models.world.places import ROOT
+
+SQL = ROOT / "sql"
 CATALOGUE = {"show", "information_schema", "sqlite_master"}  # words of a query that asks what there is
 FIELDS = "grain|reads|units|format|recognised by|may have|clock|ids"
 

@@ -23,6 +23,7 @@ from assets.lake.duck import (
     opened,
     told_as_text,
 )
+from assets.lake.environment import LAKE
 from assets.lake.limits import Limits, Watch
 from assets.lake.schemas import LAKE_VERSION, PARTITIONS, REQUEST_SCHEMA, SCHEMAS, no_rows, scan
 from assets.lake.sql_docs import comments
@@ -31,10 +32,8 @@ from assets.lake.store import ChangedError, LakeError, Place
 from assets.lake.tables import LakeVersionError, Tables
 
 __all__ = [
-    "LAKE",
     "LAKE_VERSION",
     "REQUEST_SCHEMA",
-    "ROOT",
     "Connection",
     "Lake",
     "LakeError",
@@ -42,8 +41,6 @@ __all__ = [
     "one_line_errors",
 ]
 
-ROOT = Path(__file__).resolve().parents[2]
-LAKE = ROOT / "data" / "lake"
 ANSWER_ROWS = 100_000  # of an answer at a time
 SHELL = "v1.5.0"  # of the duckdb on PyPI
 

@@ -9,10 +9,11 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
+from assets.lake.environment import LAKE, LOCATION, told_config
 from assets.lake.settings import Settings, load_settings
 from assets.lake.sql_files import read_sql
 from assets.lake.store import Place
-from assets.lake.warehouse import LAKE, LakeError
+from assets.lake.warehouse import LakeError
 from assets.pages.pictures import thumbnail
 from assets.pages.readable import readable
 
@@ -36,14 +37,31 @@ RETRY = dg.RetryPolicy(max_retries=2, delay=1, backoff=dg.Backoff.EXPONENTIAL)
 
 
 class SettingsResource(dg.ConfigurableResource):
-    """Which config a run reads, and which lake it works in."""
+    """Which config a run reads, and which lake it works in; `text` is that of a config of one's own."""
 
     config: str = "office"
-    lake: str = str(LAKE)
+    lake: str = LAKE
+    text: str = ""
+
+    @classmethod
+    def deployed(cls) -> "SettingsResource":
+        """What the environment says. ConfigError where there is no such config."""
+        config, text = told_config()
+        return cls(config=config, text=text)
 
     def load(self) -> Settings:
         """Read the catalogue and the config; ConfigError says what is wrong with them."""
-        return load_settings(self.config, self.lake)
+        return load_settings(self.config, self.lake, self.text)
+
+
+def key_of(name: str) -> dg.AssetKey:
+    """The key of an asset. One that begins with the location tells its days from those of other configs."""
+    return dg.AssetKey([LOCATION, name] if LOCATION else [name])
+
+
+def after(name: str, mapping: dg.PartitionMapping | None = None) -> dg.AssetDep:
+    """An asset that another one is made from."""
+    return dg.AssetDep(key_of(name), partition_mapping=mapping)
 
 
 def described(name: str) -> dict[str, Any]:
@@ -70,7 +88,7 @@ def described(name: str) -> dict[str, Any]:
         "level_trials": ("score", {"python", "parquet"}),
         "figures": ("score", {"matplotlib"}),
     }[name]
-    return {"name": name, "group_name": group, "kinds": kinds, "owners": OWNERS, "retry_policy": RETRY}
+    return {"key": key_of(name), "group_name": group, "kinds": kinds, "owners": OWNERS, "retry_policy": RETRY}
 
 
 def opened(context: Context, resource: SettingsResource) -> Settings:
@@ -83,12 +101,12 @@ def opened(context: Context, resource: SettingsResource) -> Settings:
 def told(trace: str, table: pa.Table, file: str) -> Mapping[str, Any]:
     """Trace, row count, columns with their meaning and origins, as the header of the file says.
 
-    Traces share their partitions, so that the page of a day shows whichever was written last.
+    Traces of one location share their partitions: the page of a day shows whichever was written last.
     """
     sql = read_sql(file)
     columns = [dg.TableColumn(f.name, str(f.type), sql.columns.get(f.name)) for f in table.schema]
     origins = {
-        name: [dg.TableColumnDep(dg.AssetKey(ASSET_OF.get(other, other)), column) for other, column in pairs]
+        name: [dg.TableColumnDep(key_of(ASSET_OF.get(other, other)), column) for other, column in pairs]
         for name, pairs in sql.made_from.items()
         if name in table.column_names
     }

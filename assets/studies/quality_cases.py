@@ -12,7 +12,7 @@ from assets.studies.quality_asked import Plan, Question
 from assets.studies.quality_markets import Market
 from assets.studies.quality_search import chosen
 from models.quality.judges import load_quality
-from models.world.catalogue import ROOT
+from models.world.places import ROOT
 from models.world.reading import ConfigError, Range, build, read_toml, require_known
 
 CASES = ROOT / "data" / "quality_cases.toml"

@@ -26,7 +26,7 @@ from assets.replays.replays import replay_through
 from assets.studies import study_files
 from assets.studies.study_files import Variant, load_study, study_names
 from models.replay.state import Floats, Ints
-from models.world.catalogue import ROOT
+from models.world.places import CODE
 from models.world.reading import ConfigError
 
 PREPARED = ".prepared"  # folder of the lake: a lake for each sort of requests, with their forecasts
@@ -124,7 +124,7 @@ def prepared_name(settings: Settings) -> str:
     held = [(name, tier.is_held) for name, tier in tiers.items()]
     parts = (settings.trace, config.trace.first_day, config.forecast, config.calendar, held)
     digest = hashlib.sha256(f"{history.fingerprint(settings)} {parts!r}".encode())
-    for path in sorted(path for pattern in FORECASTING for path in ROOT.glob(pattern)):
+    for path in sorted(path for pattern in FORECASTING for path in CODE.glob(pattern)):
         digest.update(path.read_bytes())
     for trace in landed_of(settings):  # what landed anew is another trace
         digest.update(repr(sorted(settings.lake.marks("requests", trace=trace).items())).encode())

@@ -7,9 +7,10 @@ from typing import Annotated, Any, NamedTuple
 
 from assets.lake.settings import Settings, settings_of
 from assets.lake.warehouse import Lake
-from models.world.catalogue import ROOT, load_catalogue
+from models.world.catalogue import load_catalogue
 from models.world.changes import layered
 from models.world.loading import CONFIG_DIR, SOURCES, TABLES, checked_config, config_path, read_tables
+from models.world.places import ROOT
 from models.world.reading import ConfigError, Range, build, convert, read_toml, require_known
 
 STUDIES = ROOT / "data" / "studies"

@@ -27,11 +27,12 @@ from models.replay.capacity import meets, standing_fleet
 from models.replay.fleet import kv_capacity_tokens, make_rules
 from models.replay.run import FINISHED, REFUSED, Drive, Outcome, replay
 from models.replay.state import Fleet, Trace
-from models.world.catalogue import ROOT, Catalogue
+from models.world.catalogue import Catalogue
 from models.world.config import Config, Deployment
+from models.world.places import HOME
 from models.world.reading import ConfigError, require_known
 
-FIGURES = ROOT / "data" / "figures" / "try"
+FIGURES = HOME / "data" / "figures" / "try"
 POOL = re.compile(r"\s*(\d{1,5})\s*x\s*([^@\s]+)\s*@\s*(?:(\d{1,4})\s*x\s*)?(\S+)\s*")
 BINS = 400  # of a distribution's curve
 

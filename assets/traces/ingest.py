@@ -16,7 +16,7 @@ from typing import Any
 from assets.lake.settings import Progress
 from assets.lake.sql_files import read_sql
 from assets.lake.store import removal
-from assets.lake.warehouse import ROOT, Connection, Lake, one_line_errors
+from assets.lake.warehouse import Connection, Lake, one_line_errors
 from assets.traces.bounds import Guard, IngestError
 from assets.traces.formats import COPY_AGAIN, LandedFile, recognise
 from assets.traces.mapping import TraceMapping, mapping_file, read_bounds, read_mapping
@@ -24,8 +24,9 @@ from assets.traces.rows import rows_query
 from assets.traces.samples import FOLDER, is_metrics
 from assets.traces.traces import write_tiers
 from models.world.catalogue import Catalogue
+from models.world.places import HOME
 
-LANDING = ROOT / "data" / "landing"
+LANDING = HOME / "data" / "landing"
 MACROS = ("mapping", "chances", "tiers")
 STAGED = {False: ("staged", "patterns", "duplicates"), True: ("staged_answers",)}  # True: of answers
 ANSWERS = "answers"  # the format, and the table, of what llms answered

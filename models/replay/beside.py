@@ -17,8 +17,9 @@ from models.replay.begin import EMPTY
 from models.replay.compiled import is_cached
 from models.replay.fleet import make_fleet, make_rules
 from models.replay.run import Drive, replay
-from models.world.catalogue import ROOT, load_catalogue
+from models.world.catalogue import load_catalogue
 from models.world.loading import load_config
+from models.world.places import CODE
 
 LIMIT_S = 600.0  # a compilation that takes longer is given up
 _running: list[subprocess.Popen[bytes]] = []
@@ -33,7 +34,7 @@ def compiling() -> Iterator[None]:
     command = [sys.executable, "-m", "models.replay.beside"]
     # A session of its own: Ctrl-C is ours to handle. Its input ends when we do, be it by kill -9.
     with subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        command, cwd=CODE, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         start_new_session=True,
     ) as process:  # fmt: skip
         _running.append(process)

@@ -8,6 +8,7 @@ down. What happens at every step of an instance is inlined; all else is called, 
 """
 
 import hashlib
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +16,18 @@ from typing import Any
 
 import numba
 
+from models.world.places import CODE, IS_CHECKOUT
+
 HERE = Path(__file__).resolve().parent
-CACHE_ROOT = HERE.parent.parent / "data" / ".numba"
+
+
+def cache_root() -> Path:
+    """NUMBA_CACHE_DIR, or a folder of the checkout; where that is read-only, the user's caches."""
+    if own := os.environ.get("NUMBA_CACHE_DIR"):
+        return Path(own).expanduser()
+    if IS_CHECKOUT and os.access(CODE / "data", os.W_OK):
+        return CODE / "data" / ".numba"
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fleetcast"
 
 
 def sources() -> dict[str, bytes]:
@@ -37,7 +48,7 @@ def cache_folder() -> Path:
     digest = hashlib.sha256(numba.__version__.encode())
     for _, text in sorted(sources().items()):
         digest.update(text)
-    return CACHE_ROOT / digest.hexdigest()[:16]
+    return cache_root() / digest.hexdigest()[:16]
 
 
 def is_cached() -> bool:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from models.world.kernels import Kernels
+from models.world.places import ROOT
 from models.world.reading import ConfigError, PositiveShare, Range, build, read_toml, require_known
 
-ROOT = Path(__file__).resolve().parents[2]
 CATALOGUE_DIR = ROOT / "data" / "catalogue"
 Positive = Annotated[float, Range(0, 1_000_000_000, is_above=True)]
 NotNegative = Annotated[float, Range(0, 1_000_000_000)]

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from models.world.calendar import Calendar
-from models.world.catalogue import ROOT, Catalogue
+from models.world.catalogue import Catalogue
 from models.world.changes import changed_catalogue, layered
 from models.world.config import Config
 from models.world.consistency import check
-from models.world.reading import ConfigError, build, merged, read_toml, require_known, shown
+from models.world.places import ROOT
+from models.world.reading import ConfigError, build, merged, parse_toml, read_toml, require_known, shown
 
 CONFIG_DIR = ROOT / "data" / "config"
 CALENDAR_DIR = ROOT / "data" / "calendar"
@@ -17,10 +18,13 @@ TABLES = ("trace", "fleet", "forecast", "plan", "replay", "policies", "catalogue
 SOURCES = {"office", "tiled"}  # tables of [trace] that make its requests; without one they have been landed
 
 
-def load_config(name: str, catalogue: Catalogue, folder: Path = CONFIG_DIR) -> Config:
-    """Read a run configuration by name ("office") or by path ("my/run.toml"); ConfigError says why not."""
-    path = config_path(name, folder)
-    return checked_config(read_tables(path, folder), path, catalogue)
+def load_config(name: str, catalogue: Catalogue, folder: Path = CONFIG_DIR, text: str = "") -> Config:
+    """Read a run configuration by name ("office") or by path ("my/run.toml"); ConfigError says why not.
+
+    Given its `text`, which a run brings along, the file of that path need not be there.
+    """
+    path = Path(name) if text else config_path(name, folder)
+    return checked_config(read_tables(path, folder, text=text), path, catalogue)
 
 
 def checked_config(tables: dict[str, Any], path: Path, catalogue: Catalogue) -> Config:
@@ -45,13 +49,13 @@ def config_path(name: str, folder: Path = CONFIG_DIR) -> Path:
     raise ConfigError(f"{where}; in data/config there is: {names}. Name one, or a TOML file by its path.")
 
 
-def read_tables(path: Path, folder: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+def read_tables(path: Path, folder: Path, above: tuple[Path, ...] = (), text: str = "") -> dict[str, Any]:
     """The tables of a config over those of the shipped config that it is `based_on`, key by key.
 
     Its [trace] stands by itself unless it makes its requests as that of the other does; never is it given the
     other's name. `above` are the configs that are based on this one.
     """
-    tables = read_toml(path)
+    tables = parse_toml(text, path) if text else read_toml(path)
     for key in tables:
         require_known(key, (*TABLES, "based_on"), "key", path.name)
     base = tables.pop("based_on", None)

@@ -88,22 +88,29 @@ def read_toml(path: Path) -> dict[str, Any]:
             raise ConfigError(f"{path} cannot be read: it is no file. Name a TOML file.")
         if (size := path.stat().st_size) > MAX_BYTES:
             raise ConfigError(f"{path.name} has {size:,} bytes, at most {MAX_BYTES:,} are read. Shorten it.")
-        text = path.read_text(encoding="utf-8")
-        if (longest := max(map(len, text.split("\n")))) > MAX_LINE:
-            raise ConfigError(
-                f"{path.name} has a line of {longest:,} characters, at most {MAX_LINE:,} are read."
-            )
-        parsed = tomllib.loads(text)
+        return parse_toml(path.read_text(encoding="utf-8"), path)
     except FileNotFoundError as error:
         there = ", ".join(sorted(p.stem for p in path.parent.glob("*.toml"))) or "none"
         raise ConfigError(f"There is no file {path.name} in {path.parent}; there is: {there}.") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}. Name a TOML file.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path.name} is not valid TOML: {shown(str(error))}. Mend that line.") from error
+
+
+def parse_toml(text: str, path: Path) -> dict[str, Any]:
+    """Parse the text of that file; ConfigError where it is not TOML, or holds what no file of ours needs."""
+    try:
+        if (longest := max(map(len, text.split("\n")))) > MAX_LINE:
+            raise ConfigError(
+                f"{path.name} has a line of {longest:,} characters, at most {MAX_LINE:,} are read."
+            )
+        parsed = tomllib.loads(text)
     except RecursionError as error:
         raise ConfigError(_too_deep(path)) from error
     except ConfigError:
         raise
-    except ValueError as error:  # of the parser; of bytes that are no text; of a number with 5,000 digits
+    except ValueError as error:  # of the parser; of a number with 5,000 digits
         raise ConfigError(f"{path.name} is not valid TOML: {shown(str(error))}. Mend that line.") from error
     _require_bounded(parsed, path)
     return parsed

@@ -1,0 +1,75 @@
+"""Installed from a wheel, without the checkout: what it reads lies inside, what it writes where one works."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from numba.core.caching import _CacheLocator
+from small import small_config
+
+from models.replay.compiled import cache_folder
+from models.world.places import ROOT
+
+PACKAGES = sysconfig.get_path("purelib")
+
+
+def uv() -> str:
+    """The tool that builds it."""
+    beside = Path(sys.executable).with_name("uv")
+    found = str(beside) if beside.exists() else shutil.which("uv")
+    return found or pytest.skip("no uv here: pip install uv")
+
+
+def run(*command: str | Path, **options) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=300, **options)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel and nothing else; every other package comes from the tests' own environment."""
+    folder = tmp_path_factory.mktemp("wheel")
+    built = run(uv(), "build", "--wheel", "--offline", "--quiet", "-o", folder / "dist", cwd=ROOT)
+    if built.returncode and "offline" in built.stderr.lower():
+        pytest.skip("hatchling is in no cache here, and the test downloads nothing: uv build --wheel once")
+    assert built.returncode == 0, built.stderr
+    (wheel,) = (folder / "dist").glob("*.whl")
+    shutil.unpack_archive(wheel, folder / "site", "zip")
+    return folder / "site"
+
+
+def environment(installed: Path, cache: Path) -> dict[str, str]:
+    """Nothing of ours but the wheel; the kernel that was compiled in the checkout, since its sources are alike."""
+    ours, theirs = ROOT / "models" / "replay", installed / "models" / "replay"
+    for path in ours.glob("*.py"):  # Numba compares when a source was written
+        os.utime(theirs / path.name, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+    name = _CacheLocator.get_suitable_cache_subpath
+    if (compiled := cache_folder() / name(str(ours / "kernel.py"))).is_dir():
+        shutil.copytree(compiled, cache / cache_folder().name / name(str(theirs / "kernel.py")))
+    said = {key: value for key, value in os.environ.items() if not key.startswith("FLEETCAST")}
+    path = os.pathsep.join((str(installed), PACKAGES))
+    return said | {"PYTHONPATH": path, "NUMBA_CACHE_DIR": str(cache), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def test_a_night_and_a_question_in_an_empty_folder(installed, tmp_path):
+    """Run as another user would: from an empty folder, the code's own folder read-only."""
+    said = environment(installed, tmp_path / "cache")
+    said.pop("DAGSTER_HOME", None)
+    config, work = small_config(tmp_path), tmp_path / "work"
+    work.mkdir()
+    before = {path for path in installed.rglob("*") if "__pycache__" not in path.parts}
+    fleetcast = (sys.executable, "-c", "from pipelines.cli import main; main()")
+    night = run(*fleetcast, "nightly", "--config", config, "--quiet", cwd=work, env=said)
+    assert night.returncode == 0, night.stdout + night.stderr
+    assert "tables   data/lake/warehouse.duckdb" in night.stdout
+    asked = run(*fleetcast, "sql", "queries/policies_over_days.sql", "--config", config, cwd=work, env=said)
+    assert asked.stdout.count("\n") > 12, asked.stderr
+    assert sorted(path.name for path in work.iterdir()) == ["dagster.yaml", "data"]
+    assert {".dagster", "figures", "lake"} <= {path.name for path in (work / "data").iterdir()}
+    assert {path for path in installed.rglob("*") if "__pycache__" not in path.parts} == before
+    estimate = ("--llm", "llama2-70b", "--gpu", "h200-141gb", "--tensor-parallel", "2", "--write")
+    refused = run(*fleetcast, "calibrate", *estimate, cwd=work, env=said)
+    assert "needs a checkout" in refused.stderr
