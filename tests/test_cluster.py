@@ -4,6 +4,7 @@ Where a part is not there the test says how to get it. tests/bench/scaleout.py h
 """
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+import yaml
 from cluster_parts import FLEETCAST, Cluster, Missing, Ray, free_port, postgres
 from small import small_config
 
@@ -129,4 +131,19 @@ def test_days_through_postgres_the_queue_and_ray_are_those_of_one_process(cluste
         told = cluster.instance.get_materialized_partitions(cluster.key(name, "demand"))
         assert told == set(DAYS)
     assert not cluster.instance.get_materialized_partitions(cluster.key("demand"))
-    assert "Ray job" in " ".join(event.message for event in cluster.events(runs["ray"]))
+    assert "Ray job" in " ".join(event.message or "" for event in cluster.events(runs["ray"]))
+
+
+def test_what_one_copies_speaks_of_settings_that_there_are():
+    """As far as it goes without a cluster: YAML that parses, and variables that the code reads."""
+    deploy = ROOT / "data" / "deploy"
+    for path in deploy.rglob("*.yaml"):
+        assert yaml.safe_load(path.read_text(encoding="utf-8")), path
+    sources = [*(ROOT / "assets" / "lake").glob("*.py"), ROOT / "models" / "world" / "places.py"]
+    known = set(
+        re.findall(r"FLEETCAST_[A-Z_]+", "".join(path.read_text(encoding="utf-8") for path in sources))
+    )
+    known |= set(re.findall(r"env: (FLEETCAST_\w+)", (deploy / "dagster.yaml").read_text(encoding="utf-8")))
+    for path in (path for path in deploy.rglob("*") if path.is_file()):
+        assert set(re.findall(r"FLEETCAST_[A-Z_]+", path.read_text(encoding="utf-8"))) <= known, path
+    assert set(read_deployment(deploy / "deploy.toml")) == {"office", "azure"}
