@@ -98,9 +98,11 @@ def check_deployment(locations: dict[str, Location]) -> None:
 def enter(name: str) -> None:
     """Make this process, and what it starts, the location of that name, as FLEETCAST_DEPLOYMENT says.
 
-    A step on another machine has no such file: the executor told it all that stands there. This comes before
-    anything is imported that the environment speaks to.
+    A run or a step is what started it: it was told all that stands there, on another machine by the executor.
+    This comes before anything is imported that the environment speaks to.
     """
+    if os.environ.get(LOCATION_AS) == name:
+        return
     os.environ[LOCATION_AS] = name
     if file := os.environ.get(DEPLOYMENT):
         locations = read_deployment(Path(file))
@@ -113,7 +115,7 @@ def enter(name: str) -> None:
 
 
 def chosen(name: str | None) -> Location:
-    """The location of that name, which this process is from here on; without one its environment stands."""
+    """The location of that name in FLEETCAST_DEPLOYMENT; without a name what the environment says."""
     if name is None:
         return Location(config="", executor=os.environ.get(EXECUTOR) or IN_ONE_PROCESS)
     file = os.environ.get(DEPLOYMENT)
@@ -121,8 +123,9 @@ def chosen(name: str | None) -> Location:
         raise ConfigError(
             f"{DEPLOYMENT} names no file, so that there is no location {name}. Set it, or name none."
         )
-    enter(name)
-    return read_deployment(Path(file))[name]
+    locations = read_deployment(Path(file))
+    require_known(name, locations, "location", Path(file).name)
+    return locations[name]
 
 
 def take_port(host: str, port: int) -> None:

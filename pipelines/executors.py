@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import dagster as dg
 
 from assets.lake.environment import LAKE, told_config
-from assets.lake.machine import CORES, MEMORY_GIB, cores
-from assets.lake.variables import CONFIG, CONFIG_TEXT, EXECUTOR, LAKE_AT, LOCATION_AS
+from assets.lake.machine import CORES, cores
+from assets.lake.variables import CONFIG, CONFIG_TEXT, DEPLOYMENT, EXECUTOR, LAKE_AT, LANDS
 from pipelines.deployment import IN_ONE_PROCESS, require_executor
 
-AS_HERE = (EXECUTOR, LOCATION_AS, CORES, MEMORY_GIB)  # what a step elsewhere is told as this process was
+OF_THIS_MACHINE = {DEPLOYMENT, LANDS, "FLEETCAST_HOME", "FLEETCAST_POSTGRES_URL"}
 DELEGATING = {
     "ray": ("dagster_ray.core.executor", "ray_executor"),
     "k8s": ("dagster_k8s", "k8s_job_executor"),
@@ -38,8 +38,9 @@ def handed_on() -> Sequence[str]:
     """What a step on another machine is told, as NAME=VALUE: the config with its text, the lake, the rest."""
     config, text = told_config()
     told = {CONFIG: config, CONFIG_TEXT: text, LAKE_AT: LAKE}
-    told |= {name: os.environ[name] for name in AS_HERE if name in os.environ}
-    return [f"{name}={value}" for name, value in told.items() if value]
+    own = {name for name in os.environ if name.startswith("FLEETCAST_")} - OF_THIS_MACHINE
+    told |= {name: os.environ[name] for name in own - told.keys()}
+    return [f"{name}={value}" for name, value in sorted(told.items()) if value]
 
 
 def cores_of_a_step() -> int:

@@ -35,7 +35,7 @@ def job(
     partitions: dg.PartitionsDefinition | None = None,
     is_asked: bool = False,
 ) -> Any:  # Dagster does not export the type
-    """A job of these assets; one `is_asked` what nothing stands for, so that it can bring no settings along."""
+    """A job of these assets; one that `is_asked` what has no default brings no settings along."""
     return dg.define_asset_job(
         name,
         selection,

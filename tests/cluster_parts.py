@@ -1,6 +1,6 @@
 """The real parts of a cluster, as processes of this machine: Postgres, Dagster's servers, Ray with two nodes.
 
-Each says in a sentence what is missing where it cannot be had; all of them end with the block that they are in.
+Each says in a sentence what is missing where it cannot be had; all of them end with the block they are in.
 """
 
 import json
@@ -12,7 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from importlib.util import find_spec
@@ -21,11 +22,12 @@ from typing import Any
 
 import dagster as dg
 import yaml
-from dagster._cli.job import _create_run
+from dagster._core.definitions.selector import JobSubsetSelector
 from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import GrpcServerTarget
 
 from models.world.places import ROOT
+from pipelines import deployment
 
 NODES = ("127.0.0.1", "127.0.0.2")
 PYTHON = (sys.executable, "-W", "ignore")
@@ -159,28 +161,32 @@ class Servers:
 class Cluster:
     """Dagster as data/deploy sets it up: Postgres, a daemon with a queue, a code server for each location."""
 
-    def __init__(self, folder: Path, database: Postgres, locations: dict[str, dict[str, Any]]) -> None:
+    def __init__(
+        self, folder: Path, database: Postgres, locations: dict[str, dict[str, Any]], **more: str
+    ) -> None:
         self.home, self.database = folder, database
         for table in locations.values():
             table["port"] = free_port()
-        lines = [f"[locations.{name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
-                 for name, table in locations.items()]  # fmt: skip
+        lines = list[str]()
+        for name, table in locations.items():
+            lines += [f"[locations.{name}]", *(f"{key} = {json.dumps(said)}" for key, said in table.items())]
         (folder / "deploy.toml").write_text("\n".join(lines), encoding="utf-8")
         said = yaml.safe_load((ROOT / "data" / "deploy" / "dagster.yaml").read_text(encoding="utf-8"))
         said["run_monitoring"]["poll_interval_seconds"] = 2  # ten, where nobody waits for it
         (folder / "dagster.yaml").write_text(yaml.safe_dump(said), encoding="utf-8")
-        environment = os.environ | {
-            "DAGSTER_HOME": str(folder),
-            "FLEETCAST_POSTGRES_URL": database.url,
-            "FLEETCAST_DEPLOYMENT": str(folder / "deploy.toml"),
-            "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", ""))),
-        }
+        environment = (
+            os.environ
+            | more
+            | {
+                "DAGSTER_HOME": str(folder),
+                "FLEETCAST_POSTGRES_URL": database.url,
+                "FLEETCAST_DEPLOYMENT": str(folder / "deploy.toml"),
+                "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", ""))),
+            }
+        )
         self.environment, self.locations = environment, locations
         self.servers = Servers(folder, environment)
-        workspace = subprocess.run(
-            [*FLEETCAST, "serve", "workspace", "deploy.toml"],
-            cwd=folder, env=environment, capture_output=True, text=True, check=True,
-        ).stdout  # fmt: skip
+        workspace = deployment.workspace(deployment.read_deployment(folder / "deploy.toml"))
         (folder / "workspace.yaml").write_text(workspace, encoding="utf-8")
 
     def start(self) -> None:
@@ -206,19 +212,34 @@ class Cluster:
         return dg.DagsterInstance.from_config(str(self.home))
 
     def submit(
-        self, location: str, job: str, day: str, until: str = "", run_config: dict[str, Any] | None = None
-    ) -> str:
-        """Put a run into the queue; its id."""
+        self, location: str, job: str, day: str, until: str = "",
+        only: Sequence[str] = (), tags: dict[str, str] | None = None,
+    ) -> str:  # fmt: skip
+        """Put a run into the queue, of all assets of the job or of some without their checks; its id."""
         ends = {f"dagster/asset_partition_range_{end}": at for end, at in (("start", day), ("end", until))}
+        asked = {self.key(location, name) for name in only}
         port = self.locations[location]["port"]
         target = GrpcServerTarget(host=NODES[0], port=port, socket=None, location_name=location)
         with WorkspaceProcessContext(self.instance, target) as process:
             workspace = process.create_request_context()
             code = workspace.get_code_location(location)
             (repository,) = code.get_repositories().values()
-            run = _create_run(
-                self.instance, code, repository, repository.get_full_job(job), run_config=run_config or {},
-                tags=ends if until else {"dagster/partition": day}, op_selection=None, run_id=None,
+            selector = JobSubsetSelector(
+                location, repository.name, job, None,
+                asset_selection=asked or None, asset_check_selection=set() if asked else None,
+            )  # fmt: skip
+            chosen = code.get_job(selector)
+            told = {**(tags or {}), **(ends if until else {"dagster/partition": day})}
+            planned = code.get_execution_plan(chosen, {}, None, None, instance=self.instance)
+            plan = planned.execution_plan_snapshot
+            run = self.instance.create_run(
+                job_name=job, run_id=None, run_config={}, status=None, tags=told, root_run_id=None,
+                parent_run_id=None, step_keys_to_execute=plan.step_keys_to_execute,
+                execution_plan_snapshot=plan, job_snapshot=chosen.job_snapshot,
+                parent_job_snapshot=chosen.parent_job_snapshot, asset_selection=selector.asset_selection,
+                asset_check_selection=selector.asset_check_selection, resolved_op_selection=None,
+                op_selection=None, remote_job_origin=chosen.get_remote_origin(),
+                job_code_origin=chosen.get_python_origin(), asset_graph=repository.asset_graph,
             )  # fmt: skip
             self.instance.submit_run(run.run_id, workspace)
         return run.run_id
@@ -234,6 +255,21 @@ class Cluster:
 
         return wait_until(last, f"the end of run {run}", limit_s, 0.5)
 
+    def events(self, run: str) -> list[dg.DagsterEvent]:
+        """What happened in a run so far."""
+        entries = self.instance.all_logs(run)
+        return [entry.dagster_event for entry in entries if entry.dagster_event]
+
+    def why(self, run: str) -> str:
+        """What a run says of its failures."""
+        failed = [event for event in self.events(run) if event.is_failure]
+        return "\n".join(str(event.event_specific_data or event.message) for event in failed)
+
+    @staticmethod
+    def key(*parts: str) -> dg.AssetKey:
+        """The key of an asset, with that of its location first."""
+        return dg.AssetKey(list(parts))
+
     def number(self, run: dg.DagsterRun) -> int:
         """How many runs came before it."""
         record = self.instance.get_run_record_by_id(run.run_id)
@@ -248,3 +284,63 @@ def answers(port: int, host: str = NODES[0]) -> bool:
     """Whether somebody listens there."""
     with socket.socket() as probe:
         return probe.connect_ex((host, port)) == 0
+
+
+# --- Ray --------------------------------------------------------------------------------------------------
+
+
+class Ray:
+    """A head and a node of Ray, each on a loopback address of its own: machines, as far as Ray can tell."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        if not (find_spec("ray") and find_spec("dagster_ray")):
+            raise Missing("no Ray here: uv sync --extra ray")
+        self.folder = Path(tempfile.mkdtemp(prefix="fcray"))  # of sockets, whose paths are short
+        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+        more = {"PATH": path, "RAY_raylet_start_wait_time_s": "120"}  # a step is the command `dagster`
+        self.servers = Servers(self.folder, environment | more)
+        self.port, self.pages = free_port(), free_port()
+
+    def start(self) -> None:
+        """Start both; returns when Ray has both."""
+        self._start(NODES[0], "--head", f"--port={self.port}", f"--temp-dir={self.folder}",
+                    f"--dashboard-host={NODES[0]}", f"--dashboard-port={self.pages}")  # fmt: skip
+        wait_until(self.alive, "Ray's head", 120, 0.5)
+        self.add()
+
+    def add(self) -> None:
+        """Start the other node."""
+        before = len(self.alive())
+        self._start(NODES[1], f"--address={NODES[0]}:{self.port}")
+        wait_until(lambda: len(self.alive()) > before, "Ray's second node", 120, 0.5)
+
+    def kill(self) -> None:
+        """kill -9 of the other node with all that runs on it."""
+        self.servers.kill(NODES[1])
+        wait_until(lambda: NODES[1] not in self.alive(), "the death of Ray's second node", 120, 0.5)
+
+    def alive(self) -> list[str]:
+        """The addresses of the nodes that Ray has."""
+        try:
+            with urllib.request.urlopen(f"{self.address}/api/v0/nodes", timeout=5) as answer:
+                nodes = json.load(answer)["data"]["result"]["result"]
+        except (OSError, ValueError):
+            return []
+        return [node["node_ip"] for node in nodes if node["state"] == "ALIVE"]
+
+    @property
+    def address(self) -> str:
+        """Where jobs are submitted: RAY_ADDRESS."""
+        return f"http://{NODES[0]}:{self.pages}"
+
+    def _start(self, host: str, *options: str) -> None:
+        own = [f"--{name}={free_port(host)}" for name in ("dashboard-agent-grpc-port", "metrics-export-port")]
+        own += [f"--dashboard-agent-listen-port={free_port(host)}", f"--node-ip-address={host}"]
+        small = ["--num-cpus=1", "--object-store-memory=80000000", "--disable-usage-stats", "--block"]
+        program = "from ray.scripts.scripts import main; main()"
+        self.servers.start(host, *PYTHON, "-c", program, "start", *options, *own, *small)
+
+    def end(self) -> None:
+        """End both."""
+        self.servers.end()
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -42,7 +42,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def environment(installed: Path, cache: Path) -> dict[str, str]:
-    """Nothing of ours but the wheel; the kernel that was compiled in the checkout, since its sources are alike."""
+    """Nothing of ours but the wheel, and the kernel compiled in the checkout, whose sources are alike."""
     ours, theirs = ROOT / "models" / "replay", installed / "models" / "replay"
     for path in ours.glob("*.py"):  # Numba compares when a source was written
         os.utime(theirs / path.name, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))

@@ -13,12 +13,15 @@ LOCATION = os.environ.get(LOCATION_AS, "")  # with it the asset keys begin; empt
 def told_config() -> tuple[str, str]:
     """The config that runs by themselves read: its name or path, and its text unless it comes with the code.
 
-    The text goes with the run, so that no other machine needs the file. ConfigError where there is none.
+    The text goes with the run, so that no other machine needs the file. What this process starts works with
+    the same text, whatever becomes of the file. ConfigError where there is none.
     """
     name = os.environ.get(CONFIG) or "office"
-    if text := os.environ.get(CONFIG_TEXT):  # handed on by whoever had the file
+    if text := os.environ.get(CONFIG_TEXT):
         return name, text
     path = config_path(name)
     if path == CONFIG_DIR / f"{name}.toml":
         return name, ""
-    return str(path.resolve()), path.read_text(encoding="utf-8", errors="replace")
+    told = str(path.resolve()), path.read_text(encoding="utf-8", errors="replace")
+    os.environ[CONFIG], os.environ[CONFIG_TEXT] = told
+    return told

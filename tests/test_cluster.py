@@ -1,0 +1,149 @@
+"""Beyond one machine, with real parts: Postgres, a daemon with its queue, code servers, Ray with two nodes.
+
+Where a part is not there the test says how to get it. tests/bench/scaleout.py has what kills do to the same.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+
+import pytest
+import yaml
+from cluster_parts import FLEETCAST, Cluster, Missing, Ray, free_port, postgres
+from small import small_config
+
+from assets.lake.settings import Progress
+from assets.lake.warehouse import Lake
+from assets.pages.telling import SettingsResource
+from models.world.places import ROOT
+from models.world.reading import ConfigError
+from pipelines.definitions import defs
+from pipelines.deployment import check_deployment, read_deployment
+
+DAYS = ("2025-07-01", "2025-07-02")
+
+
+def said(folder: Path, *options: str, **environment: str) -> str:
+    """What `fleetcast` says on stderr, having refused in one line."""
+    done = subprocess.run(
+        [*FLEETCAST, *options], cwd=folder, env=os.environ | environment, capture_output=True, text=True
+    )
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            '[locations.a]\nconfig = "office"\nexecutor = "celery"',
+            "unknown executor 'celery'. Known: in_process",
+        ),
+        ('executr = "ray"\n[locations.a]\nconfig = "office"', "unknown key 'executr'"),
+        ('lake = "lake"', "names no config"),
+        ('[locations.a-b]\nconfig = "office"', "letters, digits and _"),
+        ('[locations.a]\nconfig = "none.toml"', "There is no file"),
+        (
+            '[locations.a]\nconfig = "office"\n[locations.b]\nconfig = "office"',
+            "both make the trace 'office'",
+        ),
+        ('[locations.a]\nconfig = "office"\nexecutor = "k8s"', "pip install 'fleetcast[k8s]'"),
+    ],
+)
+def test_what_cannot_be_deployed_is_said_in_a_line(tmp_path, monkeypatch, text, told):
+    monkeypatch.setitem(sys.modules, "dagster_k8s", None)
+    file = tmp_path / "deploy.toml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as refused:
+        check_deployment(read_deployment(file))
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_two_code_servers_never_share_a_port(tmp_path):
+    """gRPC would let them, and the older one's code would answer."""
+    port = str(free_port())
+    first = subprocess.Popen(
+        [*FLEETCAST, "serve", "code", "--port", port], cwd=tmp_path, stdout=subprocess.PIPE
+    )
+    assert first.stdout is not None
+    try:
+        assert b"serving fleetcast" in first.stdout.readline()
+        told = said(tmp_path, "serve", "code", "--port", port)
+        assert f"Port {port} of 127.0.0.1 is taken" in told
+        other = said(tmp_path, "serve", "code", FLEETCAST_EXECUTOR="ry")
+        assert "FLEETCAST_EXECUTOR: unknown executor 'ry'. Did you mean 'ray'?" in other
+    finally:
+        first.kill()
+        first.wait()
+        first.stdout.close()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """Two configs in one instance: `here` runs its steps in one process, `ray` on a cluster of two nodes."""
+    config = small_config(tmp_path)
+    try:
+        with postgres() as database:
+            ray = Ray(os.environ | {"PYTHONPATH": str(ROOT), "FLEETCAST_POSTGRES_URL": database.url})
+            tables = {"here": {"config": config, "lake": "here"}, "ray": {"config": config, "lake": "ray"}}
+            tables["ray"]["executor"] = "ray"
+            made = Cluster(tmp_path, database, tables, RAY_ADDRESS=ray.address)
+            try:
+                ray.start()
+                made.start()
+                yield made
+            finally:
+                made.end()
+                ray.end()
+    except Missing as reason:
+        pytest.skip(str(reason))
+
+
+def test_days_through_postgres_the_queue_and_ray_are_those_of_one_process(cluster, tmp_path):
+    config = tmp_path / "small.toml"
+    resource = SettingsResource(config=str(config), lake=str(tmp_path / "own"))
+    assert (
+        defs.resolve_job_def("history")
+        .execute_in_process(
+            tags={
+                f"dagster/asset_partition_range_{end}": DAYS[at] for at, end in enumerate(("start", "end"))
+            },
+            resources={"settings": resource, "progress": Progress()},
+        )
+        .success
+    )
+    config.unlink()  # its text goes with the run
+    runs = {name: cluster.submit(name, "history", *DAYS) for name in ("here", "ray")}
+    for name, run in runs.items():
+        assert cluster.ended(run).status.value == "SUCCESS", cluster.why(run)
+        ours, theirs = Lake(tmp_path / "own"), Lake(tmp_path / name)
+        for table in ("requests", "demand"):
+            for day in map(date.fromisoformat, DAYS):
+                of_day = {"trace": "small", "day": day}
+                assert theirs.part(table, **of_day).equals(ours.part(table, **of_day)), (name, table, day)
+    for name in runs:  # the page of a day shows the trace of its own location
+        told = cluster.instance.get_materialized_partitions(cluster.key(name, "demand"))
+        assert told == set(DAYS)
+    assert not cluster.instance.get_materialized_partitions(cluster.key("demand"))
+    assert "Ray job" in " ".join(event.message or "" for event in cluster.events(runs["ray"]))
+
+
+def test_what_one_copies_speaks_of_settings_that_there_are():
+    """As far as it goes without a cluster: YAML that parses, and variables that the code reads."""
+    deploy = ROOT / "data" / "deploy"
+    for path in deploy.rglob("*.yaml"):
+        assert yaml.safe_load(path.read_text(encoding="utf-8")), path
+    sources = [*(ROOT / "assets" / "lake").glob("*.py"), ROOT / "models" / "world" / "places.py"]
+    known = set(
+        re.findall(r"FLEETCAST_[A-Z_]+", "".join(path.read_text(encoding="utf-8") for path in sources))
+    )
+    known |= set(re.findall(r"env: (FLEETCAST_\w+)", (deploy / "dagster.yaml").read_text(encoding="utf-8")))
+    for path in (path for path in deploy.rglob("*") if path.is_file()):
+        assert set(re.findall(r"FLEETCAST_[A-Z_]+", path.read_text(encoding="utf-8"))) <= known, path
+    assert set(read_deployment(deploy / "deploy.toml")) == {"office", "azure"}
