@@ -7,6 +7,7 @@ sql/README.md and the reading of trace files are fed from it, so that it cannot 
 """
 
 import difflib
+import functools
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -47,7 +48,12 @@ def read_sql(name: str | Path) -> SqlFile:
     path = next((p for p in (SQL / name, SQL.parent / name, Path(name).expanduser()) if p.is_file()), None)
     if path is None:
         raise SqlFileError(f"There is no SQL file {name}. {_nearest_file(Path(name))}")
-    text = path.read_text(encoding="utf-8")
+    return _taken_apart(path.name, path.read_text(encoding="utf-8"))
+
+
+@functools.lru_cache(maxsize=512)  # a query reads all macros and marts, which hardly ever change
+def _taken_apart(name: str, text: str) -> SqlFile:
+    """The file of that name and text, with what its header declares."""
     header = []
     for line in text.splitlines():
         if not line.startswith("--"):
@@ -55,9 +61,9 @@ def read_sql(name: str | Path) -> SqlFile:
         header.append(line.removeprefix("--").strip())
     fields = {m[1]: m[2] for line in header if (m := re.match(rf"({FIELDS}): (.+)", line))}
     told = {m[1]: m[2].split(" <- ") for line in header if (m := re.match(r"(\w+) = (.+)", line))}
-    columns = {name: meaning[0] for name, meaning in told.items()}
-    made_from = {name: _origins(meaning[1]) for name, meaning in told.items() if len(meaning) > 1}
-    return SqlFile(path.name, text, header[0] if header else "", fields, columns, made_from)
+    columns = {column: meaning[0] for column, meaning in told.items()}
+    made_from = {column: _origins(meaning[1]) for column, meaning in told.items() if len(meaning) > 1}
+    return SqlFile(name, text, header[0] if header else "", fields, columns, made_from)
 
 
 def words_meant(query: str | None, recipes: Iterable[SqlFile]) -> set[str] | None:
