@@ -36,7 +36,7 @@ from assets.lake.schemas import (
     scan,
 )
 from assets.lake.sql_docs import comments
-from assets.lake.sql_files import SQL, read_sql, words_meant
+from assets.lake.sql_files import read_sql, recipes, words_meant
 from models.world.reading import nearest
 
 __all__ = ["LAKE", "REQUEST_SCHEMA", "Connection", "Lake", "LakeError", "LakeVersionError"]
@@ -244,9 +244,8 @@ class Lake:
         settings = {**duckdb_settings(), "temp_directory": str(spill), **config}
         with duckdb.connect(str(database), config=settings) as con:
             con.execute("set TimeZone = 'UTC'; set enable_progress_bar = false")
-            waiting = {p: read_sql(p) for p in sorted((*SQL.glob("macros/*.sql"), *SQL.glob("marts/*.sql")))}
             # A mart named like a table of the lake is the recipe of that table, the others are views.
-            waiting = {p: sql for p, sql in waiting.items() if p.stem not in PARTITIONS}
+            waiting = {p: sql for p, sql in recipes().items() if p.stem not in PARTITIONS}
             words = words_meant(query, waiting.values())
             waiting = {p: sql for p, sql in waiting.items() if words is None or words & sql.makes}
             known = set[str]()
