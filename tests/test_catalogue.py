@@ -52,6 +52,14 @@ def load(data: Path) -> None:
     load_config("office", load_catalogue(data / "catalogue"), data / "config")
 
 
+def test_a_catalogue_is_read_again_when_a_figure_of_it_has_changed(data: Path, edit: Edit) -> None:
+    """Also where the file is as long as before."""
+    first = load_catalogue(data / "catalogue")
+    assert load_catalogue(data / "catalogue") is first
+    edit("catalogue/gpus.toml", r"^memory_gib = 80\.0", "memory_gib = 96.0")
+    assert load_catalogue(data / "catalogue").gpus["h100-80gb"].memory_gib == 96.0
+
+
 @pytest.mark.parametrize("name", sorted(path.stem for path in CONFIG_DIR.glob("*.toml")))
 def test_every_shipped_run_loads_and_fits_its_gpus(name: str) -> None:
     config = load_config(name, CATALOGUE)

@@ -1,9 +1,6 @@
 """What a person at the terminal meets: results, one-line errors, exit codes."""
 
-import re
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,16 +17,14 @@ from small import small_config
 from typer.testing import CliRunner
 
 from assets.demand import history
-from assets.lake import kept
 from assets.lake.recipes import why_empty
 from assets.lake.settings import Progress, load_settings
 from assets.lake.warehouse import Lake
 from assets.pages.telling import SettingsResource
 from models.world.loading import CONFIG_DIR
-from pipelines import night, runs, tables
+from pipelines import night, tables
 from pipelines.cli import app
-from pipelines.runs import RunFailed
-from pipelines.terminal import show_findings, show_short, spoken
+from pipelines.terminal import show_findings, spoken
 
 OFFICE = (CONFIG_DIR / "office.toml").read_text()
 
@@ -200,80 +195,6 @@ def small(tmp_path: Path) -> Iterator[SettingsResource]:
         yield resource
 
 
-@pytest.fixture(scope="module")
-def nights(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SettingsResource, str, night.Night]]:
-    """A night that fails on its way, what it says, and the night after it."""
-    from assets.demand import demand
-
-    def unlucky(*given: object) -> None:
-        raise ValueError("no luck")
-
-    with at_home(tmp_path_factory.mktemp("nights"), policies='["reactive"]') as resource:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(demand, "build_demand", unlucky)
-            with pytest.raises(RunFailed) as failed:
-                night.run_night(resource, None, Progress())
-        yield resource, str(failed.value), night.run_night(resource, None, Progress())
-
-
-class Analyst(Progress):
-    """Opens the published file read-only from a process of its own whenever a long step begins."""
-
-    def __init__(self, warehouse: Path) -> None:
-        self.warehouse, self.answers = warehouse, []
-
-    @contextmanager
-    def bar(self, label, total):
-        ask = "import duckdb, sys; lake = duckdb.connect(sys.argv[1], read_only=True); "
-        ask += "print(lake.sql('select count(*) from scoreboard').fetchall()[0][0])"
-        told = subprocess.run(
-            [sys.executable, "-c", ask, str(self.warehouse)], capture_output=True, text=True
-        )
-        self.answers.append(told.stdout.strip() or told.stderr)
-        yield lambda done: None
-
-
-def test_a_night_that_fails_says_why_and_the_next_one_completes(nights):
-    _, said, first = nights
-    assert said == "no luck"
-    assert first.broken == []
-
-
-def test_a_night_makes_what_is_missing_and_only_that(nights, monkeypatch):
-    small, _, first = nights
-    assert first.board["policy"].to_pylist() == ["reactive"]
-    assert first.warehouse.is_file()
-    assert len(list(first.figures.glob("*.png"))) == 5
-    analyst = Analyst(first.warehouse)
-    monkeypatch.setattr(kept, "code", lambda: "another version")  # or the day would not be made again
-    second = night.run_night(small, None, analyst)
-    assert len(analyst.answers) >= 3  # forecast, plan, replay
-    assert set(analyst.answers) == {"1"}
-    assert first.checks - second.checks == 3  # of the history, which is one run
-    assert second.board.equals(first.board)  # the same config gives the same figures
-
-    row, trace, day = night.replay_policy(small, None, "static", Progress())
-    assert (trace, day, row["policy"].to_pylist()) == ("small", date(2025, 7, 3), ["static"])
-
-    path = Path(small.config)
-    small_config(path.parent, policies='["reactive"]', seed="8")
-    third = night.run_night(small, None, Progress())
-    assert third.checks == first.checks  # the history was made again from the new seed
-    assert not third.board.equals(first.board)
-    runs.report("whatifs", {dg.MultiPartitionKey({"day": "2025-07-03", "case": "as_is"}): {"trace": "small"}})
-    with dg.DagsterInstance.get() as instance:
-        told = instance.get_latest_materialization_event(dg.AssetKey("whatifs")).asset_materialization
-        assert (told.partition, told.metadata["trace"].value) == ("as_is|2025-07-03", "small")
-        assert {run.tags.get("trace") for run in instance.get_runs()} == {"small"}
-
-    small_config(path.parent, policies='["reactive"]', seed="8", min_instances="3")
-    with pytest.raises(ValueError, match=r"of 2025-07-03 are not of small\.toml as it is now.* nightly --"):
-        night.replay_policy(small, None, "static", Progress())
-    lake = small.load().lake
-    for table in ("outcomes", "fleet_hours", "scorecard"):  # static was replayed under the older config
-        assert lake.sql(f"select distinct policy from {table}")["policy"].to_pylist() == ["reactive"]
-
-
 def test_several_nights_run_in_order_until_one_has_no_scoreboard(small, monkeypatch):
     boards = {date(2025, 7, 1): pa.table({}), date(2025, 7, 2): None, date(2025, 7, 3): pa.table({})}
 
@@ -313,18 +234,6 @@ def test_a_second_config_must_not_overwrite_the_results_of_the_first(small, tmp_
         history.require_own_name(first)
     other.config.file.unlink()
     history.require_own_name(first)
-
-
-def test_a_fleet_too_small_for_the_load_is_told_by_how_much(tmp_path, capsys):
-    """One instance of each llm for a whole office: the plan is short, and the terminal says by how much."""
-    one = dict.fromkeys(("min_instances", "max_instances", "instances_at_start"), "1")
-    with at_home(tmp_path, policies='["lt_i"]', **one, requests_per_day="600_000", days="2") as resource:
-        short = night.run_night(resource, None, Progress()).short
-    assert {row["policy"] for row in short} >= {"lt_i", "clairvoyant"}
-    show_short(short)
-    said = capsys.readouterr().err
-    assert re.search(r"lt_i: the fleet is too small in \d+ of 24 hours; at \d\d:00 \S+ in ", said)
-    assert "Raise max_instances or cap_gpus." in said
 
 
 def test_a_bad_file_in_landing_is_told_and_keeps_no_other_from_landing(small, tmp_path, monkeypatch, capsys):

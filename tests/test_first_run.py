@@ -6,8 +6,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, suppress
 from datetime import date
+from io import StringIO
 from pathlib import Path
+from typing import NamedTuple
 
 import dagster as dg
 import pytest
@@ -15,29 +19,63 @@ from small import small_config
 
 from assets.demand import demand
 from assets.lake import kept
-from assets.lake.settings import Progress, Settings
+from assets.lake.settings import Progress, Settings, load_settings
 from assets.pages.telling import SettingsResource
 from models.replay import beside
 from models.replay.beside import compile_kernel
 from models.replay.kernel import account, advance, patience, start_hour
-from pipelines import night
-from pipelines.night import run_night
+from pipelines import night, runs
+from pipelines.night import Night, run_night
 from pipelines.runs import RunFailed
-from pipelines.terminal import Bars
+from pipelines.terminal import Bars, show_short
 
 DAY = date(2025, 7, 3)
+ONE = {"policies": '["lt_i"]'}
+LONE = {
+    **dict.fromkeys(("min_instances", "max_instances", "instances_at_start"), "1"),
+    "bursts": "[{ start = 2025-07-03T18:00:00Z, minutes = 60, factor = 200.0 }]",
+}
 ENTRIES = (advance, account, patience, start_hour)
 
 
-@pytest.fixture
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SettingsResource:
-    """Three days of a trickle, one policy, in a lake and a Dagster home of their own."""
-    config = small_config(tmp_path, policies='["lt_i"]')
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
-    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\nnux: {enabled: false}\n")
-    monkeypatch.setattr(night, "landed_files", list)
-    monkeypatch.chdir(tmp_path)
-    return SettingsResource(config=config, lake=str(tmp_path / "lake"))
+class First(NamedTuple):
+    """A night that was stopped in its history, and the night after it."""
+
+    resource: SettingsResource
+    stopped: str  # what the one that was stopped said
+    left: dict[str, int]  # what it had made
+    told: str  # what the whole one said on a terminal that is none
+    night: Night
+    compiled: list[list[object]]  # of the kernel, before there was any night
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[First]:
+    """Three days of a trickle, one policy, in a lake and a Dagster home of their own; tests go on in it."""
+    folder, honest, seen = tmp_path_factory.mktemp("nights"), demand.build_demand, list[date]()
+
+    def one_day_only(lake, trace, day):
+        if seen:
+            raise ValueError("no more")
+        seen.append(day)
+        return honest(lake, trace, day)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGSTER_HOME", str(folder))
+        (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\nnux: {enabled: false}\n")
+        patch.setattr(night, "landed_files", list)
+        patch.chdir(folder)
+        resource = SettingsResource(config=small_config(folder, **ONE), lake=str(folder / "lake"))
+        compile_kernel()
+        compiled = [list(entry.signatures) for entry in ENTRIES]
+        with patch.context() as once:
+            once.setattr(demand, "build_demand", one_day_only)
+            with pytest.raises(RunFailed) as failed:
+                run_night(resource, DAY, Progress())
+        left = made(resource.load())
+        with redirect_stderr(StringIO()) as told:
+            whole = run_night(resource, DAY, Bars())
+        yield First(resource, str(failed.value), left, told.getvalue(), whole, compiled)
 
 
 def made(settings: Settings) -> dict[str, int]:
@@ -51,63 +89,27 @@ def stages_made_again(before: dict[str, int], after: dict[str, int]) -> set[str]
     return {path.split("/")[1] for path in after if after[path] != before.get(path)}
 
 
-def test_a_stage_is_made_again_only_when_what_it_is_made_from_has_changed(small, monkeypatch, capsys):
-    compile_kernel()
-    compiled = [list(entry.signatures) for entry in ENTRIES]
-    run_night(small, DAY, Progress())
-    assert [list(entry.signatures) for entry in ENTRIES] == compiled  # beside is compiled what is used
-    settings = small.load()
-    lake, first = settings.lake, made(settings)
-    board = run_night(small, DAY, Bars()).board
-    assert made(settings) == first
-    told = "replays of 2025-07-03 are there: nothing that they are made from has changed"
-    assert told in capsys.readouterr().err
-
-    lake.path("outcomes", trace="small", day=DAY, policy="lt_i").unlink()
-    assert run_night(small, DAY, Progress()).board.equals(board)
-    second = made(settings)
-    assert stages_made_again(first, second) == {"outcomes", "fleet_hours", "scorecard", "small"}  # figures
-    os.utime(lake.path("demand", trace="small", day=date(2025, 7, 2)))  # as if it had been written again
-    run_night(small, DAY, Progress())
-    third = made(settings)
-    made_again = stages_made_again(second, third)
-    assert made_again > {"forecasts", "plans"}
-    assert not made_again & {"outcomes", "scorecard"}, "a replay goes by what plans say, not by their clocks"
-    monkeypatch.setattr(kept, "code", lambda: "another version")
-    run_night(small, DAY, Progress())
-    assert stages_made_again(third, made(settings)) > {"forecasts", "plans", "outcomes", "scorecard"}
-    small_config(Path(small.config).parent, policies='["lt_i"]', epsilon="0.7")
-    fourth = made(settings)
-    run_night(small, DAY, Progress())
-    assert stages_made_again(fourth, made(settings)) > {"forecasts", "plans", "outcomes"}
+def needed(settings: Settings) -> set[str]:
+    """The stages that would be made again; their notes stay as they are."""
+    notes = {p: p.read_text() for p in (settings.lake.root / "made_from").rglob("*") if p.is_file()}
+    found, content = set(), kept.content_of(settings, "replays", DAY)
+    if not settings.lake.is_made_from("outcomes", content, trace="small", day=DAY, policy="lt_i"):
+        found.add("replays")
+    for stage in set(kept.STAGES) - {"replays"}:
+        with suppress(ZeroDivisionError), kept.made_once(settings, stage, DAY) as is_needed:
+            if is_needed:
+                found.add(stage)
+                raise ZeroDivisionError
+    for path, text in notes.items():
+        path.write_text(text)
+    return found
 
 
-def test_a_stage_that_did_not_end_is_made_again(small):
-    settings = small.load()
-    with pytest.raises(ZeroDivisionError), kept.made_once(settings, "plans", DAY):
-        raise ZeroDivisionError
-    for expected in (True, False):
-        with kept.made_once(settings, "plans", DAY) as is_needed:
-            assert is_needed == expected
-
-
-def test_the_history_is_one_run_that_tells_of_each_day_and_goes_on_where_it_was_stopped(small, monkeypatch):
-    honest, seen = demand.build_demand, list[date]()
-
-    def one_day_only(lake, trace, day):
-        if seen:
-            raise ValueError("no more")
-        seen.append(day)
-        return honest(lake, trace, day)
-
-    monkeypatch.setattr(demand, "build_demand", one_day_only)
-    with pytest.raises(RunFailed, match=r"^no more$"):
-        run_night(small, DAY, Progress())
-    settings = small.load()
-    before = {path: at for path, at in made(settings).items() if not path.startswith("lake/tiers")}
+def test_the_history_is_one_run_that_tells_of_each_day_and_goes_on_where_it_was_stopped(first):
+    settings = first.resource.load()
+    before = {path: at for path, at in first.left.items() if not path.startswith("lake/tiers")}
+    assert first.stopped == "no more"
     assert len(before) == 3  # two days of requests, one of demand
-    monkeypatch.setattr(demand, "build_demand", honest)
-    run_night(small, DAY, Progress())
     assert before.items() <= made(settings).items()
     with dg.DagsterInstance.get() as instance:
         runs = [run for run in instance.get_runs() if run.job_name == "history"]
@@ -122,15 +124,115 @@ def test_the_history_is_one_run_that_tells_of_each_day_and_goes_on_where_it_was_
                 assert said["dagster/column_schema"].value.columns
 
 
-def test_where_output_is_piped_a_stage_is_a_line_with_its_seconds(small, capsys):
-    run_night(small, DAY, Bars())
-    said = capsys.readouterr().err
-    lines = said.removesuffix("\n").split("\n")
-    assert all(re.fullmatch(r"[ -~]+ \.\.\. \d+\.\d s", line) for line in lines), said
+def test_where_output_is_piped_a_stage_is_a_line_with_its_seconds(first, capsys):
+    lines = first.told.removesuffix("\n").split("\n")
+    assert all(re.fullmatch(r"[ -~]+ \.\.\. \d+\.\d s", line) for line in lines), first.told
     assert {line.split()[0] for line in lines} >= {"requests", "demand", "forecast", "plan", "replay", "draw"}
     with pytest.raises(KeyboardInterrupt), Bars().bar("plan", 3):
         raise KeyboardInterrupt
     assert re.fullmatch(r"plan \.\.\. stopped after \d+\.\d s\n", capsys.readouterr().err)
+
+
+def test_a_stage_is_made_again_only_when_what_it_is_made_from_has_changed(first, monkeypatch, capsys):
+    small, board = first.resource, first.night.board
+    assert [list(entry.signatures) for entry in ENTRIES] == first.compiled  # beside is compiled what is used
+    settings = small.load()
+    lake, before = settings.lake, made(settings)
+    run_night(small, DAY, Bars())
+    assert made(settings) == before
+    told = "replays of 2025-07-03 are there: nothing that they are made from has changed"
+    assert told in capsys.readouterr().err
+    assert needed(settings) == set()
+
+    lake.path("outcomes", trace="small", day=DAY, policy="lt_i").unlink()
+    assert run_night(small, DAY, Progress()).board.equals(board)
+    again = made(settings)
+    assert stages_made_again(before, again) == {"outcomes", "fleet_hours", "scorecard", "small"}  # figures
+    past = lake.path("demand", trace="small", day=date(2025, 7, 2))
+    os.utime(past)  # as if it had been written again
+    assert needed(settings) == {"forecasts", "plans", "figures"}  # replays go by what it says
+    os.utime(past, ns=(again[str(past.relative_to(lake.root.parent))],) * 2)
+    assert needed(settings) == set()
+    small_config(Path(small.config).parent, **ONE, epsilon="0.7")
+    assert needed(small.load()) == set(kept.STAGES)
+    small_config(Path(small.config).parent, **ONE)
+
+
+class Analyst(Progress):
+    """Opens the published file read-only from a process of its own whenever a long step begins."""
+
+    def __init__(self, warehouse: Path) -> None:
+        self.warehouse, self.answers = warehouse, []
+
+    @contextmanager
+    def bar(self, label, total):
+        ask = "import duckdb, sys; lake = duckdb.connect(sys.argv[1], read_only=True); "
+        ask += "print(lake.sql('select count(*) from scoreboard').fetchall()[0][0])"
+        told = subprocess.run(
+            [sys.executable, "-c", ask, str(self.warehouse)], capture_output=True, text=True
+        )
+        self.answers.append(told.stdout.strip() or told.stderr)
+        yield lambda done: None
+
+
+def test_a_night_makes_what_is_missing_and_only_that(first, monkeypatch, capsys):
+    """The last one has another seed, and in one hour more to do than an instance of each llm can."""
+    small, whole = first.resource, first.night
+    assert whole.broken == []
+    assert whole.board["policy"].to_pylist() == ["lt_i"]
+    assert whole.warehouse.is_file()
+    assert len(list(whole.figures.glob("*.png"))) == 5
+    analyst, before = Analyst(whole.warehouse), made(small.load())
+    monkeypatch.setattr(kept, "code", lambda: "another version")  # or the day would not be made again
+    second = run_night(small, None, analyst)
+    assert stages_made_again(before, made(small.load())) > {"forecasts", "plans", "outcomes", "scorecard"}
+    assert len(analyst.answers) >= 3  # forecast, plan, replay
+    assert set(analyst.answers) == {"1"}
+    assert whole.checks - second.checks == 3  # of the history, which is one run
+    assert second.board.equals(whole.board)  # the same config gives the same figures
+
+    row, trace, day = night.replay_policy(small, None, "static", Progress())
+    assert (trace, day, row["policy"].to_pylist()) == ("small", DAY, ["static"])
+
+    path, seen = Path(small.config), made(small.load())
+    small_config(path.parent, **ONE, **LONE, seed="8")
+    third = run_night(small, None, Progress())
+    assert third.checks == whole.checks  # the history was made again from the new seed
+    assert stages_made_again(seen, made(small.load())) > {
+        "requests",
+        "demand",
+        "forecasts",
+        "plans",
+        "outcomes",
+    }
+    assert not third.board.equals(whole.board)
+    assert whole.short == []
+    assert {row["policy"] for row in third.short} >= {"lt_i", "clairvoyant"}
+    show_short(third.short)  # by how much
+    said = capsys.readouterr().err
+    assert re.search(r"lt_i: the fleet is too small in \d+ of 24 hours; at \d\d:00 \S+ in ", said)
+    assert "Raise max_instances or cap_gpus." in said
+    runs.report("whatifs", {dg.MultiPartitionKey({"day": "2025-07-03", "case": "as_is"}): {"trace": "small"}})
+    with dg.DagsterInstance.get() as instance:
+        told = instance.get_latest_materialization_event(dg.AssetKey("whatifs")).asset_materialization
+        assert (told.partition, told.metadata["trace"].value) == ("as_is|2025-07-03", "small")
+        assert {run.tags.get("trace") for run in instance.get_runs()} == {"small"}
+
+    small_config(path.parent, **ONE, **(LONE | {"min_instances": "0"}), seed="8")
+    with pytest.raises(ValueError, match=r"of 2025-07-03 are not of small\.toml as it is now.* nightly --"):
+        night.replay_policy(small, None, "static", Progress())
+    lake = small.load().lake
+    for table in ("outcomes", "fleet_hours", "scorecard"):  # static was replayed under the older config
+        assert lake.sql(f"select distinct policy from {table}")["policy"].to_pylist() == ["lt_i"]
+
+
+def test_a_stage_that_did_not_end_is_made_again(tmp_path):
+    settings = load_settings(small_config(tmp_path, **ONE), tmp_path / "lake")
+    with pytest.raises(ZeroDivisionError), kept.made_once(settings, "plans", DAY):
+        raise ZeroDivisionError
+    for expected in (True, False):
+        with kept.made_once(settings, "plans", DAY) as is_needed:
+            assert is_needed == expected
 
 
 def is_there(process: int) -> bool:

@@ -1,5 +1,6 @@
 """Every mechanism acts in a shipped run: switched off, something else comes out."""
 
+import functools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -7,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.lake.settings import Progress, Settings
-from assets.pages.telling import SettingsResource
+from assets.demand import history
+from assets.forecasts.forecasts import forecast_day
+from assets.lake.settings import Progress, Settings, load_settings
+from assets.plans.plans import plan_day
 from assets.replays.drives import (
     DAY_S,
     day_drives,
@@ -23,7 +26,6 @@ from models.replay.queue import FCFS
 from models.replay.run import Outcome, replay
 from models.replay.signal import MEMORY
 from models.replay.state import NOBODY, Fleet, Rules
-from pipelines.night import run_night
 
 Switch = Callable[[Fleet, Rules], tuple[Fleet, Rules]]
 PAGE = Path(__file__).parents[1] / "models" / "replay" / "README.md"
@@ -88,16 +90,20 @@ SWITCHES: dict[str, tuple[str, Switch]] = {
 
 @pytest.fixture(scope="module")
 def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    folder = tmp_path_factory.mktemp("stress")
-    resource = SettingsResource(config="stress", lake=str(folder / "lake"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DAGSTER_HOME", str(folder))
-        run_night(resource, None, Progress())
-    return resource.load()
+    """The shipped run, up to its plans."""
+    settings = load_settings("stress", tmp_path_factory.mktemp("stress"))
+    day = settings.config.trace.replay_day
+    days = [*settings.history(day), day]
+    history.make_requests(settings, days, Progress())
+    list(history.make_demand(settings, days, Progress()))
+    forecast_day(settings, day, Progress())
+    plan_day(settings, day, Progress())
+    return settings
 
 
 @pytest.fixture(scope="module")
 def play(night: Settings) -> Callable[[str, Switch], Outcome]:
+    """Replay the night under a policy with something switched off."""
     day = night.config.trace.replay_day
     trace = in_legs(night, day, read_workload(night, day)).trace
     drives = day_drives(night, day)
@@ -111,10 +117,16 @@ def play(night: Settings) -> Callable[[str, Switch], Outcome]:
     return one
 
 
+@pytest.fixture(scope="module")
+def as_it_is(play: Callable[[str, Switch], Outcome]) -> Callable[[str], Outcome]:
+    """The same with all switched on, once for each policy."""
+    return functools.cache(lambda policy: play(policy, rules()))
+
+
 @pytest.mark.parametrize("mechanism", SWITCHES)
-def test_a_mechanism_that_is_switched_off_is_missed(play, mechanism: str) -> None:
+def test_a_mechanism_that_is_switched_off_is_missed(play, as_it_is, mechanism: str) -> None:
     policy, switch = SWITCHES[mechanism]
-    on, off = play(policy, rules()), play(policy, switch)
+    on, off = as_it_is(policy), play(policy, switch)
     same = np.array_equal(on.first_token_s, off.first_token_s, equal_nan=True)
     assert not (same and np.array_equal(on.instance_s, off.instance_s))
 

@@ -7,6 +7,8 @@ sql/README.md and the reading of trace files are fed from it, so that it cannot 
 """
 
 import difflib
+import functools
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -57,21 +59,39 @@ def read_sql(name: str | Path) -> SqlFile:
         header.append(line.removeprefix("--").strip())
     fields = {m[1]: m[2] for line in header if (m := re.match(rf"({FIELDS}): (.+)", line))}
     told = {m[1]: m[2].split(" <- ") for line in header if (m := re.match(r"(\w+) = (.+)", line))}
-    columns = {name: meaning[0] for name, meaning in told.items()}
-    made_from = {name: _origins(meaning[1]) for name, meaning in told.items() if len(meaning) > 1}
+    columns = {column: meaning[0] for column, meaning in told.items()}
+    made_from = {column: _origins(meaning[1]) for column, meaning in told.items() if len(meaning) > 1}
     return SqlFile(path.name, text, header[0] if header else "", fields, columns, made_from)
+
+
+def recipes() -> dict[Path, SqlFile]:
+    """All macros and marts by their path, in order."""
+    found = [entry for folder in ("macros", "marts") for entry in os.scandir(SQL / folder)]
+    files = sorted((file.path, file.stat().st_size, file.stat().st_mtime_ns) for file in found)
+    return dict(_recipes(tuple(file for file in files if file[0].endswith(".sql"))))
+
+
+@functools.lru_cache(maxsize=4)  # every query wants them, and they hardly ever change
+def _recipes(files: tuple[tuple[str, int, int], ...]) -> dict[Path, SqlFile]:
+    """The files of these paths, sizes and times of writing."""
+    return {Path(path): read_sql(path) for path, _, _ in files}
 
 
 def words_meant(query: str | None, recipes: Iterable[SqlFile]) -> set[str] | None:
     """The words of a query and of every recipe that it names; None where it may mean any view at all."""
-    words = set(re.findall(r"\w+", (query or "").lower()))
+    words = _words(query or "")
     if not words or words & CATALOGUE or any(word.startswith(("duckdb_", "pragma_")) for word in words):
         return None
     unread = list(recipes)
     while named := [recipe for recipe in unread if words & recipe.makes]:
         unread = [recipe for recipe in unread if recipe not in named]
-        words |= {word for recipe in named for word in re.findall(r"\w+", recipe.text.lower())}
+        words |= {word for recipe in named for word in _words(recipe.text)}
     return words
+
+
+def _words(text: str) -> set[str]:
+    """The words of an SQL text, without its comments."""
+    return set(re.findall(r"\w+", re.sub(r"--.*", "", text).lower()))
 
 
 def _nearest_file(path: Path) -> str:

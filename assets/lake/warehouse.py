@@ -27,7 +27,7 @@ from assets.lake.environment import LAKE
 from assets.lake.limits import Limits, Watch
 from assets.lake.schemas import LAKE_VERSION, PARTITIONS, REQUEST_SCHEMA, SCHEMAS, no_rows, scan
 from assets.lake.sql_docs import comments
-from assets.lake.sql_files import SQL, read_sql, words_meant
+from assets.lake.sql_files import read_sql, recipes, words_meant
 from assets.lake.store import ChangedError, LakeError, Place
 from assets.lake.tables import LakeVersionError, Tables
 
@@ -72,9 +72,8 @@ class Lake(Tables):
         and what that is made from, is there.
         """
         with opened(self.root, database, **config) as con:
-            waiting = {p: read_sql(p) for p in sorted((*SQL.glob("macros/*.sql"), *SQL.glob("marts/*.sql")))}
             # A mart named like a table of the lake is the recipe of that table, the others are views.
-            waiting = {p: sql for p, sql in waiting.items() if p.stem not in PARTITIONS}
+            waiting = {p: sql for p, sql in recipes().items() if p.stem not in PARTITIONS}
             words = words_meant(query, waiting.values())
             waiting = {p: sql for p, sql in waiting.items() if words is None or words & sql.makes}
             known = set[str]()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.lake.settings import Progress
-from assets.lake.sql_files import read_sql
+from assets.lake.sql_files import SQL, SqlFile, read_sql
 from assets.lake.store import removal
 from assets.lake.warehouse import Connection, Lake, one_line_errors
 from assets.traces.bounds import Guard, IngestError
@@ -100,7 +100,7 @@ def ingest(path: Path, lake: Lake, catalogue: Catalogue, progress: Progress | No
     with (
         one_line_errors(f"Ingesting {path.name}"),
         lake.scratch() as folder,
-        lake.connect(folder / "stage.duckdb") as con,
+        lake.connect(folder / "stage.duckdb", query=staging(landed.source)) as con,
     ):
         stage(con, landed, variables, folder / "members", guard)
         with guard.watching(con, "days"):
@@ -116,6 +116,12 @@ def ingest(path: Path, lake: Lake, catalogue: Catalogue, progress: Progress | No
             record = read_sql("staging/ingest.sql").text
             lake.copy(con, record, "ingests", file=path.name, trace=mapping.trace)
     return report(lake, mapping.trace, path.name, is_new=True)
+
+
+def staging(*sources: SqlFile) -> str:
+    """All that is asked of a connection while a file lands: sql/staging, and how its source is read."""
+    asked = (*sources, *(read_sql(path) for path in sorted(SQL.glob("staging/*.sql"))))
+    return "\n".join(file.text for file in asked)
 
 
 def require_not_made(lake: Lake, trace: str, path: Path) -> None:
@@ -236,7 +242,7 @@ def keep_verdicts(con: Connection, lake: Lake, trace: str) -> None:
 
 def withdraw(lake: Lake, trace: str, file: str) -> None:
     """Take a landed file out of a trace again: what it brought, its quarantine, last its row of ingests."""
-    with lake.connect() as con:
+    with lake.connect(query=f"requests {staging()}") as con:
         _tell(con, {"trace": trace, "file": file})
         nothing = (
             "select 1 as row, 1 as part, 'x' as reason, * exclude (trace, source) from requests where false"

@@ -59,7 +59,7 @@ def land_metrics(
     with (
         one_line_errors(f"Ingesting {path.name}"),
         lake.scratch() as folder,
-        lake.connect(folder / "samples.duckdb") as con,
+        lake.connect(folder / "samples.duckdb", query=read_sql("staging/mapping.sql").text) as con,
     ):
         answers = read_answers(path, con, metrics, guard)
         found, findings = measured(path, con, answers, metrics, mapping)

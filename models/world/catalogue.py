@@ -3,6 +3,7 @@
 An unknown key, a missing key or a value of the wrong type is refused with the file, the key and the remedy.
 """
 
+import functools
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -20,6 +21,7 @@ NotNegative = Annotated[float, Range(0, 1_000_000_000)]
 Count = Annotated[int, Range(1, 1_000_000)]
 
 TIER_NAME = re.compile(r"[A-Za-z0-9_-]+")
+FILES = ("gpus", "llms", "regions", "tiers", "latency", "roofline", "kernels")
 SUMS = ("interactive", "all")  # what tables call several tiers together, so that no tier may be called so
 
 
@@ -210,6 +212,13 @@ class Catalogue:
 
 
 def load_catalogue(folder: Path = CATALOGUE_DIR) -> Catalogue:
+    """The catalogue in a folder; files that are as they were when they were last read are not read again."""
+    found = [path.stat() for path in (folder / f"{name}.toml" for name in FILES) if path.exists()]
+    return _read_catalogue(folder, tuple((file.st_ino, file.st_size, file.st_mtime_ns) for file in found))
+
+
+@functools.lru_cache(maxsize=4)  # a night asks some thirty times
+def _read_catalogue(folder: Path, _stamps: tuple[tuple[int, int, int], ...]) -> Catalogue:
     """Read the files of the catalogue."""
 
     def table(name: str, cls: type) -> Any:

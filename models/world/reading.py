@@ -5,6 +5,7 @@ What a value may be stands in the type of its field: `share: Annotated[float, Ra
 
 import dataclasses
 import difflib
+import functools
 import math
 import re
 import tomllib
@@ -162,7 +163,7 @@ def build(cls: type, values: Any, where: str) -> Any:
     fields = {f.name: f for f in dataclasses.fields(cls)}
     for key in values:
         require_known(key, fields, "key", where)
-    hints = typing.get_type_hints(cls, include_extras=True)
+    hints = _hints(cls)
     built = {}
     for name, spec in fields.items():
         optional = types.NoneType in typing.get_args(hints[name])
@@ -173,6 +174,12 @@ def build(cls: type, values: Any, where: str) -> Any:
         elif spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING:
             raise ConfigError(f"{where}: the key {name!r} is missing. Add it.")
     return cls(**built)
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    """The types of a dataclass's fields with their rules: found once, they take longer than the building."""
+    return typing.get_type_hints(cls, include_extras=True)
 
 
 def convert(hint: Any, value: Any, where: str) -> Any:
