@@ -14,7 +14,7 @@ from models.latency.tables import REACH
 from models.plan import phases
 from models.plan.buckets import Edges
 from models.plan.phases import Load, PhasePrice
-from models.replay.fleet import kv_capacity_tokens
+from models.replay.fleet import kv_capacity_tokens, link_token_s
 from models.world.catalogue import Catalogue, LatencyProfile, Tier
 from models.world.config import Config
 from models.world.reading import ConfigError, read_toml, require_known
@@ -163,7 +163,10 @@ def prices(setting: Setting) -> list[PhasePrice]:
         if price is None:
             reasons.append(f"{where} too slow, or without room for a request")
         else:
-            found.append(price)
+            sent_s = link_token_s(
+                setting.catalogue, setting.config.fleet, llm, profile.gpu, profile.tensor_parallel
+            )
+            found.append(price._replace(link_token_s=sent_s))
     if not found:
         weight = setting.catalogue.llms[llm].weight_bytes / 2**30
         raise ConfigError(
