@@ -142,6 +142,11 @@ def test_a_fleet_by_bucket_serves_what_was_planned_for_each_gpu_type(
     np.testing.assert_array_equal(bucket, hour.trace.input_tokens >= 1000)
     _, titles = rent_buckets.buckets_of(hour, rent_buckets.edges_of("610/"))
     assert titles == ["610 and more in, any out"], "a hundred requests are no bucket"
+    assert found.rare == (
+        "Buckets with fewer than 200 requests in that hour go with the next one: "
+        "up to 999 in, up to 99 out; 1000 and more in, up to 99 out."
+    )
+    assert rent_buckets.rare_said(hour, rent_buckets.edges_of("1000/")) == ""
     world, crowd = found.setting, busiest_hour(settings, DAY, LLM, "iw_fast", 200_000.0)
     pools = [rent_fleets.team(world, mixed.held[0][0], count)[0] for count in (40, 1)]
     for place, low, high in ((0, 0.95, 1.0), (1, 0.0, 0.2)):
@@ -189,7 +194,7 @@ def test_bad_input_is_one_line(settings: Settings, tmp_path: Path) -> None:
         rent_asked.setting_of(settings, DAY, asked(settings)._replace(llm="qwen3-8b"))
     slow = rent_asked.setting_of(settings, DAY, asked(settings, tpot_slo_s=0.001))
     with pytest.raises(
-        ConfigError, match=r"No instance .* holds llama3.1-8b \(15 GiB of weights\): 1 x h100"
+        ConfigError, match=r"No instance .* holds llama3.1-8b \(15 GiB of weights\): 1, 2, 4, 8 x h100"
     ):
         rent_asked.prices(slow)
     late = asked(settings, ttft_slo_s=0.001)
@@ -209,6 +214,6 @@ def test_a_gpu_without_a_price_and_an_llm_without_room_are_one_line(settings: Se
         rent_asked.setting_of(with_gpus(usd_per_hour=0.0), DAY, asked(settings))
     small = rent_asked.setting_of(with_gpus(memory_gib=1.0), DAY, asked(settings))
     with pytest.raises(
-        ConfigError, match=r"No instance .* \(15 GiB of weights\): 1 x h100-80gb too small; 2 x"
+        ConfigError, match=r"No instance .* \(15 GiB of weights\): 1, 2, 4, 8 x h100-80gb too small; 1"
     ):
         rent_asked.prices(small)
