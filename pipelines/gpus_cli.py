@@ -84,6 +84,7 @@ def gpus(
         show_prices(found, asked.llm, settings.trace, day)
         show_fleets(found)
         show_note(found.short)
+        show_note(found.rare)
         if any(fleet.is_apart for fleet in found.fleets.values()):
             OUT.print(opportunism_said(found), soft_wrap=True)
         OUT.print(said(found), soft_wrap=True)

@@ -8,7 +8,14 @@ import pytest
 from models.plan import combos
 from models.plan.combos import Combo, Part
 from models.plan.phases import Load, PhasePrice, saving_bound, tokens_per_usd
-from models.replay.capacity import capacity_tokens_per_s
+from models.replay.capacity import (
+    Trial,
+    capacity_tokens_per_s,
+    drawn_requests,
+    standing_fleet,
+    throughput_tokens_per_s,
+)
+from models.replay.fleet import link_token_s, make_rules
 from models.replay.goodput import goodput_per_s
 from models.world.catalogue import load_catalogue
 from models.world.config import Deployment
@@ -59,6 +66,15 @@ def test_the_filter_keeps_the_better_direction_and_one_team_of_each_size() -> No
     assert kept[0].per_s(LOAD) == max(combo.per_s(LOAD) for combo in of_one_size)
 
 
+def test_links_carry_one_cache_at_a_time_whatever_the_gpus_have_time_for() -> None:
+    slow, wide = (price._replace(link_token_s=s) for price, s in ((QUICK, 1e-3), (WIDE, 2e-5)))
+    for p, d, links in ((1, 3, 1), (2, 1, 1), (3, 20, 3)):
+        carried = links / (1000 * 1e-3)  # the slower end tells
+        assert Combo(Part(slow, p), Part(wide, d)).per_s(LOAD) == pytest.approx(carried)
+        assert carried < Combo(Part(QUICK, p), Part(WIDE, d)).per_s(LOAD)
+    assert Combo(None, Part(slow, 1)).per_s(LOAD) == Combo(None, Part(QUICK, 1)).per_s(LOAD)
+
+
 # --- goodput by replay -----------------------------------------------------------------------------------
 
 LLM, GPU = "llama3.1-8b", "h100-80gb"
@@ -88,6 +104,23 @@ def test_the_goodput_of_an_instance_or_a_team_is_its_capacity() -> None:
     theta = capacity_tokens_per_s(LLM, sides[0], CATALOGUE, CONFIG, *MIX, partner=sides[1])
     assert goodput(*((side, side.team) for side in sides)) == pytest.approx(theta / drawn, rel=0.03)
     assert goodput((WHOLE, 1), near=1.0) == pytest.approx(goodput((WHOLE, 1), near=60.0), rel=0.03)
+
+
+TEAMS = [(1, 1, 0.99), (1, 3, 0.99), (2, 1, 0.99), (2, 3, 0.5)]
+
+
+@pytest.mark.parametrize(("prefill", "decode", "least"), TEAMS)
+def test_no_team_sends_more_than_its_links_carry(prefill: int, decode: int, least: float) -> None:
+    """A flood over 2 Gb/s: one link carries the closed form; of several, senders wait for each other."""
+    config = dataclasses.replace(CONFIG, fleet=dataclasses.replace(CONFIG.fleet, link_gbit_per_s=2.0))
+    fleet = standing_fleet({LLM: [(PREFILL, prefill), (DECODE, decode)]}, CATALOGUE.serving([LLM]), config)
+    drawn = drawn_requests(*MIX)
+    tokens = float(drawn.input_tokens.mean())
+    trial = Trial(drawn, fleet, make_rules(CATALOGUE, config.replay, "follow"))
+    sent = throughput_tokens_per_s(trial, LLM, "whole") / tokens
+    price = QUICK._replace(link_token_s=link_token_s(CATALOGUE, config.fleet, LLM, GPU, 1))
+    carried = Combo(Part(price, prefill), Part(price, decode)).per_s(Load(tokens, 1.0))
+    assert least * carried < sent <= 1.01 * carried
 
 
 def test_both_targets_count_and_more_of_everything_never_serves_less() -> None:

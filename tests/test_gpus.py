@@ -1,24 +1,21 @@
 """`fleetcast gpus`: a day to come carried by fleets that are replayed; bad input is said in one line."""
 
 import dataclasses
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from mine import DAYS, land, mine
 from typer.testing import CliRunner
 
-from assets.lake.settings import Progress, Settings, load_settings
+from assets.lake.settings import Progress, Settings
 from assets.plans.inputs import forecast_windows
 from assets.studies import rent_asked, rent_buckets, rent_fleets, renting
 from assets.studies.phase_figures import draw_phase_prices
 from assets.studies.rent_hour import busiest_hour, play
-from assets.traces.ingest import ingest
 from models.plan.phases import saving_bound
 from models.plan.problem import PlanError
-from models.world.catalogue import load_catalogue
 from models.world.reading import ConfigError
 from pipelines.cli import app
 from pipelines.gpus_cli import bound_said, said
@@ -26,50 +23,26 @@ from pipelines.gpus_cli import bound_said, said
 LLM, H100, A100 = "llama3.1-8b", "h100-80gb", "a100-80gb"
 DAY = date(2025, 7, 4)  # to come
 BUSY, PER_MINUTE = 12, 150  # requests in every minute of that hour; two in all others
-CONFIG = """
-based_on = "office"
-[trace]
-name = "mine"
-first_day = 2025-07-01
-days = 3
-seed = 1
-[fleet.deployments]
+DEPLOYMENTS = """
 "llama3.1-8b" = { gpu = "h100-80gb", tensor_parallel = 1 }
 "llama2-70b" = { gpu = "h100-80gb", tensor_parallel = 2 }
-[forecast]
-method = "seasonal_naive_day"
-paper_method = "seasonal_naive_day"
-methods = ["seasonal_naive_day"]
 """
 
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """Three landed days of one llm; of the other nothing ever comes."""
-    folder = tmp_path_factory.mktemp("gpus")
-    (folder / "mine_run.toml").write_text(CONFIG)
-    own = load_settings(str(folder / "mine_run.toml"), folder / "lake")
-    rng, first = np.random.default_rng(2), datetime(2025, 7, 1, tzinfo=UTC)
+    own = mine(tmp_path_factory.mktemp("gpus"), DEPLOYMENTS, "seasonal_naive_day")
+    rng = np.random.default_rng(2)
     seconds = np.concatenate(
         [
             minute * 60 + rng.uniform(0, 60, PER_MINUTE if minute // 60 % 24 == BUSY else 2)
-            for minute in range(3 * 1440)
+            for minute in range(DAYS * 1440)
         ]
     )
-    rows = seconds.size
-    table = pa.table(
-        {
-            "request_id": list(range(rows)),
-            "arrived_at": [first + timedelta(seconds=float(s)) for s in np.sort(seconds)],
-            "input_tokens": rng.integers(600, 1400, rows),
-            "output_tokens": rng.integers(50, 350, rows),
-            "tier": np.where(np.arange(rows) % 10, "iw_fast", "niw").tolist(),
-            **{name: [value] * rows for name, value in (("region", "east"), ("llm", LLM), ("app", "chat"))},
-        }
-    )
-    pq.write_table(table, folder / "mine.parquet")
-    (folder / "mine.toml").write_text('trace = "mine"\n')
-    ingest(folder / "mine.parquet", own.lake, load_catalogue())
+    tiers = np.where(np.arange(seconds.size) % 10, "iw_fast", "niw").tolist()
+    inputs, outputs = (rng.integers(low, high, seconds.size) for low, high in ((600, 1400), (50, 350)))
+    land(own, seconds, llm=LLM, tier=tiers, input_tokens=inputs, output_tokens=outputs)
     return own
 
 
@@ -169,6 +142,11 @@ def test_a_fleet_by_bucket_serves_what_was_planned_for_each_gpu_type(
     np.testing.assert_array_equal(bucket, hour.trace.input_tokens >= 1000)
     _, titles = rent_buckets.buckets_of(hour, rent_buckets.edges_of("610/"))
     assert titles == ["610 and more in, any out"], "a hundred requests are no bucket"
+    assert found.rare == (
+        "Buckets with fewer than 200 requests in that hour go with the next one: "
+        "up to 999 in, up to 99 out; 1000 and more in, up to 99 out."
+    )
+    assert rent_buckets.rare_said(hour, rent_buckets.edges_of("1000/")) == ""
     world, crowd = found.setting, busiest_hour(settings, DAY, LLM, "iw_fast", 200_000.0)
     pools = [rent_fleets.team(world, mixed.held[0][0], count)[0] for count in (40, 1)]
     for place, low, high in ((0, 0.95, 1.0), (1, 0.0, 0.2)):
@@ -216,7 +194,7 @@ def test_bad_input_is_one_line(settings: Settings, tmp_path: Path) -> None:
         rent_asked.setting_of(settings, DAY, asked(settings)._replace(llm="qwen3-8b"))
     slow = rent_asked.setting_of(settings, DAY, asked(settings, tpot_slo_s=0.001))
     with pytest.raises(
-        ConfigError, match=r"No instance .* holds llama3.1-8b \(15 GiB of weights\): 1 x h100"
+        ConfigError, match=r"No instance .* holds llama3.1-8b \(15 GiB of weights\): 1, 2, 4, 8 x h100"
     ):
         rent_asked.prices(slow)
     late = asked(settings, ttft_slo_s=0.001)
@@ -236,6 +214,6 @@ def test_a_gpu_without_a_price_and_an_llm_without_room_are_one_line(settings: Se
         rent_asked.setting_of(with_gpus(usd_per_hour=0.0), DAY, asked(settings))
     small = rent_asked.setting_of(with_gpus(memory_gib=1.0), DAY, asked(settings))
     with pytest.raises(
-        ConfigError, match=r"No instance .* \(15 GiB of weights\): 1 x h100-80gb too small; 2 x"
+        ConfigError, match=r"No instance .* \(15 GiB of weights\): 1, 2, 4, 8 x h100-80gb too small; 1"
     ):
         rent_asked.prices(small)

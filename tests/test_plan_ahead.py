@@ -1,65 +1,34 @@
 """The plan of a day to come right after a file has landed, and what is said where nothing has."""
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from mine import DAYS, land, mine
 
-from assets.lake.settings import Progress, Settings, load_settings
+from assets.lake.settings import Progress, Settings
 from assets.lake.warehouse import LakeError
 from assets.plans import ahead
-from assets.traces.ingest import ingest
-from models.world.catalogue import load_catalogue
 
 LAST = date(2025, 7, 3)
-CONFIG = """
-based_on = "office"
-[trace]
-name = "mine"
-first_day = 2025-07-01
-days = 3
-seed = 1
-[fleet.deployments]
-"llama2-70b" = { gpu = "h100-80gb", tensor_parallel = 2 }
-[forecast]
-method = "last_value"
-paper_method = "last_value"
-methods = ["last_value"]
-"""
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     """A config of a trace that has not landed yet."""
-    (tmp_path / "mine_run.toml").write_text(CONFIG)
-    return load_settings(str(tmp_path / "mine_run.toml"), tmp_path / "lake")
+    return mine(tmp_path, '"llama2-70b" = { gpu = "h100-80gb", tensor_parallel = 2 }', "last_value")
 
 
-def land(settings: Settings, trace: str) -> None:
+def land_minutes(settings: Settings, trace: str) -> None:
     """Three days with a request of 900 tokens a minute, every third one of niw."""
-    rows = 3 * 1440
-    first = datetime(2025, 7, 1, tzinfo=UTC)
-    said = {"region": "east", "llm": "llama2-70b", "app": "chat"}
-    table = pa.table(
-        {
-            "request_id": list(range(rows)),
-            "arrived_at": [first + timedelta(minutes=n) for n in range(rows)],
-            "input_tokens": [900] * rows,
-            "output_tokens": [9] * rows,
-            "tier": ["iw_fast", "iw_fast", "niw"] * (rows // 3),
-            **{name: [value] * rows for name, value in said.items()},
-        }
-    )
-    folder = settings.lake.root.parent
-    pq.write_table(table, folder / f"{trace}.parquet")
-    (folder / f"{trace}.toml").write_text(f'trace = "{trace}"\n')
-    ingest(folder / f"{trace}.parquet", settings.lake, load_catalogue())
+    minutes = range(1440 * DAYS)
+    tiers = ["niw" if n % 3 == 2 else "iw_fast" for n in minutes]
+    tokens = {"input_tokens": 900, "output_tokens": 9}
+    land(settings, [60 * n for n in minutes], trace, llm="llama2-70b", tier=tiers, **tokens)
 
 
 def test_what_has_just_landed_can_be_planned_ahead(settings, monkeypatch):
-    land(settings, "mine")
+    land_minutes(settings, "mine")
     assert settings.lake.days("demand", "mine") == []
     monkeypatch.setattr(ahead, "sustained_tokens_per_s", lambda *_: [300.0])
     day = ahead.day_to_come(settings)
@@ -85,6 +54,6 @@ def test_where_nothing_has_landed_the_next_command_is_named(settings):
         LakeError, match=r"'mine' has no day to forecast from\. Run fleetcast ingest, .*again\.$"
     ):
         ahead.day_to_come(settings)
-    land(settings, "other")
+    land_minutes(settings, "other")
     with pytest.raises(LakeError, match=r"Landed is other: .* fleetcast plan ahead --config FILE\.$"):
         ahead.day_to_come(settings)

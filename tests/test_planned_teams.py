@@ -1,25 +1,31 @@
 """Teams as options of a plan: beside whole instances, by every programme, and by Cauchy's autoscaler."""
 
 import dataclasses
-from datetime import date
+import re
+from datetime import date, timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
 from small import small_config
 
+from assets.demand.demand import build_demand
+from assets.forecasts.forecasts import forecast_day
 from assets.lake.settings import Progress, Settings, load_settings
-from assets.pages.telling import SettingsResource
 from assets.plans import plans
 from assets.plans.inputs import problem_template
 from assets.plans.kinds import by_cell, by_pool, cells, kinds, options, pools, services
 from assets.replays import drives
+from assets.replays.outcomes import read_workload
+from assets.replays.replays import replay_day
+from assets.replays.scorecards import score_day
+from assets.traces.traces import make_day, write_tiers
 from models.plan import combo_lp, corrected, paper
 from models.plan.autoscale import DEFAULTS, targets
 from models.plan.rent import Offer
 from models.plan.solver import Options
 from models.plan.violations import violations
-from pipelines.night import run_night
+from models.replay.run import replay
 
 LLM, H100, A100 = "llama3.1-8b", "h100-80gb", "a100-80gb"
 PAIR = "1xh100-80gb > 2 x 1xa100-80gb"
@@ -31,6 +37,11 @@ TEAM = ", ".join(
     f'{{ gpu = "{gpu}", tensor_parallel = 1, min_instances = 0, {side} }}' for gpu, side in SIDES
 )
 WHOLE = f'{{ gpu = "{H100}", tensor_parallel = 1, min_instances = 0 }}'
+MIX = {
+    LLM: "east = 0.9",
+    "llama3.2-3b": "east = 0.1",
+}
+BY_HOUR = [0.0] * 8 + [0.5, 1.0, 0.8, 1.0, 0.4] + [0.0] * 11  # idle hours are planned in no time
 DAY = date(2025, 7, 3)
 THETA = {PAIR: 22.0, H100: 10.0}  # tokens/s: 1.0 USD an hour for one of the pair, 1.2 on whole instances
 POLICIES = ("melange", "cauchy_mixed", "cauchy", "corrected_combos", "dynamo", "corrected_closed")
@@ -51,7 +62,12 @@ def config_of(folder: Path, **changes: str) -> str:
         f"[catalogue.regions.{region}]\ncap_gpus = {{ {H100} = 260, {A100} = 4 }}\n"
         for region in ("east", "central", "west")
     )
-    path.write_text(text.replace(line, f'"{LLM}" = [{WHOLE}, {TEAM}]') + caps, encoding="utf-8")
+    text = text.replace(line, f'"{LLM}" = [{WHOLE}, {TEAM}]') + caps
+    text = re.sub(r"^(bloom|llama2).*\n", "", text, flags=re.M).replace("central = 2.5", "east = 2.5")
+    for llm, mix in MIX.items():
+        text = re.sub(rf'^"{llm}" = {{ east.*$', f'"{llm}" = {{ {mix} }}', text, flags=re.M)
+    text = re.sub(r"^by_hour = .*$", f"by_hour = {BY_HOUR}", text, flags=re.M)
+    path.write_text(text, encoding="utf-8")
     return str(path)
 
 
@@ -59,14 +75,25 @@ def config_of(folder: Path, **changes: str) -> str:
 def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     folder = tmp_path_factory.mktemp("teams")
     named = "[" + ", ".join(f'"{policy}"' for policy in POLICIES) + "]"
-    changes = {"policies": named, "requests_per_day": "20_000.0", "min_instances": "1"}
+    changes = {"policies": named, "requests_per_day": "600.0", "min_instances": "1"}
     config = config_of(folder, instances_at_start="3", max_instances="12", **changes)
-    resource = SettingsResource(config=config, lake=str(folder / "lake"))
+    settings = load_settings(config, folder / "lake")
+    east = dataclasses.replace(settings.catalogue.regions["east"], preference=("east",), network_s={})
+    catalogue = dataclasses.replace(settings.catalogue, regions={"east": east})  # one will do
+    settings = dataclasses.replace(settings, catalogue=catalogue)
+    write_tiers(settings.lake, settings.trace, catalogue)
+    for back in (2, 1, 0):
+        day = DAY - timedelta(days=back)
+        make_day(settings.lake, settings.config.trace, catalogue, day)
+        build_demand(settings.lake, settings.trace, day)
+    forecast_day(settings, DAY, Progress())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DAGSTER_HOME", str(folder))
         patch.setattr(plans, "sustained_tokens_per_s", lambda settings, *_: sustained(settings))
-        run_night(resource, DAY, Progress())
-    return resource.load()
+        plans.plan_day(settings, DAY, Progress())
+    replay_day(settings, DAY, POLICIES, Progress())
+    score_day(settings, DAY)
+    settings.lake.publish()
+    return settings
 
 
 def test_a_team_is_one_option_beside_whole_instances(tmp_path: Path) -> None:
@@ -151,9 +178,9 @@ def test_a_night_plans_teams_and_the_replay_holds_them(night: Settings) -> None:
         assert hours[policy, "decode", A100] == pytest.approx(2 * hours[policy, "prefill", H100], rel=0.02)
     for policy in ("melange", "cauchy_mixed"):
         assert hours[policy, "prefill", H100] < 0.1  # until what it began with is given up
-        assert hours[policy, "whole", H100] > 24.0
+        assert hours[policy, "whole", H100] > 8.0
     for policy in ("cauchy", "corrected_combos", "corrected_closed"):
-        assert hours[policy, "prefill", H100] > 24.0
+        assert hours[policy, "prefill", H100] > 3.0  # of five busy ones
     board = night.lake.sql("select * from tokens_per_usd").to_pandas().set_index("policy")
     assert set(board.index) == set(POLICIES)
     assert board.loc["cauchy", "tokens_per_usd"] > board.loc["melange", "tokens_per_usd"]
@@ -211,6 +238,19 @@ def test_dispatch_by_goodput_weighs_a_team_as_what_it_sustains(night: Settings) 
     assert fleet.tokens_per_s[mine].tolist() == pytest.approx([10.0, 22.0, 11.0])
     assert (rules.spread, rules.opportunism) == (3, 2)
     assert (drives.measured(night, fleet._replace(weight=0 * fleet.weight), sustained_here).weight == 0).all()
+
+
+def test_a_policy_is_replayed_with_the_spread_that_is_its_own(night: Settings) -> None:
+    """What the lake says of cauchy is a replay by goodputs, and none by the weights of the config."""
+    fleet, rules = drives.setting(night, "cauchy")
+    sustained_here = drives.sustained_of_plans(night, drives.plan_rows(night, DAY))
+    workload, drive = read_workload(night, DAY), drives.day_drives(night, DAY, ["cauchy"])["cauchy"]
+    rows = night.lake.sql(f"from outcomes where policy = 'cauchy' and day = '{DAY}'").to_pandas()
+    served_by = rows.set_index("request_id").loc[workload.requests["request_id"].to_pylist(), "instance"]
+    for settings, is_own in ((night.under("cauchy"), True), (night, False)):
+        weighed = drives.measured(settings, fleet, sustained_here)
+        outcome = replay(workload.trace, weighed, drive, rules, drives.DAY_S)
+        assert (outcome.slot == served_by.fillna(-1)).all() == is_own
 
 
 def test_links_are_busy_with_the_caches_of_prompts_at_both_ends(night: Settings) -> None:

@@ -4,6 +4,7 @@ The day is wired.py's: what came is counted here from the requests themselves, a
 multiple of it.
 """
 
+import dataclasses
 from datetime import timedelta
 
 import numpy as np
@@ -262,6 +263,16 @@ def test_a_plan_in_slots_covers_each_by_itself_and_is_followed_slot_by_slot(
     assert drive.row_s == 1200.0
     close(np.asarray(drive.targets), held.reshape(24 * WINDOWS, -1))
     close(np.asarray(drive.forecast_tokens_per_s), of_slots["demand_tokens_per_s"])
+
+
+def test_teams_are_planned_by_the_quarter_where_they_boot_in_half_of_one(wired_day: Settings) -> None:
+    """What a config says of a policy of its own holds in any case."""
+    for bucket, boot_s, slots in ((15, 450.0, 4), (15, 451.0, 1), (20, 60.0, 1)):
+        forecast = dataclasses.replace(wired_day.config.forecast, bucket_minutes=bucket)
+        own = changed(wired_day, "replay", boot_local_s=boot_s)
+        config = dataclasses.replace(own.config, forecast=forecast)
+        asked = ("corrected_combos", "corrected", "brisk", "lt_i")
+        assert [config.slots(name) for name in asked] == [slots, 1, 3, 1]
 
 
 def test_plans_begin_where_the_papers_first_hour_ends_and_cost_what_their_gpus_cost(table) -> None:

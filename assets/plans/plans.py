@@ -66,7 +66,7 @@ def plan_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
     sustained = sustained_tokens_per_s(settings, day, progress)
     rules = settings.config.rules
     asked = {
-        name: Asked(str(rules[name].plan), settings.under(name).config.plan, rules[name].slots)
+        name: Asked(str(rules[name].plan), settings.under(name).config.plan, settings.config.slots(name))
         for name in planned(rules)
         if not rules[name].is_closed
     }

@@ -89,9 +89,10 @@ def day_drives(settings: Settings, day: date, policies: Collection[str] | None =
             targets = recent_targets(settings, day, rows, start)
             drives[policy] = Drive(targets, None, start, HOUR_S, rows_per_hour=60 // RECENT_MINUTES)
         else:
-            targets = hourly_targets(settings, rows, policy, rule.slots)
-            demand = hourly_demand(settings, rows, policy, rule.slots)
-            drives[policy] = Drive(targets, demand, start, HOUR_S, rule.slots)
+            slots = settings.config.slots(policy)
+            targets = hourly_targets(settings, rows, policy, slots)
+            demand = hourly_demand(settings, rows, policy, slots)
+            drives[policy] = Drive(targets, demand, start, HOUR_S, slots)
     return drives
 
 

@@ -14,7 +14,7 @@ from models.latency.tables import REACH
 from models.plan import phases
 from models.plan.buckets import Edges
 from models.plan.phases import Load, PhasePrice
-from models.replay.fleet import kv_capacity_tokens
+from models.replay.fleet import kv_capacity_tokens, link_token_s
 from models.world.catalogue import Catalogue, LatencyProfile, Tier
 from models.world.config import Config
 from models.world.reading import ConfigError, read_toml, require_known
@@ -141,15 +141,15 @@ def setting_of(settings: Settings, day: date, asked: Question) -> Setting:
 def prices(setting: Setting) -> list[PhasePrice]:
     """The prices of a token on every deployment; ConfigError where none holds the llm and keeps the pace."""
     [llm] = setting.catalogue.llms
-    found, reasons = [], []
+    found, reasons = [], dict[tuple[str, str], list[str]]()
     for profile in setting.catalogue.latency:
-        where = f"{profile.tensor_parallel} x {profile.gpu}"
+        degree = str(profile.tensor_parallel)
         try:
             kv_tokens = kv_capacity_tokens(
                 setting.catalogue, setting.config.fleet, llm, profile.gpu, profile.tensor_parallel
             )
         except ConfigError:
-            reasons.append(f"{where} too small")
+            reasons.setdefault((profile.gpu, "too small"), []).append(degree)
             continue
         price = phases.phase_price(
             profile,
@@ -161,14 +161,19 @@ def prices(setting: Setting) -> list[PhasePrice]:
             setting.config.fleet.max_prefill_tokens,
         )
         if price is None:
-            reasons.append(f"{where} too slow, or without room for a request")
+            slow = profile.gpu, "too slow, or without room for a request"
+            reasons.setdefault(slow, []).append(degree)
         else:
-            found.append(price)
+            sent_s = link_token_s(
+                setting.catalogue, setting.config.fleet, llm, profile.gpu, profile.tensor_parallel
+            )
+            found.append(price._replace(link_token_s=sent_s))
     if not found:
         weight = setting.catalogue.llms[llm].weight_bytes / 2**30
+        why = [f"{', '.join(degrees)} x {gpu} {reason}" for (gpu, reason), degrees in reasons.items()]
         raise ConfigError(
             f"No instance of these GPU types holds {llm} ({weight:,.0f} GiB of weights): "
-            f"{'; '.join(reasons) or 'nothing is known of it there'}. Name others with --gpus."
+            f"{'; '.join(why) or 'nothing is known of it there'}. Name others with --gpus."
         )
     return found
 

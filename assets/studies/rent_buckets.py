@@ -59,11 +59,24 @@ def by_bucket(
 
 def buckets_of(hour: Hour, edges: Edges) -> tuple[Ints, list[str]]:
     """The bucket of each request of the hour, from 0 on without a gap, and their names."""
-    every = edges.bucket(hour.trace.input_tokens, hour.expected_tokens)
-    count = np.bincount(every)
-    present = np.flatnonzero(count >= min(LEAST, count.max()))
+    every, present = told(hour, edges)
     place = np.minimum(np.searchsorted(present, every), present.size - 1)
     return place, [edges.title(int(b)) for b in present]
+
+
+def rare_said(hour: Hour, edges: Edges) -> str:
+    """Which buckets have no traffic of their own; "" where all have."""
+    _, present = told(hour, edges)
+    rare = [edges.title(int(b)) for b in np.setdiff1d(np.arange(edges.count), present)]
+    of = f"Buckets with fewer than {LEAST} requests in that hour go with the next one: {'; '.join(rare)}."
+    return of if rare else ""
+
+
+def told(hour: Hour, edges: Edges) -> tuple[Ints, Ints]:
+    """The bucket of each request as the edges have it, and the buckets that are not rare."""
+    every = edges.bucket(hour.trace.input_tokens, hour.expected_tokens)
+    count = np.bincount(every)
+    return every, np.flatnonzero(count >= min(LEAST, count.max()))
 
 
 def settings_of(setting: Setting, hour: Hour, bucket: Ints) -> list[Setting]:

@@ -79,7 +79,7 @@ def measured(setting: Setting, known: Sequence[PhasePrice], way: str, progress: 
 
 def teams_worth_trying(setting: Setting, known: Sequence[PhasePrice]) -> list[Combo]:
     """The combos whose phases are apart, best first."""
-    linked = [price for price in known if has_link(setting, price)]
+    linked = [price for price in known if price.link_token_s]
     return combos.worth_trying(combos.apart(linked, PREFILL_INSTANCES, DECODE_INSTANCES), setting.load, MOST)
 
 
@@ -101,12 +101,6 @@ def opportune(setting: Setting, known: Sequence[PhasePrice], way: str, progress:
             rates.append(goodput(one, teams[0]))
             done(n)
     return tried[int(np.argmax(rates))]
-
-
-def has_link(setting: Setting, price: PhasePrice) -> bool:
-    """Whether instances there can hand caches on."""
-    own = setting.catalogue.gpus[price.gpu].link_gbit_per_s
-    return (setting.config.fleet.link_gbit_per_s or own) is not None
 
 
 def goodput(setting: Setting, combo: Combo) -> float:

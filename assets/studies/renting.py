@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from assets.lake.settings import Progress, Settings
 from assets.studies.rent_asked import Question, Setting, prices, setting_of
-from assets.studies.rent_buckets import KIND, by_bucket
+from assets.studies.rent_buckets import KIND, by_bucket, rare_said
 from assets.studies.rent_fleets import KINDS, Fleet, best_fleet, measured, opportune, options_of
 from assets.studies.rent_hour import busiest_hour
 from models.latency.error import errors_of
@@ -29,6 +29,7 @@ class Answer(NamedTuple):
     turns: list[phases.Turn]
     fleets: dict[str, "Fleet"]  # by KINDS
     short: str  # who is short under the caps; "" where nobody is
+    rare: str = ""  # which buckets have no traffic of their own, likewise
 
     @property
     def best(self) -> str:
@@ -56,7 +57,7 @@ def answer(settings: Settings, day: date, asked: Question, progress: Progress) -
     setting = opportune(setting, known, asked.way, progress)
     options = measured(setting, known, asked.way, progress)
     hour = busiest_hour(settings, day, asked.llm, setting.tier_name, setting.per_s * load.input_tokens)
-    fleets, short = {}, ""
+    fleets, short, rare = {}, "", ""
     wanted = [kind for kind in KINDS if (kind == "combos") == (asked.way == "apart") or asked.way == "any"]
     with progress.bar("replay fleets", len(wanted)) as done:
         for n, kind in enumerate(wanted, start=1):
@@ -68,12 +69,12 @@ def answer(settings: Settings, day: date, asked: Question, progress: Progress) -
     if asked.edges is not None and asked.way != "apart":
         [together] = options_of("mixed_types", options)
         fleet, missing = by_bucket(setting, together, asked.caps, hour, asked.edges)
-        short = missing or short
+        short, rare = missing or short, rare_said(hour, asked.edges)
         if fleet is not None:
             fleets[KIND] = fleet
     if not fleets:
         raise ValueError(short)
-    return Answer(setting, known, bound, phases.turns(known), fleets, short)
+    return Answer(setting, known, bound, phases.turns(known), fleets, short, rare)
 
 
 # --- tables ----------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def planned_cases(
     sustained: dict[object, Sequence[float]] = {}
     loads: dict[float, dict[str, Load]] = {}
     for name, (case, own) in chosen.items():
-        rule, own = own.config.rules[policy], own.under(policy)
+        rule, slots, own = own.config.rules[policy], own.config.slots(policy), own.under(policy)
         deployed, quantile = tuple(own.config.fleet.deployments.items()), own.config.plan.quantile
         if quantile not in loads:
             loads[quantile] = all_loads(own, day)
@@ -72,7 +72,7 @@ def planned_cases(
         kind = rule.plan or "forecast"
         load = multiplied_load(loads[quantile][kind], case.demand_factor)
         try:
-            hours = plan_case(own, case, sustained[deployed], in_slots(load, rule.slots), kind, rule.slots)
+            hours = plan_case(own, case, sustained[deployed], in_slots(load, slots), kind, slots)
         except PlanError as error:
             raise ConfigError(f"{CASES.name} [{name}]: {error}") from error
         first = by_pool(own, hours[0][1].instances)

@@ -37,6 +37,11 @@ class Edges:
                     "that ascend. Mend them."
                 )
 
+    @property
+    def count(self) -> int:
+        """How many buckets there are."""
+        return (len(self.input_tokens) + 1) * (len(self.output_tokens) + 1)
+
     def bucket(self, input_tokens: npt.ArrayLike, expected_tokens: npt.ArrayLike) -> Ints:
         """The bucket of each request, shape (n,), by its input and what its app answered yesterday."""
         row = np.searchsorted(self.input_tokens, np.asarray(input_tokens), side="right")

@@ -3,9 +3,12 @@
 A combo is a team: so many instances that prefill, so many that decode; or one instance that does both. Which
 are worth trying is told from prices by phase, before any replay:
 
-    rate = min(P / (R_in s_p), D / (R_out s_d))        P instances prefill, a token in s_p seconds; D decode
+    rate = min(P / (R_in s_p), D / (R_out s_d), min(P, D) / (R_in s_x))        P instances prefill, D decode
     ce   = (R_in + R_out) * rate * 3,600 / USD per hour
 
+A token is prefilled in s_p seconds and decoded in s_d; its cache crosses in s_x, those of the slower link.
+Each instance has one link, which carries one cache at a time, and a cache takes one at both ends. Where
+senders wait for one receiver while another is free, links carry less: the replay tells how much.
 An instance that does both shares its time: rate = 1 / (R_in s_p + R_out s_d). Of combos of the same GPUs the
 one with the highest rate stays; of two GPU types the direction with the higher ce; then the `most` best.
 """
@@ -65,13 +68,20 @@ class Combo(NamedTuple):
         return sum(part.instances * part.price.usd_per_hour for part in self.parts)
 
     def per_s(self, load: Load) -> float:
-        """Requests/s that its GPUs have time for, whoever waits."""
+        """Requests/s that its GPUs, and the links between them, have time for, whoever waits."""
         decode_s = load.output_tokens * _seconds(self.decode.price, self.decode.price.usd_per_output_token)
         if self.prefill is None:
             prefill_s = load.input_tokens * _seconds(self.decode.price, self.decode.price.usd_per_input_token)
             return self.decode.instances / (prefill_s + decode_s)
         prefill_s = load.input_tokens * _seconds(self.prefill.price, self.prefill.price.usd_per_input_token)
-        return min(self.prefill.instances / prefill_s, self.decode.instances / decode_s)
+        return min(
+            self.prefill.instances / prefill_s, self.decode.instances / decode_s, self._sent_per_s(load)
+        )
+
+    def _sent_per_s(self, load: Load) -> float:
+        """Caches/s that its links carry."""
+        link_s = load.input_tokens * max(part.price.link_token_s for part in self.parts)
+        return min(part.instances for part in self.parts) / link_s if link_s else float("inf")
 
     def tokens_per_usd(self, load: Load, per_s: float | None = None) -> float:
         """Tokens of the requests that it serves, per USD; of `per_s` requests/s where that is known."""

@@ -148,6 +148,7 @@ class PhasePrice(NamedTuple):
     usd_per_output_token: float
     batch: int  # of its decode: the largest within memory and the pace wanted
     tpot_s: float
+    link_token_s: float = 0.0  # in which it hands on or takes one token's cache; 0: it has no link
 
     def usd_per_request(self, load: Load) -> float:
         """USD of a request whose phases both run here."""

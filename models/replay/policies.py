@@ -95,18 +95,13 @@ class Policy(NamedTuple):
     start: str | None = None  # which instances serve at the start: those of the first plan, or all
     capacity_share: float | None = None  # of an instance's capacity that its plan counts on
     quantile: float | None = None  # of the hour's maximum that its plan covers
-    slot_minutes: int = 60  # for which a corrected plan holds
+    slot_minutes: int = 60  # for which a corrected plan holds, where instances boot in half of it
     is_closed: bool = False  # each hour is planned when it begins, from the fleet that the replay has then
 
     @property
     def programme(self) -> str | None:
         """The kind of hourly plan that it follows; None: it has none."""
         return None if self.plan in ("recent", "autoscaler") else self.plan
-
-    @property
-    def slots(self) -> int:
-        """How many plans an hour has."""
-        return 60 // self.slot_minutes
 
 
 POLICIES = {
@@ -195,11 +190,12 @@ POLICIES = {
     "corrected_combos": Policy(
         "corrected",
         "reflex",
-        "the corrected plan with its reflex; dispatch as Cauchy's",
+        "the corrected plan with its reflex, of quarters where boots are short; dispatch as Cauchy's",
         signal="both",
         order="late_last",
         spread="goodput",
         opportunism="weighted",
+        slot_minutes=15,
     ),
     "clairvoyant": Policy(
         "truth", "reflex", "the same on the true demand of each hour", signal="both", order="late_last"

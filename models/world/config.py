@@ -358,6 +358,13 @@ class Config:
             or (rule.scaling in BY_SIGNAL and self.under(name).replay.signal == "memory")
         ]
 
+    def slots(self, policy: str) -> int:
+        """How many plans an hour has under a policy: as the config says, else as boots and buckets allow."""
+        minutes = self.rules[policy].slot_minutes
+        is_said = policy in self.policies and self.policies[policy].slot_minutes is not None
+        fits = minutes % self.forecast.bucket_minutes == 0 and 2 * self.replay.boot_local_s <= 60 * minutes
+        return 60 // minutes if is_said or fits else 1
+
     def under(self, policy: str) -> "Config":
         """The config as a policy sees it: with the figures that are its own."""
         rule = self.rules[policy]

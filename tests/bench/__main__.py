@@ -13,7 +13,7 @@ SUBJECTS = (
     *("first_run", "traces", "live_metrics", "character", "made", "board", "forecast", "panel", "plan"),
     *("policies", "gpus", "gpus_table3", "gpus_paper", "gpus_buckets", "gpus_study", "gpus_market"),
     *("gpus_policies", "quality", "quality_scale", "quality_study", "quality_shifts", "mobo", "sageserve"),
-    *("levels", "levels_study", "scaleout"),
+    *("levels", "levels_study", "gpus_opportunism", "scaleout", "scaleout_units"),
     *("replay", "legs", "growth", "fidelity", "engines", "dynamo", "processes", "scaler", "mutants"),
 )
 RECORD = ROOT / "data" / "bench.json"

@@ -14,7 +14,7 @@ from models.plan.combos import Combo, Part
 from models.plan.phases import Load
 from models.plan.rent import ANY, EXACT, Offer
 from models.replay.capacity import standing_fleet
-from models.replay.fleet import kv_capacity_tokens, make_rules
+from models.replay.fleet import kv_capacity_tokens, link_token_s, make_rules
 from models.replay.goodput import goodput_per_s
 from models.replay.run import Drive, replay
 from models.replay.state import Trace
@@ -94,8 +94,10 @@ def prices_at(ratio, world, load):
         gpu, tp = profile.gpu, profile.tensor_parallel
         room = kv_capacity_tokens(CATALOGUE, fleet, LLM, gpu, tp)
         batch = min(MAX_BATCH, 2 * profile.decode_batch[-1])
-        found.append(phases.phase_price(profile, usd[gpu], load, room, TARGET["tpot_slo_s"], batch, 8192))
-    return [price for price in found if price is not None]
+        price = phases.phase_price(profile, usd[gpu], load, room, TARGET["tpot_slo_s"], batch, 8192)
+        if price is not None:
+            found.append(price._replace(link_token_s=link_token_s(CATALOGUE, fleet, LLM, gpu, tp)))
+    return found
 
 
 def key(combo: Combo) -> tuple[tuple[str, int, int], ...]:
