@@ -10,7 +10,7 @@ from pipelines.tables import OUT, figure, percent, show_board
 from pipelines.terminal import near, spoken
 
 if TYPE_CHECKING:
-    from assets.studies.quality_asked import Plan
+    from assets.plans.quality_asked import Plan
 
 
 def quality(
@@ -41,8 +41,8 @@ def quality(
     """
     with spoken():
         from assets.lake.settings import load_settings
+        from assets.plans.quality_asked import Question
         from assets.plans_on_demand import quality_plans_said
-        from assets.studies.quality_asked import Question
         from assets.studies.quality_beside import steps_usd
         from assets.studies.quality_figures import draw_quality
         from assets.studies.quality_plans import plan_quality
@@ -67,7 +67,7 @@ def quality(
 
 def show_chosen(plan: "Plan") -> None:
     """The pools of the plan that was chosen, and what became of it."""
-    from assets.studies.quality_plans import pool_rows
+    from assets.plans.quality_tables import pool_rows
 
     offer, served = plan.market.offers[plan.rule], plan.served
     (low_s, high_s), (low, high) = served.intervals()

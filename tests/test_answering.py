@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from assets.lake.settings import Progress
+from assets.plans.offers import Judging, judged_of, offer_of, points_of, with_shadows
 from assets.studies import quality_shift as shift
-from assets.studies.offers import Judging, judged_of, offer_of, points_of, with_shadows
 from models.plan.quality import Answer, Demand, Offer, carries, cheapest, least_cost
 from models.quality.answers import Answers, quality, taken
 from models.quality.join import made_up

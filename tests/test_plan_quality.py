@@ -12,8 +12,8 @@ from assets.lake import settings as lake_settings
 from assets.lake.settings import Settings, load_settings
 from assets.lake.warehouse import Lake
 from assets.plans.quality_export import as_json, as_k8s, quality_plan_of
+from assets.plans.quality_policies import OURS, POLICIES
 from assets.plans_on_demand import quality_plans_said
-from assets.studies.quality_policies import OURS, POLICIES
 from pipelines import runs
 from pipelines.cli import app
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from assets.studies.quality_asked import Plan, Question
-from assets.studies.quality_markets import FRESH, Market
+from assets.plans.quality_asked import Plan, Question
+from assets.plans.quality_markets import FRESH, Market
 from models.plan import boute
 from models.plan.quality import Answer, cost_front, least_cost
 

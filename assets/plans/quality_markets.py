@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from assets.lake.settings import Progress, Settings
-from assets.studies.offers import Judging, offer_of, points_of
-from assets.studies.quality_questions import has_router, questions_of
+from assets.plans.offers import Judging, offer_of, points_of
+from assets.plans.quality_questions import has_router, questions_of
 from models.latency.reach import with_reach
 from models.plan.quality import Answer, Demand, Offer, carries
 from models.quality.answers import RULES, Answers
