@@ -1,7 +1,8 @@
 """What a plan for quality is chosen from, for one judge: offers by rule, shapes, questions to play."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import date
 from typing import NamedTuple
 
 import numpy as np
@@ -105,13 +106,27 @@ def judging_of(said: QualityConfig, judge: Judge, name: str) -> Judging:
     return Judging(judge, own, said.rubric_tokens if own else 0, said.shadow_share)
 
 
-def market_of(settings: Settings, progress: Progress, judge: str | None = None) -> Market:
-    """Measure all that may be had with a judge, by default that of the config."""
+def deployed_shapes(config: Config) -> set[Shape]:
+    """What the config's instances are."""
+    return {
+        Shape(llm, pool.gpu, pool.tensor_parallel, pool.pipeline_parallel)
+        for llm, own in config.fleet.deployments.items()
+        for pool in own
+    }
+
+
+def market_of(
+    settings: Settings, progress: Progress, judge: str | None = None, past: Sequence[date] | None = None
+) -> Market:
+    """Measure all that may be had with a judge, by default that of the config.
+
+    `past`: for a night, the days whose requests are known; then what may stand is what the config deploys.
+    """
     quality = load_quality()
     world = changed_catalogue(load_catalogue(), settings.config.catalogue, settings.config.file.name)
     said = checked(settings, world)
     name = judge or said.judge
-    questions = questions_of(settings, quality, said, name, 2 * said.requests)
+    questions = questions_of(settings, quality, said, name, 2 * said.requests, past)
     chosen_on, judged_on = questions.answers.halves()
     judging = judging_of(said, questions.judge, name)
     llms = [*([judging.llm] if judging.llm else []), *said.llms]
@@ -121,6 +136,8 @@ def market_of(settings: Settings, progress: Progress, judge: str | None = None) 
     degrees = (said.tensor_parallel, said.pipeline_parallel)
     shapes = shapes_of(llms, gpus, world, settings.config, longest, *degrees)
     shapes = [shape for shape in shapes if shape.gpus <= said.gpus[shape.gpu]]
+    if past is not None:
+        shapes = [shape for shape in shapes if shape in deployed_shapes(settings.config)]
     world = with_estimates(world, shapes)
     deployed: dict[str, tuple] = {
         llm: tuple(shape.deployment for shape in shapes if shape.llm == llm) for llm in llms

@@ -12,9 +12,9 @@ from assets.plans.quality_asked import Plan, Question
 from models.plan.quality import carries
 
 
-def write(settings: Settings, question: Question, plans: list[Plan]) -> None:
-    """The tables quality_plans and quality_pools of a question."""
-    place = {"trace": settings.trace, "question": question.name}
+def write(settings: Settings, question: Question, plans: list[Plan], name: str | None = None) -> None:
+    """The tables quality_plans and quality_pools of a question, under its name or another one."""
+    place = {"trace": settings.trace, "question": name or question.name}
     rows = [plan_row(question, one) for one in plans]
     pools = [row for one in plans for row in pool_rows(one)]
     settings.lake.write("quality_plans", pa.Table.from_pylist(rows, SCHEMAS["quality_plans"]), **place)
@@ -35,7 +35,7 @@ def plan_row(question: Question, plan: Plan) -> dict[str, Any]:
         "judge_skill": plan.market.judging.judge.skill,
         "judge_llm": plan.market.judging.llm,
         "shadow_share": plan.market.judging.shadow_share,
-        "thresholds": ", ".join(f"{t:.3f}" for t in offer.thresholds[answer.point]),
+        "thresholds": ", ".join(f"{t:.6g}" for t in offer.thresholds[answer.point]),
         "requests_per_s": plan.market.said.requests_per_s,
         "asked_quality": question.quality,
         "asked_latency_s": question.latency_s,

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from assets.lake.lookups import positions
 from assets.lake.settings import HOURS, Settings, midnight
+from assets.plans.quality_known import Drawer, Known, known_answers
 from assets.replays.drives import DAY_S, HOUR_S
 from models.metrics import tpot_s
+from models.replay.begin import rows_of
 from models.replay.legs import answers, as_legs, begun_s, first_legs, requests_of, summed
-from models.replay.run import QUEUED, STATUSES, TAIL_PERIODS, Outcome, share_of
+from models.replay.run import FINISHED, QUEUED, STATUSES, TAIL_PERIODS, Outcome, share_of
 from models.replay.state import NOBODY, ROLES, STATES, Bools, Fleet, Floats, Ints, Rules, Trace
 from models.traffic.priorities import BY_APP, Levels, levels_by_app, levels_of
 from models.world.reading import ConfigError
@@ -27,12 +29,19 @@ KEPT = (
     "request_id", "region", "llm", "tier", "app", "arrived_at", "input_tokens", "output_tokens", "deadline_s",
 )  # fmt: skip
 
+NO_LEGS, NO_SHADOWS = np.zeros(0, np.int64), np.zeros(0, np.bool_)
+
 
 class Workload(NamedTuple):
     """A day of requests: the table they came from and the arrays that the kernel reads."""
 
     requests: pa.Table
     trace: Trace  # a row per request, or per leg (`in_legs`)
+    answerer: Ints = np.zeros(
+        0, np.int64
+    )  # (R,) llm whose answer a row makes or judges; empty: the row's own
+    is_shadow: Bools = NO_SHADOWS  # (R,) nobody waits for it; empty: somebody does for all
+    known: Known | None = None  # what is known of the answers to these requests
 
 
 def read_workload(settings: Settings, day: date) -> Workload:
@@ -101,12 +110,24 @@ def prompts_of(table: pa.Table, prefix: str, said_in: str, trace: str) -> dict[s
 
 
 def in_legs(settings: Settings, day: date, workload: Workload) -> Workload:
-    """The same requests, those for a cascade with a row for each of its llms."""
-    cascades = settings.config.replay.cascades
+    """The same requests, those for a cascade with a row for each leg, and with what is known of answers."""
+    known = known_answers(settings, day, workload.requests)
+    cascades, trace = settings.config.replay.cascades, workload.trace
     if not cascades:
-        return workload
-    rng = np.random.default_rng([settings.config.trace.seed, day.toordinal(), 0xCA5C])
-    return workload._replace(trace=as_legs(workload.trace, settings.catalogue, cascades, rng))
+        return workload._replace(known=known)
+    drawer = Drawer(settings, day, known, trace.input_tokens, trace.output_tokens)
+    chained = as_legs(trace, settings.catalogue, cascades, drawer.answers)
+    return workload._replace(**chained._asdict(), known=known)
+
+
+def waited_for(workload: Workload, outcome: Outcome) -> tuple[Workload, Outcome]:
+    """The rows that somebody waits for, without shadows, and what became of them."""
+    if not workload.is_shadow.any():
+        return workload, outcome
+    rows = np.flatnonzero(~workload.is_shadow)
+    own = {name: getattr(outcome, name)[rows] for name in _per_row(outcome)}
+    trace, answerer = rows_of(workload.trace, rows), workload.answerer[rows]
+    return workload._replace(trace=trace, answerer=answerer, is_shadow=NO_SHADOWS), outcome._replace(**own)
 
 
 def by_day(outcomes: Iterable[Outcome], sizes: Sequence[int]) -> Iterator[tuple[int, Outcome]]:
@@ -151,6 +172,7 @@ def write_outcome(
 ) -> None:
     """Write one policy's requests, their legs where some have several, and fleet hours."""
     fleet, _ = setting
+    workload, outcome = waited_for(workload, outcome)
     tables = {
         "outcomes": outcomes_table(settings, workload, setting, outcome),
         "fleet_hours": fleet_hours_table(settings, day, fleet, outcome),
@@ -220,6 +242,11 @@ def outcomes_table(
     ttft_s, e2e_s = outcome.first_token_s[kept] - arrival_s, outcome.finish_s[kept] - arrival_s
     llms, regions = pa.array(settings.catalogue.llms), pa.array([*settings.catalogue.regions, None])
     status, slot = outcome.status[kept], outcome.slot[kept]
+    answerer = (workload.answerer if workload.answerer.size else trace.llm)[kept]
+    known = workload.known
+    score = (
+        np.full(status.size, np.nan) if known is None else known.score_of(settings.catalogue.llms, answerer)
+    )
     queued_s = np.where(status == STATUSES.index("queued"), ENDED_S - arrival_s, np.nan)
     return pa.table(
         {
@@ -227,9 +254,10 @@ def outcomes_table(
             "is_held": np.array([known.is_held for known in tiers])[tier],
             "ttft_slo_s": _or_null(np.array([known.ttft_slo_s or np.nan for known in tiers])[tier]),
             "tpot_slo_s": _or_null(np.array([known.tpot_slo_s or np.nan for known in tiers])[tier]),
-            "served_llm": llms.take(pa.array(trace.llm[kept])),
+            "served_llm": llms.take(pa.array(answerer)),
             "served_region": regions.take(pa.array(outcome.served_region[kept] % len(regions))),
             "status": pa.array(STATUSES).take(pa.array(status)),
+            "score": _or_null(np.where(status == FINISHED, score, np.nan)),
             "ttft_s": _or_null(ttft_s),
             "tpot_s": _or_null(tpot_s(ttft_s, e2e_s, trace.output_tokens[kept])),
             "e2e_s": _or_null(e2e_s),
@@ -282,13 +310,15 @@ def legs_table(
     had = visits(workload.trace, fleet, rules, outcome)
     own = had[(instances_each(workload, outcome) > 1)[had["request"]]]
     pool, arrival_s = fleet.pool[own["slot"]], workload.trace.arrival_s[own["row"]]
-    catalogue = settings.catalogue
+    catalogue, trace = settings.catalogue, workload.trace
+    judges = workload.answerer != trace.llm if workload.answerer.size else np.zeros(trace.llm.size, bool)
     times = ("came_s", "began_s", "first_token_s", "ended_s")
     return pa.table(
         {
             "request_id": workload.requests["request_id"].take(pa.array(own["request"])),
             "leg": own.groupby("request").cumcount() + 1,
             "llm": pa.array(catalogue.llms).take(pa.array(fleet.llm[pool])),
+            "judges": judges[own["row"]],
             "role": pa.array(ROLES).take(pa.array(fleet.role[pool])),
             "region": pa.array(catalogue.regions).take(pa.array(fleet.region[pool])),
             "gpu": pa.array(catalogue.gpus).take(pa.array(fleet.gpu[fleet.kind[pool]])),

@@ -15,18 +15,19 @@ import numpy as np
 from assets.lake.lookups import require_day
 from assets.lake.schemas import PARTITIONS
 from assets.lake.settings import Progress, Settings, side_by_side
+from assets.plans.quality_nights import as_planned
 from assets.replays.closed_loop import play_closed
 from assets.replays.drives import (
     DAY_S,
     HOUR_S,
     day_drives,
     measured,
-    plan_rows,
+    read_of_plans,
     setting,
-    sustained_of_plans,
 )
 from assets.replays.outcomes import Workload, by_day, in_legs, read_workload, write_outcome
 from assets.replays.quarters import WatchedSession
+from models.replay.policies import BY_QUALITY
 from models.replay.run import QUEUED, TAIL_PERIODS, Outcome, Session
 from models.replay.state import Ints, Trace
 from models.world.reading import ConfigError, require_known
@@ -66,9 +67,9 @@ def replay_through(
         require_day(settings.lake, "plans", settings.trace, day)
     workload = remembered(settings)
     drives = [day_drives(settings, day, policies) for day in days]
-    sustained = [sustained_of_plans(settings, plan_rows(settings, day)) for day in days]
-    sizes = [workload(day).trace.arrival_s.size for day in days]
-    total = len(policies) * sum(sizes)
+    sustained = [read_of_plans(settings, day) for day in days]
+    sizes = {policy: [workload(day, policy).trace.arrival_s.size for day in days] for policy in policies}
+    total = sum(map(sum, sizes.values()))
     watched = Session if largest is None else WatchedSession
     ended, lock, stopped = dict.fromkeys(policies, 0), Lock(), Event()
     with progress.bar(f"replay {spoken(days)}", total) as done:
@@ -81,13 +82,14 @@ def replay_through(
                     ended[policy] = requests
                     done(sum(ended.values()))
 
-            fleet, rules = setting(settings, policy, len(days))
+            own = [as_planned(settings, day, policy) for day in days]
+            fleet, rules = setting(own[0], policy, len(days))
             session = watched(fleet, rules, np.asarray(drives[0][policy].start))
 
             def played() -> Iterator[Outcome]:
                 before = 0
-                for at, trace in enumerate(on_one_clock(workload(day) for day in days)):
-                    session.fleet = measured(settings.under(policy), fleet, sustained[at])
+                for at, trace in enumerate(on_one_clock(workload(day, policy) for day in days)):
+                    session.fleet = measured(own[at].under(policy), fleet, sustained[at])
                     session.feed(trace)
                     count = partial(lambda before, requests: step(before + requests), before)
                     if settings.config.rules[policy].is_closed:
@@ -97,30 +99,40 @@ def replay_through(
                     if at == len(days) - 1:
                         session.finish(len(days) * DAY_S + TAIL_PERIODS * HOUR_S)
                     outcome = session.outcome(*spent)
-                    before = sum(sizes[: at + 1]) - int(np.count_nonzero(outcome.status == QUEUED))
+                    before = sum(sizes[policy][: at + 1]) - int(np.count_nonzero(outcome.status == QUEUED))
                     yield outcome
 
-            for at, outcome in by_day(played(), sizes):
-                write_outcome(settings, days[at], policy, workload(days[at]), (fleet, rules), outcome)
+            for at, outcome in by_day(played(), sizes[policy]):
+                write_outcome(settings, days[at], policy, workload(days[at], policy), (fleet, rules), outcome)
             if largest is not None and isinstance(session, WatchedSession):
                 largest[policy] = session.largest()
-            step(sum(sizes))
+            step(sum(sizes[policy]))
 
         side_by_side(one, policies, stopped.set)  # what has begun stops at its next step
     return total
 
 
-def remembered(settings: Settings) -> Callable[[date], Workload]:
-    """The requests of a day, read once for the policies that play it side by side; a few days are kept."""
+def remembered(settings: Settings) -> Callable[[date, str], Workload]:
+    """The requests of a day, read once for the policies that play it side by side; a few days are kept.
+
+    Policies that have a plan of who answers have legs of their own.
+    """
     lock = Lock()
+    rules = settings.config.rules
+    kinds = 1 + sum(rules[name].plan in BY_QUALITY for name in settings.config.replay.policies)
 
     @lru_cache(KEPT_DAYS)
     def read(day: date) -> Workload:
-        return in_legs(settings, day, read_workload(settings, day))
+        return read_workload(settings, day)
 
-    def workload(day: date) -> Workload:
+    @lru_cache(KEPT_DAYS * kinds)
+    def legs(day: date, policy: str | None) -> Workload:
+        own = settings if policy is None else as_planned(settings, day, policy)
+        return in_legs(own, day, read(day))
+
+    def workload(day: date, policy: str) -> Workload:
         with lock:
-            return read(day)
+            return legs(day, policy if rules[policy].plan in BY_QUALITY else None)
 
     return workload
 
@@ -172,4 +184,6 @@ def _fingerprint(settings: Settings) -> str:
     config = settings.config
     replay = dataclasses.replace(config.replay, policies=())
     parts = (settings.catalogue, config.trace.seed, config.fleet, config.forecast, config.plan, replay)
-    return hashlib.sha256(repr((*parts, config.policies, config.calendar)).encode()).hexdigest()
+    return hashlib.sha256(
+        repr((*parts, config.policies, config.calendar, config.quality)).encode()
+    ).hexdigest()
