@@ -14,8 +14,10 @@ from assets.forecasts.forecasts import forecast_day
 from assets.lake.settings import Progress, Settings, load_settings
 from assets.lake.sql_files import SQL
 from assets.plans import plans
-from assets.plans.kinds import kinds
+from assets.plans.inputs import token_mixes
+from assets.plans.kinds import answered_shares, kinds
 from assets.plans.quality_nights import as_planned, question_of
+from assets.replays.outcomes import in_legs, read_workload
 from assets.replays.replays import replay_day
 from assets.replays.scorecards import score_day
 from models.replay.policies import BY_QUALITY
@@ -24,11 +26,12 @@ from models.world.loading import CONFIG_DIR, load_config
 from models.world.reading import ConfigError
 
 DAY = date(2025, 7, 3)
-SMALL, LARGE = "llama3.1-8b", "llama3.1-70b"
+SMALL, LARGE, JUDGE = "llama3.1-8b", "llama3.1-70b", "llama3.2-3b"
+RUBRIC, SHADOWS = 150, 0.05
 SMALLER = {
     "name": '"small_cascades"',
     "days": "3",
-    "requests_per_day": "80_000",
+    "requests_per_day": "70_000",
     "history_days": "2",
     "policies": '["corrected", "quality", "cascadia", "boute"]',
 }
@@ -130,6 +133,69 @@ def test_answers_have_the_lengths_of_their_llm(night: Settings, told: pd.DataFra
     cascade = as_planned(night, DAY, "cascadia").config.replay.cascades[LARGE]
     assert cascade.llms == (SMALL, LARGE)
     assert as_planned(night, DAY, "boute").config.replay.cascades[LARGE].at_arrival
+
+
+@pytest.fixture(scope="module")
+def judged_here(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """A night whose judge is an llm of ours, with shadows, in the config's cascade and in a plan's."""
+    folder = tmp_path_factory.mktemp("judges")
+    by = f'judge_llm = "{JUDGE}", rubric_tokens = {RUBRIC}, shadow_share = {SHADOWS}'
+
+    def change(text: str) -> str:
+        text = text.replace("judge_s = 0.02", f"judge_s = 0.0, {by}")
+        text = quick(text).replace("[quality]\n", "[quality]\n" + by.replace(", ", "\n") + "\n")
+        pool = f'"{JUDGE}" = {{ gpu = "h100-80gb", tensor_parallel = 1, regions = ["east"] }}'
+        return text.replace("[fleet.deployments]\n", f"[fleet.deployments]\n{pool}\n")
+
+    policies = '["corrected", "cascadia"]'
+    return night_of(folder, written(folder, change, policies=policies, requests_per_day="30_000"))
+
+
+def test_every_answer_but_the_last_has_a_verdict_of_our_judge(judged_here: Settings) -> None:
+    """Nobody is told of shadows; what was found good is shown when the verdict is there."""
+    lake = judged_here.lake
+    for check in ("answers_are_those_of_the_last_leg", "nobody_is_judged_twice", "plans_cover_demand"):
+        assert lake.sql(f"checks/{check}.sql", trace=judged_here.trace, day=DAY).num_rows == 0, check
+    told = lake.sql("select * from outcomes where status = 'finished'").to_pandas()
+    assert told.groupby("policy").size().nunique() == 1
+    legs = lake.sql("select * from legs order by policy, request_id, leg").to_pandas()
+    plan = lake.sql("from quality_plans").to_pylist()[0]
+    for policy, sent in (("corrected", 0.56), ("cascadia", float(plan["thresholds"]))):
+        own, its = told[told["policy"] == policy], legs[legs["policy"] == policy]
+        assert set(own["served_llm"]) == {SMALL, LARGE}
+        assert (own["served_llm"] == LARGE).mean() == pytest.approx(sent, abs=0.01)
+        assert (its["llm"] == JUDGE).equals(its["judges"])
+        assert sorted(its.loc[its["judges"], "request_id"]) == sorted(own["request_id"])
+        drafts = own[own["served_llm"] == SMALL]
+        assert (drafts["ttft_s"] == drafts["e2e_s"]).all()
+        assert (drafts["legs"] == 2).all()
+        assert own["score"].notna().all()
+        by_hour = lake.sql("select * from legs_by_hour where policy = $policy", policy=policy).to_pandas()
+        assert set(by_hour["served_llm"]) == {SMALL, LARGE}
+
+
+def test_a_judge_and_shadows_are_work_that_plans_carry(judged_here: Settings) -> None:
+    settings = judged_here
+    work = in_legs(settings, DAY, read_workload(settings, DAY))
+    requests = work.requests.num_rows
+    code = [list(settings.catalogue.llms).index(llm) for llm in (SMALL, LARGE, JUDGE)]
+    assert work.known is not None
+    made = [int((work.trace.llm == one).sum()) for one in code]
+    beside = [int((work.is_shadow & (work.trace.llm == one)).sum()) for one in code]
+    gone = 0.56 * requests  # what stands behind the judge's verdict runs for these only
+    runs = np.array([made[0], gone + beside[1], made[2]])
+    shares = answered_shares(settings)[code[1], code]
+    np.testing.assert_allclose(runs / requests, shares, atol=0.01)
+    assert beside[1] == pytest.approx(SHADOWS * 0.44 * requests, rel=0.1)
+    is_verdict = (work.trace.llm == code[2]) & (work.answerer == code[0])
+    outputs = work.known.answers.output_tokens[:, 0]
+    read = work.trace.input_tokens[is_verdict & (work.trace.leg == 1)] - RUBRIC
+    assert (work.trace.output_tokens[is_verdict] == 1).all()
+    assert read.mean() == pytest.approx((work.known.answers.input_tokens + outputs).mean(), rel=0.02)
+    mix = token_mixes(settings, DAY)[JUDGE]
+    prompts = settings.lake.sql("select avg(input_tokens) as mean from requests")["mean"][0].as_py()
+    assert mix.asked_share == pytest.approx(prompts / mix.input_tokens.mean(), rel=0.05)
+    assert mix.asked_share < 0.6
 
 
 @pytest.mark.parametrize(
