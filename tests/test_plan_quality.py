@@ -243,6 +243,11 @@ def test_the_asset_tells_the_board_and_the_picture(told: tuple[str, Settings]) -
             {"more": 'judge_llm = "llama3.1-70b"'},
             r"judge_llm = 'llama3.1-70b' would judge its own answers\. Name an llm that does not answer here",
         ),
+        (
+            ("0.5", "25"),
+            {"more": 'judge_llm = "llama3.2-3b"', "rule": "route"},
+            r"rule = 'route' with judge_llm = 'llama3.2-3b', which judges answers: a router has none to read",
+        ),
         (("0.5", "25"), {"more": 'measured_by = "gpt"'}, r"measured_by = 'gpt' needs answers that landed"),
         (("0.6", "90"), {"gpus": "{ h100-80gb = 4 }"}, r"these GPUs do not carry the load. Add GPUs"),
     ],

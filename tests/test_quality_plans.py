@@ -18,14 +18,10 @@ from models.plan.quality import (
     carries,
     cheapest,
     compositions,
-    cost_front,
-    front,
-    least_cost,
-    least_latency,
     loads,
     most_loads,
-    most_quality,
 )
+from models.plan.quality_modes import cost_front, front, least_cost, least_latency, most_quality
 from models.plan.quality_regions import Regions, cheapest_over, work
 
 SEEDS = st.integers(0, 10_000)
@@ -63,6 +59,17 @@ def some_offer(seed: int, llms: int = 2, gpu_types: int = 2, rule: str = "route"
         shares[:, :-1].sum(axis=1) if rule == "cascade" else np.zeros(points),
         0.25,
     )
+
+
+def best_split(p95_s: np.ndarray, units: int) -> float:
+    """By search (BoUTE 5.1): the least largest P95 of replicas that share a load; p95_s (replicas, units+1).
+
+    p95_s[i,u] is what replica i takes with u units of the load.
+    """
+    best = np.where(np.arange(units + 1) == 0, 0.0, np.inf)
+    for own in p95_s:
+        best = np.array([np.maximum(best[: u + 1], own[u::-1]).min() for u in range(units + 1)])
+    return float(best[units])
 
 
 def some_demand(offer: Offer, cap: int = 3) -> Demand:
@@ -238,7 +245,7 @@ def test_the_best_split_of_a_load_is_that_of_capacities_that_add(
     rng = np.random.default_rng(seed)
     p95_s = np.cumsum(rng.uniform(0.1, 1, (replicas, units + 1)), axis=1)
     p95_s[:, 0] = 0.0  # who has no load makes nobody wait
-    found = boute.best_split(p95_s, units)
+    found = best_split(p95_s, units)
     enough = [t for t in np.unique(p95_s) if ((p95_s <= t).sum(axis=1) - 1).sum() >= units]
     assert found == pytest.approx(min(enough))
 
@@ -336,7 +343,7 @@ def test_a_mix_between_two_counts_as_the_longer_one() -> None:
 
 
 def test_a_judge_that_is_paid_counts_in_cost_and_budget() -> None:
-    """Of a cascade every answer but the last llm's is judged; a router is no judge."""
+    """Of a cascade every answer but the last llm's is judged; a router looks at every request, once."""
     offer = some_offer(3, gpu_types=1, rule="cascade")
     demand = some_demand(offer, cap=8)
     free, paid = (cheapest(o, demand, 2, 12.0) for o in (offer, offer._replace(judge_usd_per_1000=0.5)))
@@ -345,7 +352,19 @@ def test_a_judge_that_is_paid_counts_in_cost_and_budget() -> None:
     assert paid.usd_per_hour - free.usd_per_hour == pytest.approx(8.0 * 3.6 * 0.5)
     dear = offer._replace(judge_usd_per_1000=0.5)
     assert cheapest(dear, demand._replace(budget_usd_per_hour=free.usd_per_hour + 1), 2, 12.0) is None
-    assert some_offer(3)._replace(judge_usd_per_1000=0.5).judging_usd(2, 8.0) == 0.0
+    routed = some_offer(3)._replace(judged=np.array([0.0, 1.0, 1.0, 1.0, 0.0]))
+    routed, roomy = routed._replace(mix=np.zeros((5, 2))), some_demand(routed, cap=8)
+    sold = routed._replace(judge_usd_per_1000=0.5)
+    of_free, of_sold = (
+        {(one.point, one.instances.tobytes()): one.usd_per_hour for one in boute.plans(o, roomy, 0.4, 15.0)}
+        for o in (routed, sold)
+    )
+    assert {point for point, _ in of_free} >= {1, 2, 3}
+    for (point, instances), usd_per_hour in of_free.items():
+        more = of_sold[point, instances] - usd_per_hour
+        assert more == pytest.approx(8.0 * 3.6 * 0.5 * routed.judged[point])
+    once = usd(boute.equal_money(sold, roomy, 0.4, 15.0)) - usd(boute.equal_money(routed, roomy, 0.4, 15.0))
+    assert once == pytest.approx(8.0 * 3.6 * 0.5)
 
 
 @FEW

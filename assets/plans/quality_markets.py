@@ -76,6 +76,11 @@ def checked(settings: Settings, world: Catalogue) -> QualityConfig:
                 f"{where}: judge_llm = {said.judge_llm!r} would judge its own answers. Name an llm that does "
                 "not answer here, or drop judge_llm: then the judge is a service outside."
             )
+        if said.rule == "route":
+            raise ConfigError(
+                f"{where}: rule = 'route' with judge_llm = {said.judge_llm!r}, which judges answers: a "
+                "router has none to read. Use rule = 'cascade', or drop judge_llm."
+            )
     ttft_s = world.tiers[said.tier].ttft_slo_s
     if said.rule == "cascade" and ttft_s is not None and ttft_s <= LEAST_TTFT_S:
         raise ConfigError(
@@ -86,15 +91,19 @@ def checked(settings: Settings, world: Catalogue) -> QualityConfig:
 
 
 def rules_of(said: QualityConfig, world: Catalogue, has_router: bool) -> tuple[str, ...]:
-    """The rules that may be planned: no cascade where the tier is too quick, no route without a router."""
+    """The rules that may be planned: no cascade where the tier is too quick, no route without a router.
+
+    An llm of ours that only judges routes nothing.
+    """
     ttft_s = world.tiers[said.tier].ttft_slo_s
     asked = RULES if said.rule == "both" else (said.rule,)
     can = {"cascade": ttft_s is None or ttft_s > LEAST_TTFT_S, "route": has_router}
     if found := tuple(rule for rule in asked if can[rule]):
         return found
     raise ConfigError(
-        f"No router: the answers that landed say nothing of hardness, and {said.judge} judges answers only. "
-        "Use rule = 'cascade' and a tier that can wait, land a column hardness, or name a judge with a skill."
+        f"No router: {said.judge_llm or said.judge} judges answers only, and nothing says how hard questions "
+        "look. Use rule = 'cascade' and a tier that can wait, land a column hardness, or name a judge with a "
+        "skill."
     )
 
 
@@ -155,7 +164,7 @@ def market_of(
             judging,
             progress,
         )
-        for rule in rules_of(said, world, has_router(chosen_on))
+        for rule in rules_of(said, world, judging.llm is None and has_router(chosen_on))
     }
     caps = np.array([said.gpus.get(gpu, 0) for gpu in world.gpus])
     demand = Demand(said.requests_per_s, caps)

@@ -5,7 +5,8 @@ import numpy as np
 from assets.plans.quality_asked import Plan, Question
 from assets.plans.quality_markets import FRESH, Market
 from models.plan import boute
-from models.plan.quality import Answer, cost_front, least_cost
+from models.plan.quality import Answer
+from models.plan.quality_modes import cost_front, least_cost
 
 QUALITY_STEP, LATENCY_STEP_SHARE = 0.01, 0.1  # what one step of a requirement is
 

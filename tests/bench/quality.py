@@ -16,7 +16,8 @@ from assets.plans.quality_markets import FRESH, market_of
 from assets.plans.quality_search import chosen
 from models.plan import boute, cascadia
 from models.plan.front import hypervolume
-from models.plan.quality import Answer, Demand, Offer, front, least_cost
+from models.plan.quality import Answer, Demand, Offer
+from models.plan.quality_modes import front, least_cost
 from models.quality.answers import Answers, quality, taken
 from models.quality.join import made_up
 from models.quality.judges import load_quality

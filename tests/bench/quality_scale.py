@@ -13,7 +13,8 @@ from assets.lake.settings import Progress, Settings
 from assets.plans.offers import Judging, offer_of, points_of
 from assets.plans.quality_markets import FRESH, market_of
 from models.plan import boute
-from models.plan.quality import Demand, front, least_cost
+from models.plan.quality import Demand
+from models.plan.quality_modes import front, least_cost
 from models.plan.quality_regions import Regions, cheapest_over
 from models.quality.answers import Answers
 from models.quality.join import made_up
