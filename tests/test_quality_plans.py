@@ -22,7 +22,7 @@ from models.plan.quality import (
     most_loads,
 )
 from models.plan.quality_modes import cost_front, front, least_cost, least_latency, most_quality
-from models.plan.quality_regions import Regions, cheapest_over, work
+from models.plan.quality_regions import Regions, cheapest_over, no_longer, work
 
 SEEDS = st.integers(0, 10_000)
 FEW = settings(deadline=None, max_examples=25)
@@ -129,18 +129,22 @@ def test_regions_carry_their_load_together_for_no_more_than_apart(seed: int) -> 
     offer, rng = some_offer(seed), np.random.default_rng(seed)
     regions = Regions(rng.uniform(2, 10, 3), rng.integers(2, 6, (3, 2)))
     whole = cheapest_over(offer, regions, 0.48, 9.0, gap_share=0.0)
+    if whole is None:
+        return
+    same = [whole.reference]
     apart = [
-        cheapest_over(offer, Regions(*(of[j : j + 1] for of in regions)), 0.48, 9.0, gap_share=0.0)
+        cheapest_over(
+            offer, Regions(*(of[j : j + 1] for of in regions)), 0.48, 9.0, gap_share=0.0, references=same
+        )
         for j in range(3)
     ]
-    if whole is None:
-        assert None in apart
-        return
     assert whole.usd_per_hour <= sum(np.inf if one is None else one.usd_per_hour for one in apart) + 1e-6
-    carry, works = work(offer, 9.0)
+    kept = no_longer(offer, whole.reference)
+    assert (whole.shares[:, ~kept] == 0).all()
+    carry, works = work(offer.only(points=kept), 9.0)
     for j, rate in enumerate(regions.requests_per_s):
         carried = np.bincount(offer.llm, whole.instances[:, j] * carry, 2) + whole.moved_per_s[:, j]
-        assert (carried >= rate * whole.shares[j] @ works - 1e-5).all()
+        assert (carried >= rate * whole.shares[j, kept] @ works - 1e-5).all()
         assert (np.bincount(offer.gpu, whole.instances[:, j] * offer.gpus, 2) <= regions.cap_gpus[j]).all()
     np.testing.assert_allclose(whole.moved_per_s.sum(axis=1), 0.0, atol=1e-6)
     mean = regions.requests_per_s @ whole.shares @ offer.quality / regions.requests_per_s.sum()
