@@ -24,9 +24,9 @@ from assets.pages.telling import (
     told,
 )
 from assets.plans import ahead as planning
+from assets.plans import quality_asked as asking
 from assets.plans import rolling as roll
 from assets.studies import buying, graded, renting
-from assets.studies import quality_asked as asking
 from assets.studies import quality_plans as answering
 from assets.studies.buying_figure import draw_commitments
 from assets.studies.phase_figures import draw_phase_prices

@@ -10,7 +10,10 @@ from pipelines.tables import OUT, figure, percent, show_board
 from pipelines.terminal import near, spoken
 
 if TYPE_CHECKING:
-    from assets.studies.quality_asked import Plan
+    from assets.plans.quality_asked import Plan
+    from assets.plans.quality_markets import Market
+    from assets.plans.quality_places import Places
+    from models.plan.quality import Answer
 
 
 def quality(
@@ -23,6 +26,9 @@ def quality(
     whatif: Annotated[
         bool, typer.Option("--whatif", help="The cases of data/quality_cases.toml too, each planned.")
     ] = False,
+    regions: Annotated[
+        bool, typer.Option("--regions", help="The cheapest plan over all regions of the catalogue too.")
+    ] = False,
     config: Config = "quality",
     quiet: Quiet = False,
 ) -> None:
@@ -34,6 +40,8 @@ def quality(
 
         fleetcast plan quality --quality 0.58 --latency 12 --whatif
 
+        fleetcast plan quality --quality 0.58 --latency 12 --regions
+
     Tables of every shape propose, whole replays decide. The cheapest plan that keeps both is told, with
     quality and P95 on questions and arrivals that it was not chosen on. Quality is that of the answers that
     have landed for the trace, else of [quality] answers in the config, as they were fitted; that any of its
@@ -41,9 +49,10 @@ def quality(
     """
     with spoken():
         from assets.lake.settings import load_settings
+        from assets.plans.quality_asked import Question
+        from assets.plans.quality_places import over_regions
         from assets.plans_on_demand import quality_plans_said
-        from assets.studies.quality_asked import Question
-        from assets.studies.quality_beside import steps_usd
+        from assets.studies.quality_beside import best_of_tables, steps_usd
         from assets.studies.quality_figures import draw_quality
         from assets.studies.quality_plans import plan_quality
         from pipelines.runs import report
@@ -57,6 +66,9 @@ def quality(
         for name, why in lacking.items():
             OUT.print(f"{name}: {why}", soft_wrap=True)
         show_steps(steps_usd(plans[0].market, question))
+        show_best(best_of_tables(plans[0].market, question))
+        if regions:
+            show_regions(plans[0].market, over_regions(settings, plans[0].market, question))
         OUT.print(f"figure   {near(draw_quality(settings, question.name))}", soft_wrap=True)
         OUT.print('tables   fleetcast sql "from quality_board", "from quality_front"')
         OUT.print(
@@ -67,7 +79,7 @@ def quality(
 
 def show_chosen(plan: "Plan") -> None:
     """The pools of the plan that was chosen, and what became of it."""
-    from assets.studies.quality_plans import pool_rows
+    from assets.plans.quality_tables import pool_rows
 
     offer, served = plan.market.offers[plan.rule], plan.served
     (low_s, high_s), (low, high) = served.intervals()
@@ -140,3 +152,33 @@ def show_steps(steps: Mapping[str, float | None]) -> None:
     """What one step of either requirement costs."""
     for name, usd in steps.items():
         OUT.print(f"{name}: " + ("no plan" if usd is None else f"{usd:+,.2f} USD/h by the tables"))
+
+
+def show_best(best: Mapping[str, "tuple[float, Answer] | None"]) -> None:
+    """What either requirement could be, where the other one and the budget stay."""
+    for name, found in best.items():
+        if found is not None:
+            quality, one = found
+            told = f"{one.latency_s:.2f} s, quality {quality:.3f}, {one.usd_per_hour:,.2f} USD/h"
+            OUT.print(f"{name}: {told} by the tables")
+
+
+def show_regions(market: "Market", places: "Places") -> None:
+    """What stands where in a plan over regions, who answers, and what regions do for each other."""
+    from assets.plans.quality_places import moved, replicas
+
+    rows = [
+        (name, shape.llm, f"{shape.gpus} x {shape.gpu}", figure(count, ",.0f"), figure(usd, ",.2f"))
+        for name, shape, count, usd in replicas(market, places)
+    ]
+    spread = places.spread
+    gap = percent(max(spread.gap_share, 0.0), ".1f")
+    title = f"over regions, by the tables: {spread.usd_per_hour:,.2f} USD/h, none is {gap} % cheaper"
+    show_board(title, ("region", "llm", "a replica", "replicas", "USD/h"), rows)
+    for name, per_s, shares in zip(places.names, places.requests_per_s, places.answered, strict=True):
+        who = ", ".join(
+            f"{llm} {percent(share, '.0f')} %" for llm, share in zip(market.said.llms, shares, strict=True)
+        )
+        OUT.print(f"{name}: {per_s:.1f} requests/s, answered by {who}", soft_wrap=True)
+    for line in moved(market, places):
+        OUT.print(line, soft_wrap=True)

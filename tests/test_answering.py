@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from assets.lake.settings import Progress
+from assets.plans.offers import Judging, judged_of, offer_of, points_of, routed_of, with_shadows
 from assets.studies import quality_shift as shift
-from assets.studies.offers import Judging, judged_of, offer_of, points_of, with_shadows
-from models.plan.quality import Answer, Demand, Offer, carries, cheapest, least_cost
+from models.plan.quality import Answer, Demand, Offer, carries, cheapest
+from models.plan.quality_modes import least_cost
 from models.quality.answers import Answers, quality, taken
 from models.quality.join import made_up
 from models.quality.judges import load_quality
@@ -176,6 +177,12 @@ def test_plans_cover_the_legs_verdicts_and_shadows_that_the_replay_plays(
     ]
     assert played == pytest.approx(planned, abs=0.02)
     assert (sum(found.shadows) > 0) == (shadow_share > 0)
+
+
+def test_a_router_looks_at_every_request_where_it_has_a_choice() -> None:
+    who = [taken(DRAWN, "route", [limit]) for limit in (0.0, 0.3, 1.0)]
+    assert routed_of("route", who).tolist() == [0.0, 1.0, 0.0]
+    assert routed_of("cascade", who).tolist() == [0.0, 0.0, 0.0]
 
 
 def test_a_curve_rises_and_a_longer_mix_lies_above_it() -> None:

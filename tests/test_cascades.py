@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
@@ -23,11 +24,13 @@ from assets.pages.telling import SettingsResource
 from assets.plans import plans
 from assets.plans.inputs import day_loads, forecast_windows, token_mixes
 from assets.plans.kinds import kinds
+from assets.plans.quality_known import Drawer
 from assets.replays.timeline import write_timeline
+from models.quality.answers import Answers
 from models.replay.fleet import make_rules
 from models.replay.legs import answers, as_legs
 from models.replay.run import FINISHED, QUEUED, REFUSED, SPARED
-from models.replay.state import NOBODY, Trace
+from models.replay.state import NOBODY, Ints, Trace
 from models.world.cascades import reach
 from models.world.catalogue import load_catalogue
 from models.world.config import GEARS_BY, Cascade, Gear
@@ -125,16 +128,24 @@ def test_what_comes_to_each_llm() -> None:
     np.testing.assert_array_equal(told, [expected[llm] for llm in LLMS])
 
 
+def drawn(trace: Trace) -> Callable[[Cascade, Ints], Answers]:
+    """Answers as long as their requests, whose scores are lots."""
+    settings = Settings(Lake(Path()), load_catalogue(), load_config("office", load_catalogue()))
+    return Drawer(settings, DAY, None, trace.input_tokens, trace.output_tokens).answers
+
+
 def test_every_request_has_the_legs_of_its_cascade() -> None:
     cascades = {LARGE: Cascade((SMALL, "llama3.2-3b", LARGE), (0.5, 0.5), 0.1)}
     trace = a_trace([0.0, 1.0, 2.0], [5, 6, 7], [1, 2, 3])._replace(llm=np.array([1, 0, 1], np.int16))
-    legs = as_legs(trace, load_catalogue(), cascades, np.random.default_rng(0))
+    legs, answerer, is_shadow = as_legs(trace, load_catalogue(), cascades, drawn(trace))
+    assert (answerer == legs.llm).all()
+    assert not is_shadow.any()
     assert legs.llm.tolist() == [2, 3, 1, 0, 2, 3, 1]
     assert legs.leg.tolist() == [0, 1, 2, 0, 0, 1, 2]
     assert legs.then.tolist() == [1, 2, NOBODY, NOBODY, 5, 6, NOBODY]
     assert legs.arrival_s.tolist() == [0, 0, 0, 1, 2, 2, 2]
     assert legs.input_tokens.tolist() == [5, 5, 5, 6, 7, 7, 7]
-    assert ((legs.score >= 0) & (legs.score < 1)).all()
+    assert ((legs.score >= 0) & (legs.score <= 1)).all()
 
 
 @given(st.lists(st.lists(st.sampled_from([QUEUED, FINISHED, REFUSED, SPARED]), min_size=1, max_size=4)))
@@ -166,7 +177,7 @@ def test_nobody_or_everybody_goes_on_and_between_them_their_share(share: float) 
     rng = np.random.default_rng(1)
     asked = a_trace(np.arange(2000) / 4, rng.integers(1, 99, 2000), rng.integers(1, 20, 2000))
     two = {OTHER: Cascade((OTHER, LARGE), (share,), 0.25)}
-    trace = as_legs(asked, load_catalogue(), two, rng)
+    trace = as_legs(asked, load_catalogue(), two, drawn(asked)).trace
     outcome = run(trace, two_llms(8), judged(share, 0.25))
     gone = outcome.status[1::2] == FINISHED
     assert gone.mean() == pytest.approx(share, abs=0.04)

@@ -12,8 +12,8 @@ from assets.lake import settings as lake_settings
 from assets.lake.settings import Settings, load_settings
 from assets.lake.warehouse import Lake
 from assets.plans.quality_export import as_json, as_k8s, quality_plan_of
+from assets.plans.quality_policies import OURS, POLICIES
 from assets.plans_on_demand import quality_plans_said
-from assets.studies.quality_policies import OURS, POLICIES
 from pipelines import runs
 from pipelines.cli import app
 
@@ -66,7 +66,7 @@ def asked(folder: Path, *words: str, **said: str) -> str:
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Settings]:
     folder = tmp_path_factory.mktemp("quality")
-    said = asked(folder, "--quality", "0.55", "--latency", "25", "--front", "--whatif")
+    said = asked(folder, "--quality", "0.55", "--latency", "25", "--front", "--whatif", "--regions")
     return said, load_settings(str(folder / "mine.toml"), folder / "lake")
 
 
@@ -78,6 +78,23 @@ def test_the_plan_is_told_with_what_stands_beside_it(told: tuple[str, Settings])
         assert re.search(rf"^{re.escape(name)} +{FIGURE}", said, re.MULTILINE), name
     assert "0.01 of quality more: " in said
     assert "10% of latency less: " in said
+    least, most = (
+        [float(n) for n in re.findall(rf"^{name}: ({FIGURE}) s, quality ({FIGURE}),", said, re.MULTILINE)[0]]
+        for name in ("least latency", "most quality")
+    )
+    assert least[0] < 25
+    assert least[1] >= 0.55
+    assert most[1] > 0.6
+
+
+def test_a_plan_over_regions_is_told(told: tuple[str, Settings]) -> None:
+    """What stands adds up to the cost; each region's requests are answered."""
+    said = told[0].split("over regions, by the tables: ")[1]
+    total = float(said.split(" USD/h")[0])
+    stands = re.findall(r"^(?:east|central|west) +llama\S+ +\d x \S+ +\d+ +([\d.]+)$", said, re.MULTILINE)
+    assert sum(map(float, stands)) == pytest.approx(total, abs=0.02)
+    rates = re.findall(rf"^\w+: ({FIGURE}) requests/s, answered by", said, re.MULTILINE)
+    assert sum(map(float, rates)) == pytest.approx(40.0, abs=0.2)
 
 
 def test_the_chosen_plan_is_the_cheapest_that_keeps_what_was_asked(told: tuple[str, Settings]) -> None:
@@ -242,6 +259,11 @@ def test_the_asset_tells_the_board_and_the_picture(told: tuple[str, Settings]) -
             ("0.5", "25"),
             {"more": 'judge_llm = "llama3.1-70b"'},
             r"judge_llm = 'llama3.1-70b' would judge its own answers\. Name an llm that does not answer here",
+        ),
+        (
+            ("0.5", "25"),
+            {"more": 'judge_llm = "llama3.2-3b"', "rule": "route"},
+            r"rule = 'route' with judge_llm = 'llama3.2-3b', which judges answers: a router has none to read",
         ),
         (("0.5", "25"), {"more": 'measured_by = "gpt"'}, r"measured_by = 'gpt' needs answers that landed"),
         (("0.6", "90"), {"gpus": "{ h100-80gb = 4 }"}, r"these GPUs do not carry the load. Add GPUs"),

@@ -18,15 +18,11 @@ from models.plan.quality import (
     carries,
     cheapest,
     compositions,
-    cost_front,
-    front,
-    least_cost,
-    least_latency,
     loads,
     most_loads,
-    most_quality,
 )
-from models.plan.quality_regions import Regions, cheapest_over, work
+from models.plan.quality_modes import cost_front, front, least_cost, least_latency, most_quality
+from models.plan.quality_regions import Regions, cheapest_over, no_longer, work
 
 SEEDS = st.integers(0, 10_000)
 FEW = settings(deadline=None, max_examples=25)
@@ -63,6 +59,17 @@ def some_offer(seed: int, llms: int = 2, gpu_types: int = 2, rule: str = "route"
         shares[:, :-1].sum(axis=1) if rule == "cascade" else np.zeros(points),
         0.25,
     )
+
+
+def best_split(p95_s: np.ndarray, units: int) -> float:
+    """By search (BoUTE 5.1): the least largest P95 of replicas that share a load; p95_s (replicas, units+1).
+
+    p95_s[i,u] is what replica i takes with u units of the load.
+    """
+    best = np.where(np.arange(units + 1) == 0, 0.0, np.inf)
+    for own in p95_s:
+        best = np.array([np.maximum(best[: u + 1], own[u::-1]).min() for u in range(units + 1)])
+    return float(best[units])
 
 
 def some_demand(offer: Offer, cap: int = 3) -> Demand:
@@ -122,18 +129,22 @@ def test_regions_carry_their_load_together_for_no_more_than_apart(seed: int) -> 
     offer, rng = some_offer(seed), np.random.default_rng(seed)
     regions = Regions(rng.uniform(2, 10, 3), rng.integers(2, 6, (3, 2)))
     whole = cheapest_over(offer, regions, 0.48, 9.0, gap_share=0.0)
+    if whole is None:
+        return
+    same = [whole.reference]
     apart = [
-        cheapest_over(offer, Regions(*(of[j : j + 1] for of in regions)), 0.48, 9.0, gap_share=0.0)
+        cheapest_over(
+            offer, Regions(*(of[j : j + 1] for of in regions)), 0.48, 9.0, gap_share=0.0, references=same
+        )
         for j in range(3)
     ]
-    if whole is None:
-        assert None in apart
-        return
     assert whole.usd_per_hour <= sum(np.inf if one is None else one.usd_per_hour for one in apart) + 1e-6
-    carry, works = work(offer, 9.0)
+    kept = no_longer(offer, whole.reference)
+    assert (whole.shares[:, ~kept] == 0).all()
+    carry, works = work(offer.only(points=kept), 9.0)
     for j, rate in enumerate(regions.requests_per_s):
         carried = np.bincount(offer.llm, whole.instances[:, j] * carry, 2) + whole.moved_per_s[:, j]
-        assert (carried >= rate * whole.shares[j] @ works - 1e-5).all()
+        assert (carried >= rate * whole.shares[j, kept] @ works - 1e-5).all()
         assert (np.bincount(offer.gpu, whole.instances[:, j] * offer.gpus, 2) <= regions.cap_gpus[j]).all()
     np.testing.assert_allclose(whole.moved_per_s.sum(axis=1), 0.0, atol=1e-6)
     mean = regions.requests_per_s @ whole.shares @ offer.quality / regions.requests_per_s.sum()
@@ -238,7 +249,7 @@ def test_the_best_split_of_a_load_is_that_of_capacities_that_add(
     rng = np.random.default_rng(seed)
     p95_s = np.cumsum(rng.uniform(0.1, 1, (replicas, units + 1)), axis=1)
     p95_s[:, 0] = 0.0  # who has no load makes nobody wait
-    found = boute.best_split(p95_s, units)
+    found = best_split(p95_s, units)
     enough = [t for t in np.unique(p95_s) if ((p95_s <= t).sum(axis=1) - 1).sum() >= units]
     assert found == pytest.approx(min(enough))
 
@@ -336,7 +347,7 @@ def test_a_mix_between_two_counts_as_the_longer_one() -> None:
 
 
 def test_a_judge_that_is_paid_counts_in_cost_and_budget() -> None:
-    """Of a cascade every answer but the last llm's is judged; a router is no judge."""
+    """Of a cascade every answer but the last llm's is judged; a router looks at every request, once."""
     offer = some_offer(3, gpu_types=1, rule="cascade")
     demand = some_demand(offer, cap=8)
     free, paid = (cheapest(o, demand, 2, 12.0) for o in (offer, offer._replace(judge_usd_per_1000=0.5)))
@@ -345,7 +356,19 @@ def test_a_judge_that_is_paid_counts_in_cost_and_budget() -> None:
     assert paid.usd_per_hour - free.usd_per_hour == pytest.approx(8.0 * 3.6 * 0.5)
     dear = offer._replace(judge_usd_per_1000=0.5)
     assert cheapest(dear, demand._replace(budget_usd_per_hour=free.usd_per_hour + 1), 2, 12.0) is None
-    assert some_offer(3)._replace(judge_usd_per_1000=0.5).judging_usd(2, 8.0) == 0.0
+    routed = some_offer(3)._replace(judged=np.array([0.0, 1.0, 1.0, 1.0, 0.0]))
+    routed, roomy = routed._replace(mix=np.zeros((5, 2))), some_demand(routed, cap=8)
+    sold = routed._replace(judge_usd_per_1000=0.5)
+    of_free, of_sold = (
+        {(one.point, one.instances.tobytes()): one.usd_per_hour for one in boute.plans(o, roomy, 0.4, 15.0)}
+        for o in (routed, sold)
+    )
+    assert {point for point, _ in of_free} >= {1, 2, 3}
+    for (point, instances), usd_per_hour in of_free.items():
+        more = of_sold[point, instances] - usd_per_hour
+        assert more == pytest.approx(8.0 * 3.6 * 0.5 * routed.judged[point])
+    once = usd(boute.equal_money(sold, roomy, 0.4, 15.0)) - usd(boute.equal_money(routed, roomy, 0.4, 15.0))
+    assert once == pytest.approx(8.0 * 3.6 * 0.5)
 
 
 @FEW

@@ -120,6 +120,7 @@ def test_every_figure_of_a_request_lands_in_its_column(wired_day: Settings, work
             "served_llm": request["llm"],
             "served_region": REGIONS[(n // 3) % 3] if done else None,
             "legs": 2 if moved else 1,
+            "score": None,
             "earlier_s": 0.0,
             "instance": n if done else None,
             "network_s": outcome.network_s[n],

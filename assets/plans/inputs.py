@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from assets.demand.demand import INTERACTIVE, demand_matrix
@@ -28,8 +29,10 @@ from assets.plans.kinds import (
     pools,
     services,
 )
+from assets.plans.quality_known import Drawer, known_answers
 from models.plan.problem import Problem
 from models.replay.fleet import boot_cold_s
+from models.replay.legs import who_answers
 from models.world.catalogue import Catalogue
 
 Floats = NDArray[np.float64]
@@ -275,6 +278,7 @@ class Mix(NamedTuple):
     input_tokens: Tokens
     output_tokens: Tokens
     cached_tokens: Tokens | None  # of the inputs, what need not be computed; None where nothing is reused
+    asked_share: float = 1.0  # mean input tokens of what is asked, over those that are read here
 
 
 def token_mixes(settings: Settings, day: date) -> dict[str, Mix]:
@@ -285,31 +289,68 @@ def token_mixes(settings: Settings, day: date) -> dict[str, Mix]:
     there = set(settings.lake.days("requests", settings.trace))
     past = [before for before in reversed(settings.history(day)) if before in there]
     tried = (settings.catalogue.interactive_tiers, tuple(settings.catalogue.tiers))
-    samples = (_token_sample(settings, before, tiers) for tiers in tried for before in past)
-    sample = next((one for one in samples if not one.empty), _token_sample(settings, day, ()))
-    asked = dict(iter(sample.groupby("llm")))
+    samples = ((before, _token_sample(settings, before, tiers)) for tiers in tried for before in past)
+    none = day, _token_sample(settings, day, ())
+    before, sample = next((one for one in samples if not one[1].empty), none)
+    asked = {str(name): frame for name, frame in sample.groupby("llm")}
+    legs = {name: legs_of(settings, before, name, frame) for name, frame in asked.items()}
     mixes = {}
     for llm, shares in zip(settings.catalogue.llms, answered_shares(settings).T, strict=True):
         come = {
             name: share * asked[name]["requests"].iloc[0]
             for name, share in zip(settings.catalogue.llms, shares, strict=True)
-            if share > 0 and name in asked
+            if share > 0 and name in asked and len(legs[name][llm])
         }
-        scale = min((len(asked[name]) / requests for name, requests in come.items()), default=0.0)
-        own = [asked[name].head(round(requests * scale)) for name, requests in come.items()]
+        scale = min((len(legs[name][llm]) / requests for name, requests in come.items()), default=0.0)
+        own = [legs[name][llm].head(round(requests * scale)) for name, requests in come.items()]
         mix = pd.concat(own) if own else sample  # nobody asked for it yesterday: the common mix stands in
         names = ("input_tokens", "output_tokens", "cached_tokens")
         inputs, outputs, cached = (mix[name].to_numpy(np.int32) for name in names)
+        prompts = [asked[name]["input_tokens"].mean() * requests for name, requests in come.items()]
+        share = sum(prompts) / sum(come.values()) / inputs.mean() if own and inputs.any() else 1.0
         reuses = settings.config.fleet.prefix != "none"
-        mixes[llm] = Mix(inputs, outputs, cached if reuses else None)
+        mixes[llm] = Mix(inputs, outputs, cached if reuses else None, float(share))
     return mixes
 
 
+def legs_of(settings: Settings, day: date, asked: str, sample: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """What comes to each llm of the requests for one: all alike, but where answers are known or judged here.
+
+    `sample` as `_token_sample` has it, of one llm.
+    """
+    cascade = settings.config.replay.cascades.get(asked)
+    if cascade is None:
+        return {asked: sample}
+    inputs, outputs = (sample[name].to_numpy() for name in ("input_tokens", "output_tokens"))
+    known = known_answers(settings, day, pa.Table.from_pandas(sample, preserve_index=False))
+    answers = Drawer(settings, day, known, inputs, outputs).answers(cascade, np.arange(len(sample)))
+    if known is not None and known.has(cascade.llms, np.arange(len(sample))):
+        reached = who_answers(cascade, answers).reached
+        legs = {
+            llm: sample.assign(output_tokens=answers.output_tokens[:, place])[reached[:, place]]
+            for place, llm in enumerate(cascade.llms)
+        }
+    else:
+        reached = np.ones(answers.output_tokens.shape, bool)
+        legs = dict.fromkeys(cascade.llms, sample)
+    if cascade.judge_llm is not None:
+        drafts = [
+            sample.assign(
+                input_tokens=inputs + answers.output_tokens[:, place] + cascade.rubric_tokens, output_tokens=1
+            )[reached[:, place]]
+            for place, share in enumerate(cascade.go_on_shares)
+            if share > 0
+        ]
+        legs[cascade.judge_llm] = pd.concat(drafts) if drafts else sample.head(0)
+    return legs
+
+
 def _token_sample(settings: Settings, day: date, tiers: Sequence[str]) -> pd.DataFrame:
-    """llm, input, output, cached tokens of at most MIX_SAMPLE requests of each llm, and how many it has."""
+    """At most MIX_SAMPLE requests of each llm, with their tokens, app and query, and how many it has."""
     return settings.lake.sql(
         f"with cached as ({CACHED[settings.config.fleet.prefix]}) "
-        "select llm, input_tokens, output_tokens, coalesce(cached.tokens, 0) as cached_tokens, "
+        "select llm, app, query_id, input_tokens, output_tokens, "
+        "coalesce(cached.tokens, 0) as cached_tokens, "
         "count(*) over (partition by llm) as requests "
         "from requests left join cached using (request_id) "
         "where trace = $trace and day = $day and list_contains($tiers, tier) "

@@ -26,6 +26,7 @@ from assets.plans.inputs import (
     token_mixes,
 )
 from assets.plans.kinds import Kind, kind_of, kinds
+from assets.plans.quality_nights import plan_night
 from models.plan import corrected, melange, paper
 from models.plan.bounds import bounds
 from models.plan.policies import Solve, hourly_plans, peak_plan
@@ -85,6 +86,7 @@ def plan_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
         schema=RESULTS["plan_bounds"],
     )
     settings.lake.write("plan_bounds", least, trace=settings.trace, day=day)
+    plan_night(settings, day, progress)
     settings.lake.write("plans", table, trace=settings.trace, day=day)
     return table
 
@@ -125,7 +127,7 @@ def sustained_tokens_per_s(settings: Settings, day: date, progress: Progress) ->
                 mix.cached_tokens,
             )
             counted.one_more()
-            return found
+            return found * mix.asked_share
 
         return side_by_side(one, measured)
 

@@ -16,7 +16,7 @@ from assets.lake.machine import cores, memory_bytes
 from assets.lake.settings import HOURS, Settings
 from assets.replays.drives import DAY_S, HOUR_S, setting
 from assets.replays.outcomes import Piece, per_row, written
-from assets.replays.workloads import Workload, read_workload
+from assets.replays.workloads import Workload, has_legs, read_workload
 from models.replay.begin import rows_of
 from models.replay.run import QUEUED, TAIL_PERIODS, Drive, Session, Spent
 
@@ -30,8 +30,7 @@ def fits(settings: Settings, policy: str, requests: int) -> bool:
     Chains of legs are told whole, blocks of prompts are known by a number of their day, and a plan in a
     closed loop is made as it goes.
     """
-    config = settings.config
-    must = bool(config.replay.cascades) or config.fleet.prefix == "blocks"
+    must = has_legs(settings, policy) or settings.config.fleet.prefix == "blocks"
     room = MEMORY_SHARE * memory_bytes() / cores() / BYTES_PER_REQUEST
     return must or settings.config.rules[policy].is_closed or requests <= room
 

@@ -8,6 +8,7 @@ import pandas as pd
 
 from assets.demand.demand import INTERACTIVE, demand_matrix
 from assets.lake.settings import HOURS, Settings
+from assets.plans.inputs import token_mixes
 from assets.plans.kinds import (
     answered,
     by_pool,
@@ -19,8 +20,10 @@ from assets.plans.kinds import (
     pools,
     services,
 )
+from assets.plans.quality_nights import standing
 from assets.replays import autoscaled
 from models.replay.fleet import make_fleet, make_rules, pool_rows, with_failures
+from models.replay.policies import BY_QUALITY
 from models.replay.pools import POOLINGS
 from models.replay.run import Drive
 from models.replay.state import Fleet, Floats, Rules
@@ -50,6 +53,9 @@ def measured(settings: Settings, fleet: Fleet, sustained: Floats) -> Fleet:
     tokens_per_s = np.tile(of_pools, fleet.kind.size // of_pools.size)
     if settings.config.replay.spread == "goodput":
         fleet = fleet._replace(weight=tokens_per_s)
+    if settings.config.replay.spread == "weights":  # those of the day's plan
+        of_rows = np.array([row.weight for row in pools(settings)])
+        fleet = fleet._replace(weight=np.tile(of_rows, fleet.kind.size // of_rows.size))
     return fleet._replace(tokens_per_s=np.where(tokens_per_s > 0, tokens_per_s, np.inf))
 
 
@@ -58,18 +64,32 @@ def sustained_of_plans(settings: Settings, rows: pd.DataFrame) -> Floats:
     return hourly_cells(settings, rows[rows["policy"] == "clairvoyant"], "capacity_tokens_per_s")[0]
 
 
+def read_of_plans(settings: Settings, day: date) -> Floats:
+    """The same in tokens that instances read: prompts of the legs that come to an llm, and what it judges."""
+    sustained = sustained_of_plans(settings, plan_rows(settings, day))
+    if not settings.config.replay.cascades:
+        return sustained
+    mixes = token_mixes(settings, day)
+    share = np.array([mixes[llm].asked_share for llm, _ in services(settings)])
+    return sustained / share[:, None, None]
+
+
 def day_drives(settings: Settings, day: date, policies: Collection[str] | None = None) -> dict[str, Drive]:
     """What every policy, or each of these, is given, by pool of its fleet.
 
     All start from hour 0 of the paper's forecast plan, so that none is given a better fleet, but for those
-    that begin with the whole of it ([replay] start), and those that Cauchy's autoscaler scales: these begin
-    with what its programme holds for the hour of that plan.
+    that begin with the whole of it ([replay] start), those that Cauchy's autoscaler scales, which begin with
+    what its programme holds for the hour of that plan, and those that hold a plan for quality all day.
     """
     rows = plan_rows(settings, day)
     first = hourly_targets(settings, rows, "lt_i")[0]
     drives = {}
     for policy, rule in settings.config.rules.items():
         if policies is not None and policy not in policies:
+            continue
+        if rule.plan in BY_QUALITY:
+            if policies is not None or policy in settings.config.replay.policies:
+                drives[policy] = standing(settings, day, policy)
             continue
         start = parted(settings, first, rule.pooling)
         if settings.under(policy).config.replay.start == "whole":

@@ -12,15 +12,26 @@ import pyarrow.compute as pc
 
 from assets.lake.settings import HOURS, Settings, midnight
 from assets.replays.drives import DAY_S, HOUR_S
-from assets.replays.workloads import KEPT, Workload
+from assets.replays.workloads import KEPT, NO_SHADOWS, Workload
 from models.metrics import tpot_s
+from models.replay.begin import rows_of
 from models.replay.legs import answers, begun_s, first_legs, requests_of, summed
-from models.replay.run import QUEUED, STATUSES, TAIL_PERIODS, Outcome, share_of
+from models.replay.run import FINISHED, QUEUED, STATUSES, TAIL_PERIODS, Outcome, share_of
 from models.replay.state import NOBODY, ROLES, STATES, Bools, Fleet, Floats, Ints, Rules, Trace
 
 ENDED_S = DAY_S + TAIL_PERIODS * HOUR_S  # when a replay stops watching, on the day's clock
 CLOCKS = ("first_token_s", "finish_s", "dispatched_s", "admitted_s", "sent_s", "came_s", "joined_s")
 MOVES = ("moved_queued", "moved_live", "moves_given_up")  # of Outcome.moved
+
+
+def waited_for(workload: Workload, outcome: Outcome) -> tuple[Workload, Outcome]:
+    """The rows that somebody waits for, without shadows, and what became of them."""
+    if not workload.is_shadow.any():
+        return workload, outcome
+    rows = np.flatnonzero(~workload.is_shadow)
+    own = {name: getattr(outcome, name)[rows] for name in per_row(outcome)}
+    trace, answerer = rows_of(workload.trace, rows), workload.answerer[rows]
+    return workload._replace(trace=trace, answerer=answerer, is_shadow=NO_SHADOWS), outcome._replace(**own)
 
 
 def by_day(outcomes: Iterable[Outcome], sizes: Sequence[int]) -> Iterator[tuple[int, Outcome]]:
@@ -93,6 +104,7 @@ def written(
         legs = stack.enter_context(settings.lake.writing("legs", **where)) if fleet.hands_over else None
 
         def append(workload: Workload, outcome: Outcome) -> None:
+            workload, outcome = waited_for(workload, outcome)
             outcomes(outcomes_table(settings, workload, setting, outcome))
             if legs is not None:
                 legs(legs_table(settings, workload, setting, outcome))
@@ -165,6 +177,11 @@ def outcomes_table(
     ttft_s, e2e_s = outcome.first_token_s[kept] - arrival_s, outcome.finish_s[kept] - arrival_s
     llms, regions = pa.array(settings.catalogue.llms), pa.array([*settings.catalogue.regions, None])
     status, slot = outcome.status[kept], outcome.slot[kept]
+    answerer = (workload.answerer if workload.answerer.size else trace.llm)[kept]
+    known = workload.known
+    score = (
+        np.full(status.size, np.nan) if known is None else known.score_of(settings.catalogue.llms, answerer)
+    )
     queued_s = np.where(status == STATUSES.index("queued"), ENDED_S - arrival_s, np.nan)
     return pa.table(
         {
@@ -172,9 +189,10 @@ def outcomes_table(
             "is_held": np.array([known.is_held for known in tiers])[tier],
             "ttft_slo_s": _or_null(np.array([known.ttft_slo_s or np.nan for known in tiers])[tier]),
             "tpot_slo_s": _or_null(np.array([known.tpot_slo_s or np.nan for known in tiers])[tier]),
-            "served_llm": llms.take(pa.array(trace.llm[kept])),
+            "served_llm": llms.take(pa.array(answerer)),
             "served_region": regions.take(pa.array(outcome.served_region[kept] % len(regions))),
             "status": pa.array(STATUSES).take(pa.array(status)),
+            "score": _or_null(np.where(status == FINISHED, score, np.nan)),
             "ttft_s": _or_null(ttft_s),
             "tpot_s": _or_null(tpot_s(ttft_s, e2e_s, trace.output_tokens[kept])),
             "e2e_s": _or_null(e2e_s),
@@ -227,13 +245,15 @@ def legs_table(
     had = visits(workload.trace, fleet, rules, outcome)
     own = had[(instances_each(workload, outcome) > 1)[had["request"]]]
     pool, arrival_s = fleet.pool[own["slot"]], workload.trace.arrival_s[own["row"]]
-    catalogue = settings.catalogue
+    catalogue, trace = settings.catalogue, workload.trace
+    judges = workload.answerer != trace.llm if workload.answerer.size else np.zeros(trace.llm.size, bool)
     times = ("came_s", "began_s", "first_token_s", "ended_s")
     return pa.table(
         {
             "request_id": workload.requests["request_id"].take(pa.array(own["request"])),
             "leg": own.groupby("request").cumcount() + 1,
             "llm": pa.array(catalogue.llms).take(pa.array(fleet.llm[pool])),
+            "judges": judges[own["row"]],
             "role": pa.array(ROLES).take(pa.array(fleet.role[pool])),
             "region": pa.array(catalogue.regions).take(pa.array(fleet.region[pool])),
             "gpu": pa.array(catalogue.gpus).take(pa.array(fleet.gpu[fleet.kind[pool]])),

@@ -14,6 +14,7 @@ from assets.lake.kept import content_of, say_kept
 from assets.lake.lookups import require_day
 from assets.lake.settings import Progress, Settings, side_by_side
 from assets.lake.store import Place
+from assets.plans.quality_nights import as_planned
 from assets.replays.by_hour import fits, play_by_hour
 from assets.replays.closed_loop import play_closed
 from assets.replays.drives import (
@@ -21,14 +22,14 @@ from assets.replays.drives import (
     HOUR_S,
     day_drives,
     measured,
-    plan_rows,
+    read_of_plans,
     setting,
-    sustained_of_plans,
 )
 from assets.replays.outcomes import Piece, by_day, write_outcome
 from assets.replays.quarters import WatchedSession
 from assets.replays.units import Unit, forget_others, units_of
-from assets.replays.workloads import Workload, in_legs, read_workload
+from assets.replays.workloads import Workload, has_legs, in_legs, read_workload
+from models.replay.policies import BY_QUALITY
 from models.replay.run import QUEUED, TAIL_PERIODS, Outcome, Session
 from models.replay.state import Ints, Trace
 from models.world.reading import ConfigError, require_known
@@ -99,14 +100,17 @@ def replay_pieces(
     policies, llms = [piece.policy for piece in pieces], pieces[0].llms
     workload = remembered(settings, llms, pieces[0].made_from)
     drives = [day_drives(settings, day, policies) for day in days]
-    sustained = [sustained_of_plans(settings, plan_rows(settings, day)) for day in days]
-    sizes = [
-        workload(day).trace.arrival_s.size  # with all legs
-        if settings.config.replay.cascades
-        else requests_in(settings, day, llms)
-        for day in days
-    ]
-    total = len(pieces) * sum(sizes)
+    sustained = [read_of_plans(settings, day) for day in days]
+    sizes = {
+        policy: [
+            workload(day, policy).trace.arrival_s.size  # with all legs
+            if has_legs(settings, policy)
+            else requests_in(settings, day, llms)
+            for day in days
+        ]
+        for policy in policies
+    }
+    total = sum(map(sum, sizes.values()))
     watched = Session if largest is None else WatchedSession
     ended, lock, stopped = dict.fromkeys(policies, 0), Lock(), Event()
     with progress.bar(f"replay {spoken(days)}", total) as done:
@@ -121,17 +125,18 @@ def replay_pieces(
                     ended[policy] = requests
                     done(sum(ended.values()))
 
-            fleet, rules = setting(settings, policy, len(days))
+            own = [as_planned(settings, day, policy) for day in days]
+            fleet, rules = setting(own[0], policy, len(days))
             session = watched(fleet, rules, np.asarray(drives[0][policy].start))
-            if len(days) == 1 and not fits(settings, policy, sizes[0]):
+            if len(days) == 1 and not fits(settings, policy, sizes[policy][0]):
                 session.fleet = measured(settings.under(policy), fleet, sustained[0])
                 play_by_hour(settings, days[0], piece, session, drives[0][policy], step)
-                return step(sizes[0])
+                return step(sizes[policy][0])
 
             def played() -> Iterator[Outcome]:
                 before = 0
-                for at, trace in enumerate(on_one_clock(workload(day) for day in days)):
-                    session.fleet = measured(settings.under(policy), fleet, sustained[at])
+                for at, trace in enumerate(on_one_clock(workload(day, policy) for day in days)):
+                    session.fleet = measured(own[at].under(policy), fleet, sustained[at])
                     session.feed(trace)
                     count = partial(lambda before, requests: step(before + requests), before)
                     if settings.config.rules[policy].is_closed:
@@ -141,14 +146,14 @@ def replay_pieces(
                     if at == len(days) - 1:
                         session.finish(len(days) * DAY_S + TAIL_PERIODS * HOUR_S)
                     outcome = session.outcome(*spent)
-                    before = sum(sizes[: at + 1]) - int(np.count_nonzero(outcome.status == QUEUED))
+                    before = sum(sizes[policy][: at + 1]) - int(np.count_nonzero(outcome.status == QUEUED))
                     yield outcome
 
-            for at, outcome in by_day(played(), sizes):
-                write_outcome(settings, days[at], piece, workload(days[at]), (fleet, rules), outcome)
+            for at, outcome in by_day(played(), sizes[policy]):
+                write_outcome(settings, days[at], piece, workload(days[at], policy), (fleet, rules), outcome)
             if largest is not None and isinstance(session, WatchedSession):
                 largest[policy] = session.largest()
-            return step(sum(sizes))
+            return step(sum(sizes[policy]))
 
         side_by_side(one, pieces, stopped.set)  # what has begun stops at its next step
     return total
@@ -167,27 +172,35 @@ def requests_in(settings: Settings, day: date, llms: Collection[str]) -> int:
 
 def remembered(
     settings: Settings, llms: Collection[str] = (), made_from: str = ""
-) -> Callable[[date], Workload]:
+) -> Callable[[date, str], Workload]:
     """The requests of a day, read once for the policies that play it side by side; a few days are kept.
 
-    Also for the next unit that this process plays, where it is `made_from` the same.
+    Also for the next unit that this process plays, where it is `made_from` the same. Policies that have a
+    plan of who answers have legs of their own.
     """
     lock = Lock()
+    rules = settings.config.rules
+    kinds = 1 + sum(rules[name].plan in BY_QUALITY for name in settings.config.replay.policies)
 
     @lru_cache(KEPT_DAYS)
     def read(day: date) -> Workload:
         key = (made_from, day, *llms)
         if key not in OF_UNITS:
-            found = in_legs(settings, day, read_workload(settings, day, llms))
+            found = read_workload(settings, day, llms)
             if not made_from:
                 return found
             OF_UNITS.clear()
             OF_UNITS[key] = found
         return OF_UNITS[key]
 
-    def workload(day: date) -> Workload:
+    @lru_cache(KEPT_DAYS * kinds)
+    def legs(day: date, policy: str | None) -> Workload:
+        own = settings if policy is None else as_planned(settings, day, policy)
+        return in_legs(own, day, read(day))
+
+    def workload(day: date, policy: str) -> Workload:
         with lock:
-            return read(day)
+            return legs(day, policy if rules[policy].plan in BY_QUALITY else None)
 
     return workload
 
@@ -241,4 +254,6 @@ def _fingerprint(settings: Settings) -> str:
     config = settings.config
     replay = dataclasses.replace(config.replay, policies=())
     parts = (settings.catalogue, config.trace.seed, config.fleet, config.forecast, config.plan, replay)
-    return hashlib.sha256(repr((*parts, config.policies, config.calendar)).encode()).hexdigest()
+    return hashlib.sha256(
+        repr((*parts, config.policies, config.calendar, config.quality)).encode()
+    ).hexdigest()

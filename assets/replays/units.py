@@ -19,6 +19,7 @@ import numpy as np
 
 from assets.lake.settings import Settings
 from assets.replays.drives import setting
+from assets.replays.workloads import has_legs
 from models.replay.state import Fleet
 from models.traffic.priorities import BY_TIER
 from models.world.reading import require_known
@@ -69,7 +70,7 @@ def parted(settings: Settings, policy: str) -> list[tuple[str, ...]]:
     config = settings.under(policy).config
     levels = config.replay.levels
     are_drawn = levels.count > 1 and levels.by != BY_TIER
-    if config.replay.cascades or are_drawn or settings.config.rules[policy].is_closed:
+    if has_legs(settings, policy) or are_drawn or settings.config.rules[policy].is_closed:
         return [tuple(llms)]
     fleet, _ = setting(settings, policy)
     belongs = list(range(len(llms)))

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from assets.lake.lookups import positions
 from assets.lake.settings import HOURS, Settings, midnight
+from assets.plans.quality_known import Drawer, Known, known_answers
 from models.replay.legs import as_legs
-from models.replay.state import Ints, Trace
+from models.replay.policies import BY_QUALITY
+from models.replay.state import Bools, Ints, Trace
 from models.traffic.priorities import BY_APP, Levels, levels_by_app, levels_of
 from models.world.reading import ConfigError
 
@@ -23,11 +25,17 @@ KEPT = (
 PROMPTS = {"given": "cached_tokens", "blocks": "prefix_hashes"}  # what tells of them, by [fleet] prefix
 
 
+NO_LEGS, NO_SHADOWS = np.zeros(0, np.int64), np.zeros(0, np.bool_)
+
+
 class Workload(NamedTuple):
     """A day of requests: the table they came from and the arrays that the kernel reads."""
 
     requests: pa.Table  # KEPT, and what tells of prompts
     trace: Trace  # a row per request, or per leg (`in_legs`)
+    answerer: Ints = NO_LEGS  # (R,) llm whose answer a row makes or judges; empty: the row's own
+    is_shadow: Bools = NO_SHADOWS  # (R,) nobody waits for it; empty: somebody does for all
+    known: Known | None = None  # what is known of the answers to these requests
 
 
 def read_workload(
@@ -107,10 +115,18 @@ def prompts_of(table: pa.Table, prefix: str, said_in: str, trace: str) -> dict[s
     return {"first_hash": np.concatenate([[0], np.cumsum(counts)]), "hashes": codes.astype(np.int64)}
 
 
+def has_legs(settings: Settings, policy: str) -> bool:
+    """Whether under the policy a request may be several rows of the trace, or have an answer that is known."""
+    config = settings.config
+    return bool(config.replay.cascades or config.quality) or config.rules[policy].plan in BY_QUALITY
+
+
 def in_legs(settings: Settings, day: date, workload: Workload) -> Workload:
-    """The same requests, those for a cascade with a row for each of its llms."""
-    cascades = settings.config.replay.cascades
+    """The same requests, those for a cascade with a row for each leg, and with what is known of answers."""
+    known = known_answers(settings, day, workload.requests)
+    cascades, trace = settings.config.replay.cascades, workload.trace
     if not cascades:
-        return workload
-    rng = np.random.default_rng([settings.config.trace.seed, day.toordinal(), 0xCA5C])
-    return workload._replace(trace=as_legs(workload.trace, settings.catalogue, cascades, rng))
+        return workload._replace(known=known)
+    drawer = Drawer(settings, day, known, trace.input_tokens, trace.output_tokens)
+    chained = as_legs(trace, settings.catalogue, cascades, drawer.answers)
+    return workload._replace(**chained._asdict(), known=known)

@@ -22,13 +22,14 @@ from assets.lake.store import Place
 from assets.lake.warehouse import Lake
 from assets.pages.pictures import save
 from assets.pages.style import FAINT
-from assets.replays.drives import DAY_S, day_drives, measured, plan_rows, setting, sustained_of_plans
+from assets.replays.drives import DAY_S, day_drives, measured, read_of_plans, setting
 from assets.replays.figures import draw_cost_against_misses
 from assets.replays.outcomes import Piece, write_outcome
 from assets.replays.replays import require_same_config
 from assets.replays.scorecards import SCOREBOARD, score_day
 from assets.replays.workloads import Workload, in_legs, read_workload
 from models.latency.error import MEDIAN_SIGMAS, ProfileError, drawn, errors_in_use
+from models.replay.policies import BY_QUALITY, Policy
 from models.replay.run import Drive, replay
 from models.replay.state import Floats
 from models.world.reading import require_known
@@ -77,7 +78,7 @@ def replay_draws(
     board = settings.lake.sql(SCOREBOARD, trace=settings.trace, day=day).to_pandas()
     workload = in_legs(settings, day, read_workload(settings, day))
     drives = day_drives(settings, day)
-    sustained = sustained_of_plans(settings, plan_rows(settings, day))
+    sustained = read_of_plans(settings, day)
     boards = [_figures(board[board["policy"].isin(chosen)], AS_TOLD)]
     with progress.bar(f"replay {day} on other latencies", draws * len(chosen)) as done:
         counted = Counted(done)
@@ -101,10 +102,15 @@ def open_loop(settings: Settings, day: date, policies: Sequence[str]) -> list[st
     query = "select distinct policy from scorecard where trace = $trace and day = $day"
     found = set(settings.lake.sql(query, trace=settings.trace, day=day)["policy"].to_pylist())
     rules = settings.config.rules
-    there = [name for name, rule in rules.items() if name in found and not rule.is_closed]
+    there = [name for name, rule in rules.items() if name in found and is_open_loop(rule)]
     for policy in policies:
         require_known(policy, there, "policy with an open-loop plan", f"the scoreboard of {day}")
     return [name for name in there if not policies or name in policies]
+
+
+def is_open_loop(rule: Policy) -> bool:
+    """Whether what it plans is instances alone, before the replay."""
+    return not rule.is_closed and rule.plan not in BY_QUALITY
 
 
 def _play(

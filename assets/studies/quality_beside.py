@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from assets.studies.quality_asked import Plan, Question
-from assets.studies.quality_markets import FRESH, Market
+from assets.plans.quality_asked import Plan, Question
+from assets.plans.quality_markets import FRESH, Market
 from models.plan import boute
-from models.plan.quality import Answer, cost_front, least_cost
+from models.plan.quality import Answer
+from models.plan.quality_modes import cost_front, least_cost, least_latency, most_quality
 
 QUALITY_STEP, LATENCY_STEP_SHARE = 0.01, 0.1  # what one step of a requirement is
 
@@ -64,3 +65,21 @@ def steps_usd(market: Market, question: Question) -> dict[str, float | None]:
         ),
     }
     return {name: usd - now if np.isfinite(usd - now) else None for name, usd in more.items()}
+
+
+def best_of_tables(market: Market, question: Question) -> dict[str, tuple[float, Answer] | None]:
+    """The least latency for the quality, the most quality within the latency: quality and plan, by tables."""
+    demand = market.demand._replace(budget_usd_per_hour=question.budget_usd_per_hour)
+    found: dict[str, list[tuple[float, Answer]]] = {"least latency": [], "most quality": []}
+    for offer in market.offers.values():
+        quick = least_latency(offer, demand, question.quality)
+        good = most_quality(offer, demand, question.latency_s)
+        for name, one in zip(found, (quick, good), strict=True):
+            if one is not None:
+                found[name].append((float(offer.quality[one.point]), one))
+    return {
+        "least latency": min(found["least latency"], key=lambda one: one[1].latency_s, default=None),
+        "most quality": max(
+            found["most quality"], key=lambda one: (round(one[0], 6), -one[1].usd_per_hour), default=None
+        ),
+    }

@@ -8,9 +8,9 @@ from typing import Annotated
 import numpy as np
 
 from assets.lake.settings import Progress
-from assets.studies.quality_asked import Plan, Question
-from assets.studies.quality_markets import Market
-from assets.studies.quality_search import chosen
+from assets.plans.quality_asked import Plan, Question
+from assets.plans.quality_markets import Market
+from assets.plans.quality_search import chosen
 from models.quality.judges import load_quality
 from models.world.places import ROOT
 from models.world.reading import ConfigError, Range, build, read_toml, require_known

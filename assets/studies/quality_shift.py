@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from assets.lake.settings import Progress
-from assets.studies.offers import Judging, offer_of, points_of
+from assets.plans.offers import Judging, offer_of, points_of
 from models.plan import gears
-from models.plan.quality import Answer, Demand, Offer, least_cost
+from models.plan.quality import Answer, Demand, Offer
+from models.plan.quality_modes import least_cost
 from models.quality.answers import Answers, Floats, Ints
 from models.quality.judges import Judge
 from models.replay.answering import Served, told

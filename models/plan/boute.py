@@ -1,6 +1,5 @@
 """BoUTE: deployments from a performance database, and its baselines (sections 5.1, 5.2 and 7.1).
 
-    split       DP over the replicas: min over parts of the load of the largest P95 of a replica
     skimming    per GPU type all (replicas of one shape), Pareto-optimal in (latency, cost)
     knapsack    per budget at most one such candidate of each type: the least latency (multiple choice)
     space       the candidates of each llm at the load that a point gives it; all of their combinations
@@ -28,17 +27,6 @@ class Candidate(NamedTuple):
     instances: Ints
     latency_s: float
     usd_per_hour: float
-
-
-def best_split(p95_s: Floats, units: int) -> float:
-    """The least largest P95 of replicas that share a load of so many units; p95_s (replicas, units+1).
-
-    p95_s[i,u] is what replica i takes with u units of the load.
-    """
-    best = np.where(np.arange(units + 1) == 0, 0.0, np.inf)
-    for own in p95_s:
-        best = np.array([np.maximum(best[: u + 1], own[u::-1]).min() for u in range(units + 1)])
-    return float(best[units])
 
 
 def skimmed(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -131,7 +119,7 @@ def enumerated(offer: Offer, demand: Demand) -> list[Answer]:
         limit_s = found[-1].latency_s if found else np.inf
         for chosen in product(*own):
             latency_s = max(c.latency_s for c in chosen)
-            usd = sum(c.usd_per_hour for c in chosen)
+            usd = sum(c.usd_per_hour for c in chosen) + offer.judging_usd(point, demand.requests_per_s)
             if latency_s >= limit_s or usd > demand.budget_usd_per_hour + 1e-9:
                 continue
             instances = np.sum([c.instances for c in chosen], axis=0)
@@ -154,12 +142,13 @@ def alone(offer: Offer, demand: Demand, latency_s: float) -> Answer | None:
 def equal_money(offer: Offer, demand: Demand, quality: float, latency_s: float) -> Answer | None:
     """The cheapest plan in which all llms answer, and each gets as much money (RouteLLM, 7.1)."""
     best: Answer | None = None
+    free = offer._replace(judge_usd_per_1000=0.0)  # the router is paid once
     is_asked = offer.shares > LEAST_LOAD_SHARE
     every = is_asked[:, is_asked.any(axis=0)].all(axis=1)
     for point in np.flatnonzero((offer.quality - offer.error >= quality) & every).tolist():
         found = [
             cheapest(
-                offer.only(shapes=offer.llm == llm)._replace(shares=_of_one(offer, llm)),
+                free.only(shapes=offer.llm == llm)._replace(shares=_of_one(offer, llm)),
                 demand,
                 point,
                 latency_s,
@@ -170,6 +159,7 @@ def equal_money(offer: Offer, demand: Demand, quality: float, latency_s: float) 
             continue
         parts = [one for one in found if one is not None]
         usd = len(parts) * max(one.usd_per_hour for one in parts)
+        usd += offer.judging_usd(point, demand.requests_per_s)
         if best is None or usd < best.usd_per_hour:
             instances = np.zeros(offer.llm.size, np.int64)
             for llm, one in enumerate(parts):
@@ -191,8 +181,9 @@ def plans(offer: Offer, demand: Demand, quality: float, latency_s: float) -> Ite
         own = [
             [c for c in candidates(offer, demand, point, llm) if c.latency_s <= latency_s] for llm in needed
         ]
+        judging_usd = offer.judging_usd(point, demand.requests_per_s)
         for chosen in product(*own):
-            usd = sum(c.usd_per_hour for c in chosen)
+            usd = sum(c.usd_per_hour for c in chosen) + judging_usd
             instances = np.sum([c.instances for c in chosen], axis=0)
             used = np.bincount(offer.gpu, instances * offer.gpus, demand.cap_gpus.size)
             if usd <= demand.budget_usd_per_hour + 1e-9 and (used <= demand.cap_gpus).all():

@@ -16,9 +16,7 @@ most the largest of the llms'. In a cascade the legs follow each other: sum_m L_
 splits. A judge that is an llm of ours has a leg behind every answer that it judges, and is covered like the
 others.
 
-The points are few, so the least cost for (Q, L), the least L for (Q, budget) and the most Q for (L, budget)
-are found by going through them; each is one programme for HiGHS (by scipy), the least L some more, by
-bisection.
+What is asked of them all together: quality_modes.py.
 """
 
 from collections.abc import Iterator
@@ -32,7 +30,6 @@ Ints = NDArray[np.int64]
 LEAST_LOAD_SHARE = 1e-4  # of the requests: an llm that gets less of them is not deployed
 JUDGE_PARTS = (1 / 64, 1 / 24, 1 / 10)  # of the latency, that a leg of a judge of ours may take
 SPLIT_STEPS = 8  # of the latency, in which it is split over the legs of a cascade
-NEAR_SHARE = 0.005  # to which the least latency is found
 
 
 class Offer(NamedTuple):
@@ -52,9 +49,9 @@ class Offer(NamedTuple):
     usd_per_hour: Floats  # (S,) of a replica
     load_per_s: Floats  # (S, X, K) of a replica, rising
     p95_s: Floats  # (S, X, K) at these loads, rising
-    judged: Floats  # (P,) answers that are judged, by request
+    judged: Floats  # (P,) answers that are judged, or requests that are routed, by request
     judge_s: float  # between two legs, of a judge outside
-    judge_usd_per_1000: float = 0.0  # answers judged
+    judge_usd_per_1000: float = 0.0  # of them
 
     @property
     def judges(self) -> int:
@@ -193,64 +190,3 @@ def solved(
     lines += [LinearConstraint(rows, ub=bound) for rows, bound in limits]
     found = milp(usd, integrality=np.ones(usd.size), bounds=Bounds(0, most), constraints=lines)
     return None if found.x is None else np.round(found.x).astype(np.int64)
-
-
-def least_cost(offer: Offer, demand: Demand, quality: float, latency_s: float) -> Answer | None:
-    """The cheapest plan for a quality, a standard error on top, and a latency; None where there is none."""
-    best: Answer | None = None
-    for point in np.flatnonzero(offer.quality - offer.error >= quality):
-        limit = demand.budget_usd_per_hour if best is None else best.usd_per_hour * (1 - 1e-6)
-        found = cheapest(offer, demand._replace(budget_usd_per_hour=limit), int(point), latency_s)
-        best = found or best
-    return best
-
-
-def quickest(offer: Offer, demand: Demand, point: int, below_s: float = np.inf) -> Answer | None:
-    """The least latency of a point within budget and GPUs, to NEAR_SHARE; None where none is below."""
-    idle_s, most_s = float(offer.p95_s[:, :, 0].min()), float(offer.p95_s[np.isfinite(offer.p95_s)].max())
-    high = min(below_s * (1 - NEAR_SHARE), most_s * offer.shares.shape[1] + offer.judge_s * 8)
-    best = cheapest(offer, demand, point, high)
-    low = idle_s / 2
-    while best is not None and high > low * (1 + NEAR_SHARE):
-        middle = float(np.sqrt(low * high))
-        found = cheapest(offer, demand, point, middle)
-        low, high, best = (low, middle, found) if found is not None else (middle, high, best)
-    return best
-
-
-def front(offer: Offer, demand: Demand) -> list[Answer]:
-    """Least latency over quality within budget and GPUs, no plan dominated; the best quality first."""
-    found: list[Answer] = []
-    for point in np.argsort(-offer.quality, kind="stable"):
-        one = quickest(offer, demand, int(point), found[-1].latency_s if found else np.inf)
-        if one is not None:
-            found.append(one)
-    return found
-
-
-def cost_front(offer: Offer, demand: Demand, latency_s: float) -> list[Answer]:
-    """Least cost over quality within a latency, no plan dominated; the best quality first."""
-    found: list[Answer] = []
-    for point in np.argsort(-offer.quality, kind="stable"):
-        limit = found[-1].usd_per_hour * (1 - 1e-6) if found else demand.budget_usd_per_hour
-        one = cheapest(offer, demand._replace(budget_usd_per_hour=limit), int(point), latency_s)
-        if one is not None:
-            found.append(one)
-    return found
-
-
-def most_quality(offer: Offer, demand: Demand, latency_s: float) -> Answer | None:
-    """The best quality within a latency and a budget; None where no point has a plan."""
-    for point in np.argsort(-offer.quality, kind="stable"):
-        one = cheapest(offer, demand, int(point), latency_s)
-        if one is not None:
-            return one
-    return None
-
-
-def least_latency(offer: Offer, demand: Demand, quality: float) -> Answer | None:
-    """The least latency for a quality, a standard error on top, and a budget; None where there is none."""
-    best: Answer | None = None
-    for point in np.flatnonzero(offer.quality - offer.error >= quality):
-        best = quickest(offer, demand, int(point), np.inf if best is None else best.latency_s) or best
-    return best

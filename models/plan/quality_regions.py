@@ -2,20 +2,24 @@
 
 Symbols as in `quality.py`, and j regions; y[j,p] is the share of a region's requests under point p.
 
-    min  sum_(s,j) usd[s] n[s,j]
+    min  sum_(s,j) usd[s] n[s,j] + routing
     s.t. sum_(s of m) carry[s] n[s,j] + z[m,j] >= R[j] sum_p y[j,p] r[p,m] e[p,m]  for m, j  (cover)
          sum_j z[m,j] = 0                  z[m,j]: what of llm m other regions serve  for m     (moved)
          sum_p y[j,p] = 1                                                             for j     (one)
          sum_j R[j] sum_p y[j,p] Q[p] >= q sum_j R[j]                                           (quality)
          sum_s gpus[s] [k(s) = k] n[s,j] <= cap[j,k]                                  for j, k  (gpus)
 
-carry[s] is for the longest of an llm's mixes; e[p,m] is a request's work in point p's mix over one of that,
-the most of any shape: so no plan is short. A router's: every llm has the whole latency.
+carry[s] is for the mixes of one point, the reference; only points whose mixes are no longer are used, and
+e[p,m] is a request's work in point p's mix over one of the reference's, the most of any shape: so no plan is
+short. Points with a quality near the asked one are the reference in turn, and the cheapest plan counts. A
+router's: every llm has the whole latency.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from models.plan.quality import LEAST_LOAD_SHARE, Floats, Ints, Offer, carries
 
@@ -34,12 +38,22 @@ class Spread(NamedTuple):
     shares: Floats  # (J, P) of a region's requests under each point
     usd_per_hour: float
     bound_usd: float  # no plan costs less
-    moved_per_s: Floats  # (M, J) work served elsewhere, in requests/s of the longest mix; below 0: for others
+    moved_per_s: Floats  # (M, J) work served elsewhere, in requests/s of the reference; below 0: for others
+    reference: int  # the point with the longest mixes that it is safe for
 
     @property
     def gap_share(self) -> float:
         """How far the plan may be above the cheapest one."""
         return 1 - self.bound_usd / self.usd_per_hour if self.usd_per_hour else 0.0
+
+
+REFERENCES = 5  # points that are tried
+
+
+def no_longer(offer: Offer, reference: int) -> NDArray[np.bool_]:
+    """The points whose mixes are no longer than those of one, shape (P,)."""
+    longer = (offer.mix > offer.mix[reference] + 1e-9) & (offer.shares > LEAST_LOAD_SHARE)
+    return np.asarray(~longer.any(axis=1))
 
 
 def work(offer: Offer, latency_s: float) -> tuple[Floats, Floats]:
@@ -63,8 +77,35 @@ def cheapest_over(
     latency_s: float,
     gap_share: float = 0.005,
     time_limit_s: float = 60.0,
+    references: Sequence[int] | None = None,
 ) -> Spread | None:
-    """The cheapest replicas for a mean quality and a latency, to a gap; None where there are none."""
+    """The cheapest replicas for a mean quality and a latency, to a gap; None where there are none.
+
+    `references`: points that are tried, else some with a quality near the asked one; each has its part of
+    the time.
+    """
+    if references is None:
+        references = np.argsort(np.abs(offer.quality - quality), kind="stable")[:REFERENCES].tolist()
+    found = []
+    for reference in references:
+        kept = no_longer(offer, reference)
+        one = _cheapest_within(
+            offer.only(points=kept), regions, quality, latency_s, gap_share, time_limit_s / len(references)
+        )
+        if one is not None:
+            shares = np.zeros((len(one.shares), kept.size))
+            shares[:, kept] = one.shares
+            found.append(one._replace(shares=shares, reference=int(reference)))
+    if not found:
+        return None
+    best = min(found, key=lambda one: one.usd_per_hour)
+    return best._replace(bound_usd=min(one.bound_usd for one in found))
+
+
+def _cheapest_within(
+    offer: Offer, regions: Regions, quality: float, latency_s: float, gap_share: float, time_limit_s: float
+) -> Spread | None:
+    """The cheapest replicas, whose capacity is that for the longest mixes of any point."""
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array, hstack, kron
 
@@ -92,8 +133,10 @@ def cheapest_over(
         ),
     ]
     whole = np.arange(counts + mixes + moves) < counts
+    routing_usd = [[offer.judging_usd(point, each) for point in range(points)] for each in rate.tolist()]
+    usd = np.concatenate([np.repeat(offer.usd_per_hour, places), np.ravel(routing_usd), np.zeros(moves)])
     found = milp(
-        np.concatenate([np.repeat(offer.usd_per_hour, places), np.zeros(mixes + moves)]),
+        usd,
         integrality=whole,
         bounds=Bounds(
             np.concatenate([np.zeros(counts + mixes), np.full(moves, -np.inf)]),
@@ -110,7 +153,8 @@ def cheapest_over(
     return Spread(
         instances,
         found.x[counts : counts + mixes].reshape(places, points),
-        float(offer.usd_per_hour @ instances.sum(axis=1)),
+        float(usd[:counts] @ instances.ravel() + usd[counts:] @ found.x[counts:]),
         float(found.mip_dual_bound),
         found.x[counts + mixes :].reshape(llms, places),
+        0,
     )

@@ -16,7 +16,7 @@ from models.replay.fleet import make_rules
 from models.replay.legs import answers as answer_rows
 from models.replay.legs import begun_s
 from models.replay.performance import Shape
-from models.replay.questions import Legs, Plan, as_trace, cascade, depth_of, routed, with_shadows
+from models.replay.questions import Legs, Plan, as_trace, cascaded, routed_by
 from models.replay.run import FINISHED, Drive, Outcome, replay
 from models.replay.spread import WEIGHTS
 from models.replay.state import NOBODY, Rules, Trace
@@ -108,19 +108,11 @@ def served(
 def legs_of(serving: Serving, plan: Plan, answers: Answers, some: Answers) -> Legs:
     """The legs of the questions under the plan's rule, with their shadows; `some`: of the llms that serve."""
     if serving.rule == "cascade":
-        main, depth = cascade(plan, some), depth_of(plan.thresholds)
-        goes_on = some.judged[:, :depth] < plan.thresholds[:depth]
-        reached = np.zeros(some.score.shape, bool)
-        reached[:, 0] = True
-        reached[:, 1 : depth + 1] = np.logical_and.accumulate(goes_on, axis=1)
-        is_judged = reached & (np.arange(len(some.llms)) < depth)
-    else:
-        asked = np.searchsorted(serving.thresholds, answers.hardness, side="right")
-        places = np.array([answers.llms.index(llm) for llm in some.llms])
-        chosen = np.minimum(np.searchsorted(places, asked), len(some.llms) - 1)
-        main, reached = routed(chosen), chosen[:, None] == np.arange(len(some.llms))
-        is_judged = np.zeros(reached.shape, bool)
-    return with_shadows(main, plan, reached, is_judged) if plan.shadow_share and len(some.llms) > 1 else main
+        return cascaded(plan, some)
+    asked = np.searchsorted(serving.thresholds, answers.hardness, side="right")
+    places = np.array([answers.llms.index(llm) for llm in some.llms])
+    chosen = np.minimum(np.searchsorted(places, asked), len(some.llms) - 1)
+    return routed_by(plan, chosen, len(some.llms))
 
 
 def with_thresholds(rules: Rules, serving: Serving, plan: Plan) -> Rules:

@@ -296,6 +296,7 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
     judged = {
         llm: (share, cascade.judge_s)  # scores are uniform: so many lie below
         for cascade in replay.cascades.values()
+        if cascade.is_judged_outside
         for llm, share in zip(cascade.llms, cascade.go_on_shares, strict=False)
     }
     allowance_s = np.array([tier.allowance_s for tier in catalogue.tiers.values()])

@@ -1,41 +1,99 @@
 """Requests as chains of legs, and back: what goes into a replay with cascades, and what comes out of it.
 
-A request for an llm that is a cascade becomes one row for each of its llms (Trace). Of their answers one
-counts: the last that was made.
+A request for an llm that is a cascade becomes one row for each of its llms, and for each answer that an llm
+of ours judges (Trace, questions.py). Of their answers one counts: the last that was made. Shadows are rows
+that nobody waits for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from models.quality.answers import Answers, Taken, taken
 from models.replay.begin import rows_of
+from models.replay.questions import Legs, Plan, as_trace, cascaded, routed_by
 from models.replay.run import FINISHED, QUEUED, REFUSED, Outcome
-from models.replay.state import NOBODY, Floats, Ints, Rules, Trace
+from models.replay.state import NOBODY, Bools, Floats, Ints, Rules, Trace
 from models.world.catalogue import Catalogue
 from models.world.config import Cascade
 
 
+class Chained(NamedTuple):
+    """R rows of requests, those of a request together."""
+
+    trace: Trace
+    answerer: Ints  # (R,) the llm whose answer the row makes or judges
+    is_shadow: Bools  # (R,) nobody waits for it
+
+
 def as_legs(
-    trace: Trace, catalogue: Catalogue, cascades: Mapping[str, Cascade], rng: np.random.Generator
-) -> Trace:
-    """The requests with a row for each leg that they may take, and a uniform score of each answer."""
+    trace: Trace,
+    catalogue: Catalogue,
+    cascades: Mapping[str, Cascade],
+    answers_of: Callable[[Cascade, Ints], Answers],
+) -> Chained:
+    """The requests with a row for each leg that they may take, and the shadows beside them.
+
+    `answers_of` says what the llms of a cascade make of some requests, by their place, (N,).
+    """
     llms = list(catalogue.llms)
-    chains = np.full((len(llms), max((len(one.llms) for one in cascades.values()), default=1)), NOBODY)
-    chains[:, 0] = range(len(llms))
+    parts = list(_parts(trace, llms, cascades, answers_of))
+    row, answerer = (np.concatenate([part[n] for part in parts]) for n in (0, 1))
+    order = np.argsort(row, kind="stable")
+    column = {
+        name: np.concatenate([getattr(part[2], name) for part in parts])[order]
+        for name in ("llm", "input_tokens", "output_tokens", "leg", "then", "score")
+    }
+    behind = np.arange(1, row.size + 1)
+    column["then"] = np.where(column["then"] != NOBODY, behind, NOBODY).astype(np.int32)
+    is_shadow = np.concatenate([part[3] for part in parts])
+    return Chained(rows_of(trace, row[order])._replace(**column), answerer[order], is_shadow[order])
+
+
+def _parts(
+    trace: Trace,
+    llms: list[str],
+    cascades: Mapping[str, Cascade],
+    answers_of: Callable[[Cascade, Ints], Answers],
+) -> Iterator[tuple[Ints, Ints, Trace, Bools]]:
+    """Of each cascade, and of the rest: request and answerer of each row, the rows, which are shadows."""
     for asked, cascade in cascades.items():
-        chains[llms.index(asked), : len(cascade.llms)] = [llms.index(llm) for llm in cascade.llms]
-    legs = (chains != NOBODY).sum(axis=1)[trace.llm]
-    row = np.repeat(np.arange(legs.size), legs)
-    leg = np.arange(row.size) - np.repeat(np.cumsum(legs) - legs, legs)
-    has_next = leg + 1 < legs[row]
-    same = rows_of(trace, row)
-    return same._replace(
-        llm=chains[same.llm, leg].astype(np.int16),
-        then=np.where(has_next, np.arange(1, row.size + 1), NOBODY).astype(np.int32),
-        leg=leg.astype(np.int8),
-        score=rng.random(row.size, dtype=np.float32),
-    )
+        own = np.flatnonzero(trace.llm == llms.index(asked))
+        answers = answers_of(cascade, own)
+        codes = np.array([llms.index(llm) for llm in cascade.llms])
+        judge = int(NOBODY) if cascade.judge_llm is None else llms.index(cascade.judge_llm)
+        below = np.array(cascade.go_on_shares)
+        plan = Plan(below, codes, judge, cascade.rubric_tokens, cascade.shadow_share)
+        legs = legs_of(cascade, plan, answers)
+        made = in_chains(as_trace(legs, plan, answers, trace.arrival_s[own]))
+        yield own[legs.question], codes[legs.place], made, legs.is_shadow
+    rest = np.flatnonzero(~np.isin(trace.llm, [llms.index(asked) for asked in cascades]))
+    yield rest, trace.llm[rest].astype(np.int64), in_chains(rows_of(trace, rest)), np.zeros(rest.size, bool)
+
+
+def legs_of(cascade: Cascade, plan: Plan, answers: Answers) -> Legs:
+    """The legs of a cascade's requests: chains, or those whom a router chose, whose threshold is a share."""
+    if not cascade.at_arrival:
+        return cascaded(plan, answers, is_whole=cascade.is_judged_outside)
+    return routed_by(plan, who_answers(cascade, answers).kept, len(cascade.llms))
+
+
+def who_answers(cascade: Cascade, answers: Answers) -> Taken:
+    """Who makes an answer to each request, and whose counts."""
+    if cascade.at_arrival:
+        return taken(answers, "route", 1 - np.cumprod(cascade.go_on_shares))
+    return taken(answers, "cascade", cascade.go_on_shares)
+
+
+def in_chains(trace: Trace) -> Trace:
+    """The rows with a place in a chain each, where they have none yet."""
+    if trace.leg.size == trace.arrival_s.size:
+        return trace
+    rows = trace.arrival_s.size
+    first, nobody = np.zeros(rows, np.int8), np.full(rows, NOBODY, np.int32)
+    return trace._replace(leg=first, then=nobody, score=np.ones(rows, np.float32))
 
 
 def requests_of(trace: Trace) -> Ints:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+BY_QUALITY = ("quality", "cascadia", "boute")  # plans of who answers, held all day
 BY_SIGNAL = ("reactive", "lt_u", "lt_ua")  # the scalings that look at a signal; hpa looks at memory always
 
 
@@ -78,6 +79,7 @@ class Policy(NamedTuple):
     """A row of the scoreboard: a plan (or none), the scaling rule, and how the instances are pooled."""
 
     # "peak", "melange", "forecast", "corrected", "day_ahead", "truth": a plan of each hour (assets/plans);
+    # BY_QUALITY: which llm answers what, and its instances (assets/plans/quality_nights.py);
     # "recent": targets every few minutes from those before (assets/replays/drives.py); "autoscaler": every
     # few seconds, by Cauchy's rule (assets/replays/autoscaled.py); None: no plan
     plan: str | None
@@ -101,7 +103,7 @@ class Policy(NamedTuple):
     @property
     def programme(self) -> str | None:
         """The kind of hourly plan that it follows; None: it has none."""
-        return None if self.plan in ("recent", "autoscaler") else self.plan
+        return None if self.plan in ("recent", "autoscaler", *BY_QUALITY) else self.plan
 
 
 POLICIES = {
@@ -196,6 +198,24 @@ POLICIES = {
         spread="goodput",
         opportunism="weighted",
         slot_minutes=15,
+    ),
+    "quality": Policy(
+        "quality",
+        "follow",
+        "the cheapest plan for a quality and a P95, for the peak of the history: who answers, on which GPUs",
+        spread="weights",
+    ),
+    "cascadia": Policy(
+        "cascadia",
+        "follow",
+        "Cascadia: a cascade, its thresholds and GPUs by Algorithm 1 for the peak of the history",
+        spread="weights",
+    ),
+    "boute": Policy(
+        "boute",
+        "follow",
+        "BoUTE: a router at arrival, GPUs of its candidates for the peak of the history",
+        spread="weights",
     ),
     "clairvoyant": Policy(
         "truth", "reflex", "the same on the true demand of each hour", signal="both", order="late_last"

@@ -61,6 +61,27 @@ def cascade(plan: Plan, answers: Answers) -> Legs:
     return Legs(question, place, leg, leg < width - 1, judges, nobody, score.ravel())
 
 
+def cascaded(plan: Plan, answers: Answers, is_whole: bool = False) -> Legs:
+    """The chains with their shadows; `is_whole`: every llm stands in them, since thresholds move."""
+    chained = plan._replace(thresholds=np.ones_like(plan.thresholds)) if is_whole else plan
+    main, depth = cascade(chained, answers), depth_of(plan.thresholds)
+    if not plan.shadow_share or len(answers.llms) < 2:
+        return main
+    goes_on = answers.judged[:, :depth] < plan.thresholds[:depth]
+    reached = np.zeros(answers.score.shape, bool)
+    reached[:, 0] = True
+    reached[:, 1 : depth + 1] = np.logical_and.accumulate(goes_on, axis=1)
+    return with_shadows(main, plan, reached, reached & (np.arange(len(answers.llms)) < depth))
+
+
+def routed_by(plan: Plan, chosen: Ints, llms: int) -> Legs:
+    """Each question's answer by the llm at a place of so many, (N,), with the shadows of the others."""
+    main, reached = routed(chosen), chosen[:, None] == np.arange(llms)
+    if not plan.shadow_share or llms < 2:
+        return main
+    return with_shadows(main, plan, reached, np.zeros(reached.shape, bool))
+
+
 def depth_of(thresholds: Floats) -> int:
     """How many answers may be found wanting: those before the first threshold of zero."""
     return int(np.logical_and.accumulate(thresholds > 0).sum())

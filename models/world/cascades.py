@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from models.replay.policies import BY_QUALITY
 from models.world.catalogue import Catalogue
 from models.world.config import Cascade, Config
 from models.world.reading import ConfigError, require_known
@@ -15,10 +16,11 @@ Floats = NDArray[np.float64]
 
 
 def reach(catalogue: Catalogue, cascades: Mapping[str, Cascade]) -> Floats:
-    """The share of the requests for each llm that comes to each llm, shape (L asked, L that answer).
+    """The legs of each llm by request for each llm, shape (L asked, L that answer or judge).
 
     Whether an answer will do does not depend on those before it: p_1 = 1, p_(i+1) = p_i times the share of
-    answers of the i-th llm that will not (Cascadia 3.2, footnote 1).
+    answers of the i-th llm that will not (Cascadia 3.2, footnote 1). Chosen at arrival, an llm has p_i -
+    p_(i+1). Shadows are legs of those llms that a request does not come to.
     """
     llms = list(catalogue.llms)
     shares = np.eye(len(llms))
@@ -26,7 +28,13 @@ def reach(catalogue: Catalogue, cascades: Mapping[str, Cascade]) -> Floats:
         row = llms.index(asked)
         shares[row] = 0.0
         come = np.cumprod([1.0, *cascade.go_on_shares])
-        shares[row, [llms.index(llm) for llm in cascade.llms]] = come
+        judged = 0.0 if cascade.at_arrival else come[:-1] @ (np.array(cascade.go_on_shares) > 0)
+        if cascade.at_arrival:
+            come = come - np.append(come[1:], 0.0)
+        sample = cascade.shadow_share
+        shares[row, [llms.index(llm) for llm in cascade.llms]] = come + sample * (1 - come)
+        if cascade.judge_llm is not None:
+            shares[row, llms.index(cascade.judge_llm)] = judged + sample * (come.size - judged)
     return shares
 
 
@@ -50,14 +58,16 @@ def check_cascades(config: Config, catalogue: Catalogue) -> None:
                 "but the last needs one. Add or drop some."
             )
         check_gears(cascade, where)
+        check_judge(config, asked, where)
         for leg, llm in enumerate(cascade.llms[:-1]):
             gears = [(gear.at_least, gear.go_on_shares[leg]) for gear in cascade.gears]
             behind = cascade.llms[leg + 1] if cascade.gears_by == "load" else cascade.llms[0]
-            said = (cascade.go_on_shares[leg], cascade.judge_s, gears and (gears, behind))
+            judge = (cascade.judge_s, cascade.judge_llm, cascade.at_arrival)
+            said = (cascade.go_on_shares[leg], judge, gears and (gears, behind))
             if goes_on.setdefault(llm, said) != said:
                 raise ConfigError(
                     f"{where}: answers of {llm} are judged in another cascade too, with another share, "
-                    "judge_s or gears. Give both the same."
+                    "judge or gears. Give both the same."
                 )
     ways = {cascade.gears_by for cascade in config.replay.cascades.values() if cascade.gears}
     if len(ways) > 1:
@@ -77,3 +87,72 @@ def check_gears(cascade: Cascade, where: str) -> None:
                 f"{where}: the gear from {gear.at_least:g} has {len(gear.go_on_shares)} go_on_shares; each "
                 "llm but the last needs one. Add or drop some."
             )
+
+
+def check_judge(config: Config, asked: str, where: str) -> None:
+    """Refuse a judge of ours that judges itself, is none, or is at odds with the rest of its cascade."""
+    cascade = config.replay.cascades[asked]
+    judge, answers = cascade.judge_llm, [one.llms for one in config.replay.cascades.values()]
+    if cascade.gears and not cascade.is_judged_outside:
+        raise ConfigError(
+            f"{where}: gears need a judge outside, whose thresholds can move. Drop gears, or judge_llm and "
+            "at_arrival."
+        )
+    if judge is None:
+        return
+    if judge not in config.fleet.deployments:
+        raise ConfigError(
+            f"{where}: judge_llm = {judge!r} is not in [fleet.deployments]. Add it there, or drop judge_llm: "
+            "then the judge is a service outside."
+        )
+    if cascade.at_arrival:
+        raise ConfigError(
+            f"{where}: at_arrival with judge_llm = {judge!r}, which reads answers: at arrival there is none. "
+            "Drop one of them."
+        )
+    if any(judge in llms for llms in answers):
+        raise ConfigError(
+            f"{where}: judge_llm = {judge!r} would judge its own answers: a cascade has it among its llms. "
+            "Name an llm that answers in none, or drop judge_llm: then the judge is a service outside."
+        )
+    if cascade.judge_s:
+        raise ConfigError(
+            f"{where}: judge_s = {cascade.judge_s:g} with judge_llm = {judge!r}, whose legs are its time. "
+            "Set judge_s = 0, or drop judge_llm."
+        )
+
+
+def check_by_quality(config: Config, catalogue: Catalogue) -> None:
+    """Refuse policies with a plan for quality where nothing is asked, or it does not plan all there is."""
+    named = [name for name in config.replay.policies if config.rules[name].plan in BY_QUALITY]
+    if not named:
+        return
+    said, where = config.quality, f"{config.file.name} [replay] policies: {named[0]}"
+    if said is None or said.quality is None or said.latency_s is None:
+        raise ConfigError(
+            f"{where} needs [quality] with quality and latency_s, which are asked of its plan. Add them, or "
+            "drop the policy."
+        )
+    answer = {*said.llms, *([said.judge_llm] if said.judge_llm else [])}
+    if other := sorted(answer ^ config.fleet.deployments.keys()):
+        raise ConfigError(
+            f"{where} plans the llms of [quality], and all that [fleet.deployments] has; {', '.join(other)} "
+            "stands in one of them only. Name it in both, or in neither."
+        )
+    pools = [(llm, pool) for llm, own in config.fleet.deployments.items() for pool in own]
+    sites = [
+        name
+        for name, site in catalogue.regions.items()
+        if any(site.cap_gpus.get(pool.gpu, 0) and name in (pool.regions or (name,)) for _, pool in pools)
+    ]
+    if len(sites) != 1:
+        raise ConfigError(
+            f"{where} plans one place, but {', '.join(sites) or 'no region'} has GPUs of [fleet.deployments]"
+            ". Give cap_gpus in one region of [catalogue.regions], none in the others."
+        )
+    kinds = [(llm, pool.gpu, pool.tensor_parallel, pool.pipeline_parallel) for llm, pool in pools]
+    if len(set(kinds)) < len(kinds) or any(pool.role != "whole" for _, pool in pools):
+        raise ConfigError(
+            f"{where} plans whole instances, those of a kind in one pool. Merge like pools of "
+            "[fleet.deployments], and give them no role."
+        )

@@ -216,10 +216,19 @@ class Cascade:
 
     llms: tuple[str, ...]
     go_on_shares: tuple[Share, ...]  # of the answers of each llm but the last, that will not do
-    judge_s: Seconds  # that judging an answer takes
+    judge_s: Seconds  # that judging an answer takes, of a judge outside
     gears: tuple[Gear, ...] = ()  # above the shares that are said
     # rate: requests/s that come to the first llm; load: of the llm behind, what waits and runs over what fits
     gears_by: Annotated[str, Known("way to choose a gear", GEARS_BY)] = "rate"
+    judge_llm: str | None = None  # of ours, that judges; None: a judge outside
+    rubric_tokens: Annotated[int, Range(0, 1_000_000)] = 200  # that it reads besides prompt and answer
+    shadow_share: Share = 0.0  # of the requests, that all llms answer so that the scores stay known
+    at_arrival: bool = False  # which llm answers is chosen before any does (BoUTE 4.1)
+
+    @property
+    def is_judged_outside(self) -> bool:
+        """Whether a service outside says which answers will not do."""
+        return self.judge_llm is None and not self.at_arrival
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from models.replay.policies import POLICIES
 from models.traffic.parameters import Burst
 from models.traffic.priorities import BY_SHARES
 from models.world.calendar import require_in_years
-from models.world.cascades import check_cascades
+from models.world.cascades import check_by_quality, check_cascades
 from models.world.catalogue import Catalogue
 from models.world.config import Config, TraceConfig
 from models.world.pools import check_pools
@@ -23,6 +23,7 @@ def check(config: Config, catalogue: Catalogue) -> None:
     check_names(config, catalogue)
     check_pools(config.file.name, config.fleet, catalogue)
     check_cascades(config, catalogue)
+    check_by_quality(config, catalogue)
     check_caps(config, catalogue)
     check_levels(config, catalogue)
 

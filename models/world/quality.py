@@ -32,3 +32,5 @@ class QualityConfig:
     points: Annotated[int, Range(2, 10_000)] = 25  # of the grid of thresholds
     requests: Annotated[int, Range(1_000, 1_000_000)] = 20_000  # of a replay
     replays: Annotated[int, Range(1, 10_000)] = 60  # of plans, before one is chosen
+    quality: Annotated[float, Range(0, 1, is_above=True)] | None = None  # asked of the plans of a night
+    latency_s: Annotated[float, Range(0, 1_000_000, is_above=True)] | None = None  # P95, likewise

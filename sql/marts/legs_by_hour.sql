@@ -9,7 +9,7 @@
 -- served_llm = that answered <- outcomes.served_llm, legs.llm
 -- hour_start = of the arrivals, UTC <- outcomes.arrived_at
 -- requests = that asked for the llm and were finished
--- answers = that this llm made to them
+-- answers = that this llm made to them; verdicts of a judge are none
 -- asked_share = answers by request
 -- kept_share = of the requests, those whose answer that counts is this one; of all that answered it sums to 1
 -- leg_mean_s = from when it was asked to its last token <- outcomes.e2e_s, legs.ended_s
@@ -32,6 +32,7 @@ visits as (
         *,
         count(first_token_s) over (partition by trace, day, policy, request_id order by leg) as answer
     from legs
+    where judges is distinct from true
 ),
 
 several as (

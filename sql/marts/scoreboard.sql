@@ -11,6 +11,7 @@
 -- ttft_p95_s = of iw_fast; null in a trace without it
 -- e2e_p95_s = of iw_fast, to the last token; null in a trace without it
 -- tpot_p95_s = of the tiers with a target for time per output token; null where none has one
+-- quality = mean score of the answers that count; null where [quality] does not say whose answers these are
 -- gpu_hours = serving, booting and draining
 -- instance_hours = of the same time, of instances of whatever size
 -- wasted_gpu_hours = booting
@@ -83,6 +84,12 @@ waited as (
     group by trace, day, policy
 ),
 
+scored as (
+    select trace, day, policy, avg(score) as quality
+    from outcomes
+    group by trace, day, policy
+),
+
 cost as (
     select
         trace, day, policy,
@@ -115,6 +122,7 @@ joined as (
     left join worst using (trace, day, policy)
     left join left_behind using (trace, day, policy)
     left join waited using (trace, day, policy)
+    left join scored using (trace, day, policy)
     inner join cost using (trace, day, policy)
 )
 

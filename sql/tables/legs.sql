@@ -8,6 +8,7 @@
 -- request_id = of the request <- requests.request_id
 -- leg = 1 is the first
 -- llm = that answered
+-- judges = whether it judged the answer before
 -- role = what its instance does of a request: whole, prefill or decode
 -- region = where the instance stands
 -- gpu = GPU type of the instance

@@ -17,8 +17,9 @@
 -- is_held = whether its tier is one that the queue manager may hold; the others are interactive
 -- ttft_slo_s = by when its first token was wanted; null where the deadline counts instead
 -- tpot_slo_s = time per output token that was wanted; null where any pace would do
--- served_llm = the llm of the answer that counts: the last one of a cascade
+-- served_llm = the llm of the answer that counts: the last one of a cascade; judged by an llm of ours, its times are those of the verdict
 -- served_region = where that was made
+-- score = how good that answer is; null where [quality] does not say whose answers these are
 -- status = finished, queued (still, at the end of the replay) or refused
 -- ttft_s = to its first token
 -- tpot_s = time per output token: from the first to the last, for each one after the first; null with only one

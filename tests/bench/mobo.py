@@ -23,9 +23,10 @@ from measure import Figures, Skipped, Target
 from quality import BUDGET, SMALL_MARKET, settings_with, volume, warm
 
 from assets.lake.settings import Progress
-from assets.studies.quality_markets import market_of
+from assets.plans.quality_markets import market_of
 from models.plan import boute
-from models.plan.quality import Answer, Demand, Offer, carries, front
+from models.plan.quality import Answer, Demand, Offer, carries
+from models.plan.quality_modes import front
 
 SEEDS = (1,)
 FIRST, EVALUATIONS, POOL = 10, 100, 2_000

@@ -10,13 +10,14 @@ import numpy as np
 from measure import Figures, Skipped, Target, cpu_seconds, peak_gb
 
 from assets.lake.settings import Progress, Settings, load_settings, side_by_side
-from assets.studies.offers import Judging, offer_of, points_of
-from assets.studies.quality_asked import Question
-from assets.studies.quality_markets import FRESH, market_of
-from assets.studies.quality_search import chosen
+from assets.plans.offers import Judging, offer_of, points_of
+from assets.plans.quality_asked import Question
+from assets.plans.quality_markets import FRESH, market_of
+from assets.plans.quality_search import chosen
 from models.plan import boute, cascadia
 from models.plan.front import hypervolume
-from models.plan.quality import Answer, Demand, Offer, front, least_cost
+from models.plan.quality import Answer, Demand, Offer
+from models.plan.quality_modes import front, least_cost
 from models.quality.answers import Answers, quality, taken
 from models.quality.join import made_up
 from models.quality.judges import load_quality

@@ -10,10 +10,11 @@ from pandas import DataFrame
 from quality import BUDGET, H100, REQUIREMENTS, SMALL_MARKET, settings_with, usd
 
 from assets.lake.settings import Progress, Settings
-from assets.studies.offers import Judging, offer_of, points_of
-from assets.studies.quality_markets import FRESH, market_of
+from assets.plans.offers import Judging, offer_of, points_of
+from assets.plans.quality_markets import FRESH, market_of
 from models.plan import boute
-from models.plan.quality import Demand, front, least_cost
+from models.plan.quality import Demand
+from models.plan.quality_modes import front, least_cost
 from models.plan.quality_regions import Regions, cheapest_over
 from models.quality.answers import Answers
 from models.quality.join import made_up

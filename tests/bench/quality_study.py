@@ -1,7 +1,7 @@
 """Cascadia and BoUTE, claim by claim, on like work: data/studies/quality.md holds what this prints.
 
 Every plan is replayed on the same questions, arrivals and prices, and each policy is as large as it must be
-for that: `assets/studies/quality_policies.py`.
+for that: `assets/plans/quality_policies.py`.
 """
 
 from collections.abc import Callable
@@ -24,10 +24,10 @@ from quality import (
 )
 
 from assets.lake.settings import Progress
-from assets.studies.quality_asked import Question
-from assets.studies.quality_markets import Market, market_of
-from assets.studies.quality_policies import POLICIES, sized
-from assets.studies.quality_search import chosen
+from assets.plans.quality_asked import Question
+from assets.plans.quality_markets import Market, market_of
+from assets.plans.quality_policies import POLICIES, sized
+from assets.plans.quality_search import chosen
 from models.plan import gears
 from models.quality.answers import skill
 from models.quality.join import made_up

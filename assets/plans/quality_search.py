@@ -13,8 +13,8 @@ from itertools import chain
 import numpy as np
 
 from assets.lake.settings import Progress
-from assets.studies.quality_asked import Plan, Question, why_none
-from assets.studies.quality_markets import FRESH, Market
+from assets.plans.quality_asked import Plan, Question, why_none
+from assets.plans.quality_markets import FRESH, Market
 from models.plan.quality import LEAST_LOAD_SHARE, Answer, Offer, cheapest, loads, most_loads
 from models.world.reading import ConfigError
 

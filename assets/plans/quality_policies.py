@@ -11,9 +11,9 @@ from itertools import islice
 import numpy as np
 
 from assets.lake.settings import Progress
-from assets.studies.quality_asked import Plan, Question
-from assets.studies.quality_markets import FRESH, Market
-from assets.studies.quality_search import BEYOND, chosen, keeps
+from assets.plans.quality_asked import Plan, Question
+from assets.plans.quality_markets import FRESH, Market
+from assets.plans.quality_search import BEYOND, chosen, keeps
 from models.plan import boute, gears
 from models.plan.cascadia import Tables, latency_tables
 from models.plan.quality import LEAST_LOAD_SHARE, Answer, Demand, Ints

@@ -1,14 +1,15 @@
 """What a plan for quality is chosen from, for one judge: offers by rule, shapes, questions to play."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import date
 from typing import NamedTuple
 
 import numpy as np
 
 from assets.lake.settings import Progress, Settings
-from assets.studies.offers import Judging, offer_of, points_of
-from assets.studies.quality_questions import has_router, questions_of
+from assets.plans.offers import Judging, offer_of, points_of
+from assets.plans.quality_questions import has_router, questions_of
 from models.latency.reach import with_reach
 from models.plan.quality import Answer, Demand, Offer, carries
 from models.quality.answers import RULES, Answers
@@ -75,6 +76,11 @@ def checked(settings: Settings, world: Catalogue) -> QualityConfig:
                 f"{where}: judge_llm = {said.judge_llm!r} would judge its own answers. Name an llm that does "
                 "not answer here, or drop judge_llm: then the judge is a service outside."
             )
+        if said.rule == "route":
+            raise ConfigError(
+                f"{where}: rule = 'route' with judge_llm = {said.judge_llm!r}, which judges answers: a "
+                "router has none to read. Use rule = 'cascade', or drop judge_llm."
+            )
     ttft_s = world.tiers[said.tier].ttft_slo_s
     if said.rule == "cascade" and ttft_s is not None and ttft_s <= LEAST_TTFT_S:
         raise ConfigError(
@@ -85,15 +91,19 @@ def checked(settings: Settings, world: Catalogue) -> QualityConfig:
 
 
 def rules_of(said: QualityConfig, world: Catalogue, has_router: bool) -> tuple[str, ...]:
-    """The rules that may be planned: no cascade where the tier is too quick, no route without a router."""
+    """The rules that may be planned: no cascade where the tier is too quick, no route without a router.
+
+    An llm of ours that only judges routes nothing.
+    """
     ttft_s = world.tiers[said.tier].ttft_slo_s
     asked = RULES if said.rule == "both" else (said.rule,)
     can = {"cascade": ttft_s is None or ttft_s > LEAST_TTFT_S, "route": has_router}
     if found := tuple(rule for rule in asked if can[rule]):
         return found
     raise ConfigError(
-        f"No router: the answers that landed say nothing of hardness, and {said.judge} judges answers only. "
-        "Use rule = 'cascade' and a tier that can wait, land a column hardness, or name a judge with a skill."
+        f"No router: {said.judge_llm or said.judge} judges answers only, and nothing says how hard questions "
+        "look. Use rule = 'cascade' and a tier that can wait, land a column hardness, or name a judge with a "
+        "skill."
     )
 
 
@@ -105,13 +115,27 @@ def judging_of(said: QualityConfig, judge: Judge, name: str) -> Judging:
     return Judging(judge, own, said.rubric_tokens if own else 0, said.shadow_share)
 
 
-def market_of(settings: Settings, progress: Progress, judge: str | None = None) -> Market:
-    """Measure all that may be had with a judge, by default that of the config."""
+def deployed_shapes(config: Config) -> set[Shape]:
+    """What the config's instances are."""
+    return {
+        Shape(llm, pool.gpu, pool.tensor_parallel, pool.pipeline_parallel)
+        for llm, own in config.fleet.deployments.items()
+        for pool in own
+    }
+
+
+def market_of(
+    settings: Settings, progress: Progress, judge: str | None = None, past: Sequence[date] | None = None
+) -> Market:
+    """Measure all that may be had with a judge, by default that of the config.
+
+    `past`: for a night, the days whose requests are known; then what may stand is what the config deploys.
+    """
     quality = load_quality()
     world = changed_catalogue(load_catalogue(), settings.config.catalogue, settings.config.file.name)
     said = checked(settings, world)
     name = judge or said.judge
-    questions = questions_of(settings, quality, said, name, 2 * said.requests)
+    questions = questions_of(settings, quality, said, name, 2 * said.requests, past)
     chosen_on, judged_on = questions.answers.halves()
     judging = judging_of(said, questions.judge, name)
     llms = [*([judging.llm] if judging.llm else []), *said.llms]
@@ -121,6 +145,8 @@ def market_of(settings: Settings, progress: Progress, judge: str | None = None) 
     degrees = (said.tensor_parallel, said.pipeline_parallel)
     shapes = shapes_of(llms, gpus, world, settings.config, longest, *degrees)
     shapes = [shape for shape in shapes if shape.gpus <= said.gpus[shape.gpu]]
+    if past is not None:
+        shapes = [shape for shape in shapes if shape in deployed_shapes(settings.config)]
     world = with_estimates(world, shapes)
     deployed: dict[str, tuple] = {
         llm: tuple(shape.deployment for shape in shapes if shape.llm == llm) for llm in llms
@@ -138,7 +164,7 @@ def market_of(settings: Settings, progress: Progress, judge: str | None = None) 
             judging,
             progress,
         )
-        for rule in rules_of(said, world, has_router(chosen_on))
+        for rule in rules_of(said, world, judging.llm is None and has_router(chosen_on))
     }
     caps = np.array([said.gpus.get(gpu, 0) for gpu in world.gpus])
     demand = Demand(said.requests_per_s, caps)

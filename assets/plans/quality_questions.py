@@ -5,6 +5,7 @@ none of the tier, they are drawn from the answers themselves.
 """
 
 from collections.abc import Sequence
+from datetime import date
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from models.world.reading import ConfigError, require_known
 
 ALIKE = 0.9999  # rank correlation of a score with what a judge says, from which on it is what that one says
 TEXTS = ("llm", "app", "query_id")
+Source = AnswerModel | Landed
 FREE = Judge(0.0, 0.0, "landed with the answers, its seconds and price are not known")
 
 
@@ -32,11 +34,37 @@ class Questions(NamedTuple):
 
 
 def questions_of(
-    settings: Settings, quality: QualityCatalogue, said: QualityConfig, name: str, size: int
+    settings: Settings,
+    quality: QualityCatalogue,
+    said: QualityConfig,
+    name: str,
+    size: int,
+    past: Sequence[date] | None = None,
 ) -> Questions:
-    """So many questions, judged by this judge; ConfigError where answers or judge cannot be had."""
-    where = f"{settings.config.file.name} [quality]"
-    source: AnswerModel | Landed
+    """So many questions, judged by this judge; ConfigError where answers or judge cannot be had.
+
+    `past`: the days whose requests they are, else all that the lake has.
+    """
+    where, seed = f"{settings.config.file.name} [quality]", settings.config.trace.seed
+    source, judge, told = source_of(settings, quality, said, name, where)
+    llms = source.answers.llms if isinstance(source, Landed) else source.llms
+    requests = requests_of(settings, said.tier, llms, size, past)
+    if requests is not None:
+        told += f"; lengths of requests of {settings.trace}"
+        return Questions(answers_to(source, judge, said, requests, seed), judge, told)
+    if isinstance(source, Landed):
+        require_inputs(settings.trace, said, source)
+        found = drawn_from(source, judge, size, seed)
+    else:
+        found = made_up(source, judge, size, seed)
+    return Questions(of_service(found, judge, said, seed), judge, told)
+
+
+def source_of(
+    settings: Settings, quality: QualityCatalogue, said: QualityConfig, name: str, where: str
+) -> tuple[Source, Judge, str]:
+    """Whose answers they are, the judge by this name, and how that is told; ConfigError where one lacks."""
+    source: Source
     if settings.lake.count("answers", trace=settings.trace):
         frame = settings.lake.read("answers", trace=settings.trace).to_pandas()
         judge = landed_judge(quality, frame, name, where)
@@ -55,28 +83,32 @@ def questions_of(
     llms = source.answers.llms if isinstance(source, Landed) else source.llms
     for llm in said.llms:
         require_known(llm, llms, "llm", f"{where} {told}")
-    requests, seed = requests_of(settings, said.tier, llms, size), settings.config.trace.seed
-    if requests is not None:
-        found = answered(source, judge, requests, seed)
-        told += f"; lengths of requests of {settings.trace}"
-    elif isinstance(source, Landed):
-        require_inputs(settings.trace, said, source)
-        found = drawn_from(source, judge, size, seed)
-    else:
-        found = made_up(source, judge, size, seed)
-    rng = np.random.default_rng([seed, 0x1D6E])
-    return Questions(judged_by(found.of(said.llms), judge, rng), judge, told)  # of these llms' answers
+    return source, judge, told
 
 
-def requests_of(settings: Settings, tier: str, llms: Sequence[str], size: int) -> Requests | None:
+def answers_to(source: Source, judge: Judge, said: QualityConfig, requests: Requests, seed: int) -> Answers:
+    """What the llms of a service make of requests."""
+    return of_service(answered(source, judge, requests, seed), judge, said, seed)
+
+
+def of_service(found: Answers, judge: Judge, said: QualityConfig, seed: int) -> Answers:
+    """Of these llms' answers, judged among themselves."""
+    return judged_by(found.of(said.llms), judge, np.random.default_rng([seed, 0x1D6E]))
+
+
+def requests_of(
+    settings: Settings, tier: str, llms: Sequence[str], size: int, past: Sequence[date] | None = None
+) -> Requests | None:
     """So many requests of a tier of the trace, drawn, for one of these llms; None where there is none."""
     frame = settings.lake.sql(
         "select llm, app, input_tokens, output_tokens, query_id from requests "
         "where trace = $trace and tier = $tier and list_contains($llms::varchar[], llm) "
+        "and ($past is null or list_contains($past::date[], day)) "
         "order by md5_number_lower(request_id::varchar), request_id limit $size",
         trace=settings.trace,
         tier=tier,
         llms=list(llms),
+        past=None if past is None else list(past),
         size=size,
     ).to_pandas()
     if frame.empty:

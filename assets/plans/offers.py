@@ -80,7 +80,7 @@ def offer_of(
         size * np.array(prices)[gpu],
         np.array([[one.load_per_s for one in own] for own in curves]),
         np.array([[one.p95_s for one in own] for own in curves]),
-        judged,
+        judged + routed_of(rule, who),
         judging.judge.seconds,
         judging.judge.usd_per_1000,
     )
@@ -96,6 +96,12 @@ def judged_of(rule: str, thresholds: Floats, who: Sequence[Taken], shadow_share:
     seen = (shares > LEAST_LOAD_SHARE).sum(axis=1)
     sample = np.where(seen > 1, shadow_share, 0.0)
     return np.asarray((1 - sample) * drafts + sample * seen)
+
+
+def routed_of(rule: str, who: Sequence[Taken]) -> Floats:
+    """Requests that a router looks at, at each point, by request, (P,): all, where there is a choice."""
+    seen = np.array([(one.shares > LEAST_LOAD_SHARE).sum() for one in who])
+    return np.where((rule == "route") & (seen > 1), 1.0, 0.0)
 
 
 def with_shadows(shares: Floats, shadow_share: float) -> Floats:

@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from assets.studies.quality_markets import Market
-from models.plan.quality import Answer, least_cost, least_latency
+from assets.plans.quality_markets import Market
+from models.plan.quality import Answer
+from models.plan.quality_modes import least_cost, least_latency
 from models.replay.answering import Served
 from models.world.reading import ConfigError
 

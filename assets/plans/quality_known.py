@@ -1,0 +1,92 @@
+"""What llms make of a day's requests: joined to answers where [quality] names any, else drawn.
+
+Joined, every llm's answer has its own length, judges say of it what they say of such answers, and quality is
+known. Drawn, all answers are as long as the request's, and whether one will do is a lot.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import date
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assets.lake.settings import Settings
+from assets.plans.quality_questions import TEXTS, answers_to, source_of
+from models.quality.answers import Answers, Floats, Ints
+from models.quality.join import Requests
+from models.quality.judges import load_quality
+from models.replay.state import NOBODY
+from models.world.config import Cascade
+
+Tokens = npt.NDArray[np.int32]
+STREAM = 0xCA5C  # of the seed and the day, that scores are drawn from
+
+
+class Known(NamedTuple):
+    """Answers to the requests of the service that [quality] describes."""
+
+    answers: Answers  # of its llms
+    place: Ints  # (N,) of each of the day's requests among them; NOBODY: it asks for another llm
+
+    def has(self, llms: Sequence[str], rows: Ints) -> bool:
+        """Whether these requests, by their place, have answers of these llms."""
+        return set(llms) <= set(self.answers.llms) and bool((self.place[rows] != NOBODY).all())
+
+    def score_of(self, llms: Iterable[str], answerer: npt.NDArray[np.integer]) -> Floats:
+        """How good each request's answer by this llm is, (N,); NaN where nothing is known of it."""
+        column = np.array([self.answers.llms.index(m) if m in self.answers.llms else NOBODY for m in llms])
+        at, told = column[answerer], np.full(self.place.size, np.nan)
+        rows = np.flatnonzero((self.place != NOBODY) & (at != NOBODY))
+        told[rows] = self.answers.score[self.place[rows], at[rows]]
+        return told
+
+
+def known_answers(settings: Settings, day: date, table: pa.Table) -> Known | None:
+    """The answers to requests of a day; None where the config has no [quality], or nobody asks for it.
+
+    `table` has their llm, app, query_id and tokens.
+    """
+    said = settings.config.quality
+    if said is None:
+        return None
+    own = pc.is_in(table["llm"], pa.array(said.llms)).combine_chunks().to_numpy(zero_copy_only=False)
+    if not own.any():
+        return None
+    rows = table.filter(pa.array(own))
+    llm, app, query_id = (rows[name].to_numpy().astype(object) for name in TEXTS)
+    inputs, outputs = (rows[name].to_numpy().astype(np.int64) for name in ("input_tokens", "output_tokens"))
+    requests = Requests(llm.astype(str), app, inputs, outputs, query_id)
+    where = f"{settings.config.file.name} [quality]"
+    source, judge, _ = source_of(settings, load_quality(), said, said.judge, where)
+    seed = settings.config.trace.seed + day.toordinal()
+    place = np.where(own, np.cumsum(own) - 1, NOBODY)
+    return Known(answers_to(source, judge, said, requests, seed), place)
+
+
+class Drawer:
+    """What the llms of cascades make of the requests of a day."""
+
+    def __init__(
+        self, settings: Settings, day: date, known: Known | None, input_tokens: Tokens, output_tokens: Tokens
+    ) -> None:
+        """Tokens of all of its requests, shape (N,) each."""
+        self.known, self.tokens = known, (input_tokens, output_tokens)
+        self.rng = np.random.default_rng([settings.config.trace.seed, day.toordinal(), STREAM])
+
+    def answers(self, cascade: Cascade, rows: Ints) -> Answers:
+        """Of some of the requests, by their place."""
+        known = self.known
+        if known is not None and known.has(cascade.llms, rows):
+            return known.answers.rows(known.place[rows]).of(cascade.llms)
+        llms, (inputs, outputs) = len(cascade.llms), self.tokens
+        return Answers(
+            cascade.llms,
+            inputs[rows].astype(np.int64),
+            np.repeat(outputs[rows, None].astype(np.int64), llms, axis=1),
+            np.full((rows.size, llms), np.nan),
+            self.rng.random((rows.size, llms - 1)),
+            self.rng.random(rows.size),
+        )

@@ -1,0 +1,187 @@
+"""The plans for quality that policies of a night follow, and how a replay reads them.
+
+`quality` is what our search chooses, `cascadia` and `boute` make theirs (quality_policies.py): of the
+same tables, for the peak of the history and requests like its, of instances that the config deploys. A plan
+stands in `quality_plans` and `quality_pools`; its question is the day's. A replay reads it there: who answers
+as cascades of a config, instances as targets, what is dealt to like instances as their weight.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+from datetime import date
+from itertools import pairwise
+
+import numpy as np
+
+from assets.lake.settings import HOURS, Progress, Settings
+from assets.plans.kinds import pools
+from assets.plans.quality_asked import Plan, Question
+from assets.plans.quality_markets import Market, market_of
+from assets.plans.quality_policies import POLICIES, sized
+from assets.plans.quality_search import chosen
+from assets.plans.quality_tables import write
+from models.quality.judges import load_quality
+from models.replay.fleet import PoolRow, make_rules
+from models.replay.policies import BY_QUALITY
+from models.replay.run import Drive
+from models.world.config import Cascade, Deployment
+from models.world.quality import QualityConfig
+from models.world.reading import ConfigError
+
+Pool = tuple[str, str, int, int]  # llm, GPU type, tensor and pipeline parallelism
+PEAK = (
+    "select max(requests) from (select sum(requests) as requests from demand "
+    "where trace = $trace and list_contains($past::date[], day) and list_contains($llms, llm) "
+    "group by time_bucket(to_minutes($minutes::int), bucket_start))"
+)
+
+
+def question_of(day: date) -> str:
+    """The question under which a night's plans stand in the lake."""
+    return f"night_{day}"
+
+
+def plan_night(settings: Settings, day: date, progress: Progress) -> None:
+    """Plan for each policy of the config that follows a plan for quality, and write the plans.
+
+    ConfigError where no plan keeps what [quality] asks, or one asks for more instances than a pool may have.
+    """
+    rules = settings.config.rules
+    named = {name: rules[name].plan for name in settings.config.replay.policies}
+    asked = {name: plan for name, plan in named.items() if plan in BY_QUALITY}
+    said = settings.config.quality
+    if not asked or said is None or said.quality is None or said.latency_s is None:
+        return
+    question = Question(said.quality, said.latency_s)
+    market = night_market(settings, day, said, progress)
+    plans = [planned(market, question, name, str(plan), progress) for name, plan in asked.items()]
+    for plan in plans:
+        require_room(settings, plan)
+    write(settings, question, plans, question_of(day))
+
+
+def night_market(settings: Settings, day: date, said: QualityConfig, progress: Progress) -> Market:
+    """What a night's plans are made of: the history's requests at their peak, the GPUs of the place."""
+    past, minutes = settings.history(day), settings.config.forecast.bucket_minutes
+    asked = {"trace": settings.trace, "past": past, "llms": list(said.llms), "minutes": minutes}
+    peak = settings.lake.sql(PEAK, **asked).to_pydict().popitem()[1][0]
+    if not peak:
+        raise ConfigError(
+            f"The history of {day} has no request for {', '.join(said.llms)}, which plans for quality are "
+            "made for. Name llms in [quality] that the trace asks for."
+        )
+    room, caps = Counter[str](), dict[str, int]()  # of the one place where there are any
+    for row in pools(settings):
+        if row.max_instances:
+            room[row.kind.gpu] += row.max_instances * row.kind.gpus
+            caps[row.kind.gpu] = settings.catalogue.regions[row.region].cap_gpus[row.kind.gpu]
+    there = [pool for own in settings.config.fleet.deployments.values() for pool in own]
+    night = dataclasses.replace(
+        said,
+        requests_per_s=float(peak) / (60 * minutes),
+        gpus={gpu: min(count, caps[gpu]) for gpu, count in room.items()},
+        tensor_parallel=tuple(sorted({pool.tensor_parallel for pool in there})),
+        pipeline_parallel=tuple(sorted({pool.pipeline_parallel for pool in there})),
+    )
+    own = dataclasses.replace(settings, config=dataclasses.replace(settings.config, quality=night))
+    return market_of(own, progress, past=past)
+
+
+def planned(market: Market, question: Question, name: str, plan: str, progress: Progress) -> Plan:
+    """A policy's plan; where none of its own keeps what is asked, its dearest."""
+    if plan == "quality":
+        return chosen(market, question, progress)._replace(name=name)
+    found = sized(market, question, name, POLICIES[plan](market, question))
+    if found is None:
+        raise ConfigError(
+            f"{name} has no plan for quality {question.quality:g} within {question.latency_s:g} s at "
+            f"{market.said.requests_per_s:g} requests/s. Ask for less in [quality], or add GPUs."
+        )
+    return found
+
+
+def require_room(settings: Settings, plan: Plan) -> None:
+    """Refuse a plan that the replay could not hold."""
+    room = {pool_of(row): row.max_instances for row in pools(settings) if row.max_instances}
+    for shape, count in zip(plan.market.shapes, plan.answer.instances, strict=True):
+        if count > (most := room.get((*shape,), 0)):
+            raise ConfigError(
+                f"{plan.name} wants {count} instances of {shape}; {settings.config.file.name} has room for "
+                f"{most}. Raise its max_instances."
+            )
+
+
+def pool_of(row: PoolRow) -> Pool:
+    """What an instance of a pool is."""
+    kind = row.kind
+    return kind.llm, kind.gpu, kind.tensor_parallel, kind.pipeline_parallel
+
+
+def read_plan(settings: Settings, day: date, policy: str) -> tuple[Mapping, dict[Pool, Mapping]]:
+    """A policy's plan of a night: its row of quality_plans, and those of its pools."""
+    asked = {"trace": settings.trace, "question": question_of(day), "plan": policy}
+    rows, of_pools = (
+        settings.lake.sql(
+            f"from {table} where trace = $trace and question = $question and plan = $plan", **asked
+        ).to_pylist()
+        for table in ("quality_plans", "quality_pools")
+    )
+    if not rows:
+        raise ConfigError(
+            f"{policy} has no plan for {day}. Name it in [replay] policies of {settings.config.file.name} "
+            f"and make the day again: fleetcast nightly --date {day}"
+        )
+    names = ("llm", "gpu", "tensor_parallel", "pipeline_parallel")
+    return rows[0], {tuple(row[name] for name in names): row for row in of_pools}
+
+
+def as_planned(settings: Settings, day: date, policy: str) -> Settings:
+    """The settings under which a policy is replayed: who answers, and what is dealt, as its plan says it."""
+    config = settings.config
+    if config.rules[policy].plan not in BY_QUALITY or config.quality is None:
+        return settings
+    plan, of_pools = read_plan(settings, day, policy)
+    cascade = cascade_of(plan, of_pools, config.quality)
+
+    def held(llm: str, pool: Deployment) -> Deployment:
+        row = of_pools.get((llm, pool.gpu, pool.tensor_parallel, pool.pipeline_parallel))
+        if row is None:
+            return dataclasses.replace(pool, instances_at_start=0)
+        return dataclasses.replace(pool, weight=row["dealt_share"], instances_at_start=row["instances"])
+
+    own = {llm: tuple(held(llm, pool) for pool in its) for llm, its in config.fleet.deployments.items()}
+    fleet = dataclasses.replace(config.fleet, deployments=own)
+    replay = dataclasses.replace(config.replay, cascades=dict.fromkeys(config.quality.llms, cascade))
+    return dataclasses.replace(settings, config=dataclasses.replace(config, fleet=fleet, replay=replay))
+
+
+def cascade_of(plan: Mapping, of_pools: Mapping[Pool, Mapping], said: QualityConfig) -> Cascade:
+    """Who answers a request under a plan: of the llms that serve, the last stands for those above it."""
+    serving = {llm for llm, *_ in of_pools}
+    places = [place for place, llm in enumerate(said.llms) if llm in serving]
+    llms = tuple(said.llms[place] for place in places)
+    limits = [float(text) for text in plan["thresholds"].split(", ")]
+    by = {"judge_llm": plan["judge_llm"], "shadow_share": plan["shadow_share"]}
+    if plan["rule"] == "cascade":
+        known = load_quality().judges.get(plan["judge"])
+        outside_s = known.seconds if known is not None and plan["judge_llm"] is None else 0.0
+        shares = tuple(limits[: len(llms) - 1])
+        return Cascade(llms, shares, outside_s, rubric_tokens=said.rubric_tokens, **by)
+    beyond = [1.0, *(1 - limits[place] for place in places[:-1])]
+    shares = tuple(after / before if before else 0.0 for before, after in pairwise(beyond))
+    return Cascade(llms, shares, 0.0, at_arrival=True, rubric_tokens=said.rubric_tokens, **by)
+
+
+def standing(settings: Settings, day: date, policy: str) -> Drive:
+    """What a policy is given on a day: its instances at every hour, and the thresholds of its plan."""
+    _, of_pools = read_plan(settings, day, policy)
+    held = [
+        of_pools[pool_of(row)]["instances"] if row.max_instances and pool_of(row) in of_pools else 0
+        for row in pools(settings)
+    ]
+    own = as_planned(settings, day, policy)
+    below = make_rules(own.catalogue, own.config.replay, "follow").go_on_below
+    targets = np.array(held, np.float64)
+    rows = np.tile(targets, (HOURS, 1))
+    return Drive(rows, None, targets, go_on_below=np.tile(below, (HOURS, 1)))

@@ -1,0 +1,82 @@
+"""Plans for quality as tables: what each is and what became of it, and its pools."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from assets.lake.schemas import SCHEMAS
+from assets.lake.settings import Settings
+from assets.plans.quality_asked import Plan, Question
+from models.plan.quality import carries
+
+
+def write(settings: Settings, question: Question, plans: list[Plan], name: str | None = None) -> None:
+    """The tables quality_plans and quality_pools of a question, under its name or another one."""
+    place = {"trace": settings.trace, "question": name or question.name}
+    rows = [plan_row(question, one) for one in plans]
+    pools = [row for one in plans for row in pool_rows(one)]
+    settings.lake.write("quality_plans", pa.Table.from_pylist(rows, SCHEMAS["quality_plans"]), **place)
+    settings.lake.write("quality_pools", pa.Table.from_pylist(pools, SCHEMAS["quality_pools"]), **place)
+
+
+def plan_row(question: Question, plan: Plan) -> dict[str, Any]:
+    """One row of quality_plans."""
+    offer, answer = plan.market.offers[plan.rule], plan.answer
+    (p95_low, p95_high), (quality_low, quality_high) = plan.served.intervals()
+    budget = question.budget_usd_per_hour
+    return {
+        "plan": plan.name,
+        "kind": plan.kind,
+        "rule": plan.rule,
+        "answers": plan.market.source,
+        "judge": plan.market.name,
+        "judge_skill": plan.market.judging.judge.skill,
+        "judge_llm": plan.market.judging.llm,
+        "shadow_share": plan.market.judging.shadow_share,
+        "thresholds": ", ".join(f"{t:.6g}" for t in offer.thresholds[answer.point]),
+        "requests_per_s": plan.market.said.requests_per_s,
+        "asked_quality": question.quality,
+        "asked_latency_s": question.latency_s,
+        "budget_usd_per_hour": None if math.isinf(budget) else budget,
+        "usd_per_hour": answer.usd_per_hour,
+        "promised_quality": float(offer.quality[answer.point]),
+        "promised_p95_s": answer.latency_s,
+        "quality": plan.served.quality,
+        "quality_low": quality_low,
+        "quality_high": quality_high,
+        "p95_s": _finite(plan.served.p95_s),
+        "p95_low_s": _finite(p95_low),
+        "p95_high_s": _finite(p95_high),
+    }
+
+
+def pool_rows(plan: Plan) -> list[dict[str, Any]]:
+    """The rows of quality_pools: like replicas, with what their llm does."""
+    offer, served = plan.market.offers[plan.rule], plan.served
+    carried = plan.answer.instances * carries(offer, plan.answer.point, plan.answer.within_s)
+    rows = []
+    for n in np.flatnonzero(plan.answer.instances):
+        shape, count = plan.market.shapes[n], int(plan.answer.instances[n])
+        at = served.llms.index(shape.llm)
+        rows.append({
+            "plan": plan.name,
+            "llm": shape.llm,
+            "gpu": shape.gpu,
+            "tensor_parallel": shape.tensor_parallel,
+            "pipeline_parallel": shape.pipeline_parallel,
+            "instances": count,
+            "gpus": count * shape.gpus,
+            "usd_per_hour": count * float(offer.usd_per_hour[n]),
+            "dealt_share": float(carried[n] / max(carried[offer.llm == offer.llm[n]].sum(), 1e-12)),
+            "asked_share": served.leg_s[at].size / served.took_s.size,
+            "shadow_share": served.shadows[at] / served.took_s.size,
+            "answered_share": float((served.kept == at).mean()),
+            "leg_p95_s": float(np.quantile(served.leg_s[at], 0.95)) if served.leg_s[at].size else None,
+        })  # fmt: skip
+    return rows
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,237 @@
+"""Plans of who answers on an ordinary night: what they say is what is replayed, and what it cost is told."""
+
+import re
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from assets.demand.history import make_demand, make_requests
+from assets.forecasts.forecasts import forecast_day
+from assets.lake.settings import Progress, Settings, load_settings
+from assets.lake.sql_files import SQL
+from assets.plans import plans
+from assets.plans.inputs import token_mixes
+from assets.plans.kinds import answered_shares, kinds
+from assets.plans.quality_nights import as_planned, question_of
+from assets.replays.outcomes import in_legs, read_workload
+from assets.replays.replays import replay_day
+from assets.replays.scorecards import score_day
+from models.replay.policies import BY_QUALITY
+from models.world.catalogue import load_catalogue
+from models.world.loading import CONFIG_DIR, load_config
+from models.world.reading import ConfigError
+
+DAY = date(2025, 7, 3)
+SMALL, LARGE, JUDGE = "llama3.1-8b", "llama3.1-70b", "llama3.2-3b"
+RUBRIC, SHADOWS = 150, 0.05
+SMALLER = {
+    "name": '"small_cascades"',
+    "days": "3",
+    "requests_per_day": "70_000",
+    "history_days": "2",
+    "policies": '["corrected", "quality", "cascadia", "boute"]',
+}
+
+
+def written(folder: Path, change: Callable[[str], str] = lambda text: text, **values: str) -> str:
+    """The shipped config with other figures, and changed as a text; its path."""
+    text = (CONFIG_DIR / "cascades.toml").read_text()
+    for key, value in (SMALLER | values).items():
+        text, found = re.subn(rf"^{key} = [^#\n]*", f"{key} = {value}", text, count=1, flags=re.M)
+        assert found, key
+    path = folder / "mine.toml"
+    path.write_text(change(text))
+    return str(path)
+
+
+def quick(text: str) -> str:
+    """All requests within two hours, fewer points and replays in the search."""
+    hours = ", ".join("1.0" if hour in (10, 11) else "0.0" for hour in range(24))
+    text, found = re.subn(r"^by_hour = \[0\.70.*$", f"by_hour = [{hours}]", text, flags=re.M)
+    assert found == 1
+    return text.replace("[quality]\n", "[quality]\npoints = 7\nrequests = 3_000\nreplays = 12\n")
+
+
+def night_of(folder: Path, config: str) -> Settings:
+    """A day from its requests to its scorecard."""
+    settings, quiet = load_settings(config, folder / "lake"), Progress()
+    days = [*settings.history(DAY), DAY]
+    make_requests(settings, days, quiet)
+    for _ in make_demand(settings, days, quiet):
+        pass
+    forecast_day(settings, DAY, quiet)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plans, "sustained_tokens_per_s", lambda settings, *_: [2000.0] * len(kinds(settings)))
+        plans.plan_day(settings, DAY, quiet)
+    replay_day(settings, DAY, settings.config.replay.policies, quiet)
+    score_day(settings, DAY)
+    return settings
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    folder = tmp_path_factory.mktemp("nights")
+    return night_of(folder, written(folder, quick))
+
+
+@pytest.fixture(scope="module")
+def told(night: Settings) -> pd.DataFrame:
+    return night.lake.sql("select * from outcomes where status = 'finished'").to_pandas()
+
+
+def test_every_check_holds(night: Settings) -> None:
+    for check in sorted((SQL / "checks").glob("*.sql")):
+        assert night.lake.sql(f"checks/{check.name}", trace=night.trace, day=DAY).num_rows == 0, check.name
+
+
+@pytest.mark.parametrize("policy", BY_QUALITY)
+def test_what_a_plan_says_of_who_answers_is_what_is_replayed(
+    night: Settings, told: pd.DataFrame, policy: str
+) -> None:
+    """Shares, instances and quality; the config's own cascade, which `corrected` has, sends on others."""
+    asked = {"question": question_of(DAY), "plan": policy}
+    where = "where question = $question and plan = $plan"
+    plan = night.lake.sql(f"from quality_plans {where}", **asked).to_pylist()[0]
+    pools = night.lake.sql(f"from quality_pools {where}", **asked).to_pandas()
+    own = told[told["policy"] == policy]
+    limit = float(plan["thresholds"])
+    sent = limit if plan["rule"] == "cascade" else 1 - limit
+    assert 0.1 < sent < 0.9
+    assert abs(sent - 0.56) > 0.02
+    assert (own["served_llm"] == LARGE).mean() == pytest.approx(sent, abs=0.01)
+    assert (own["earlier_s"] > 0).mean() == pytest.approx(sent if plan["rule"] == "cascade" else 0, abs=0.01)
+    held = night.lake.sql(
+        "select llm, gpu, sum(serving_s) / 86_400 as instances from fleet_hours "
+        "where policy = $policy group by all having instances > 0",
+        policy=policy,
+    ).to_pandas()
+    kept = pools.groupby(["llm", "gpu"])["instances"].sum()
+    np.testing.assert_allclose(held.set_index(["llm", "gpu"])["instances"].sort_index(), kept.sort_index())
+    assert own["score"].mean() == pytest.approx(plan["promised_quality"], abs=0.03)
+    assert own["e2e_s"].quantile(0.95) <= 1.05 * plan["asked_latency_s"]
+
+
+def test_quality_stands_on_the_scoreboard_beside_what_it_costs(night: Settings, told: pd.DataFrame) -> None:
+    board = night.lake.sql("select * from scoreboard").to_pandas().set_index("policy")
+    mean = told.groupby("policy")["score"].mean()
+    np.testing.assert_allclose(board["quality"].sort_index(), mean.sort_index())
+    assert (told.loc[told["policy"] == "corrected", "served_llm"] == LARGE).mean() == pytest.approx(
+        0.56, abs=0.01
+    )
+    assert board.loc["quality", "usd"] <= board.loc[["cascadia", "boute"], "usd"].min() + 1e-6
+
+
+def test_answers_have_the_lengths_of_their_llm(night: Settings, told: pd.DataFrame) -> None:
+    """What is sent on is longer than the rest, and the small llm writes more than was asked for."""
+    own = told[told["policy"] == "cascadia"]
+    is_on = own["served_llm"] == LARGE
+    assert own.loc[is_on, "output_tokens"].mean() > 1.05 * own.loc[~is_on, "output_tokens"].mean()
+    cascade = as_planned(night, DAY, "cascadia").config.replay.cascades[LARGE]
+    assert cascade.llms == (SMALL, LARGE)
+    assert as_planned(night, DAY, "boute").config.replay.cascades[LARGE].at_arrival
+
+
+@pytest.fixture(scope="module")
+def judged_here(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """A night whose judge is an llm of ours, with shadows, in the config's cascade and in a plan's."""
+    folder = tmp_path_factory.mktemp("judges")
+    by = f'judge_llm = "{JUDGE}", rubric_tokens = {RUBRIC}, shadow_share = {SHADOWS}'
+
+    def change(text: str) -> str:
+        text = text.replace("judge_s = 0.02", f"judge_s = 0.0, {by}")
+        text = quick(text).replace("[quality]\n", "[quality]\n" + by.replace(", ", "\n") + "\n")
+        pool = f'"{JUDGE}" = {{ gpu = "h100-80gb", tensor_parallel = 1, regions = ["east"] }}'
+        return text.replace("[fleet.deployments]\n", f"[fleet.deployments]\n{pool}\n")
+
+    policies = '["corrected", "cascadia"]'
+    return night_of(folder, written(folder, change, policies=policies, requests_per_day="30_000"))
+
+
+def test_every_answer_but_the_last_has_a_verdict_of_our_judge(judged_here: Settings) -> None:
+    """Nobody is told of shadows; what was found good is shown when the verdict is there."""
+    lake = judged_here.lake
+    for check in ("answers_are_those_of_the_last_leg", "nobody_is_judged_twice", "plans_cover_demand"):
+        assert lake.sql(f"checks/{check}.sql", trace=judged_here.trace, day=DAY).num_rows == 0, check
+    told = lake.sql("select * from outcomes where status = 'finished'").to_pandas()
+    assert told.groupby("policy").size().nunique() == 1
+    legs = lake.sql("select * from legs order by policy, request_id, leg").to_pandas()
+    plan = lake.sql("from quality_plans").to_pylist()[0]
+    for policy, sent in (("corrected", 0.56), ("cascadia", float(plan["thresholds"]))):
+        own, its = told[told["policy"] == policy], legs[legs["policy"] == policy]
+        assert set(own["served_llm"]) == {SMALL, LARGE}
+        assert (own["served_llm"] == LARGE).mean() == pytest.approx(sent, abs=0.01)
+        assert (its["llm"] == JUDGE).equals(its["judges"])
+        assert sorted(its.loc[its["judges"], "request_id"]) == sorted(own["request_id"])
+        drafts = own[own["served_llm"] == SMALL]
+        assert (drafts["ttft_s"] == drafts["e2e_s"]).all()
+        assert (drafts["legs"] == 2).all()
+        assert own["score"].notna().all()
+        by_hour = lake.sql("select * from legs_by_hour where policy = $policy", policy=policy).to_pandas()
+        assert set(by_hour["served_llm"]) == {SMALL, LARGE}
+
+
+def test_a_judge_and_shadows_are_work_that_plans_carry(judged_here: Settings) -> None:
+    settings = judged_here
+    work = in_legs(settings, DAY, read_workload(settings, DAY))
+    requests = work.requests.num_rows
+    code = [list(settings.catalogue.llms).index(llm) for llm in (SMALL, LARGE, JUDGE)]
+    assert work.known is not None
+    made = [int((work.trace.llm == one).sum()) for one in code]
+    beside = [int((work.is_shadow & (work.trace.llm == one)).sum()) for one in code]
+    gone = 0.56 * requests  # what stands behind the judge's verdict runs for these only
+    runs = np.array([made[0], gone + beside[1], made[2]])
+    shares = answered_shares(settings)[code[1], code]
+    np.testing.assert_allclose(runs / requests, shares, atol=0.01)
+    assert beside[1] == pytest.approx(SHADOWS * 0.44 * requests, rel=0.1)
+    is_verdict = (work.trace.llm == code[2]) & (work.answerer == code[0])
+    outputs = work.known.answers.output_tokens[:, 0]
+    read = work.trace.input_tokens[is_verdict & (work.trace.leg == 1)] - RUBRIC
+    assert (work.trace.output_tokens[is_verdict] == 1).all()
+    assert read.mean() == pytest.approx((work.known.answers.input_tokens + outputs).mean(), rel=0.02)
+    mix = token_mixes(settings, DAY)[JUDGE]
+    prompts = settings.lake.sql("select avg(input_tokens) as mean from requests")["mean"][0].as_py()
+    assert mix.asked_share == pytest.approx(prompts / mix.input_tokens.mean(), rel=0.05)
+    assert mix.asked_share < 0.6
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("quality = 0.55\n", "", "policies: quality needs [quality] with quality and latency_s"),
+        ('1, regions = ["east"] }', "1 }", "plans one place, but east, central, west has GPUs"),
+        ("[quality]\n", '[quality]\njudge_llm = "llama3.2-3b"\n', "llama3.2-3b stands in one of them only"),
+        ('h100-80gb", tensor_parallel = 1', 'l40s-48gb", tensor_parallel = 1', "Merge like pools"),
+    ],
+)
+def test_a_policy_that_cannot_plan_is_refused_by_name(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    config = written(tmp_path, lambda text: text.replace(old, new))
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        load_config(config, load_catalogue())
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ('judge_llm = "llama2-70b"', "would judge its own answers"),
+        ('judge_llm = "llama3.1-405b"', "'llama3.1-405b' is not in [fleet.deployments]"),
+        ('judge_llm = "llama3.2-3b", at_arrival = true', "which reads answers: at arrival there is none"),
+        ('judge_llm = "llama3.2-3b"', "whose legs are its time"),
+        (
+            "at_arrival = true, gears = [{ at_least = 1.0, go_on_shares = [0] }]",
+            "gears need a judge outside",
+        ),
+        ("shadow_share = 1.5", "shadow_share"),
+    ],
+)
+def test_a_judge_of_ours_that_cannot_be_is_refused(tmp_path: Path, said: str, message: str) -> None:
+    cascade = 'llms = ["llama3.1-8b", "llama2-70b"], go_on_shares = [0.4], judge_s = 0.1'
+    path = tmp_path / "mine.toml"
+    path.write_text(f'based_on = "office"\n[replay.cascades]\nllama2-70b = {{ {cascade}, {said} }}\n')
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        load_config(str(path), load_catalogue())
