@@ -137,6 +137,19 @@ def test_an_analyst_reads_what_was_published(lake, tmp_path):
         assert con.execute("select count(*) from demand").fetchall() == [(5,)]
 
 
+def test_a_long_listing_is_read_to_its_end(lake, monkeypatch):
+    from assets.lake import bucket
+
+    monkeypatch.setattr(bucket, "PAGE", 2)
+    for day in range(1, 6):
+        lake.write("demand", rows(day), **one_day(day))
+    lake.write("demand", rows(1), trace="u", day=date(2025, 7, 1))
+    assert [day.day for day in lake.days("demand", "t")] == [1, 2, 3, 4, 5]
+    assert len(lake.marks("demand")) == 6
+    assert {path.name for path in (lake.root / "demand").glob("*")} == {"trace=t", "trace=u"}
+    assert lake.sql("select count(*) as n from demand where trace = 't'")["n"].to_pylist() == [15]
+
+
 # --- nothing lost --------------------------------------------------------------------------------------
 
 
@@ -216,6 +229,8 @@ def test_an_object_is_read_as_it_was_or_not_at_all(lake):
     assert not (lake.root / "half").exists()
     (lake.root / "empty").write_bytes(b"")
     assert (lake.root / "empty").read_bytes() == b""
+    (lake.root / "empty").write_bytes(b"no more")
+    assert (lake.root / "empty").read_bytes() == b"no more"
 
 
 # --- one line ------------------------------------------------------------------------------------------
