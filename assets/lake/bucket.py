@@ -100,7 +100,7 @@ class Bucket(S3FileSystem):  # type: ignore[misc, unused-ignore]
         magic = MAGIC.search(key)
         fixed = key[: magic.start()] if magic else key
         asked: dict[str, Any] = {"Bucket": bucket, "Prefix": fixed, "MaxKeys": PAGE}
-        if "/" not in key[len(fixed) :]:
+        if "/" not in key[len(fixed) :] and "**" not in key:
             asked["Delimiter"] = "/"
         wanted, found = re.compile(_as_regex(key)), dict[str, dict[str, Any]]()
         while True:
