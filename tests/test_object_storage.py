@@ -23,6 +23,7 @@ from assets.forecasts.forecasts import forecast_day
 from assets.lake.kept import made_once
 from assets.lake.limits import Limits
 from assets.lake.settings import Progress, Settings
+from assets.lake.store import remove_tree
 from assets.lake.warehouse import Lake, LakeError, one_line_errors
 from assets.pages.pictures import draw_day, thumbnail
 from assets.plans import plans
@@ -30,6 +31,8 @@ from assets.replays.figures import DRAWINGS
 from assets.replays.replays import begin_units, end_units, replay_unit
 from assets.replays.scorecards import score_day
 from assets.studies.study import share
+from assets.traces.ingest import ingest
+from models.world.catalogue import load_catalogue
 
 AWAY_S = 3.0
 AGAIN = r"was written anew or removed while in use\. Run it again"
@@ -138,6 +141,24 @@ def test_an_analyst_reads_what_was_published(lake, tmp_path):
         assert con.execute("select count(*) from demand").fetchall() == [(5,)]
 
 
+def test_a_long_listing_is_read_to_its_end(lake, monkeypatch):
+    from assets.lake import bucket
+
+    monkeypatch.setattr(bucket, "PAGE", 2)
+    for day in range(1, 6):
+        lake.write("demand", rows(day), **one_day(day))
+    lake.write("demand", rows(1), trace="u", day=date(2025, 7, 1))
+    assert [day.day for day in lake.days("demand", "t")] == [1, 2, 3, 4, 5]
+    assert len(lake.marks("demand")) == 6
+    assert {path.name for path in (lake.root / "demand").glob("*")} == {"trace=t", "trace=u"}
+    assert lake.sql("select count(*) as n from demand where trace = 't'")["n"].to_pylist() == [15]
+    beside = Lake(lake.root / "beside")
+    share(lake, beside, ("demand",))
+    assert beside.marks("demand") == lake.marks("demand")
+    remove_tree(lake.root / "demand")
+    assert (lake.files("demand"), beside.count("demand")) == ([], 16)
+
+
 # --- nothing lost --------------------------------------------------------------------------------------
 
 
@@ -168,20 +189,18 @@ def test_a_slower_publisher_hides_no_table_of_a_faster_one(lake, tmp_path):
 
 
 def test_two_processes_land_into_one_day_and_lose_nothing(lake, tmp_path):
-    begun = []
-    for n in range(2):
-        path = tmp_path / f"part_{n}.csv"
+    paths = [tmp_path / f"part_{n}.csv" for n in range(2)]
+    for n, path in enumerate(paths):
         lines = (f"2024-05-06 10:{n:02d}:{at:02d}.{n}00000,{100 + at},{10 + n}\n" for at in range(20))
         path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(lines))
         path.with_suffix(".toml").write_text('trace = "split"\n')
-        command = [sys.executable, "-c", LAND, str(path), str(lake.root)]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        begun.append(subprocess.Popen(command, **pipes))
-    assert [process.stdout.readline() for process in begun] == ["ready\n"] * 2
-    for process in begun:
-        process.stdin.write("go\n")
-        process.stdin.close()
-    assert [process.wait(60) for process in begun] == [0, 0]
+    command = [sys.executable, "-c", LAND, str(paths[0]), str(lake.root)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "ready\n"
+        other.stdin.write("go\n")
+        other.stdin.close()
+        ingest(paths[1], lake, load_catalogue())
+        assert other.wait(60) == 0
     assert lake.count("requests", trace="split") == 40
     assert len(lake.files("ingests", trace="split")) == 2
 
@@ -217,6 +236,8 @@ def test_an_object_is_read_as_it_was_or_not_at_all(lake):
     assert not (lake.root / "half").exists()
     (lake.root / "empty").write_bytes(b"")
     assert (lake.root / "empty").read_bytes() == b""
+    (lake.root / "empty").write_bytes(b"no more")
+    assert (lake.root / "empty").read_bytes() == b"no more"
 
 
 # --- one line ------------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ def test_every_dependency_has_its_line() -> None:
     wanted = project["project"]["dependencies"] + project["dependency-groups"]["dev"]
     told = re.findall(r"^\| ([\w, -]+) \|", chapter(text("."), "What it stands on"), re.MULTILINE)
     names = {name for line in told for name in line.split(", ")} - {"package", "---"}
-    assert names == {re.split(r"[<>=]", line)[0] for line in wanted}
+    assert names == {re.split(r"[\[<>=]", line)[0] for line in wanted}
 
 
 def tables(cls: type, name: str) -> Iterator[tuple[str, type]]:

@@ -31,6 +31,7 @@ from assets.lake.store import StoreError
 T = TypeVar("T")
 WAITS_S = (0.1, 0.2, 0.5, 1.0, 2.0)  # between two tries, the last one again and again
 ANSWER_S = {"connect_timeout": 5, "read_timeout": 20}
+PAGE = 1000  # keys of a listing at a time
 MAGIC = re.compile(r"[*?]")
 
 
@@ -98,14 +99,12 @@ class Bucket(S3FileSystem):  # type: ignore[misc, unused-ignore]
         bucket, key, _ = self.split_path(path)
         magic = MAGIC.search(key)
         fixed = key[: magic.start()] if magic else key
-        asked = {"Bucket": bucket, "Prefix": fixed}
-        if "/" not in key[len(fixed) :]:
+        asked: dict[str, Any] = {"Bucket": bucket, "Prefix": fixed, "MaxKeys": PAGE}
+        if "/" not in key[len(fixed) :] and "**" not in key:
             asked["Delimiter"] = "/"
-        wanted, found, after = re.compile(_as_regex(key)), dict[str, dict[str, Any]](), None
-        while after != "":
-            page = await self._call_s3(
-                "list_objects_v2", **asked, **({"ContinuationToken": after} if after else {})
-            )
+        wanted, found = re.compile(_as_regex(key)), dict[str, dict[str, Any]]()
+        while True:
+            page = await self._call_s3("list_objects_v2", **asked)
             for one in page.get("Contents", ()):
                 name = f"{bucket}/{one['Key']}"
                 found[name] = {**one, "name": name, "size": one["Size"], "type": "file"}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TAIL_BYTES = 1 << 20  # of an object that is opened: its footer, and most files whole
 TAILS_BYTES = 128 << 20  # of them are kept
-BLOCK_BYTES = 4 << 20  # at least so many at a time from before the tail
+BLOCK_BYTES = 1 << 20  # at least so many at a time from before the tail
 
 
 class Written(io.BytesIO):
@@ -106,10 +106,11 @@ class Opened(io.RawIOBase):
     def __init__(self, bucket: "Bucket", path: str, etag: str = "", size: int = 0) -> None:
         self.bucket, self.path, self.at = bucket, bucket._strip_protocol(path), 0
         self.etag, self.size = etag, size
-        tail = TAILS.get(self.path, etag)
+        tail = TAILS.get(self.path, etag) if etag else None
         if tail is None:
             tail, self.size, self.etag = bucket.get_range(self.path, f"bytes=-{TAIL_BYTES}", etag)
-            TAILS.keep(self.path, self.etag, tail)
+            if self.etag:
+                TAILS.keep(self.path, self.etag, tail)
         self.tail, self.first, self.block = tail, 0, b""  # and what was read last from before the tail
 
     def readable(self) -> bool:

@@ -1,13 +1,14 @@
 """The scorecard of a day: what the marts say of its replays, kept as a table of the lake."""
 
 from collections.abc import Sequence
-from datetime import date
+from datetime import date, timedelta
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets.lake.settings import Progress, Settings
+from assets.lake.settings import HOURS, Progress, Settings, midnight
 from assets.lake.sql_files import read_sql
 
 SHOWN = (  # columns of the scoreboard that fit on a page
@@ -35,14 +36,15 @@ NAMED = ("iw_fast", "iw_normal", "niw")  # tiers with a column of their own in t
 def score_day(settings: Settings, day: date, progress: Progress | None = None) -> pa.Table:
     """Write the scorecard (per policy, llm, region, tier and hour) of every policy that was replayed.
 
-    One policy after the other, of many requests one llm: exact percentiles hold all their values in memory.
+    One policy after the other, of many requests an hour: exact percentiles hold all their values in memory.
     """
     lake, trace = settings.lake, settings.trace
     files = lake.files("outcomes", trace=trace, day=day)
     policies = sorted({file.parent.name.removeprefix("policy=") for file in files})
     are_many = lake.count("outcomes", trace=trace, day=day) > MANY * len(policies)
-    llms = list(settings.catalogue.llms) if are_many else [None]
-    asked = [{"policy": policy, "llm": llm} for policy in policies for llm in llms]
+    ends = [midnight(day) + timedelta(hours=hour) for hour in range(HOURS + 1)]
+    hours = list(pairwise(ends)) if are_many else [(None, None)]
+    asked = [{"policy": policy, "begin": begin, "end": end} for policy in policies for begin, end in hours]
     scores = []
     with (progress or Progress()).bar(f"score {day}", len(asked)) as done:
         for one in asked:

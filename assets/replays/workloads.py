@@ -116,7 +116,7 @@ def prompts_of(table: pa.Table, prefix: str, said_in: str, trace: str) -> dict[s
 
 
 def has_legs(settings: Settings, policy: str) -> bool:
-    """Whether under the policy a request may be several rows of the trace, or have an answer that is known."""
+    """Whether a request may be several rows of the trace under the policy, or has a known answer."""
     config = settings.config
     return bool(config.replay.cascades or config.quality) or config.rules[policy].plan in BY_QUALITY
 

@@ -38,7 +38,10 @@ with judged as (
         is_met(ttft_s, tpot_s, e2e_s, ttft_slo_s, tpot_slo_s, deadline_s) as is_met,
         is_pending(queued_s, ttft_slo_s, deadline_s) as is_pending
     from outcomes
-    where trace = $trace and day = $day::date and policy = coalesce($policy, policy) and llm = coalesce($llm, llm)
+    where
+        trace = $trace and day = $day::date and policy = coalesce($policy, policy)
+        and arrived_at >= coalesce($begin::timestamptz, '-infinity')
+        and arrived_at < coalesce($end::timestamptz, 'infinity')
 ),
 
 counted as (
