@@ -57,7 +57,13 @@ def by_day(hour: int) -> float:
 
 
 def land(settings: Settings, seconds: np.ndarray, file: str = "one") -> None:
-    """Land requests as a person would: canonical Parquet, a mapping beside it; and build their demand."""
+    """Land requests as a person would, and build their demand."""
+    for day in land_only(settings, seconds, file):
+        build_demand(settings.lake, "mine", day)
+
+
+def land_only(settings: Settings, seconds: np.ndarray, file: str = "one") -> tuple[date, ...]:
+    """Land requests: canonical Parquet, a mapping beside it; the days."""
     folder, rng = settings.lake.root.parent, np.random.default_rng(seconds.size)
     us = (1e6 * seconds).astype(np.int64) + int(midnight(MONDAY).timestamp()) * 1_000_000
     rows = pa.table(
@@ -73,8 +79,7 @@ def land(settings: Settings, seconds: np.ndarray, file: str = "one") -> None:
     (folder / f"{file}.toml").write_text(names)
     report = ingest(folder / f"{file}.parquet", settings.lake, settings.catalogue)
     assess(settings.lake, "mine")
-    for day in report.days:
-        build_demand(settings.lake, "mine", day)
+    return report.days
 
 
 @pytest.fixture
@@ -113,11 +118,11 @@ def test_what_stops_when_it_always_stops_is_no_silence(mine: Settings) -> None:
 @pytest.mark.parametrize("pause_s", [300.0, 900.0, 3600.0])
 def test_a_service_that_comes_in_bursts_has_next_to_none(mine: Settings, pause_s: float) -> None:
     rng, seconds, now_s = np.random.default_rng(5), [], 0.0
-    while now_s < 21 * 86_400:
+    while now_s < 12 * 86_400:
         lasts_s = rng.exponential(HOUR_S)
         seconds.append(now_s + rng.uniform(0, lasts_s, rng.poisson(lasts_s / 4)))
         now_s += lasts_s + rng.exponential(pause_s)
-    land(mine, np.concatenate(seconds))
+    land_only(mine, np.concatenate(seconds))
     assert len(silences(mine.lake)) <= 1 + 4
 
 
