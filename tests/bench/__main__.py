@@ -13,9 +13,8 @@ SUBJECTS = (
     *("first_run", "traces", "live_metrics", "character", "made", "board", "forecast", "panel", "plan"),
     *("policies", "gpus", "gpus_table3", "gpus_paper", "gpus_buckets", "gpus_study", "gpus_market"),
     *("gpus_policies", "quality", "quality_scale", "quality_study", "quality_shifts", "mobo", "sageserve"),
-    *("levels", "levels_study", "gpus_opportunism", "scaleout", "scaleout_units"),
+    *("levels", "levels_study", "gpus_opportunism", "scaleout", "scaleout_units", "object_storage"),
     *("replay", "legs", "growth", "fidelity", "engines", "dynamo", "processes", "scaler", "mutants"),
-    "object_storage",
 )
 RECORD = ROOT / "data" / "bench.json"
 OUT = Console(highlight=False, width=None if sys.stdout.isatty() else 150)
