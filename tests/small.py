@@ -1,8 +1,13 @@
 """A small run for tests: the office config with a trickle of requests on three days."""
 
 import re
+from datetime import date
 from pathlib import Path
 
+from assets.demand import history
+from assets.forecasts.forecasts import forecast_day
+from assets.lake.settings import Progress, Settings
+from assets.plans.plans import plan_day
 from models.world.loading import CONFIG_DIR
 
 
@@ -23,3 +28,12 @@ def small_config(folder: Path, **changes: str) -> str:
     path = folder / "small.toml"
     path.write_text(text, encoding="utf-8")
     return str(path)
+
+
+def make_plans(settings: Settings, day: date) -> None:
+    """What a night makes up to its plans: requests and demand of the history and the day, then forecasts."""
+    days = [*settings.history(day), day]
+    history.make_requests(settings, days, Progress())
+    list(history.make_demand(settings, days, Progress()))
+    forecast_day(settings, day, Progress())
+    plan_day(settings, day, Progress())

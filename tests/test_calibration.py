@@ -13,6 +13,7 @@ import assets.studies.calibration
 from assets.studies.calibration import deployment_of, write_profile
 from assets.studies.engine_logs import CalibrationError, most_running, read_engine, read_log
 from models.latency.measured import Fit, kv_floor_s
+from models.replay import engine_fit
 from models.replay.calibration import Hypothesis, calibrate, estimate, judge, player
 from models.replay.engine_fit import Requests
 from models.world.catalogue import CATALOGUE_DIR, LatencyProfile, load_catalogue
@@ -218,6 +219,8 @@ def test_the_command_prints_a_profile_and_writes_it_where_it_passes(
     catalogue = tmp_path / "latency.toml"
     catalogue.write_text((CATALOGUE_DIR / "latency.toml").read_text())
     monkeypatch.setattr(assets.studies.calibration, "LATENCY", catalogue)
+    for name in ("GENERATIONS", "TRIES"):  # a coarse fit will do
+        monkeypatch.setattr(engine_fit, name, 2)
     log, engine = as_csv(a_log(4.0, WHOLE, 300), tmp_path / "my log.csv"), tmp_path / "meta.json"
     engine.write_text('{"max_num_seqs": 64, "enable_chunked_prefill": false, "async_scheduling": false}')
     limits = ["--engine", str(engine), "--max-prefill-tokens", "8192", "--write"]

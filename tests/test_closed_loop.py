@@ -7,7 +7,7 @@ import dagster as dg
 import numpy as np
 import pyarrow as pa
 import pytest
-from small import small_config
+from small import make_plans, small_config
 
 from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Progress, Settings
@@ -23,7 +23,6 @@ from models.replay.policies import POLICIES, Policy
 from models.replay.run import Session
 from models.replay.state import STATES
 from pipelines.definitions import defs
-from pipelines.night import run_night
 
 DAY = date(2025, 7, 3)
 CLOSED = "corrected_closed"
@@ -39,7 +38,8 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> SettingsResource:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DAGSTER_HOME", str(folder))
         patch.setitem(POLICIES, CLOSED, Policy("corrected", "lt_ua", "by memory", is_closed=True))
-        run_night(resource, DAY, Progress())
+        make_plans(settings := resource.load(), DAY)
+        replay_day(settings, DAY, [CLOSED], Progress())
     return resource
 
 

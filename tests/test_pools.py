@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from small import small_config
+from small import make_plans, small_config
 
 from assets.lake.settings import Progress, Settings, load_settings
 from assets.lake.sql_files import SQL, read_sql
-from assets.pages.telling import SettingsResource
 from assets.plans import cluster, export, plans
 from assets.plans.handover import HandOver
 from assets.plans.inputs import Load, hour_problems, problem_template
 from assets.plans.kinds import by_cell, by_pool, kinds, options, pools, services
 from assets.replays import drives
 from assets.replays.replays import replay_day
+from assets.replays.scorecards import score_day
 from models.plan import corrected, paper
 from models.plan.solver import Options
 from models.plan.violations import violations
@@ -27,7 +27,6 @@ from models.world.catalogue import CATALOGUE_DIR, load_catalogue
 from models.world.config import SPREADS
 from models.world.loading import load_config
 from models.world.reading import ConfigError
-from pipelines.night import run_night
 
 LLM, PARTED = "llama2-70b", "llama3.1-8b"
 PREFILL = '{ gpu = "h100-80gb", tensor_parallel = 2, role = "prefill"'
@@ -195,7 +194,7 @@ POLICIES = ("reactive", "dynamo", "lt_i", "lt_ua", "corrected", "corrected_close
 
 @pytest.fixture(scope="module")
 def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """A night of two kinds of one llm, and of another one whose prompts and answers stand apart."""
+    """A night, to its scorecard, of two kinds of one llm, and of another of parts."""
     folder = tmp_path_factory.mktemp("pools")
     named = "[" + ", ".join(f'"{policy}"' for policy in POLICIES) + "]"
     config = Path(
@@ -213,12 +212,13 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
         assert line in text
         text = text.replace(line, f"{llm} = [{several}]")
     config.write_text(text)
-    resource = SettingsResource(config=str(config), lake=str(folder / "lake"))
+    settings = load_settings(str(config), folder / "lake")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DAGSTER_HOME", str(folder))
         patch.setattr(plans, "sustained_tokens_per_s", lambda settings, *_: sustained(settings))
-        run_night(resource, DAY, Progress())
-    return resource.load()
+        make_plans(settings, DAY)
+    replay_day(settings, DAY, POLICIES, Progress())
+    score_day(settings, DAY)
+    return settings
 
 
 TWO = (

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small import make_plans
 
-from assets.demand import history
-from assets.forecasts.forecasts import forecast_day
-from assets.lake.settings import Progress, Settings, load_settings
-from assets.plans.plans import plan_day
+from assets.lake.settings import Settings, load_settings
 from assets.replays.drives import (
     DAY_S,
     day_drives,
@@ -92,12 +90,7 @@ SWITCHES: dict[str, tuple[str, Switch]] = {
 def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """The shipped run, up to its plans."""
     settings = load_settings("stress", tmp_path_factory.mktemp("stress"))
-    day = settings.config.trace.replay_day
-    days = [*settings.history(day), day]
-    history.make_requests(settings, days, Progress())
-    list(history.make_demand(settings, days, Progress()))
-    forecast_day(settings, day, Progress())
-    plan_day(settings, day, Progress())
+    make_plans(settings, settings.config.trace.replay_day)
     return settings
 
 

@@ -15,20 +15,22 @@ ROOT = Path(__file__).resolve().parent.parent
 WITHIN_S = 15.0  # on a machine that others use; alone it takes one or two, and five by force
 COMMAND = """
 import sys
-from contextlib import contextmanager
 import typer
-from pipelines import night, stopping
-from assets.lake.settings import Progress
-from assets.pages.telling import SettingsResource
+from pipelines import stopping
 from pipelines.terminal import say_interrupted, spoken
 
-class Told(Progress):
-    @contextmanager
-    def bar(self, label, total):
-        print(label.split()[0], flush=True)
-        yield lambda done: None
+def run():  # what it needs is imported here: the processes of a pool import the top
+    from contextlib import contextmanager
+    from assets.lake.settings import Progress
+    from assets.pages.telling import SettingsResource
+    from pipelines import night
 
-def run():
+    class Told(Progress):
+        @contextmanager
+        def bar(self, label, total):
+            print(label.split()[0], flush=True)
+            yield lambda done: None
+
     night.landed_files = list
     with spoken():
         night.run_night(SettingsResource(config=sys.argv[1], lake=sys.argv[2]), None, Told())
