@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 BUCKET = "fleet"
+AWAY_S = 10.0
 LACKING = " and ".join(name for name in ("moto", "flask_cors", "s3fs") if find_spec(name) is None)
 SKIPPED = f"no S3 server: {LACKING} is not installed (uv sync brings it)"
 KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
@@ -38,7 +39,7 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def serving(away_s: float = 10.0) -> Iterator[Server]:
+def serving(away_s: float = AWAY_S) -> Iterator[Server]:
     """Run one with an empty bucket until the block ends."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
