@@ -101,6 +101,7 @@ def code() -> str:
     digest = hashlib.sha256()
     for path in sorted(path for pattern in SOURCES for path in ROOT.glob(pattern)):
         digest.update(path.read_bytes())
-    names = [re.split(r"[^\w-]", needed)[0] for needed in metadata.requires("fleetcast") or ()]
+    needed = [line for line in metadata.requires("fleetcast") or () if "extra ==" not in line]
+    names = [re.split(r"[^\w-]", line)[0] for line in needed]
     digest.update(repr([(name, metadata.version(name)) for name in names]).encode())
     return digest.hexdigest()
