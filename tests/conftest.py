@@ -2,9 +2,12 @@
 
 import atexit
 import dataclasses
+import fcntl
 import os
 import shutil
 import signal
+from collections.abc import Callable
+from pathlib import Path
 
 import pipelines  # noqa: F401  # isort: skip  it speaks to libraries before they load
 import pytest
@@ -35,21 +38,42 @@ def pytest_unconfigure() -> None:
 @pytest.fixture(scope="session")
 def wired_day(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """The run of wired.toml: three days of requests, and the last one forecast and planned. For reading."""
-    settings = wired.fill(wired.wired_settings(tmp_path_factory.mktemp("wired")))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "sustained_tokens_per_s", lambda *_: list(wired.SUSTAINED))
-        plans.plan_day(settings, wired.DAY, Progress())
-    return settings
+
+    def make(folder: Path) -> None:
+        settings = wired.fill(wired.wired_settings(folder))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(plans, "sustained_tokens_per_s", lambda *_: list(wired.SUSTAINED))
+            plans.plan_day(settings, wired.DAY, Progress())
+
+    return wired.wired_settings(made_by_one(tmp_path_factory, "wired", make))
 
 
 @pytest.fixture(scope="session")
 def wired_scored(wired_day: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """The first quarter of that day's requests, replayed under every policy and scored. For reading."""
-    own = dataclasses.replace(wired_day, lake=Lake(tmp_path_factory.mktemp("scored") / "lake"))
-    shutil.copytree(wired_day.lake.root, own.lake.root)
-    where = {"trace": own.trace, "day": wired.DAY}
-    rows = own.lake.read("requests", **where).drop_columns(["trace", "day"])
-    own.lake.write("requests", rows.slice(0, rows.num_rows // 4), **where)
-    replay_day(own, wired.DAY, wired.OPEN, Progress())
-    score_day(own, wired.DAY)
-    return own
+
+    def make(folder: Path) -> None:
+        own = dataclasses.replace(wired_day, lake=Lake(folder))
+        shutil.copytree(wired_day.lake.root, folder, dirs_exist_ok=True)
+        where = {"trace": own.trace, "day": wired.DAY}
+        rows = own.lake.read("requests", **where).drop_columns(["trace", "day"])
+        own.lake.write("requests", rows.slice(0, rows.num_rows // 4), **where)
+        replay_day(own, wired.DAY, wired.OPEN, Progress())
+        score_day(own, wired.DAY)
+
+    return dataclasses.replace(wired_day, lake=Lake(made_by_one(tmp_path_factory, "scored", make)))
+
+
+def made_by_one(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """A folder that one process of the session fills and all read."""
+    session = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        session = session.parent
+    folder, done = session / name, session / f"{name}.done"
+    with (session / f"{name}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            make(folder)
+            done.touch()
+    return folder
