@@ -241,6 +241,13 @@ def going_on(lake: Lake, trace: str) -> tuple[float, float]:
     return goes_on.mean(), (tokens[following[goes_on]].astype(float) - tokens[goes_on]).mean()
 
 
+def test_a_turn_goes_on_from_its_own_stream() -> None:
+    """Two streams with the same prompts: each goes on from itself, though the other one came later."""
+    prompts = [[1, 2], [1, 2], [1, 2, 3], [1, 2, 3]]
+    found = of_sessions.fit(np.array([0, 1, 0, 1]), np.full(4, -1), np.arange(4), *flat(prompts))
+    assert found.following.tolist() == [2, 3, -1, -1]
+
+
 @pytest.mark.skipif(not MOONCAKE.exists(), reason="the Mooncake trace is not beside this checkout")
 def test_the_share_of_repeated_blocks_of_a_real_trace_is_kept(tmp_path):
     lake = Lake(tmp_path / "lake")

@@ -104,7 +104,7 @@ def _previous(
     previous, kept = np.full(stream.size, -1), np.zeros(stream.size, np.int64)
     is_continued = np.zeros(stream.size, np.bool_)
     latest_turn: dict[int, int] = {}
-    latest: dict[tuple[int, int], int] = {}
+    latest: dict[int, dict[int, int]] = {}  # by stream: the last request with a block
     chains = [hashes[begin:end].tolist() for begin, end in itertools.pairwise(first_hash)]
     for request, (of, said) in enumerate(zip(stream.tolist(), session.tolist(), strict=True)):
         chain, had, before = chains[request], 0, -1
@@ -114,12 +114,13 @@ def _previous(
             pairs = zip(chain, chains[before], strict=False)
             had = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
         else:
-            while had < len(chain) and (of, chain[had]) in latest:
+            seen = latest.setdefault(of, {})
+            while had < len(chain) and chain[had] in seen:
                 had += 1
-            before = latest[of, chain[had - 1]] if had else -1
+            before = seen[chain[had - 1]] if had else -1
             if had < len(chains[before]) - 1:
                 before = -1
-            latest.update(dict.fromkeys(((of, block) for block in chain), request))
+            seen.update(dict.fromkeys(chain, request))
         if before >= 0 and not is_continued[before]:
             previous[request], kept[request], is_continued[before] = before, had, True
     return previous, kept
