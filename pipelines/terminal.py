@@ -110,11 +110,13 @@ def refuse(line: str) -> NoReturn:
 
 
 def show_scoreboard(board: pa.Table, trace: str, day: date) -> None:
-    """The scoreboard of a day: what each policy cost and what it missed."""
+    """The scoreboard of a day: what each policy cost and what it missed; quality, where it is known."""
+    told = board.to_pylist()
+    is_known = any(row["quality"] is not None for row in told)
     title = f"{trace}, {day}   (attainment and distance in %, TTFT in s)"
     heads = ("\n\npolicy", "SLA\nattained\niw_fast", "\nworst\nllm", "\n\niw_normal", "\n\nniw",
              "TTFT\np95\niw_fast", "\nGPU-\nhours", "\nleft\nto do", "\n\nUSD",
-             "over\nclair-\nvoyant")  # fmt: skip
+             "over\nclair-\nvoyant", *(["\n\nquality"] if is_known else []))  # fmt: skip
     parts = ("iw_fast", "worst_llm", "iw_normal", "niw")
     rows = [
         (
@@ -123,8 +125,9 @@ def show_scoreboard(board: pa.Table, trace: str, day: date) -> None:
             figure(row["ttft_p95_s"], ".2f"),
             *(figure(row[name], ",.0f") for name in ("gpu_hours", "left_gpu_hours", "usd")),
             percent(row["over_clairvoyant_share"], "+.1f"),
+            *([figure(row["quality"], ".3f")] if is_known else []),
         )
-        for row in board.to_pylist()
+        for row in told
     ]
     show_board(title, heads, rows)
 

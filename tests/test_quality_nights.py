@@ -19,11 +19,12 @@ from assets.plans.kinds import answered_shares, kinds
 from assets.plans.quality_nights import as_planned, question_of
 from assets.replays.outcomes import in_legs, read_workload
 from assets.replays.replays import replay_day
-from assets.replays.scorecards import score_day
+from assets.replays.scorecards import score_day, scoreboard
 from models.replay.policies import BY_QUALITY
 from models.world.catalogue import load_catalogue
 from models.world.loading import CONFIG_DIR, load_config
 from models.world.reading import ConfigError
+from pipelines.terminal import show_scoreboard
 
 DAY = date(2025, 7, 3)
 SMALL, LARGE, JUDGE = "llama3.1-8b", "llama3.1-70b", "llama3.2-3b"
@@ -31,7 +32,7 @@ RUBRIC, SHADOWS = 150, 0.05
 SMALLER = {
     "name": '"small_cascades"',
     "days": "3",
-    "requests_per_day": "70_000",
+    "requests_per_day": "80_000",
     "history_days": "2",
     "policies": '["corrected", "quality", "cascadia", "boute"]',
 }
@@ -115,10 +116,15 @@ def test_what_a_plan_says_of_who_answers_is_what_is_replayed(
     assert own["e2e_s"].quantile(0.95) <= 1.05 * plan["asked_latency_s"]
 
 
-def test_quality_stands_on_the_scoreboard_beside_what_it_costs(night: Settings, told: pd.DataFrame) -> None:
+def test_quality_stands_on_the_scoreboard_beside_what_it_costs(
+    night: Settings, told: pd.DataFrame, capsys: pytest.CaptureFixture[str]
+) -> None:
     board = night.lake.sql("select * from scoreboard").to_pandas().set_index("policy")
     mean = told.groupby("policy")["score"].mean()
     np.testing.assert_allclose(board["quality"].sort_index(), mean.sort_index())
+    show_scoreboard(scoreboard(night, DAY), night.trace, DAY)
+    shown = capsys.readouterr().out
+    assert all(f"{quality:.3f}" in shown for quality in mean)
     assert (told.loc[told["policy"] == "corrected", "served_llm"] == LARGE).mean() == pytest.approx(
         0.56, abs=0.01
     )

@@ -35,7 +35,7 @@ class Stage(NamedTuple):
 _FORECASTS = ("forecasts", "day_ahead_forecasts")
 _PLANS = ("plans", "plan_windows", "plan_bounds")
 _REPLAYS = ("outcomes", "legs", "fleet_hours", "closed_plans")
-_KNOWN = ("requests", "demand", "silences")  # of the day and its history
+_KNOWN = ("requests", "demand", "silences", "answers")  # of the day and its history; answers of the trace
 STAGES: Mapping[str, Stage] = {
     "forecasts": Stage(_FORECASTS, _KNOWN),
     "plans": Stage(_PLANS, (*_KNOWN, *_FORECASTS), ("plan",)),

@@ -1,10 +1,10 @@
--- quality_plans: plans of which llm answers what, each replayed whole, for a question that was asked of `fleetcast plan quality`.
+-- quality_plans: plans of which llm answers what, each replayed whole, for a question that was asked of `fleetcast plan quality`, or for a night's policies.
 -- grain: trace, question, plan
 -- reads: quality_plans
 -- units: US dollars per hour, seconds, scores 0 to 1, requests/s
 -- trace = name of the config's trace
--- question = what was asked: quality, latency, budget
--- plan = chosen, or what stands beside it: a baseline, a case by its name, or of a front by rule, judge and number
+-- question = what was asked: quality, latency, budget; of a night's policies its day, as night_2025-07-04
+-- plan = chosen, or what stands beside it, of a night its policy: a baseline, a case by its name, or of a front by rule, judge and number
 -- kind = chosen; baseline, as tables say; policy, sized by replays; whatif (of data/quality_cases.toml); or front
 -- rule = cascade: an answer is judged and perhaps followed by the next llm's; route: a router chooses before
 -- answers = where qualities come from: answers that landed for the trace, or a fitted model; and whose lengths
