@@ -195,7 +195,7 @@ class Cluster:
             self.serve(name)
         self.start_daemon()
         for name, table in self.locations.items():
-            wait_until(lambda port=table["port"]: answers(port), f"the code server of {name}")
+            wait_until(lambda port=table["port"]: answers(port), f"the code server of {name}", 300)
 
     def serve(self, name: str) -> None:
         """Start the code server of a location."""
@@ -220,6 +220,7 @@ class Cluster:
         asked = {self.key(location, name) for name in only}
         port = self.locations[location]["port"]
         target = GrpcServerTarget(host=NODES[0], port=port, socket=None, location_name=location)
+        wait_until(lambda: self.is_loaded(target, location), f"the code of {location}", 120, 1.0)
         with WorkspaceProcessContext(self.instance, target) as process:
             workspace = process.create_request_context()
             code = workspace.get_code_location(location)
@@ -243,6 +244,11 @@ class Cluster:
             )  # fmt: skip
             self.instance.submit_run(run.run_id, workspace)
         return run.run_id
+
+    def is_loaded(self, target: GrpcServerTarget, location: str) -> bool:
+        """Whether the server of a location has loaded its definitions."""
+        with WorkspaceProcessContext(self.instance, target) as process:
+            return process.create_request_context().has_code_location(location)
 
     def ended(self, run: str, limit_s: float = 300.0) -> dg.DagsterRun:
         """The run once it has ended, or the one that took its place."""

@@ -165,7 +165,7 @@ def kills() -> Figures:
             try:
                 how, is_well = tried(parts, trial)
             except Exception as error:  # the other trials go on
-                how, is_well = f"{type(error).__name__}: {error}", False
+                how, is_well = f"{type(error).__name__}: {str(error).splitlines()[0]}", False
             survived += is_well
             took = f"{time.monotonic() - begun_s:.0f} s"
             print(f"  {trial.name} ({trial.location}): {how}, {took}", flush=True)
