@@ -20,6 +20,7 @@ from assets.pages.telling import (
     day_of,
     days_of,
     described,
+    key_of,
     markdown,
     opened,
     picture,
@@ -172,7 +173,7 @@ def replayed(context: dg.OpExecutionContext, settings: SettingsResource) -> dg.O
 
 @dg.graph_asset(
     partitions_def=DAYS,
-    ins={name: dg.AssetIn(dagster_type=dg.Nothing) for name in ("requests", "plans")},
+    ins={name: dg.AssetIn(key_of(name), dagster_type=dg.Nothing) for name in ("requests", "plans")},
     **{key: told for key, told in described("replays").items() if key != "retry_policy"},
 )
 def replays_(requests: None, plans: None) -> None:

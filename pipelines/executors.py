@@ -11,7 +11,7 @@ from assets.lake.machine import CORES, cores
 from assets.lake.variables import CONFIG, CONFIG_TEXT, DEPLOYMENT, EXECUTOR, LAKE_AT, LANDS
 from pipelines.deployment import IN_ONE_PROCESS, require_executor
 
-OF_THIS_MACHINE = {DEPLOYMENT, LANDS, "FLEETCAST_HOME", "FLEETCAST_POSTGRES_URL"}
+OF_THIS_MACHINE = {DEPLOYMENT, LANDS, "FLEETCAST_HOME", "FLEETCAST_SCRATCH", "FLEETCAST_POSTGRES_URL"}
 DELEGATING = {
     "ray": ("dagster_ray.core.executor", "ray_executor"),
     "k8s": ("dagster_k8s", "k8s_job_executor"),

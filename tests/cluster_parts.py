@@ -195,7 +195,7 @@ class Cluster:
             self.serve(name)
         self.start_daemon()
         for name, table in self.locations.items():
-            wait_until(lambda port=table["port"]: answers(port), f"the code server of {name}")
+            wait_until(lambda port=table["port"]: answers(port), f"the code server of {name}", 300)
 
     def serve(self, name: str) -> None:
         """Start the code server of a location."""
@@ -220,6 +220,7 @@ class Cluster:
         asked = {self.key(location, name) for name in only}
         port = self.locations[location]["port"]
         target = GrpcServerTarget(host=NODES[0], port=port, socket=None, location_name=location)
+        wait_until(lambda: self.is_loaded(target, location), f"the code of {location}", 120, 1.0)
         with WorkspaceProcessContext(self.instance, target) as process:
             workspace = process.create_request_context()
             code = workspace.get_code_location(location)
@@ -243,6 +244,11 @@ class Cluster:
             )  # fmt: skip
             self.instance.submit_run(run.run_id, workspace)
         return run.run_id
+
+    def is_loaded(self, target: GrpcServerTarget, location: str) -> bool:
+        """Whether the server of a location has loaded its definitions."""
+        with WorkspaceProcessContext(self.instance, target) as process:
+            return process.create_request_context().has_code_location(location)
 
     def ended(self, run: str, limit_s: float = 300.0) -> dg.DagsterRun:
         """The run once it has ended, or the one that took its place."""
@@ -297,7 +303,7 @@ class Ray:
             raise Missing("no Ray here: uv sync --extra ray")
         self.folder = Path(tempfile.mkdtemp(prefix="fcray"))  # of sockets, whose paths are short
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
-        more = {"PATH": path, "RAY_raylet_start_wait_time_s": "120"}  # a step is the command `dagster`
+        more = {"PATH": path, "RAY_raylet_start_wait_time_s": "60"}  # a step is the command `dagster`
         self.servers = Servers(self.folder, environment | more)
         self.port, self.pages = free_port(), free_port()
 
@@ -309,10 +315,14 @@ class Ray:
         self.add()
 
     def add(self) -> None:
-        """Start the other node."""
-        before = len(self.alive())
-        self._start(NODES[1], f"--address={NODES[0]}:{self.port}")
-        wait_until(lambda: len(self.alive()) > before, "Ray's second node", 120, 0.5)
+        """Start the other node; a machine with much to do may need to try again."""
+
+        def is_there() -> bool:
+            if NODES[1] not in self.servers.running or self.servers.running[NODES[1]].poll() is not None:
+                self._start(NODES[1], f"--address={NODES[0]}:{self.port}")
+            return NODES[1] in self.alive()
+
+        wait_until(is_there, "Ray's second node", 400, 0.5)
 
     def kill(self) -> None:
         """kill -9 of the other node with all that runs on it."""
@@ -322,7 +332,7 @@ class Ray:
     def alive(self) -> list[str]:
         """The addresses of the nodes that Ray has."""
         try:
-            with urllib.request.urlopen(f"{self.address}/api/v0/nodes", timeout=5) as answer:
+            with urllib.request.urlopen(f"{self.address}/api/v0/nodes", timeout=20) as answer:
                 nodes = json.load(answer)["data"]["result"]["result"]
         except (OSError, ValueError):
             return []

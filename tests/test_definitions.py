@@ -372,3 +372,20 @@ def test_a_broken_check_stops_the_night(tmp_path, monkeypatch):
 def forget_a_row(table, lake, trace, day):
     lake.write("demand", table.slice(1), trace=trace, day=day)
     return table
+
+
+def test_a_location_begins_every_key_and_has_the_days_of_its_trace(tmp_path):
+    """In a process of its own, since the environment is read when the code is."""
+    env = {**os.environ, "FLEETCAST_LOCATION": "chat", "FLEETCAST_CONFIG": small_config(tmp_path)}
+    asked = (
+        "from pipelines.definitions import defs; from assets.lake.partitions import DAYS; "
+        "keys = defs.resolve_asset_graph().get_all_asset_keys(); "
+        "checks = [spec.asset_key for check in defs.asset_checks for spec in check.check_specs]; "
+        "print(len(keys), {key.path[0] for key in (*keys, *checks)}, DAYS.start.date()); "
+        "jobs = defs.get_repository_def().get_all_jobs(); "
+        "print(all(job.get_job_snapshot_id() for job in jobs))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", asked], env=env, cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines() == ["20 {'chat'} 2025-07-01", "True"], done.stderr
