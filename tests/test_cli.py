@@ -229,7 +229,7 @@ def test_a_second_config_must_not_overwrite_the_results_of_the_first(small, tmp_
         night.run_night(small, date(2025, 7, 1), Progress())
     history.require_own_name(other)  # a night that cannot be claims nothing
     with pytest.raises(
-        ValueError, match=r"'small' belongs to .*/other/small\.toml; .*small\.toml would .*: rm /"
+        ValueError, match=r"'small' belongs to .*/other/small\.toml; .*small\.toml would .*: rm -r /"
     ):
         history.require_own_name(first)
     other.config.file.unlink()

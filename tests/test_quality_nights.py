@@ -17,9 +17,9 @@ from assets.plans import plans
 from assets.plans.inputs import token_mixes
 from assets.plans.kinds import answered_shares, kinds
 from assets.plans.quality_nights import as_planned, question_of
-from assets.replays.outcomes import in_legs, read_workload
 from assets.replays.replays import replay_day
 from assets.replays.scorecards import score_day, scoreboard
+from assets.replays.workloads import in_legs, read_workload
 from models.replay.policies import BY_QUALITY
 from models.world.catalogue import load_catalogue
 from models.world.loading import CONFIG_DIR, load_config

@@ -34,6 +34,9 @@ COLOURS = {
     "cauchy_mixed": "#DDCC77",
     "cauchy": "#661100",
     "corrected_combos": "#117733",
+    "quality": "#A6761D",
+    "cascadia": "#6699CC",
+    "boute": "#4B0082",
     "clairvoyant": "#222222",
 }
 # The same for tiers, kinds of tokens, regions and llms, in their order.

@@ -31,7 +31,7 @@ NO_LEGS, NO_SHADOWS = np.zeros(0, np.int64), np.zeros(0, np.bool_)
 class Workload(NamedTuple):
     """A day of requests: the table they came from and the arrays that the kernel reads."""
 
-    requests: pa.Table  # KEPT, and what tells of prompts
+    requests: pa.Table  # KEPT, and what tells of prompts and questions
     trace: Trace  # a row per request, or per leg (`in_legs`)
     answerer: Ints = NO_LEGS  # (R,) llm whose answer a row makes or judges; empty: the row's own
     is_shadow: Bools = NO_SHADOWS  # (R,) nobody waits for it; empty: somebody does for all
@@ -48,7 +48,8 @@ def read_workload(
     of_day = {"trace": settings.trace, "day": day}
     begin, end = (midnight(day) + timedelta(hours=hour) for hour in hours)
     prefix = settings.config.fleet.prefix
-    columns = (*KEPT, PROMPTS[prefix]) if prefix in PROMPTS else KEPT
+    more = [PROMPTS[prefix]] if prefix in PROMPTS else []
+    columns = [*KEPT, *more, *(["query_id"] if settings.config.quality else [])]
     table = settings.lake.sql(
         f"select {', '.join(columns)} from requests where trace = $trace and day = $day::date "
         "and arrived_at >= $begin and arrived_at < $end and ($llms is null or list_contains($llms, llm))",
