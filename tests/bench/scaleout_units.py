@@ -26,6 +26,12 @@ from models.traffic.parameters import Names
 
 SOURCES, OF_SOURCE = 50, 2_000_000  # a day of a hundred million requests, landed as so many files
 HISTORY = 2
+SIMPLE = {
+    "methods": ("seasonal_naive", "last_value"),
+    "method": "seasonal_naive",
+    "paper_method": "last_value",
+    "history_days": HISTORY,
+}
 FEW = ("reactive", "lt_ua", "corrected", "day_ahead")
 TARGETS = {
     "scaleout_unit_overhead_share": Target(
@@ -94,8 +100,7 @@ def small_day(folder: Path) -> Settings:
     config = settings.config
     config = replace(
         config,
-        forecast=replace(config.forecast, methods=("seasonal_naive",), method="seasonal_naive",
-                         paper_method="last_value", history_days=HISTORY),
+        forecast=replace(config.forecast, **SIMPLE),
         replay=replace(config.replay, policies=FEW),
     )  # fmt: skip
     settings = replace(settings, config=config)
@@ -117,8 +122,7 @@ def large(settings: Settings, policies: tuple[str, ...]) -> Settings:
     config = replace(
         config,
         fleet=replace(config.fleet, max_instances=1500, instances_at_start=800),
-        forecast=replace(config.forecast, methods=("seasonal_naive", "last_value"), method="seasonal_naive",
-                         paper_method="last_value", history_days=HISTORY),
+        forecast=replace(config.forecast, **SIMPLE),
         replay=replace(config.replay, policies=policies),
     )  # fmt: skip
     return replace(settings, config=config, catalogue=replace(catalogue, regions=regions))
