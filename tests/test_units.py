@@ -125,3 +125,5 @@ def test_llms_stay_together_where_something_couples_them(night: Settings) -> Non
 def test_a_cut_that_nobody_knows_is_refused(night: Settings) -> None:
     with pytest.raises(ConfigError, match=r"FLEETCAST_UNITS: unknown cut 'llms'. .*'llm'"):
         units.units_of(night, {units.UNITS: "llms"})
+    with pytest.raises(ConfigError, match=r"FLEETCAST_UNITS: unknown unit 'lt_ua'. Known: all"):
+        units.unit_called(night, "lt_ua")  # of a process that cuts by policy

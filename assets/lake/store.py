@@ -64,11 +64,6 @@ def place(root: "Place | str") -> Place:
     return path_of(below)
 
 
-def is_remote(path: Place) -> bool:
-    """Whether it lies in a bucket."""
-    return not isinstance(path, Path)
-
-
 def below(path: Place, root: Place) -> str:
     """The name of a file from the root of its lake on."""
     return str(path).removeprefix(str(root)).lstrip("/")

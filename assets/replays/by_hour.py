@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from assets.lake.machine import cores, memory_bytes
 from assets.lake.settings import HOURS, Settings
-from assets.replays.drives import DAY_S, HOUR_S, setting
+from assets.replays.drives import DAY_S, HOUR_S
 from assets.replays.outcomes import Piece, per_row, written
 from assets.replays.workloads import Workload, has_legs, read_workload
 from models.replay.begin import rows_of
@@ -41,7 +41,7 @@ def play_by_hour(
     """Play a policy's day on a session that has played nothing yet, and write what came of it."""
     ended, spent = 0, list[Spent]()
     there: pa.Table | None = None  # the requests that have not ended
-    with written(settings, day, piece, setting(settings, piece.policy)) as (append, close):
+    with written(settings, day, piece, (session.fleet, session.rules)) as (append, close):
         for hour in range(HOURS):
             fresh = read_workload(settings, day, piece.llms, (hour, hour + 1))
             there = pa.concat_tables([there, fresh.requests]) if there is not None else fresh.requests

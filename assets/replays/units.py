@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from assets.lake.kept import STAGES
 from assets.lake.settings import Settings
 from assets.replays.drives import setting
 from assets.replays.workloads import has_legs
@@ -26,8 +27,6 @@ from models.world.reading import require_known
 
 UNITS = "FLEETCAST_UNITS"
 ALL, POLICY, LLM = CUTS = ("all", "policy", "llm")
-WHOLE = "part"  # the file of a policy that is played in one piece
-TABLES = ("outcomes", "legs", "fleet_hours", "closed_plans")
 
 
 class Unit(NamedTuple):
@@ -36,7 +35,7 @@ class Unit(NamedTuple):
     name: str  # letters, digits and _: a step of Dagster's is called so
     policies: tuple[str, ...]
     llms: tuple[str, ...] = ()  # none: all of them
-    file: str = WHOLE  # of each table's partition
+    file: str = "part"  # of each table's partition
 
 
 def units_of(settings: Settings, environ: Mapping[str, str] = os.environ) -> list[Unit]:
@@ -94,14 +93,16 @@ def sharing_a_cap(fleet: Fleet) -> list[set[int]]:
 
 
 def unit_called(settings: Settings, name: str) -> Unit:
-    """The unit of this name."""
-    return next(unit for unit in units_of(settings) if unit.name == name)
+    """The unit of this name; ConfigError where this process cuts the day otherwise than who named it."""
+    units = {unit.name: unit for unit in units_of(settings)}
+    require_known(name, units, "unit", UNITS)
+    return units[name]
 
 
 def forget_others(settings: Settings, day: date, units: Sequence[Unit]) -> None:
     """What was written of the day by policies, or by units, that are none of these goes."""
     kept = {(policy, unit.file) for unit in units for policy in unit.policies}
-    for table in TABLES:
+    for table in STAGES["replays"].made:
         for path in settings.lake.files(table, trace=settings.trace, day=day):
             if (path.parent.name.removeprefix("policy="), path.stem) not in kept:
                 path.unlink()
