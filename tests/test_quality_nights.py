@@ -20,7 +20,7 @@ from assets.plans.quality_nights import as_planned, question_of
 from assets.replays.replays import replay_day
 from assets.replays.scorecards import score_day, scoreboard
 from assets.replays.workloads import in_legs, read_workload
-from models.replay.policies import BY_QUALITY
+from models.replay.policies import ANSWERS
 from models.world.catalogue import load_catalogue
 from models.world.loading import CONFIG_DIR, load_config
 from models.world.reading import ConfigError
@@ -89,7 +89,7 @@ def test_every_check_holds(night: Settings) -> None:
         assert night.lake.sql(f"checks/{check.name}", trace=night.trace, day=DAY).num_rows == 0, check.name
 
 
-@pytest.mark.parametrize("policy", BY_QUALITY)
+@pytest.mark.parametrize("policy", ANSWERS)
 def test_what_a_plan_says_of_who_answers_is_what_is_replayed(
     night: Settings, told: pd.DataFrame, policy: str
 ) -> None:
@@ -209,7 +209,7 @@ def test_a_judge_and_shadows_are_work_that_plans_carry(judged_here: Settings) ->
     [
         ("quality = 0.55\n", "", "policies: quality needs [quality] with quality and latency_s"),
         ('1, regions = ["east"] }', "1 }", "plans one place, but east, central, west has GPUs"),
-        ("[quality]\n", '[quality]\njudge_llm = "llama3.2-3b"\n', "llama3.2-3b stands in one of them only"),
+        ("[quality]\n", '[quality]\njudge_llm = "llama3.2-3b"\n', "[fleet.deployments] lacks llama3.2-3b"),
         ('h100-80gb", tensor_parallel = 1', 'l40s-48gb", tensor_parallel = 1', "Merge like pools"),
     ],
 )

@@ -17,7 +17,7 @@ from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Settings, load_settings
 from assets.replays.drives import DAY_S, day_drives, setting
 from models.replay.fleet import make_fleet, make_rules
-from models.replay.policies import BY_QUALITY, POLICIES, planned
+from models.replay.policies import ANSWERS, POLICIES, planned
 from models.replay.queue import DPA
 from models.replay.run import Drive
 from models.replay.state import NOBODY, Fleet, Rules
@@ -62,7 +62,7 @@ FOLLOWED: dict[str, tuple[str | None, str, list[tuple[Any, int]], bool]] = {
     "cauchy_mixed": ("autoscaler", "follow", UNIFIED, False),
     "cauchy": ("autoscaler", "follow", UNIFIED, False),
     "corrected_combos": ("corrected", "reflex", UNIFIED, False),
-    **{name: (name, "follow", UNIFIED, False) for name in BY_QUALITY},
+    **dict.fromkeys(ANSWERS, ("standing", "follow", UNIFIED, False)),
     "clairvoyant": ("truth", "reflex", UNIFIED, False),
 }
 
@@ -279,7 +279,7 @@ def test_each_policy_follows_its_own_plan_by_its_own_rule_on_its_own_pools(wired
         said = {"order": "priority", "routing": "freeness", "is_balanced": True}
     if "cauchy" in policy or policy in ("melange", "corrected_combos"):
         said |= {"spread": "goodput"}
-    if policy in BY_QUALITY:
+    if policy in ANSWERS:
         said |= {"spread": "weights"}
     own = dataclasses.replace(wired.config.replay, **said)  # opportunism is weighted here, as theirs is
     np.testing.assert_equal(
@@ -391,7 +391,7 @@ def table(policy: str, plus: float = 0.0) -> np.ndarray:
 PLAIN = [
     name
     for name, rule in POLICIES.items()
-    if not rule.is_closed and rule.start is None and rule.plan not in ("autoscaler", *BY_QUALITY)
+    if not rule.is_closed and rule.start is None and rule.plan not in ("autoscaler", "standing")
 ]
 
 

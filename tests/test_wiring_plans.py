@@ -196,7 +196,12 @@ def test_capacity_is_measured_on_the_interactive_requests_of_the_day_before(
             deployment,
             sorted(zip(inputs.tolist(), outputs.tolist(), cached.tolist(), strict=True)),
         )
-        assert (catalogue, config) == (wired_day.catalogue, wired_day.config)
+        interactive = wired_day.catalogue.asked_by(("iw_fast", "iw_normal"))  # whose targets count
+        assert (list(catalogue.tiers), catalogue, config) == (
+            ["iw_fast", "iw_normal"],
+            interactive,
+            wired_day.config,
+        )
         return SUSTAINED[LLMS.index(llm)]
 
     monkeypatch.setattr(plans, "capacity_tokens_per_s", measured)

@@ -12,7 +12,7 @@ from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Settings
 from assets.lake.warehouse import Lake
 from assets.traces.traces import to_requests
-from models.replay.policies import BY_QUALITY, POLICIES
+from models.replay.policies import POLICIES
 from models.traffic.parameters import Columns
 from models.world.catalogue import Catalogue, Region, load_catalogue
 from models.world.loading import load_config
@@ -21,7 +21,7 @@ DAY = date(2025, 7, 3)
 LLMS = ("bloom-176b", "llama2-70b")
 REGIONS = ("north", "south", "far")
 TIERS = ("iw_fast", "iw_normal", "niw")
-OPEN = [name for name, rule in POLICIES.items() if not rule.is_closed and rule.plan not in BY_QUALITY]
+OPEN = [name for name, rule in POLICIES.items() if not rule.is_closed and rule.answers is None]
 SUSTAINED = (130.0, 450.0)  # input tokens/s of an instance of each, as if measured
 REQUESTS = 60_000  # of a day
 PAPER_FACTOR = {"north": 0.9, "south": 0.25, "far": 2.2}  # of what came, as last_value foresees it

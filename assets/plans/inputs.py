@@ -192,8 +192,10 @@ def problem_template(settings: Settings, sustained_tokens_per_s: Sequence[float]
         for name in ("instances_at_start", "min_instances", "max_instances")
     )
     if asked.together:
-        is_team = [option.is_team for option in what]
-        least[..., is_team] = most[..., is_team] = 0
+        is_team = np.array([option.is_team for option in what])
+        has_whole = most[..., ~is_team].any(axis=(1, 2))
+        least[np.ix_(has_whole, range(least.shape[1]), is_team)] = 0
+        most[np.ix_(has_whole, range(most.shape[1]), is_team)] = 0
     sites = catalogue.regions.values()
     return Problem(
         llms=tuple(llm for llm, _ in served),
@@ -279,6 +281,7 @@ class Mix(NamedTuple):
     output_tokens: Tokens
     cached_tokens: Tokens | None  # of the inputs, what need not be computed; None where nothing is reused
     asked_share: float = 1.0  # mean input tokens of what is asked, over those that are read here
+    tiers: tuple[str, ...] = ()  # that ask for it
 
 
 def token_mixes(settings: Settings, day: date) -> dict[str, Mix]:
@@ -309,7 +312,8 @@ def token_mixes(settings: Settings, day: date) -> dict[str, Mix]:
         prompts = [asked[name]["input_tokens"].mean() * requests for name, requests in come.items()]
         share = sum(prompts) / sum(come.values()) / inputs.mean() if own and inputs.any() else 1.0
         reuses = settings.config.fleet.prefix != "none"
-        mixes[llm] = Mix(inputs, outputs, cached if reuses else None, float(share))
+        tiers = tuple(sorted(set(mix["tier"])))
+        mixes[llm] = Mix(inputs, outputs, cached if reuses else None, float(share), tiers)
     return mixes
 
 
@@ -349,7 +353,7 @@ def _token_sample(settings: Settings, day: date, tiers: Sequence[str]) -> pd.Dat
     """At most MIX_SAMPLE requests of each llm, with their tokens, app and query, and how many it has."""
     return settings.lake.sql(
         f"with cached as ({CACHED[settings.config.fleet.prefix]}) "
-        "select llm, app, query_id, input_tokens, output_tokens, "
+        "select llm, tier, app, query_id, input_tokens, output_tokens, "
         "coalesce(cached.tokens, 0) as cached_tokens, "
         "count(*) over (partition by llm) as requests "
         "from requests left join cached using (request_id) "

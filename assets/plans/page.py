@@ -74,8 +74,8 @@ def draw_plan(frame: pd.DataFrame) -> "Figure":
         area(panel, rows["window_start"], rows["came_tokens_per_s"] / 1e3)
         stairs(panel, rows["window_start"], rows["expected_tokens_per_s"] / 1e3, BLUE)
         stairs(panel, rows["window_start"], rows["planned_tokens_per_s"] / 1e3, INK)
-        idle = 1 - rows["came_tokens_per_s"].sum() / rows["planned_tokens_per_s"].sum()
-        panel.set_title(f"{llm}   {idle:.0%} to spare")
+        came, planned = (rows[f"{name}_tokens_per_s"].sum() for name in ("came", "planned"))
+        panel.set_title(f"{llm}   {1 - came / planned:.0%} to spare" if planned else f"{llm}   nothing planned")
     ground(multiples)
     legend(
         figure,

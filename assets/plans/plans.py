@@ -5,7 +5,7 @@ hour before it planned. `forecast` and `peak` are planned by the paper's program
 the others by the corrected one.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from functools import partial
@@ -26,7 +26,7 @@ from assets.plans.inputs import (
     token_mixes,
 )
 from assets.plans.kinds import Kind, kind_of, kinds
-from assets.plans.quality_nights import plan_night
+from assets.plans.quality_nights import as_planned, plan_night
 from models.plan import corrected, melange, paper
 from models.plan.bounds import bounds
 from models.plan.policies import Solve, hourly_plans, peak_plan
@@ -37,6 +37,7 @@ from models.plan.violations import violations
 from models.replay import beside
 from models.replay.capacity import capacity_tokens_per_s
 from models.replay.compiled import is_cached
+from models.replay.planners import PLANNERS
 from models.replay.policies import planned
 from models.world.config import PlanConfig
 from models.world.pools import partner_of
@@ -60,33 +61,87 @@ class Asked(NamedTuple):
     kind: str
     figures: PlanConfig  # that it counts on
     slots: int = 1  # per hour, each with a plan of its own
+    answers: str | None = None  # whose plan says which llms answer
+
+
+class World(NamedTuple):
+    """What plans with the same answers have in common."""
+
+    settings: Settings  # with who answers
+    sustained: Sequence[float]  # input tokens/s of one of each of `kinds`
+    loads: Mapping[PlanConfig, dict[str, Load]]  # by what is counted on and the kind of plan
 
 
 def plan_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
     """Plan the hours of `day` for every policy that follows a plan, all from the same fleet."""
-    sustained = sustained_tokens_per_s(settings, day, progress)
-    rules = settings.config.rules
-    asked = {
-        name: Asked(str(rules[name].plan), settings.under(name).config.plan, settings.config.slots(name))
+    plan_night(settings, day, progress)
+    asked = {name: asked_by(settings, name) for name in with_hours(settings)}
+    worlds = worlds_of(settings, day, asked, progress)
+    followed = followed_plans(settings, day, asked, worlds, progress)
+    least = pa.Table.from_pylist(_bound_rows(day, worlds[None]), schema=RESULTS["plan_bounds"])
+    settings.lake.write("plan_bounds", least, trace=settings.trace, day=day)
+    return write_plans(settings, day, followed)
+
+
+def with_hours(settings: Settings) -> list[str]:
+    """The policies with a plan of each hour before the day; of the planners, those that the config names."""
+    rules, named = settings.config.rules, settings.config.replay.policies
+    return [
+        name
         for name in planned(rules)
-        if not rules[name].is_closed
-    }
-    loads = {
-        plan: all_loads(with_plan(settings, plan), day) for plan in {one.figures for one in asked.values()}
-    }
-    with progress.bar(f"plan {day}", sum(one.slots for one in set(asked.values())) * HOURS) as done:
-        days = chained_plans(settings, sustained, asked.values(), loads, done)
-    followed = {name: days[kind] for name, kind in asked.items()}
-    table = plan_table(day, followed)
+        if not rules[name].is_closed and (name in named or (name not in PLANNERS and not rules[name].answers))
+    ]
+
+
+def asked_by(settings: Settings, policy: str) -> Asked:
+    """What a policy's plan is asked."""
+    rule, config = settings.config.rules[policy], settings.config
+    return Asked(str(rule.plan), config.under(policy).plan, config.slots(policy), rule.answers)
+
+
+def worlds_of(
+    settings: Settings, day: date, asked: Mapping[str, Asked], progress: Progress
+) -> dict[str | None, World]:
+    """By who answers, what the plans that policies ask for are made from; that of the config first."""
+    worlds: dict[str | None, World] = {}
+    for answers in dict.fromkeys([None, *(one.answers for one in asked.values())]):
+        policy = next((name for name, one in asked.items() if one.answers == answers), None)
+        own = settings if policy is None else as_planned(settings, day, policy)
+        figures = {one.figures for one in asked.values() if one.answers == answers}
+        loads = {plan: all_loads(with_plan(own, plan), day) for plan in {settings.config.plan, *figures}}
+        worlds[answers] = World(own, sustained_tokens_per_s(own, day, progress), loads)
+    return worlds
+
+
+def followed_plans(
+    settings: Settings,
+    day: date,
+    asked: Mapping[str, Asked],
+    worlds: Mapping[str | None, World],
+    progress: Progress,
+) -> dict[str, Day]:
+    """The plans that policies follow; all start from hour 0 of LT-I's, the paper's hourly plan.
+
+    So the policies differ in what they do, not in what they are given; the replay starts there as well, and
+    there too the rest of the fleet is donated.
+    """
+    papers = asked_by(settings, "lt_i")
+    days: dict[Asked, Day] = {}
+    chosen = dict.fromkeys([papers, *asked.values()])
+    with progress.bar(f"plan {day}", sum(one.slots for one in chosen) * HOURS) as done:
+        counted = Counted(done)
+        for one in chosen:
+            start = days[papers][0][1].instances if days else None
+            days[one] = plans_of(worlds[one.answers], one, start, counted)
+    return {name: days[one] for name, one in asked.items()}
+
+
+def write_plans(settings: Settings, day: date, followed: Mapping[str, Day]) -> pa.Table:
+    """The tables plan_windows and plans of a day; the latter."""
     windows = [row for name, hours in followed.items() for row in _window_rows(day, name, hours)]
     flows = pa.Table.from_pylist(windows, schema=RESULTS["plan_windows"])
     settings.lake.write("plan_windows", flows, trace=settings.trace, day=day)
-    least = pa.Table.from_pylist(
-        _bound_rows(settings, day, sustained, loads[settings.config.plan]["truth"]),
-        schema=RESULTS["plan_bounds"],
-    )
-    settings.lake.write("plan_bounds", least, trace=settings.trace, day=day)
-    plan_night(settings, day, progress)
+    table = plan_table(day, followed)
     settings.lake.write("plans", table, trace=settings.trace, day=day)
     return table
 
@@ -119,7 +174,7 @@ def sustained_tokens_per_s(settings: Settings, day: date, progress: Progress) ->
             found = capacity_tokens_per_s(
                 kind.llm,
                 pool,
-                settings.catalogue,
+                settings.catalogue.asked_by(mix.tiers),
                 config,
                 mix.input_tokens,
                 mix.output_tokens,
@@ -132,35 +187,19 @@ def sustained_tokens_per_s(settings: Settings, day: date, progress: Progress) ->
         return side_by_side(one, measured)
 
 
-def chained_plans(
-    settings: Settings,
-    sustained: Sequence[float],
-    asked: Iterable[Asked],
-    loads: Mapping[PlanConfig, dict[str, Load]],
-    done: Step,
-) -> dict[Asked, Day]:
-    """Plan the hours of every kind that is asked for; all of them start from hour 0 of the forecast plan.
-
-    So the policies differ in what they do, not in what they are given; the replay starts there as well, and
-    there too the rest of the fleet is donated.
-    """
-    papers = Asked("forecast", settings.config.plan)
-    counted = Counted(done)
-    days: dict[Asked, Day] = {}
-    for one in dict.fromkeys([papers, *asked]):
-        kind, own = one.kind, with_plan(settings, one.figures)
-        template = problem_template(own, sustained, kind)._replace(hours=1 / one.slots)
-        hours = hour_problems(template, in_slots(loads[one.figures][kind], one.slots))
-        whole = hours[0].instances_now
-        start = days[papers][0][1].instances if papers in days else whole
-        spot = np.maximum(whole - start, 0)
-        solve = checked_solve(own, kind, lambda _: counted.one_more())
-        if kind in HELD:
-            at_start = [problem._replace(instances_now=start, spot=spot) for problem in hours]
-            days[one] = _held(at_start, peak_plan(at_start, solve))
-        else:
-            days[one] = open_loop(hours, start, spot, solve)
-    return days
+def plans_of(world: World, asked: Asked, start: np.ndarray | None, counted: Counted) -> Day:
+    """Plan the hours of a day, from these instances or from all that serve at the start."""
+    own = with_plan(world.settings, asked.figures)
+    template = problem_template(own, world.sustained, asked.kind)._replace(hours=1 / asked.slots)
+    hours = hour_problems(template, in_slots(world.loads[asked.figures][asked.kind], asked.slots))
+    whole = hours[0].instances_now
+    start = whole if start is None else start
+    spot = np.maximum(whole - start, 0)
+    solve = checked_solve(own, asked.kind, lambda _: counted.one_more())
+    if asked.kind in HELD:
+        at_start = [problem._replace(instances_now=start, spot=spot) for problem in hours]
+        return _held(at_start, peak_plan(at_start, solve))
+    return open_loop(hours, start, spot, solve)
 
 
 def checked_solve(settings: Settings, kind: str, done: Step = lambda solved: None) -> Solve:
@@ -247,12 +286,11 @@ def rows_of(start: datetime, policy: str, hours: Day) -> Iterator[dict[str, Any]
                 }
 
 
-def _bound_rows(
-    settings: Settings, day: date, sustained: Sequence[float], truth: Load
-) -> list[dict[str, Any]]:
+def _bound_rows(day: date, world: World) -> list[dict[str, Any]]:
     """What any fleet must spend at least on each hour of the true demand."""
-    template = problem_template(settings, sustained, "truth")
-    share = settings.config.plan.corrected_capacity_share
+    template = problem_template(world.settings, world.sustained, "truth")
+    plan = world.settings.config.plan
+    share, truth = plan.corrected_capacity_share, world.loads[plan]["truth"]
     whole_theta = template._replace(tokens_per_s=template.tokens_per_s / share)
     return [
         {"hour_start": midnight(day) + timedelta(hours=hour), **bounds(problem)._asdict()}

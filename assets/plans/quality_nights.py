@@ -1,9 +1,10 @@
 """The plans for quality that policies of a night follow, and how a replay reads them.
 
 `quality` is what our search chooses, `cascadia` and `boute` make theirs (quality_policies.py): of the
-same tables, for the peak of the history and requests like its, of instances that the config deploys. A plan
-stands in `quality_plans` and `quality_pools`; its question is the day's. A replay reads it there: who answers
-as cascades of a config, instances as targets, what is dealt to like instances as their weight.
+same tables, for the peak of the history and requests like its, of instances that the config deploys, all of
+them as if in one place. A plan stands in `quality_plans` and `quality_pools`; its question is the day's. A
+replay reads it there: who answers as cascades of a config; of policies that hold the plan all day, also
+instances as targets, and what is dealt to like instances as their weight.
 """
 
 import dataclasses
@@ -23,7 +24,6 @@ from assets.plans.quality_search import chosen
 from assets.plans.quality_tables import write
 from models.quality.judges import load_quality
 from models.replay.fleet import PoolRow, make_rules
-from models.replay.policies import BY_QUALITY
 from models.replay.run import Drive
 from models.world.config import Cascade, Deployment
 from models.world.quality import QualityConfig
@@ -48,16 +48,17 @@ def plan_night(settings: Settings, day: date, progress: Progress) -> None:
     ConfigError where no plan keeps what [quality] asks, or one asks for more instances than a pool may have.
     """
     rules = settings.config.rules
-    named = {name: rules[name].plan for name in settings.config.replay.policies}
-    asked = {name: plan for name, plan in named.items() if plan in BY_QUALITY}
+    asked = {name: rules[name].answers for name in settings.config.replay.policies if rules[name].answers}
     said = settings.config.quality
     if not asked or said is None or said.quality is None or said.latency_s is None:
         return
     question = Question(said.quality, said.latency_s)
     market = night_market(settings, day, said, progress)
-    plans = [planned(market, question, name, str(plan), progress) for name, plan in asked.items()]
+    found = {kind: planned(market, question, str(kind), progress) for kind in dict.fromkeys(asked.values())}
+    plans = [found[kind]._replace(name=name) for name, kind in asked.items()]
     for plan in plans:
-        require_room(settings, plan)
+        if rules[plan.name].plan == "standing":
+            require_room(settings, plan)
     write(settings, question, plans, question_of(day))
 
 
@@ -71,11 +72,11 @@ def night_market(settings: Settings, day: date, said: QualityConfig, progress: P
             f"The history of {day} has no request for {', '.join(said.llms)}, which plans for quality are "
             "made for. Name llms in [quality] that the trace asks for."
         )
-    room, caps = Counter[str](), dict[str, int]()  # of the one place where there are any
+    room, caps = Counter[str](), Counter[str]()
     for row in pools(settings):
-        if row.max_instances:
-            room[row.kind.gpu] += row.max_instances * row.kind.gpus
-            caps[row.kind.gpu] = settings.catalogue.regions[row.region].cap_gpus[row.kind.gpu]
+        room[row.kind.gpu] += row.max_instances * row.kind.gpus
+    for region in settings.catalogue.regions.values():
+        caps.update(region.cap_gpus)
     there = [pool for own in settings.config.fleet.deployments.values() for pool in own]
     night = dataclasses.replace(
         said,
@@ -88,14 +89,14 @@ def night_market(settings: Settings, day: date, said: QualityConfig, progress: P
     return market_of(own, progress, past=past)
 
 
-def planned(market: Market, question: Question, name: str, plan: str, progress: Progress) -> Plan:
-    """A policy's plan; where none of its own keeps what is asked, its dearest."""
-    if plan == "quality":
-        return chosen(market, question, progress)._replace(name=name)
-    found = sized(market, question, name, POLICIES[plan](market, question))
+def planned(market: Market, question: Question, kind: str, progress: Progress) -> Plan:
+    """A plan of one of ANSWERS; where none of its own keeps what is asked, its dearest."""
+    if kind == "quality":
+        return chosen(market, question, progress)
+    found = sized(market, question, kind, POLICIES[kind](market, question))
     if found is None:
         raise ConfigError(
-            f"{name} has no plan for quality {question.quality:g} within {question.latency_s:g} s at "
+            f"{kind} has no plan for quality {question.quality:g} within {question.latency_s:g} s at "
             f"{market.said.requests_per_s:g} requests/s. Ask for less in [quality], or add GPUs."
         )
     return found
@@ -137,12 +138,19 @@ def read_plan(settings: Settings, day: date, policy: str) -> tuple[Mapping, dict
 
 
 def as_planned(settings: Settings, day: date, policy: str) -> Settings:
-    """The settings under which a policy is replayed: who answers, and what is dealt, as its plan says it."""
-    config = settings.config
-    if config.rules[policy].plan not in BY_QUALITY or config.quality is None:
+    """The settings under which a policy is planned and replayed: who answers, as its plan says it.
+
+    What is dealt to whom as well, where it holds the instances of that plan.
+    """
+    config, rule = settings.config, settings.config.rules[policy]
+    if rule.answers is None or config.quality is None:
         return settings
     plan, of_pools = read_plan(settings, day, policy)
     cascade = cascade_of(plan, of_pools, config.quality)
+    replay = dataclasses.replace(config.replay, cascades=dict.fromkeys(config.quality.llms, cascade))
+    config = dataclasses.replace(config, replay=replay)
+    if rule.plan != "standing":
+        return dataclasses.replace(settings, config=config)
 
     def held(llm: str, pool: Deployment) -> Deployment:
         row = of_pools.get((llm, pool.gpu, pool.tensor_parallel, pool.pipeline_parallel))
@@ -152,8 +160,7 @@ def as_planned(settings: Settings, day: date, policy: str) -> Settings:
 
     own = {llm: tuple(held(llm, pool) for pool in its) for llm, its in config.fleet.deployments.items()}
     fleet = dataclasses.replace(config.fleet, deployments=own)
-    replay = dataclasses.replace(config.replay, cascades=dict.fromkeys(config.quality.llms, cascade))
-    return dataclasses.replace(settings, config=dataclasses.replace(config, fleet=fleet, replay=replay))
+    return dataclasses.replace(settings, config=dataclasses.replace(config, fleet=fleet))
 
 
 def cascade_of(plan: Mapping, of_pools: Mapping[Pool, Mapping], said: QualityConfig) -> Cascade:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from assets.demand.demand import INTERACTIVE, demand_matrix
 from assets.lake.settings import HOURS, Settings
-from assets.plans.inputs import token_mixes
+from assets.plans.inputs import OF_PAPERS, token_mixes
 from assets.plans.kinds import (
     answered,
     by_pool,
@@ -23,7 +23,6 @@ from assets.plans.kinds import (
 from assets.plans.quality_nights import standing
 from assets.replays import autoscaled
 from models.replay.fleet import make_fleet, make_rules, pool_rows, with_failures
-from models.replay.policies import BY_QUALITY
 from models.replay.pools import POOLINGS
 from models.replay.run import Drive
 from models.replay.state import Fleet, Floats, Rules
@@ -59,14 +58,28 @@ def measured(settings: Settings, fleet: Fleet, sustained: Floats) -> Fleet:
     return fleet._replace(tokens_per_s=np.where(tokens_per_s > 0, tokens_per_s, np.inf))
 
 
-def sustained_of_plans(settings: Settings, rows: pd.DataFrame) -> Floats:
-    """The capacity that the day's plans count on, tokens/s, shape (services, regions, options)."""
-    return hourly_cells(settings, rows[rows["policy"] == "clairvoyant"], "capacity_tokens_per_s")[0]
+def sustained_of_plans(settings: Settings, rows: pd.DataFrame, policy: str = "clairvoyant") -> Floats:
+    """The capacity that the day's plans count on, tokens/s, shape (services, regions, options).
+
+    Of a policy with a plan of who answers, it is measured on what comes to the llms under that plan.
+    """
+    rule, common = settings.config.rules[policy], settings.config.plan.corrected_capacity_share
+    if rule.answers is None or rule.programme is None:
+        policy, counted = "clairvoyant", common
+    else:
+        own = settings.under(policy).config.plan
+        counted = own.capacity_share if rule.plan in OF_PAPERS else own.corrected_capacity_share
+    rows = rows[rows["policy"] == policy]
+    slots = settings.config.slots(policy)
+    return hourly_cells(settings, rows, "capacity_tokens_per_s", slots)[0] * common / counted
 
 
-def read_of_plans(settings: Settings, day: date) -> Floats:
-    """The same in tokens that instances read: prompts of the legs that come to an llm, and what it judges."""
-    sustained = sustained_of_plans(settings, plan_rows(settings, day))
+def read_of_plans(settings: Settings, day: date, policy: str = "clairvoyant") -> Floats:
+    """The same in tokens that instances read: prompts of the legs that come to an llm, and what it judges.
+
+    `settings` with who answers under the policy.
+    """
+    sustained = sustained_of_plans(settings, plan_rows(settings, day), policy)
     if not settings.config.replay.cascades:
         return sustained
     mixes = token_mixes(settings, day)
@@ -87,9 +100,10 @@ def day_drives(settings: Settings, day: date, policies: Collection[str] | None =
     for policy, rule in settings.config.rules.items():
         if policies is not None and policy not in policies:
             continue
-        if rule.plan in BY_QUALITY:
-            if policies is not None or policy in settings.config.replay.policies:
-                drives[policy] = standing(settings, day, policy)
+        if rule.answers is not None and policy not in (policies or settings.config.replay.policies):
+            continue
+        if rule.plan == "standing":
+            drives[policy] = standing(settings, day, policy)
             continue
         start = parted(settings, first, rule.pooling)
         if settings.under(policy).config.replay.start == "whole":

@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import date
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from threading import Event, Lock
 from typing import Any
 
@@ -29,9 +29,8 @@ from assets.replays.outcomes import Piece, by_day, write_outcome
 from assets.replays.quarters import WatchedSession
 from assets.replays.units import Unit, forget_others, units_of
 from assets.replays.workloads import Workload, has_legs, in_legs, read_workload
-from models.replay.policies import BY_QUALITY
 from models.replay.run import QUEUED, TAIL_PERIODS, Outcome, Session
-from models.replay.state import Ints, Trace
+from models.replay.state import Floats, Ints, Trace
 from models.world.reading import ConfigError, require_known
 
 KEPT_DAYS = 3  # of requests in memory, where days are played in one go
@@ -100,7 +99,14 @@ def replay_pieces(
     policies, llms = [piece.policy for piece in pieces], pieces[0].llms
     workload = remembered(settings, llms, pieces[0].made_from)
     drives = [day_drives(settings, day, policies) for day in days]
-    sustained = [read_of_plans(settings, day) for day in days]
+    policy_of = settings.config.rules
+
+    @cache
+    def read(day: date, policy: str | None) -> Floats:
+        if policy is None:
+            return read_of_plans(settings, day)
+        return read_of_plans(as_planned(settings, day, policy), day, policy)
+
     sizes = {
         policy: [
             workload(day, policy).trace.arrival_s.size  # with all legs
@@ -126,6 +132,7 @@ def replay_pieces(
                     done(sum(ended.values()))
 
             own = [as_planned(settings, day, policy) for day in days]
+            sustained = [read(day, policy if policy_of[policy].answers else None) for day in days]
             fleet, rules = setting(own[0], policy, len(days))
             session = watched(fleet, rules, np.asarray(drives[0][policy].start))
             if len(days) == 1 and not fits(settings, policy, sizes[policy][0]):
@@ -139,7 +146,7 @@ def replay_pieces(
                     session.fleet = measured(own[at].under(policy), fleet, sustained[at])
                     session.feed(trace)
                     count = partial(lambda before, requests: step(before + requests), before)
-                    if settings.config.rules[policy].is_closed:
+                    if policy_of[policy].is_closed:
                         spent = play_closed(settings, days[at], policy, session, count)
                     else:
                         spent = session.play(drives[at][policy], (at + 1) * DAY_S, count)
@@ -180,7 +187,7 @@ def remembered(
     """
     lock = Lock()
     rules = settings.config.rules
-    kinds = 1 + sum(rules[name].plan in BY_QUALITY for name in settings.config.replay.policies)
+    kinds = 1 + sum(rules[name].answers is not None for name in settings.config.replay.policies)
 
     @lru_cache(KEPT_DAYS)
     def read(day: date) -> Workload:
@@ -200,7 +207,7 @@ def remembered(
 
     def workload(day: date, policy: str) -> Workload:
         with lock:
-            return legs(day, policy if rules[policy].plan in BY_QUALITY else None)
+            return legs(day, policy if rules[policy].answers else None)
 
     return workload
 

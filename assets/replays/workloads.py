@@ -14,7 +14,6 @@ from assets.lake.lookups import positions
 from assets.lake.settings import HOURS, Settings, midnight
 from assets.plans.quality_known import Drawer, Known, known_answers
 from models.replay.legs import as_legs
-from models.replay.policies import BY_QUALITY
 from models.replay.state import Bools, Ints, Trace
 from models.traffic.priorities import BY_APP, Levels, levels_by_app, levels_of
 from models.world.reading import ConfigError
@@ -119,7 +118,7 @@ def prompts_of(table: pa.Table, prefix: str, said_in: str, trace: str) -> dict[s
 def has_legs(settings: Settings, policy: str) -> bool:
     """Whether a request may be several rows of the trace under the policy, or has a known answer."""
     config = settings.config
-    return bool(config.replay.cascades or config.quality) or config.rules[policy].plan in BY_QUALITY
+    return bool(config.replay.cascades or config.quality) or config.rules[policy].answers is not None
 
 
 def in_legs(settings: Settings, day: date, workload: Workload) -> Workload:

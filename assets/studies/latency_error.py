@@ -29,7 +29,7 @@ from assets.replays.replays import require_same_config
 from assets.replays.scorecards import SCOREBOARD, score_day
 from assets.replays.workloads import Workload, in_legs, read_workload
 from models.latency.error import MEDIAN_SIGMAS, ProfileError, drawn, errors_in_use
-from models.replay.policies import BY_QUALITY, Policy
+from models.replay.policies import Policy
 from models.replay.run import Drive, replay
 from models.replay.state import Floats
 from models.world.reading import require_known
@@ -110,7 +110,7 @@ def open_loop(settings: Settings, day: date, policies: Sequence[str]) -> list[st
 
 def is_open_loop(rule: Policy) -> bool:
     """Whether what it plans is instances alone, before the replay."""
-    return not rule.is_closed and rule.plan not in BY_QUALITY
+    return not rule.is_closed and rule.answers is None
 
 
 def _play(

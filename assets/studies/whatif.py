@@ -22,7 +22,6 @@ from assets.replays.figures import draw_cost_against_misses
 from assets.studies.cases import CASES, Case, limited, multiplied_load, possible_cases, without
 from assets.studies.trials import Trial, scores
 from models.plan.problem import PlanError
-from models.replay.policies import BY_QUALITY
 from models.world.reading import ConfigError, require_known
 
 
@@ -36,7 +35,7 @@ def what_if(
     """
     require_known(policy, settings.config.rules, "policy", "whatif")
     rule = settings.config.rules[policy]
-    if rule.is_closed or rule.plan in ("recent", "autoscaler", "peak", "melange", *BY_QUALITY):
+    if rule.is_closed or rule.answers or rule.plan in ("recent", "autoscaler", "peak", "melange"):
         raise ConfigError(
             f"What if under {policy}: its plan is not made hour by hour before the day. Name a policy with a "
             "forecast, a corrected or no plan, such as corrected, lt_ua or reactive."

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-BY_QUALITY = ("quality", "cascadia", "boute")  # plans of who answers, held all day
+ANSWERS = ("quality", "cascadia", "boute")  # plans of who answers (assets/plans/quality_nights.py)
 BY_SIGNAL = ("reactive", "lt_u", "lt_ua")  # the scalings that look at a signal; hpa looks at memory always
 
 
@@ -79,7 +79,7 @@ class Policy(NamedTuple):
     """A row of the scoreboard: a plan (or none), the scaling rule, and how the instances are pooled."""
 
     # "peak", "melange", "forecast", "corrected", "day_ahead", "truth": a plan of each hour (assets/plans);
-    # BY_QUALITY: which llm answers what, and its instances (assets/plans/quality_nights.py);
+    # "standing": the instances of the plan of who answers, all day (assets/plans/quality_nights.py);
     # "recent": targets every few minutes from those before (assets/replays/drives.py); "autoscaler": every
     # few seconds, by Cauchy's rule (assets/replays/autoscaled.py); None: no plan
     plan: str | None
@@ -93,7 +93,8 @@ class Policy(NamedTuple):
     is_balanced: bool | None = None  # requests move between its instances (balance.py)
     spread: str | None = None  # between the pools of an llm in a region (spread.py)
     opportunism: str | None = None  # where prefill and decode stand apart (opportunism.py)
-    together: bool = False  # its plan holds only instances that do both phases of a request
+    answers: str | None = None  # one of ANSWERS, whose plan says who answers; None: [replay.cascades]
+    together: bool = False  # its plan holds teams of those llms only that have no instance for whole requests
     start: str | None = None  # which instances serve at the start: those of the first plan, or all
     capacity_share: float | None = None  # of an instance's capacity that its plan counts on
     quantile: float | None = None  # of the hour's maximum that its plan covers
@@ -103,7 +104,7 @@ class Policy(NamedTuple):
     @property
     def programme(self) -> str | None:
         """The kind of hourly plan that it follows; None: it has none."""
-        return None if self.plan in ("recent", "autoscaler", *BY_QUALITY) else self.plan
+        return None if self.plan in ("recent", "autoscaler", "standing") else self.plan
 
 
 POLICIES = {
@@ -124,10 +125,15 @@ POLICIES = {
         start="whole",
     ),
     "dynamo": Policy("recent", "follow", "NVIDIA Dynamo's planner: every 3 minutes what the last 3 needed"),
-    "lt_i": Policy("forecast", "follow", "LT-I (SageServe 6.4): the hourly plan, at once"),
-    "lt_u": Policy("forecast", "lt_u", "LT-U (SageServe 6.4): towards the plan when memory says so"),
+    "lt_i": Policy("forecast", "follow", "LT-I (SageServe 6.4): the hourly plan, at once", together=True),
+    "lt_u": Policy(
+        "forecast", "lt_u", "LT-U (SageServe 6.4): towards the plan when memory says so", together=True
+    ),
     "lt_ua": Policy(
-        "forecast", "lt_ua", "LT-UA (SageServe 6.4): LT-U, past the plan when the forecast failed"
+        "forecast",
+        "lt_ua",
+        "LT-UA (SageServe 6.4): LT-U, past the plan when the forecast failed",
+        together=True,
     ),
     "corrected": Policy(
         "corrected",
@@ -200,22 +206,25 @@ POLICIES = {
         slot_minutes=15,
     ),
     "quality": Policy(
-        "quality",
+        "standing",
         "follow",
         "the cheapest plan for a quality and a P95, for the peak of the history: who answers, on which GPUs",
         spread="weights",
+        answers="quality",
     ),
     "cascadia": Policy(
-        "cascadia",
+        "standing",
         "follow",
         "Cascadia: a cascade, its thresholds and GPUs by Algorithm 1 for the peak of the history",
         spread="weights",
+        answers="cascadia",
     ),
     "boute": Policy(
-        "boute",
+        "standing",
         "follow",
         "BoUTE: a router at arrival, GPUs of its candidates for the peak of the history",
         spread="weights",
+        answers="boute",
     ),
     "clairvoyant": Policy(
         "truth", "reflex", "the same on the true demand of each hour", signal="both", order="late_last"

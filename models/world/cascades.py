@@ -1,13 +1,12 @@
 """Cascades: which llms answer a request for an llm, one after the other, and which cannot be."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from models.replay.policies import BY_QUALITY
 from models.world.catalogue import Catalogue
 from models.world.config import Cascade, Config
 from models.world.reading import ConfigError, require_known
@@ -124,7 +123,7 @@ def check_judge(config: Config, asked: str, where: str) -> None:
 
 def check_by_quality(config: Config, catalogue: Catalogue) -> None:
     """Refuse policies with a plan for quality where nothing is asked, or it does not plan all there is."""
-    named = [name for name in config.replay.policies if config.rules[name].plan in BY_QUALITY]
+    named = [name for name in config.replay.policies if config.rules[name].answers is not None]
     if not named:
         return
     said, where = config.quality, f"{config.file.name} [replay] policies: {named[0]}"
@@ -134,10 +133,21 @@ def check_by_quality(config: Config, catalogue: Catalogue) -> None:
             "drop the policy."
         )
     answer = {*said.llms, *([said.judge_llm] if said.judge_llm else [])}
-    if other := sorted(answer ^ config.fleet.deployments.keys()):
+    if lacking := sorted(answer - config.fleet.deployments.keys()):
         raise ConfigError(
-            f"{where} plans the llms of [quality], and all that [fleet.deployments] has; {', '.join(other)} "
-            "stands in one of them only. Name it in both, or in neither."
+            f"{where} plans the llms of [quality]; [fleet.deployments] lacks {', '.join(lacking)}. Add it "
+            "there, or take it out of [quality]."
+        )
+    if standing := [name for name in named if config.rules[name].plan == "standing"]:
+        check_standing(config, catalogue, answer, f"{config.file.name} [replay] policies: {standing[0]}")
+
+
+def check_standing(config: Config, catalogue: Catalogue, answer: Collection[str], where: str) -> None:
+    """Refuse a plan for who answers that is held all day where it is not of all there is, in one place."""
+    if other := sorted(config.fleet.deployments.keys() - set(answer)):
+        raise ConfigError(
+            f"{where} plans the llms of [quality] alone; [fleet.deployments] has {', '.join(other)} besides. "
+            "Name it in both, or in neither."
         )
     pools = [(llm, pool) for llm, own in config.fleet.deployments.items() for pool in own]
     sites = [

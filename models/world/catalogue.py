@@ -181,6 +181,12 @@ class Catalogue:
             latency=tuple(profile for profile in self.latency if profile.llm in chosen),
         )
 
+    def asked_by(self, tiers: Iterable[str]) -> "Catalogue":
+        """The same for requests of these tiers, as far as they are interactive; whole where none is."""
+        present = set(tiers) & set(self.interactive_tiers)
+        own = {name: tier for name, tier in self.tiers.items() if name in present}
+        return replace(self, tiers=own or self.tiers)
+
     @property
     def interactive_tiers(self) -> tuple[str, ...]:
         """The tiers whose requests nobody holds back, in file order: what plans cover."""

@@ -9,7 +9,8 @@ from typing import Annotated, Any, NamedTuple
 
 from models.forecast import ENSEMBLES, METHODS
 from models.plan.solver import SOLVERS
-from models.replay.policies import BY_SIGNAL, POLICIES, STACKS, Policy, Stack
+from models.replay.planners import PLANNERS
+from models.replay.policies import ANSWERS, BY_SIGNAL, POLICIES, STACKS, Policy, Stack
 from models.traffic.parameters import OfficeTraffic, TiledTraffic
 from models.world.calendar import Calendar
 from models.world.quality import QualityConfig
@@ -313,7 +314,7 @@ OF_REPLAY = ("signal", "order", "routing", "start", "is_balanced", "spread", "op
 class OwnPolicy:
     """A shipped policy with figures of its own, so that both stand on one board."""
 
-    like: Annotated[str, Known("policy", tuple(POLICIES))]
+    like: Annotated[str, Known("policy", (*POLICIES, *PLANNERS))]
     scaling: Annotated[str, Known("scaling", SCALINGS)] | None = None  # else that of the policy, likewise:
     stack: Annotated[str, Known("stack", tuple(STACKS))] | None = None
     order: Annotated[str, Known("queue order", ORDERS)] | None = None  # else that of [replay], likewise:
@@ -322,6 +323,7 @@ class OwnPolicy:
     is_balanced: bool | None = None
     spread: Annotated[str, Known("spread", SPREADS)] | None = None
     opportunism: Annotated[str, Known("opportunism", OPPORTUNISMS)] | None = None
+    answers: Annotated[str, Known("way to plan who answers", ANSWERS)] | None = None
     together: bool | None = None  # its plan holds only instances that do both phases; else as the policy
     capacity_share: PositiveShare | None = None  # else that of [plan] for its programme, likewise:
     quantile: Annotated[float, Among(QUANTILES)] | None = None
@@ -331,7 +333,7 @@ class OwnPolicy:
     def policy(self) -> Policy:
         """The shipped one with these figures."""
         own = {name: value for name, value in vars(self).items() if name != "like" and value is not None}
-        like = POLICIES[self.like]
+        like = (POLICIES | PLANNERS)[self.like]
         if self.stack is not None:  # what the shipped policy says of these it says no more
             like = like._replace(order=None, routing=None, is_balanced=None)
         return like._replace(**own)
@@ -354,8 +356,8 @@ class Config:
 
     @cached_property
     def rules(self) -> dict[str, Policy]:
-        """Every policy that can be replayed: the shipped ones, then the config's own."""
-        return POLICIES | {name: own.policy for name, own in self.policies.items()}
+        """Every policy that can be replayed: the shipped ones, the planners, then the config's own."""
+        return POLICIES | PLANNERS | {name: own.policy for name, own in self.policies.items()}
 
     @property
     def by_memory(self) -> list[str]:

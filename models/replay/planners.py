@@ -1,0 +1,64 @@
+"""Five published planners and ours, as policies of one board, and the ideas that lead from none to ours.
+
+A planner decides what its paper decides. What it does not, it takes from one default: SageServe's hourly plan
+of counts, instances that do whole requests, dispatch and queues as the config says, the llm that was asked
+for. Cauchy's autoscaler has counts of its own.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from models.replay.policies import POLICIES, Policy
+
+SAGESERVE = POLICIES["lt_ua"]._replace(what="SageServe: LT-UA on its hourly plan of counts", together=True)
+PHASES: Mapping[str, Any] = {"together": False, "spread": "goodput", "opportunism": "weighted"}
+REFLEX: Mapping[str, Any] = {"scaling": "reflex", "signal": "both", "order": "late_last"}
+
+# Each turns a policy into one that has the idea too, whatever others it has.
+IDEAS = {
+    "hourly": "a plan of each hour from a forecast (SageServe)",
+    "corrected": "the corrected programme on a quantile, past it in a burst (ours)",
+    "phases": "GPU types by phase: combos that prefill apart from those that decode (Cauchy)",
+    "levels": "levels of priority, and moves from instances that are nearly full (Llumnix, guarded)",
+    "answers": "the smallest llm whose answer will do (Cascadia, BoUTE; our search)",
+}
+
+
+def with_ideas(ideas: Collection[str]) -> Policy:
+    """A fleet for the peak of the history that never changes, and what some ideas make of it."""
+    policy = POLICIES["static"]._replace(what=", ".join(ideas) or "none of the ideas", together=True)
+    is_corrected = "corrected" in ideas
+    if "hourly" in ideas:
+        plan = (
+            {"plan": "corrected", "slot_minutes": 15}
+            if is_corrected
+            else {"plan": "forecast", "scaling": "lt_ua"}
+        )
+        policy = policy._replace(**plan)
+    if is_corrected:
+        policy = policy._replace(**REFLEX)
+    if "phases" in ideas:
+        policy = policy._replace(**PHASES)
+    if "levels" in ideas:
+        policy = policy._replace(stack="jsq_moves", order=None)
+    if "answers" in ideas:
+        policy = policy._replace(answers="quality")
+    return policy
+
+
+PLANNERS = {
+    "sageserve": SAGESERVE,
+    "llumnix_hourly": SAGESERVE._replace(
+        what="multi-tier Llumnix: dispatch by freeness, headroom by level, moves", stack="llumnix"
+    ),
+    "cauchy_types": POLICIES["cauchy"]._replace(
+        what="Cauchy: GPU types by phase with its autoscaler, dispatch by goodput, opportunism"
+    ),
+    "cascadia_hourly": SAGESERVE._replace(
+        what="Cascadia: a cascade with the thresholds of its Algorithm 1", answers="cascadia"
+    ),
+    "boute_hourly": SAGESERVE._replace(
+        what="BoUTE: an llm chosen at arrival, by its candidates", answers="boute"
+    ),
+    "ours": with_ideas(IDEAS)._replace(what="ours: all of it together"),
+}
