@@ -15,6 +15,7 @@ FILLED_BY: Mapping[str, str] = {  # tables that no night fills
     ),
     **dict.fromkeys(("backtests", "backtest_intervals"), "backtest"),
     "decisions": "decide",
+    "planner_trials": "board",
     "whatifs": "whatif",
     **dict.fromkeys(("gpu_prices", "gpu_fleets"), "gpus"),
     **dict.fromkeys(("quality_plans", "quality_pools"), "plan quality"),

@@ -35,6 +35,7 @@ _PLAN = {
 }
 FLOWS = ("capacity", "exports", "imports", "unserved", "remote", "buffer_short")
 BOUNDS = ("fluid", "whole", "minimum", "hour")
+REGRET = ("fluid", "rounding", "minimum", "hour", "routing", "foresight", "boot", "scaling")  # and left
 RESULTS: Mapping[str, pa.Schema] = {
     **dict.fromkeys(
         ("forecasts", "day_ahead_forecasts"),
@@ -55,6 +56,17 @@ RESULTS: Mapping[str, pa.Schema] = {
             **dict.fromkeys(("method", "tier"), _TEXT),
             **dict.fromkeys(("capacity_share", "usd", "boot_usd", "gpu_hours"), _FIGURE),
             **dict.fromkeys(("attainment_share", "missed_share", "matched_share"), _FIGURE),
+        }
+    ),
+    "planner_trials": pa.schema(
+        {
+            **dict.fromkeys(("planner", "what", "ideas"), _TEXT),
+            **dict.fromkeys(("capacity_share", "usd", "left_usd", "gpu_hours"), _FIGURE),
+            **dict.fromkeys(("attained_ratio", "asked_quality", "quality"), _FIGURE),
+            "worst_tier": _TEXT,
+            **dict.fromkeys(("ttft_p95_s", "tpot_p95_s", "e2e_p95_s"), _FIGURE),
+            **dict.fromkeys((f"{part}_usd" for part in REGRET), _FIGURE),
+            "usd_error_share": _FIGURE,
         }
     ),
     **dict.fromkeys(("plans", "day_ahead_plans"), pa.schema({"policy": _TEXT, **_PLAN})),

@@ -37,6 +37,7 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "lost_pools": ("trace", "day"),
     "shadow_runs": ("trace", "day"),
     "decisions": ("trace", "day"),
+    "planner_trials": ("trace", "day"),
     "whatifs": ("trace", "day", "case_name"),
     "gpu_prices": ("trace", "day", "llm"),
     "gpu_fleets": ("trace", "day", "llm"),

@@ -75,7 +75,9 @@ def draw_plan(frame: pd.DataFrame) -> "Figure":
         stairs(panel, rows["window_start"], rows["expected_tokens_per_s"] / 1e3, BLUE)
         stairs(panel, rows["window_start"], rows["planned_tokens_per_s"] / 1e3, INK)
         came, planned = (rows[f"{name}_tokens_per_s"].sum() for name in ("came", "planned"))
-        panel.set_title(f"{llm}   {1 - came / planned:.0%} to spare" if planned else f"{llm}   nothing planned")
+        panel.set_title(
+            f"{llm}   {1 - came / planned:.0%} to spare" if planned else f"{llm}   nothing planned"
+        )
     ground(multiples)
     legend(
         figure,

@@ -69,7 +69,7 @@ class World(NamedTuple):
 
     settings: Settings  # with who answers
     sustained: Sequence[float]  # input tokens/s of one of each of `kinds`
-    loads: Mapping[PlanConfig, dict[str, Load]]  # by what is counted on and the kind of plan
+    loads: Mapping[float, dict[str, Load]]  # by the quantile that is counted on and the kind of plan
 
 
 def plan_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
@@ -107,8 +107,8 @@ def worlds_of(
     for answers in dict.fromkeys([None, *(one.answers for one in asked.values())]):
         policy = next((name for name, one in asked.items() if one.answers == answers), None)
         own = settings if policy is None else as_planned(settings, day, policy)
-        figures = {one.figures for one in asked.values() if one.answers == answers}
-        loads = {plan: all_loads(with_plan(own, plan), day) for plan in {settings.config.plan, *figures}}
+        figures = [settings.config.plan, *(one.figures for one in asked.values() if one.answers == answers)]
+        loads = {one.quantile: all_loads(with_plan(own, one), day) for one in dict.fromkeys(figures)}
         worlds[answers] = World(own, sustained_tokens_per_s(own, day, progress), loads)
     return worlds
 
@@ -119,15 +119,16 @@ def followed_plans(
     asked: Mapping[str, Asked],
     worlds: Mapping[str | None, World],
     progress: Progress,
+    days: dict[Asked, Day] | None = None,
 ) -> dict[str, Day]:
     """The plans that policies follow; all start from hour 0 of LT-I's, the paper's hourly plan.
 
     So the policies differ in what they do, not in what they are given; the replay starts there as well, and
-    there too the rest of the fleet is donated.
+    there too the rest of the fleet is donated. `days` has what was planned before, and is given the rest.
     """
     papers = asked_by(settings, "lt_i")
-    days: dict[Asked, Day] = {}
-    chosen = dict.fromkeys([papers, *asked.values()])
+    days = {} if days is None else days
+    chosen = [one for one in dict.fromkeys([papers, *asked.values()]) if one not in days]
     with progress.bar(f"plan {day}", sum(one.slots for one in chosen) * HOURS) as done:
         counted = Counted(done)
         for one in chosen:
@@ -191,7 +192,7 @@ def plans_of(world: World, asked: Asked, start: np.ndarray | None, counted: Coun
     """Plan the hours of a day, from these instances or from all that serve at the start."""
     own = with_plan(world.settings, asked.figures)
     template = problem_template(own, world.sustained, asked.kind)._replace(hours=1 / asked.slots)
-    hours = hour_problems(template, in_slots(world.loads[asked.figures][asked.kind], asked.slots))
+    hours = hour_problems(template, in_slots(world.loads[asked.figures.quantile][asked.kind], asked.slots))
     whole = hours[0].instances_now
     start = whole if start is None else start
     spot = np.maximum(whole - start, 0)
@@ -290,7 +291,7 @@ def _bound_rows(day: date, world: World) -> list[dict[str, Any]]:
     """What any fleet must spend at least on each hour of the true demand."""
     template = problem_template(world.settings, world.sustained, "truth")
     plan = world.settings.config.plan
-    share, truth = plan.corrected_capacity_share, world.loads[plan]["truth"]
+    share, truth = plan.corrected_capacity_share, world.loads[plan.quantile]["truth"]
     whole_theta = template._replace(tokens_per_s=template.tokens_per_s / share)
     return [
         {"hour_start": midnight(day) + timedelta(hours=hour), **bounds(problem)._asdict()}

@@ -17,7 +17,7 @@ class Tried(NamedTuple):
     attained: float
 
 
-def next_point(tried: Sequence[Tried], target: float) -> float | None:
+def next_point(tried: Sequence[Tried], target: float, near_share: float = NEAR_SHARE) -> float | None:
     """What to count on in the next evaluation; None where the crossing is found, or lies too far out.
 
     By steps until both sides of the target are known, then by halves: where a curve jumps, a straight line
@@ -34,7 +34,7 @@ def next_point(tried: Sequence[Tried], target: float) -> float | None:
         last = min(one.counted_on for one in failing)
         return max(LEAST, last / STEP) if last > LEAST else None
     low, high = max(meeting), min(failing)
-    if high.counted_on <= NEAREST * low.counted_on or low.cost - high.cost <= NEAR_SHARE * high.cost:
+    if high.counted_on <= NEAREST * low.counted_on or low.cost - high.cost <= near_share * high.cost:
         return None
     return sqrt(low.counted_on * high.counted_on)
 

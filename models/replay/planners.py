@@ -46,7 +46,7 @@ def with_ideas(ideas: Collection[str]) -> Policy:
     return policy
 
 
-PLANNERS = {
+BOARD = {
     "sageserve": SAGESERVE,
     "llumnix_hourly": SAGESERVE._replace(
         what="multi-tier Llumnix: dispatch by freeness, headroom by level, moves", stack="llumnix"
@@ -62,3 +62,19 @@ PLANNERS = {
     ),
     "ours": with_ideas(IDEAS)._replace(what="ours: all of it together"),
 }
+PLAIN = "plain"
+
+
+def step_name(ideas: Collection[str]) -> str:
+    """How a policy with these ideas is called; that with all of them is ours."""
+    return "ours" if len(ideas) == len(IDEAS) else "_".join(ideas) or PLAIN
+
+
+def steps() -> dict[str, tuple[str, ...]]:
+    """The ideas of each policy on the way from none to all: added in their order, then in the reverse."""
+    names = tuple(IDEAS)
+    ways = [names[:n] for n in range(len(names) + 1)] + [names[n:] for n in range(len(names) - 1, 0, -1)]
+    return {step_name(ideas): ideas for ideas in ways}
+
+
+PLANNERS = {**{name: with_ideas(ideas) for name, ideas in steps().items()}, **BOARD}

@@ -356,8 +356,14 @@ class Config:
 
     @cached_property
     def rules(self) -> dict[str, Policy]:
-        """Every policy that can be replayed: the shipped ones, the planners, then the config's own."""
-        return POLICIES | PLANNERS | {name: own.policy for name, own in self.policies.items()}
+        """Every policy that can be replayed: the shipped ones, the planners, then the config's own.
+
+        Where [quality] asks nothing, a planner has the llm answer that was asked.
+        """
+        planners = PLANNERS
+        if self.quality is None or self.quality.quality is None:
+            planners = {name: policy._replace(answers=None) for name, policy in PLANNERS.items()}
+        return POLICIES | planners | {name: own.policy for name, own in self.policies.items()}
 
     @property
     def by_memory(self) -> list[str]:

@@ -1,0 +1,163 @@
+"""Planners on one board: each plans a day and is replayed, until all attain the same.
+
+What a planner saves says little while it misses more. The more of an instance's capacity its plan counts on,
+the less a day costs and the more it misses: how much makes every tier attain its target is searched, planner
+by planner, on the same requests, GPUs and prices. The quality that [quality] asks must be kept as well. The
+mart planner_board compares them there; idea_worth tells what each idea on the way to ours was worth.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import date
+from typing import Any
+
+import pyarrow as pa
+
+from assets.lake.lookups import require_day
+from assets.lake.result_schemas import RESULTS
+from assets.lake.settings import Progress, Settings
+from assets.lake.warehouse import Lake
+from assets.plans.plans import Asked, Day, World, asked_by, followed_plans, worlds_of, write_plans
+from assets.plans.quality_nights import plan_night
+from assets.replays.replays import replay_day
+from assets.replays.scorecards import BY_TIER, SCOREBOARD, score_day
+from assets.replays.units import Unit, forget_others
+from assets.studies.latency_error import usd_error_share
+from assets.studies.study import KNOWN, share
+from models.plan.crossing import Tried, next_point
+from models.replay.planners import BOARD, steps
+from models.replay.policies import Policy
+from models.world.config import OwnPolicy
+from models.world.reading import require_known
+
+ALWAYS = ("lt_i", "clairvoyant")  # where all start, and whom regret is measured against
+NEAR_SHARE = 0.005  # costs on both sides of the targets that differ by no more are near enough
+SHARED = (*KNOWN, "plan_bounds", "answers")
+WHERE = "where trace = $trace and day = $day"
+
+
+def try_planners(
+    settings: Settings, day: date, names: Sequence[str], ideas: bool, progress: Progress
+) -> pa.Table:
+    """Search where each of these planners, else all, attains what is asked; write planner_trials.
+
+    With `ideas` also the policies between none of our ideas and all. LakeError where the day was not planned.
+    """
+    require_day(settings.lake, "plans", settings.trace, day)
+    for name in names:
+        require_known(name, settings.config.rules, "planner", "fleetcast board")
+    chosen = list(names or BOARD) + (list(steps()) if ideas else [])
+    alike = same_policies(settings, chosen)
+    with settings.lake.scratch() as folder:
+        own = naming(replace(settings, lake=Lake(folder)), alike)
+        share(settings.lake, own.lake, SHARED)
+        plan_night(own, day, progress)
+        board = Board(own, day, progress)
+        while asked := board.asked(alike):
+            board.play(asked)
+    rows = [row for name, twins in alike.items() for twin in twins for row in board.rows(name, twin)]
+    table = pa.Table.from_pylist(rows, RESULTS["planner_trials"])
+    settings.lake.write("planner_trials", table, trace=settings.trace, day=day)
+    return table
+
+
+def same_policies(settings: Settings, names: Sequence[str]) -> dict[str, list[str]]:
+    """Planners that come to the same on this config, by the first of them: they are replayed once."""
+    found: dict[Policy, list[str]] = {}
+    for name in dict.fromkeys(names):
+        found.setdefault(settings.config.rules[name]._replace(what=""), []).append(name)
+    return {alike[0]: alike for alike in found.values()}
+
+
+def naming(settings: Settings, names: Mapping[str, Any]) -> Settings:
+    """The settings whose board has these policies."""
+    replay_config = replace(settings.config.replay, policies=tuple(names))
+    return replace(settings, config=replace(settings.config, replay=replay_config))
+
+
+class Board:
+    """The trials of a day, in a lake that is thrown away."""
+
+    def __init__(self, settings: Settings, day: date, progress: Progress) -> None:
+        """`settings` with every planner among the policies, and who answers planned."""
+        self.settings, self.day, self.progress = settings, day, progress
+        asked = {name: asked_by(settings, name) for name in (*ALWAYS, *self._planned(settings))}
+        self.worlds: dict[str | None, World] = worlds_of(settings, day, asked, progress)
+        self.days: dict[Asked, Day] = {}
+        self.tried: dict[str, list[Tried]] = {name: [] for name in settings.config.replay.policies}
+        self.found: dict[str, list[dict[str, Any]]] = {name: [] for name in self.tried}
+
+    @staticmethod
+    def _planned(settings: Settings) -> list[str]:
+        rules = settings.config.rules
+        return [name for name in settings.config.replay.policies if rules[name].programme is not None]
+
+    def asked(self, names: Mapping[str, Any]) -> dict[str, float]:
+        """What each planner that is not found yet is to count on next."""
+        points = {name: next_point(self.tried[name], 1.0, NEAR_SHARE) for name in names}
+        return {name: share for name, share in points.items() if share is not None}
+
+    def play(self, asked: Mapping[str, float]) -> None:
+        """Plan and replay each planner that counts on so much of an instance."""
+        own = naming(self.settings, asked)
+        shares = {name: OwnPolicy(name, capacity_share=share) for name, share in asked.items()}
+        own = replace(own, config=replace(own.config, policies={**own.config.policies, **shares}))
+        plans = {name: asked_by(own, name) for name in (*ALWAYS, *self._planned(own))}
+        followed = followed_plans(own, self.day, plans, self.worlds, self.progress, self.days)
+        forget_others(own, self.day, [Unit("all", tuple(asked))])
+        write_plans(own, self.day, followed)
+        replay_day(own, self.day, list(asked), self.progress)
+        score_day(own, self.day, self.progress)
+        for row in self._scored(own):
+            name = row["policy"]
+            self.found[name].append(row | {"capacity_share": asked[name]})
+            cost = row["usd"] + row["left_usd"]
+            self.tried[name].append(Tried(asked[name], cost, row["attained_ratio"]))
+
+    def _scored(self, own: Settings) -> list[dict[str, Any]]:
+        """What became of each planner, with the tier that is furthest below its target."""
+        of_day = {"trace": own.trace, "day": self.day}
+        tiers = own.lake.sql(BY_TIER, policy=None, **of_day).to_pylist()
+        planned = "select policy, llm, sum(usd) as usd from plans " + WHERE + " group by all"
+        spent = own.lake.sql(planned, **of_day).to_pylist()
+        parts = {row["policy"]: row for row in own.lake.sql(f"from regret {WHERE}", **of_day).to_pylist()}
+        rows = []
+        for row in own.lake.sql(SCOREBOARD, **of_day).to_pylist():
+            name = row["policy"]
+            ratios = {
+                one["tier"]: one["attainment_share"]
+                / own.catalogue.tiers[one["tier"]].attainment_target_share
+                for one in tiers
+                if one["policy"] == name and one["attainment_share"] is not None
+            }
+            worst = min(ratios, key=lambda tier: ratios[tier])
+            error = usd_error_share(own, [one for one in spent if one["policy"] == name])
+            said = {"attained_ratio": ratios[worst], "worst_tier": worst, "usd_error_share": error}
+            rows.append(parts[name] | row | said)
+        return rows
+
+    def rows(self, name: str, twin: str) -> list[dict[str, Any]]:
+        """The trials of a planner as rows of planner_trials, under its own name or that of one alike."""
+        quality = self.settings.config.quality
+        asked = {"asked_quality": quality.quality if quality else None}
+        ideas = steps().get(twin)
+        said = {
+            "planner": twin,
+            "what": self.settings.config.rules[twin].what,
+            "ideas": None if ideas is None else ", ".join(ideas),
+        }
+        names = set(RESULTS["planner_trials"].names)
+        kept = ({key: value for key, value in row.items() if key in names} for row in self.found[name])
+        return [said | asked | row for row in kept]
+
+
+def board(settings: Settings, day: date) -> pa.Table:
+    """What each planner costs where all attain the same, the cheapest first."""
+    query = f"select * from planner_board {WHERE} order by total_usd nulls last, planner"
+    return settings.lake.sql(query, trace=settings.trace, day=day)
+
+
+def worth(settings: Settings, day: date) -> pa.Table:
+    """What each idea is worth, added in our order and in the reverse one."""
+    query = f"select * from idea_worth {WHERE} order by way, place"
+    return settings.lake.sql(query, trace=settings.trace, day=day)

@@ -1,0 +1,81 @@
+-- planner_board: what a day costs under each planner where all tiers attain their target, and quality is kept.
+-- grain: trace, day, planner
+-- reads: planner_trials
+-- units: US dollars, GPU-hours, seconds, shares 0 to 1
+-- planner = who plans (models/replay/planners.py)
+-- what = the planner in words
+-- ideas = of the planners on the way from none of our ideas to all, those that it has; null of others
+-- total_usd = usd and left_usd of the cheapest trial that keeps all that is asked; null where there is none, likewise all below
+-- usd = cost of the day
+-- left_usd = what the non-interactive requests that nobody had served by midnight would still cost
+-- capacity_share = of what an instance sustains within its SLO, that the plan counts on there
+-- worst_tier = the tier that is nearest to its target
+-- attained_ratio = its attainment over its target
+-- quality = mean score of the answers that count; null where [quality] asks none
+-- ttft_p95_s = of iw_fast, to the first token; e2e_p95_s to the last; tpot_p95_s of tiers that have a target for it
+-- fluid_usd = the least that any fleet must spend if the llms answer that are asked
+-- whole_usd = instances are whole, held for an hour, and no fewer than the minimum
+-- routing_usd = each region serves most of its own, with buffer and boot times: the clairvoyant plan
+-- planned_usd = the planner's plan above the clairvoyant one; below 0 where smaller llms answer
+-- boot_usd = booting
+-- scaling_usd = what was held beyond the plan, or beyond the clairvoyant one where nothing is planned by the hour
+-- usd_error_share = how far the cost may be off for the error of the latency profiles, 90 of 100 times
+-- apart_share = how much cheaper the nearest trial is that does not keep what is asked: the resolution of the search
+-- over_ours_share = total_usd above that of ours
+-- best_ratio = the most that attained_ratio was in any trial
+-- best_quality = the most that quality was in any trial
+-- why_not = null, or what no trial kept
+with told as (
+    select
+        * exclude (rounding_usd, minimum_usd, hour_usd, foresight_usd),
+        usd + left_usd                         as total_usd,
+        rounding_usd + minimum_usd + hour_usd  as whole_usd,
+        foresight_usd                          as planned_usd,
+        attained_ratio >= 1                    as is_in_time,
+        coalesce(quality >= asked_quality, true) as is_good
+    from planner_trials
+),
+
+kept as (
+    select *
+    from told
+    where is_in_time and is_good
+    qualify row_number() over (partition by trace, day, planner order by total_usd, capacity_share) = 1
+),
+
+nearest as (
+    select told.trace, told.day, told.planner, max(told.total_usd) as total_usd
+    from told
+    inner join kept using (trace, day, planner)
+    where not (told.is_in_time and told.is_good) and told.total_usd < kept.total_usd
+    group by all
+),
+
+planners as (
+    select
+        trace, day, planner, any_value(what) as what, any_value(ideas) as ideas,
+        max(attained_ratio) as best_ratio,
+        max(quality)        as best_quality,
+        case
+            when not bool_or(is_in_time) then 'never in time'
+            when not bool_or(is_good) then 'never as good as asked'
+            when not bool_or(is_in_time and is_good) then 'in time or as good as asked, never both'
+        end as why_not
+    from told
+    group by trace, day, planner
+)
+
+select
+    planners.trace, planners.day, planners.planner, planners.what, planners.ideas,
+    kept.total_usd, kept.usd, kept.left_usd, kept.gpu_hours, kept.capacity_share,
+    kept.worst_tier, kept.attained_ratio, kept.quality,
+    kept.ttft_p95_s, kept.tpot_p95_s, kept.e2e_p95_s,
+    kept.fluid_usd, kept.whole_usd, kept.routing_usd, kept.planned_usd, kept.boot_usd, kept.scaling_usd,
+    kept.usd_error_share,
+    1 - nearest.total_usd / kept.total_usd as apart_share,
+    kept.total_usd / max(kept.total_usd) filter (where planners.planner = 'ours')
+        over (partition by planners.trace, planners.day) - 1 as over_ours_share,
+    best_ratio, best_quality, why_not
+from planners
+left join kept using (trace, day, planner)
+left join nearest using (trace, day, planner)

@@ -1,0 +1,22 @@
+-- planner_trials: cost and attainment of a day under each planner, by how much of an instance its plan counts on.
+-- grain: trace, day, planner, capacity_share
+-- reads: planner_trials
+-- units: US dollars, GPU-hours, seconds, shares 0 to 1
+-- trace = name of the trace <- requests.trace
+-- day = UTC <- requests.day
+-- planner = who plans (models/replay/planners.py)
+-- what = the planner in words
+-- ideas = of the planners on the way from none of our ideas to all, those that it has; null of others
+-- capacity_share = of what an instance sustains within its SLO, that the plan counts on (models/plan/crossing.py searches it)
+-- usd = cost of the day, as in scoreboard
+-- left_usd = what the non-interactive requests that nobody had served by midnight would still cost <- regret.left_usd
+-- gpu_hours = serving, booting and draining
+-- attained_ratio = attainment over its target, of the tier that is furthest below: from 1 on all targets are met
+-- worst_tier = that tier
+-- asked_quality = mean score that [quality] asks; null where it asks none
+-- quality = mean score of the answers that count <- scoreboard.quality
+-- ttft_p95_s = as in scoreboard, likewise the next two
+-- fluid_usd = the least that any fleet must spend, as in regret, likewise the other parts
+-- usd_error_share = how far the cost may be off for the error of the latency profiles, 90 of 100 times
+select * from planner_trials
+where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
