@@ -4,7 +4,7 @@ They stand beside the lineage: nothing is made from them. Each has a `*_said`: w
 written, be it in a run or from the command line. Plans on demand stand in plans_on_demand.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
 
@@ -33,10 +33,11 @@ from assets.pages.telling import (
     told,
 )
 from assets.studies import decisions as deciding
-from assets.studies import latency_error, whatif
+from assets.studies import latency_error, planner_board, whatif
 from assets.studies import levels as levelling
 from assets.studies.cases import case_names
 from assets.studies.level_figures import level_drawings
+from assets.studies.planner_figures import idea_figure, planner_figure
 
 CASES = dg.StaticPartitionsDefinition(case_names())
 DAYS_AND_CASES = dg.MultiPartitionsDefinition({"day": DAYS, "case": CASES})
@@ -235,4 +236,46 @@ def level_trials_said(settings: Settings, day: date, table: pa.Table) -> Said:
     return {**told(settings.trace, table, "tables/level_trials.sql"), **of_endpoint, **said}
 
 
-STUDIES = [characterisation, backtests, decisions, whatifs, error_draws, level_trials]
+class Planners(dg.Config):
+    """Which planners: all where none is named; with ideas also the policies between none of ours and all."""
+
+    planners: Sequence[str] = ()
+    ideas: bool = True
+
+
+@dg.asset(
+    partitions_def=DAYS, deps=[*map(after, ("plans", "forecasts", "requests"))], **described("planner_trials")
+)
+def planner_trials(
+    context: dg.AssetExecutionContext,
+    config: Planners,
+    settings: SettingsResource,
+    progress: dg.ResourceParam[Progress],
+) -> dg.MaterializeResult:
+    """The planners of five papers and ours on a day, searched to the same attainment and quality."""
+    with plainly():
+        chosen, day = opened(context, settings), day_of(context)
+        table = planner_board.try_planners(chosen, day, config.planners, config.ideas, progress)
+        return dg.MaterializeResult(metadata=planner_trials_said(chosen, day, table))
+
+
+def planner_trials_said(settings: Settings, day: date, table: pa.Table) -> Said:
+    """The trials of a day with the board, and its figures."""
+    settings.lake.publish()
+    drawings = {"planner_board": planner_figure}
+    if planner_board.worth(settings, day).num_rows:
+        drawings["idea_worth"] = idea_figure
+    said: dict[str, Any] = {name: picture(path) for name, path in draw_day(settings, day, drawings).items()}
+    said["board"] = dg.MetadataValue.md(markdown(planner_board.board(settings, day)))
+    return {**told(settings.trace, table, "tables/planner_trials.sql"), **said}
+
+
+STUDIES = [
+    characterisation,
+    backtests,
+    decisions,
+    whatifs,
+    error_draws,
+    level_trials,
+    planner_trials,
+]

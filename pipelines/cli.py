@@ -12,6 +12,7 @@ import typer
 from assets.lake.limits import Limits
 from models.replay.policies import POLICIES
 from pipelines import plan_cli, serve_cli, stopping, trace_commands
+from pipelines.board_cli import board
 from pipelines.calibrate import calibrate
 from pipelines.error_cli import error, show_errors
 from pipelines.gpus_cli import gpus
@@ -369,6 +370,7 @@ app.command()(trace_commands.characterise)
 app.command()(trace_commands.generate)
 app.command()(plan_cli.whatif)
 app.command()(plan_cli.decide)
+app.command()(board)
 app.command()(study)
 app.command()(error)
 app.command()(levels)

@@ -75,6 +75,12 @@ DECIDE = job(
     "What each forecast is worth: the plans and replays of a day by each method.",
     DAYS,
 )
+BOARD = job(
+    "board",
+    assets("planner_trials"),
+    "Every planner on a day, searched to the same attainment and quality.",
+    DAYS,
+)
 WHATIF = job("whatif", assets("whatifs"), "A planned day under one case of data/whatif.toml.", DAYS_AND_CASES)
 ERROR = job(
     "error",
@@ -112,5 +118,5 @@ QUALITY = job(
     assets("quality_plans"),
     "Which llm answers what on which GPUs; of a config with [quality].",
 )
-JOBS = [LAND, HISTORY, NIGHTLY, CHARACTERISE, BACKTEST, DECIDE, WHATIF, ERROR]
+JOBS = [LAND, HISTORY, NIGHTLY, CHARACTERISE, BACKTEST, DECIDE, BOARD, WHATIF, ERROR]
 JOBS += [LEVELS, PLAN_AHEAD, PLAN_ROLLING, GRADE, BUY, GPUS, QUALITY]

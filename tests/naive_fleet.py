@@ -197,6 +197,12 @@ class NaiveFleet:
         used, room = self.signalled(pool)
         grow, shrink = used > rules.scale_out_share * room, used < rules.scale_in_share * room
         if self.scaling in ("lt_u", "lt_ua"):
+            if count == 0 < target:
+                others = [
+                    p for p in range(self.pools) if self.endpoint(p) == self.endpoint(pool) and self.held(p)
+                ]
+                seen = [self.signalled(other) for other in others]
+                grow = not others or any(used > rules.scale_out_share * room for used, room in seen)
             grow, shrink = grow and count < target, shrink and count > target
         if self.scaling == "lt_ua" and now - self.hour_s >= rules.correction_s:
             predicted = self.forecast[self.endpoint(pool)] * (now - self.before_s)

@@ -17,6 +17,7 @@ from assets.lake.settings import Settings
 from assets.pages.style import BLUE, COLOURS, INK, STYLE
 from assets.plans import page
 from assets.replays import figures
+from models.replay.planners import BOARD
 from models.replay.policies import POLICIES
 
 HOURS = pd.date_range("2025-07-03", periods=24, freq="h", tz="UTC")
@@ -340,5 +341,5 @@ def test_burstiness_is_told_of_everything_and_of_its_parts(dispersion: float, sa
 
 
 def test_a_policy_has_one_colour_in_every_figure_and_no_two_have_the_same() -> None:
-    assert COLOURS.keys() == POLICIES.keys()
+    assert COLOURS.keys() == {*POLICIES, *BOARD}
     assert len(set(COLOURS.values())) == len(COLOURS)

@@ -86,6 +86,7 @@ def described(name: str) -> dict[str, Any]:
         "scorecard": ("score", {"duckdb", "parquet"}),
         "error_draws": ("score", {"python", "parquet"}),
         "level_trials": ("score", {"python", "parquet"}),
+        "planner_trials": ("score", {"python", "parquet"}),
         "figures": ("score", {"matplotlib"}),
     }[name]
     return {"key": key_of(name), "group_name": group, "kinds": kinds, "owners": OWNERS, "retry_policy": RETRY}

@@ -193,9 +193,8 @@ def problem_template(settings: Settings, sustained_tokens_per_s: Sequence[float]
     )
     if asked.together:
         is_team = np.array([option.is_team for option in what])
-        has_whole = most[..., ~is_team].any(axis=(1, 2))
-        are_out = has_whole[:, None, None] & is_team
-        least, most = np.where(are_out, 0, least), np.where(are_out, 0, most)
+        has_whole = most[..., ~is_team].any(axis=(1, 2), keepdims=True)
+        least, most = (np.where(has_whole & is_team, 0, counts) for counts in (least, most))
     sites = catalogue.regions.values()
     return Problem(
         llms=tuple(llm for llm, _ in served),

@@ -82,13 +82,16 @@ def by_signal(fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -
     LT-UA's gap rule (SageServe 6.4) looks at traffic instead of memory in the last minutes of the hour: at
     that of the last five to ten, since a burst drowns in the mean of the hour. Taken alone it would boot for
     a handful of requests where next to none were forecast, so it does not act against the signal: no growth
-    below the lower threshold, no shrinking above the upper one.
+    below the lower threshold, no shrinking above the upper one. A pool that holds none of what is planned for
+    it grows when the endpoint's others are crowded.
     """
     over = is_crowded(fleet, rules, state, pool, rules.scale_out_share)
     under = is_slack(fleet, rules, state, pool, rules.scale_in_share)
     if rules.scaling == REACTIVE:
         return over, under
     count, target = held(state, pool), state.target[pool]
+    if count == 0 and target > 0:
+        over = are_others_crowded(fleet, rules, state, pool)
     out, in_ = over and count < target, under and count > target
     if rules.scaling == LT_UA and now - state.clock[HOUR] >= rules.correction_s:
         endpoint = endpoint_of(fleet, fleet.llm[pool], fleet.region[pool])
@@ -97,6 +100,18 @@ def by_signal(fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -
         out = out or (count >= target and seen > 0 and seen >= rules.surge_ratio * forecast and not under)
         in_ = in_ or (count <= target and seen <= rules.slump_ratio * forecast and not over)
     return out, in_
+
+
+@called
+def are_others_crowded(fleet: Fleet, rules: Rules, state: State, pool: int) -> bool:
+    """Whether the endpoint's pools call for one that holds nothing: it has no memory that could be full."""
+    are_there = False
+    for other in fleet.pools_of[endpoint_of(fleet, fleet.llm[pool], fleet.region[pool])]:
+        if other != NOBODY and held(state, other) > 0:
+            are_there = True
+            if is_crowded(fleet, rules, state, other, rules.scale_out_share):
+                return True
+    return not are_there
 
 
 @called

@@ -1,0 +1,86 @@
+"""The figures of the planners' board: what a day costs under each, and what each idea saves."""
+
+from datetime import date
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from assets.lake.settings import Settings
+from assets.pages.style import BLUE, FAINT, INK, MUTED
+from assets.studies.planner_board import board, worth
+from models.replay.planners import BOARD
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+OURS = "ours"
+ASKED = "every tier attains its target, quality is kept"
+
+
+def draw_planners(frame: pd.DataFrame) -> "Figure":
+    """USD of the day by planner, the cheapest on top; ours in colour.
+
+    `frame`: rows of the mart planner_board. A whisker is the error of the latency profiles, 90 of 100 times.
+    """
+    import matplotlib.pyplot as plt
+
+    figure, panel = plt.subplots()
+    rows = frame[frame["planner"].isin(list(BOARD))].sort_values("total_usd", ascending=False)
+    usd = rows["total_usd"].fillna(0.0)
+    panel.barh(rows["planner"], usd, color=[BLUE if name == OURS else FAINT for name in rows["planner"]])
+    panel.errorbar(
+        usd, rows["planner"], xerr=usd * rows["usd_error_share"].fillna(0.0), fmt="none", ecolor=MUTED
+    )
+    for _, row in rows.iterrows():
+        is_found = not pd.isna(row["total_usd"])
+        text = f"  {row['total_usd']:,.0f} USD" if is_found else f"  {row['why_not']}"
+        is_ours = row["planner"] == OURS and is_found
+        panel.annotate(text, (0, row["planner"]), va="center", color="white" if is_ours else INK, fontsize=10)
+    panel.set(xlabel=f"USD of the day where {ASKED}")
+    panel.grid(visible=False)
+    return figure
+
+
+def draw_ideas(frame: pd.DataFrame) -> "Figure":
+    """USD of the day, one idea more each time: a panel for each of the two orders.
+
+    `frame`: rows of the mart idea_worth.
+    """
+    import matplotlib.pyplot as plt
+
+    figure, multiples = plt.subplots(1, 2, sharex=True)
+    for panel, way, title in zip(
+        multiples, ("forward", "backward"), ("in our order", "in the reverse order"), strict=True
+    ):
+        rows = frame[frame["way"] == way].sort_values("place", ascending=False)
+        _draw_way(panel, rows)
+        panel.set_title(title)
+    figure.supxlabel(f"USD of the day where {ASKED}", fontsize=12)
+    return figure
+
+
+def _draw_way(panel: "Axes", rows: pd.DataFrame) -> None:
+    """A bar a step, and beside it what the idea that was added saved."""
+    names = [f"+ {idea}" if isinstance(idea, str) else "plain" for idea in rows["idea"]]
+    usd = rows["total_usd"].fillna(0.0)
+    panel.barh(names, usd, color=[BLUE if name == OURS else FAINT for name in rows["planner"]])
+    for name, (_, row) in zip(names, rows.iterrows(), strict=True):
+        if pd.isna(row["total_usd"]):
+            text = "  never attains"
+        else:
+            saved = "" if pd.isna(row["saved_share"]) else f"   {-row['saved_share']:+.1%}"
+            text = f"  {row['total_usd']:,.0f}{saved}"
+        is_ours = row["planner"] == OURS and not pd.isna(row["total_usd"])
+        panel.annotate(text, (0, name), va="center", color="white" if is_ours else INK, fontsize=10)
+    panel.grid(visible=False)
+
+
+def planner_figure(settings: Settings, day: date) -> "Figure":
+    """The figure of a day's planners."""
+    return draw_planners(board(settings, day).to_pandas())
+
+
+def idea_figure(settings: Settings, day: date) -> "Figure":
+    """The figure of what ideas were worth on a day."""
+    return draw_ideas(worth(settings, day).to_pandas())

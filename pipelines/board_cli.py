@@ -1,0 +1,96 @@
+"""`fleetcast board`: the planners of five papers and ours, to the same attainment and quality."""
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Annotated
+
+import pyarrow as pa
+import typer
+
+from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
+from pipelines.tables import OUT, figure, percent, show_board
+from pipelines.terminal import near, spoken
+
+
+def board(
+    planner: Annotated[
+        list[str] | None, typer.Option("--planner", help="One of them, or any policy; may be repeated.")
+    ] = None,
+    ideas: Annotated[
+        bool, typer.Option("--ideas", help="Also what each idea on the way to ours is worth. Twice as long.")
+    ] = False,
+    date_: Day = None,
+    config: Config = "together",
+    quiet: Quiet = False,
+) -> None:
+    """What would every planner cost on a planned day, where all attain the same? Minutes.
+
+    How much of an instance each plan counts on is searched until every tier attains its target.
+
+        fleetcast nightly --config together && fleetcast board
+
+        fleetcast board --ideas
+    """
+    with spoken():
+        from assets.lake.settings import load_settings
+        from assets.on_demand import planner_trials_said
+        from assets.studies import planner_board
+        from pipelines.runs import report
+
+        settings = load_settings(config_of(config))
+        day = day_of(date_) or settings.config.trace.replay_day
+        table = planner_board.try_planners(settings, day, planner or (), ideas, progress_of(quiet))
+        report("planner_trials", {day.isoformat(): planner_trials_said(settings, day, table)})
+        show_planners(planner_board.board(settings, day), settings.trace, day)
+        show_ideas(planner_board.worth(settings, day))
+        OUT.print(f"figure   {near(settings.figures(day))}/planner_board.png")
+        OUT.print('tables   fleetcast sql "from planner_board", "from idea_worth", "from planner_trials"')
+
+
+def show_planners(found: pa.Table, trace: str, day: date) -> None:
+    """A line a planner, the cheapest first; below, why one is not found, and what the figures are worth."""
+    rows = found.to_pylist()
+    title = f"{trace}, {day}: USD where every tier attains its target and quality is kept"
+    heads = ("\nplanner", "\nUSD", "over\nours, %", "error\n± %", "GPU-\nhours", "least\nany", "\nwhole",
+             "\nrouted", "\nplan", "\nboots", "held\nbeside", "TTFT s\np95", "TPOT ms\np95",
+             "\nquality")  # fmt: skip
+    parts = ("fluid_usd", "whole_usd", "routing_usd", "planned_usd", "boot_usd", "scaling_usd")
+    lines = [
+        (
+            row["planner"],
+            figure(row["total_usd"], ",.0f"),
+            percent(row["over_ours_share"], "+.1f"),
+            percent(row["usd_error_share"], ".0f"),
+            figure(row["gpu_hours"], ",.0f"),
+            *(figure(row[part], ",.0f") for part in parts),
+            figure(row["ttft_p95_s"], ".2f"),
+            figure(None if row["tpot_p95_s"] is None else 1e3 * row["tpot_p95_s"], ".0f"),
+            figure(row["quality"], ".3f"),
+        )
+        for row in rows
+    ]
+    show_board(title, heads, lines)
+    apart = max((row["apart_share"] for row in rows if row["apart_share"] is not None), default=0.0)
+    OUT.print(f"read where trials lie up to {percent(apart, '.1f')} % apart: differences below say nothing")
+    for row in rows:
+        if row["why_not"]:
+            best = percent(row["best_ratio"], ".1f")
+            OUT.print(f"{row['planner']}: {row['why_not']}; at best {best} % of a target", soft_wrap=True)
+
+
+def show_ideas(found: pa.Table) -> None:
+    """A line a step, both ways."""
+    rows = found.to_pylist()
+    if len({row["way"] for row in rows}) < 2:
+        return
+    lines: Sequence[Sequence[str]] = [
+        (
+            row["way"],
+            row["idea"] or "none",
+            figure(row["total_usd"], ",.0f"),
+            figure(row["saved_usd"], "+,.0f"),
+            percent(row["saved_share"], "+.1f"),
+        )
+        for row in rows
+    ]
+    show_board("what each idea saves", ("way", "one idea more", "USD", "saved", "%"), lines)

@@ -1,0 +1,186 @@
+"""The planners on one board: each mechanism acts, the search ends where it should, the marts say so."""
+
+import re
+from dataclasses import replace
+from datetime import date
+from itertools import pairwise
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from assets.demand.history import make_demand, make_requests
+from assets.forecasts.forecasts import forecast_day
+from assets.lake.schemas import SCHEMAS
+from assets.lake.settings import Progress, Settings, load_settings
+from assets.lake.store import LakeError
+from assets.lake.warehouse import Lake
+from assets.plans import plans
+from assets.plans.kinds import kinds
+from assets.studies import planner_board
+from assets.studies.planner_board import Board, naming, same_policies
+from models.replay.planners import BOARD, IDEAS, steps
+from models.world.config import OwnPolicy
+from models.world.loading import CONFIG_DIR
+
+DAY = date(2025, 7, 3)
+SHARE = 0.8  # of an instance, that plans count on
+SUSTAINED = {
+    "llama2-70b": 900.0,
+    "llama3.1-8b": 400.0,
+    "llama3.1-70b": 160.0,
+}  # input tokens/s, as if measured
+SMALLER = {
+    "name": '"few_together"',
+    "days": "3",
+    "requests_per_day": "70_000",
+    "history_days": "2",
+    "max_batch": "8",
+    "policies": '["sageserve", "ours", "clairvoyant"]',
+}
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """A planned day of the shipped config with few requests, all of them within two hours."""
+    folder = tmp_path_factory.mktemp("board")
+    text = (CONFIG_DIR / "together.toml").read_text()
+    for key, value in SMALLER.items():
+        text, found = re.subn(rf"^{key} = [^#\n]*", f"{key} = {value}", text, count=1, flags=re.M)
+        assert found, key
+    hours = ", ".join("1.0" if hour in (10, 11) else "0.0" for hour in range(24))
+    text = re.sub(r"^by_hour = .*$", f"by_hour = [{hours}]", text, flags=re.M)
+    text = text.replace("[quality]\n", "[quality]\npoints = 6\nrequests = 1_000\nreplays = 8\n")
+    (folder / "mine.toml").write_text(text)
+    settings, quiet = load_settings(str(folder / "mine.toml"), folder / "lake"), Progress()
+    days = [*settings.history(DAY), DAY]
+    make_requests(settings, days, quiet)
+    for _ in make_demand(settings, days, quiet):
+        pass
+    forecast_day(settings, DAY, quiet)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plans, "sustained_tokens_per_s", measured)
+        plans.plan_day(settings, DAY, quiet)
+    return settings
+
+
+def measured(settings: Settings, *_: object) -> list[float]:
+    """By the llm alone, whatever it runs on."""
+    return [SUSTAINED[kind.llm] for kind in kinds(settings)]
+
+
+@pytest.fixture(scope="module")
+def trials(night: Settings) -> pd.DataFrame:
+    """Every planner at one point, whatever it attains there."""
+    points = {0: SHARE}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plans, "sustained_tokens_per_s", measured)
+        patch.setattr(planner_board, "next_point", lambda tried, *_: points.get(len(tried)))
+        return planner_board.try_planners(night, DAY, (), False, Progress()).to_pandas()
+
+
+def test_each_planner_does_what_no_other_does(trials: pd.DataFrame) -> None:
+    """No two of the board come to the same day, so none of their mechanisms is idle."""
+    assert sorted(trials["planner"]) == sorted(BOARD)
+    days = trials.set_index("planner")[["usd", "attained_ratio", "ttft_p95_s", "quality"]].round(9)
+    assert not days.duplicated().any(), days
+
+
+@pytest.mark.parametrize(
+    ("planner", "off"),
+    [
+        ("sageserve", {"capacity_share": 0.4}),
+        ("llumnix_hourly", {"stack": "config"}),
+        ("cauchy_types", {"together": True}),
+        ("ours", {"together": True}),
+        ("ours", {"stack": "config"}),
+        ("ours", {"scaling": "follow"}),
+    ],
+)
+def test_a_mechanism_that_is_switched_off_changes_the_day(
+    night: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planner: str, off: dict
+) -> None:
+    monkeypatch.setattr(plans, "sustained_tokens_per_s", measured)
+    like = {"on": OwnPolicy(planner), "off": OwnPolicy(planner, **off)}
+    own = replace(night, lake=Lake(tmp_path), config=replace(night.config, policies=like))
+    planner_board.share(night.lake, own.lake, planner_board.SHARED)
+    own = naming(own, like)
+    planner_board.plan_night(own, DAY, Progress())
+    found = Board(own, DAY, Progress())
+    found.play({"on": SHARE, "off": off.get("capacity_share", SHARE)})
+    (on,), (changed,) = found.found["on"], found.found["off"]
+    names = ("usd", "attained_ratio", "ttft_p95_s", "quality", "e2e_p95_s")
+    assert [on[name] for name in names] != [changed[name] for name in names]
+    if planner == "llumnix_hourly":  # without it nothing is left but the plan that it stands on
+        assert changed["usd"] == pytest.approx(on["usd"], rel=0.05)
+
+
+def test_who_answers_shows_in_the_quality_and_never_without_it(night: Settings, trials: pd.DataFrame) -> None:
+    quality = trials.groupby("planner")["quality"].mean()
+    asks = {name for name in quality.index if night.config.rules[name].answers}
+    assert asks == {
+        "cascadia_hourly",
+        "boute_hourly",
+        "ours",
+        *(name for name in steps() if "answers" in name),
+    }
+    best = quality["sageserve"]  # the largest llm answers all
+    assert (quality[list(asks)] < best - 0.01).all()
+    assert quality.drop(list(asks)).to_numpy() == pytest.approx(best, abs=2e-3)
+
+
+def test_ideas_are_added_one_at_a_time_both_ways(tmp_path: Path) -> None:
+    usd = {name: 1000.0 - 7 * n * n for n, name in enumerate(steps())}
+    rows = [trial(name, 0.8, usd[name], 1.0) | {"ideas": ", ".join(steps()[name])} for name in steps()]
+    lake = Lake(tmp_path)
+    table = pa.Table.from_pylist([*rows, trial("sageserve", 0.8, 5.0, 1.0)], SCHEMAS["planner_trials"])
+    lake.write("planner_trials", table, trace="t", day=DAY)
+    found = lake.sql("from idea_worth order by way, place").to_pandas()
+    assert list(found["way"]) == ["backward"] * 6 + ["forward"] * 6
+    for way, order in (("forward", list(IDEAS)), ("backward", list(reversed(IDEAS)))):
+        own = found[found["way"] == way].set_index("place")
+        assert own["idea"].dropna().tolist() == order
+        assert (own.loc[0, "planner"], own.loc[5, "planner"]) == ("plain", "ours")
+        assert own["saved_usd"].dropna().tolist() == [
+            usd[before] - usd[after] for before, after in pairwise(own["planner"])
+        ]
+
+
+def test_planners_that_come_to_the_same_are_replayed_once(night: Settings) -> None:
+    assert ["sageserve", "hourly"] in same_policies(night, [*BOARD, *steps()]).values()
+    plain = replace(night, config=replace(night.config, quality=None))
+    alike = same_policies(plain, list(BOARD))
+    assert alike["sageserve"] == ["sageserve", "cascadia_hourly", "boute_hourly"]
+
+
+def trial(planner: str, share: float, usd: float, ratio: float, quality: float = 0.6) -> dict:
+    return {
+        "planner": planner, "what": planner, "capacity_share": share, "usd": usd, "left_usd": 10.0,
+        "attained_ratio": ratio, "asked_quality": 0.55, "quality": quality,
+    }  # fmt: skip
+
+
+def test_the_board_has_the_cheapest_trial_that_keeps_all(tmp_path: Path) -> None:
+    """Not the cheapest of all, not one that is in time but not as good; and it says which was not kept."""
+    rows = [
+        trial("ours", 0.8, 900, 1.01), trial("ours", 0.9, 800, 1.0), trial("ours", 1.0, 790, 0.99),
+        trial("slow", 0.5, 700, 0.9), trial("bad", 0.5, 600, 1.1, quality=0.5),
+        trial("torn", 0.5, 600, 1.1, quality=0.5), trial("torn", 0.6, 590, 0.9),
+    ]  # fmt: skip
+    lake, of_day = Lake(tmp_path), {"trace": "t", "day": DAY}
+    schema = SCHEMAS["planner_trials"]
+    lake.write("planner_trials", pa.Table.from_pylist(rows, schema), **of_day)
+    board = lake.sql("from planner_board").to_pandas().set_index("planner")
+    assert board.loc["ours", ["total_usd", "capacity_share"]].tolist() == [810.0, 0.9]
+    assert board.loc["ours", "apart_share"] == pytest.approx(10 / 810)
+    assert board["why_not"].to_dict() == {
+        "ours": None, "slow": "never in time", "bad": "never as good as asked",
+        "torn": "in time or as good as asked, never both",
+    }  # fmt: skip
+    assert board.drop("ours")["total_usd"].isna().all()
+
+
+def test_a_day_that_nobody_planned_is_told_in_a_line(night: Settings) -> None:
+    with pytest.raises(LakeError, match="has no plans on 2025-08-01"):
+        planner_board.try_planners(night, date(2025, 8, 1), (), False, Progress())
