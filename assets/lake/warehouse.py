@@ -72,7 +72,7 @@ class Lake(Tables):
         A view opens every file of its table. Given the one `query` that will be asked, only what it names,
         and what that is made from, is there.
         """
-        kept = "" if database != MEMORY else "temp"
+        temp = "temp" if database == MEMORY else ""  # in memory others may be on the same instance
         with opened(self.root, database, **config) as con:
             # A mart named like a table of the lake is the recipe of that table, the others are views.
             waiting = {p: sql for p, sql in recipes().items() if p.stem not in PARTITIONS}
@@ -83,9 +83,9 @@ class Lake(Tables):
             filled = store.filled(self.root, named)
             for table in named:
                 if table in filled:
-                    con.execute(f"create {kept} view {table} as {scan(table, self.path(table, '*'))}")
+                    con.execute(f"create {temp} view {table} as {scan(table, self.path(table, '*'))}")
                 elif table in SCHEMAS:
-                    con.execute(f"create {kept} view {table} as {no_rows(table)}")
+                    con.execute(f"create {temp} view {table} as {no_rows(table)}")
                 else:
                     continue
                 known.add(table)
@@ -93,9 +93,9 @@ class Lake(Tables):
                 for path in ready:
                     text = waiting.pop(path).text
                     if path.parent.name == "macros":
-                        con.execute(text.replace("replace macro", f"replace {kept} macro"))
+                        con.execute(text.replace("replace macro", f"replace {temp} macro"))
                     else:
-                        con.execute(f"create {kept} view {path.stem} as {text}")
+                        con.execute(f"create {temp} view {path.stem} as {text}")
                     known.add(path.stem)
             try:
                 yield con
