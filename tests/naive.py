@@ -6,6 +6,7 @@ Rules and must give the same outcome, to the last bit on a binary time grid.
 
 from dataclasses import dataclass, field
 from math import inf, nan
+from operator import attrgetter
 
 from naive_fleet import BOOTING, DECODE_ONLY, DONATED, GONE, PREFILL_ONLY, SERVING, WHOLE, NaiveFleet
 from naive_legs import NaiveLegs
@@ -99,7 +100,7 @@ class Instance:
 
     def load(self, requests):
         """Tokens that are its to process, by its role, of the requests that are here or on their way."""
-        mine = [r for r in requests if self.slot in r.stands_at() and r.made < r.output_tokens]
+        mine = [r for r in requests if r.made < r.output_tokens and self.slot in r.stands_at()]
         prompts = sum(r.input_tokens - r.saved for r in mine if r.stays or self.role != DECODE_ONLY)
         return prompts + sum(r.output_tokens for r in mine if r.stays or self.role != PREFILL_ONLY)
 
@@ -117,6 +118,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         self.turn = [int(end) - 1 for end in fleet.slots[1:]]
         self.regions, self.llms, self.pools = len(fleet.preference), len(fleet.holds), len(fleet.kind)
         self.instances, self.rented_from_s, self.rented_s = [], {}, 0.0
+        self.by_pool = [[] for _ in range(self.pools)]
         for pool in range(self.pools):
             slots = fleet.slots[pool + 1] - fleet.slots[pool]
             lead = next((e for e in range(self.pools) if fleet.then[e] == pool), pool)
@@ -127,6 +129,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
                 held = n < fleet.instances_at_start[pool]
                 status = SERVING if n < serving else DONATED if held else GONE
                 self.instances.append(Instance(len(self.instances), pool, status, role=fleet.role[pool]))
+                self.by_pool[pool].append(self.instances[-1])
                 if status != GONE:
                     self.rented_from_s[self.instances[-1].slot] = 0.0
         self.niw = [[] for _ in range(self.llms)]
@@ -158,7 +161,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
 
     def advance(self, until_s, until_ended=False):
         while not (until_ended and all(r.finish_s or r.refused or r.spared for r in self.requests)):
-            instance = min(self.instances, key=lambda i: (i.wakes_s, i.slot))
+            instance = min(self.instances, key=attrgetter("wakes_s"))  # the first of those that do
             arrival_s = self.coming[0].arrival_s if self.coming else inf
             failure_s = self.failures[0][0] if self.failures else inf
             next_moved = min(self.moving, key=lambda r: (r.ready_s, r.turn), default=None)
@@ -240,7 +243,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
     # --- memory
 
     def serving(self, pool):
-        return [i for i in self.instances if i.pool == pool and i.status == SERVING]
+        return [i for i in self.by_pool[pool] if i.status == SERVING]
 
     def used_and_room(self, pool):
         serving = self.serving(pool)

@@ -23,7 +23,7 @@ class NaiveFleet:
         instance.since_s = now
 
     def of(self, pool, *statuses):
-        return [i for i in self.instances if i.pool == pool and i.status in statuses]
+        return [i for i in self.by_pool[pool] if i.status in statuses]
 
     def held(self, pool):
         return len(self.of(pool, SERVING, BOOTING))
@@ -34,7 +34,7 @@ class NaiveFleet:
         slots, sizes = self.fleet.slots, self.fleet.team
         count = (slots[pool + 1] - slots[pool]) // sizes[pool]
         return [
-            [i for e in sides for i in self.instances if i.pool == e and (i.slot - slots[e]) // sizes[e] == k]
+            [i for e in sides for i in self.by_pool[e] if (i.slot - slots[e]) // sizes[e] == k]
             for k in range(count)
         ]
 

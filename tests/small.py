@@ -10,6 +10,12 @@ from assets.lake.settings import Progress, Settings
 from assets.plans.plans import plan_day
 from models.world.loading import CONFIG_DIR
 
+DAGSTER = """
+telemetry: {enabled: false}
+nux: {enabled: false}
+compute_logs: {module: dagster._core.storage.noop_compute_log_manager, class: NoOpComputeLogManager}
+"""  # of a home of its own; the rest is said in the dagster.yaml of the root
+
 
 def small_config(folder: Path, **changes: str) -> str:
     """Write it to a file and return its path; `changes` replace the first line of that key, in TOML."""

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.plan import combo_lp
-from models.plan.autoscale import Scaler, given_up, targets
+from models.plan.autoscale import DEFAULTS, Scaler, given_up, linger, targets
 from models.plan.problem import Ints
 from models.plan.rent import Offer
 
@@ -85,6 +85,36 @@ def test_every_refinement_starts_before_it_stops() -> None:
 def test_a_fleet_without_gpus_left_stays_as_it_is() -> None:
     full = np.array([40, 40])
     assert (targets(np.full(300, 900.0), GOODPUT, best, full) == full).all()
+
+
+def naive(came: np.ndarray, start: Ints, scaler: Scaler = DEFAULTS) -> Ints:
+    """Sample by sample, each mean by itself."""
+    held, acted = start.copy(), 0
+    window, refine = int(scaler.window_s // scaler.sample_s), int(scaler.refine_s // scaler.sample_s)
+    table, lingering = np.zeros((2, came.size, held.size), np.int64)
+    for now in range(came.size):
+        if now - acted >= window:
+            lacking = came[now - window : now].mean() - GOODPUT @ held
+            if abs(lacking) > scaler.ratio * (GOODPUT @ held):
+                change = best(lacking, held) if lacking > 0 else -given_up(held, GOODPUT, -lacking)
+                linger(lingering, now, -np.minimum(change, 0), scaler.grace_s / scaler.sample_s)
+                held, acted = held + change, now
+            elif now - acted >= refine and came[now - refine : now].any():
+                wanted = best(came[now - refine : now].mean(), np.zeros_like(held))
+                linger(lingering, now, np.maximum(held - wanted, 0), scaler.boot_s / scaler.sample_s)
+                held, acted = wanted, now
+        table[now] = held
+    return table + lingering
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_it_equals_its_naive_twin(seed: int) -> None:
+    """Over busy hours, even ones, and ones in which nobody comes."""
+    rng = np.random.default_rng(seed)
+    level = np.repeat(rng.choice([0.0, 0.0, 8.0, 20.0, 60.0], 40), 45)[: rng.integers(0, 1800)]
+    came = rng.poisson(level) / 10.0 if seed % 2 else level
+    start = rng.integers(0, 9, 2)
+    assert (targets(came, GOODPUT, best, start) == naive(came, start)).all()
 
 
 @given(st.lists(st.floats(0, 200), min_size=30, max_size=300), st.integers(0, 9), st.integers(0, 9))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import dagster as dg
 import pytest
-from small import small_config
+from small import DAGSTER, small_config
 
 from assets.demand import demand
 from assets.lake import kept
@@ -62,7 +62,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[First]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DAGSTER_HOME", str(folder))
-        (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\nnux: {enabled: false}\n")
+        (folder / "dagster.yaml").write_text(DAGSTER)
         patch.setattr(night, "landed_files", list)
         patch.chdir(folder)
         resource = SettingsResource(config=small_config(folder, **ONE), lake=str(folder / "lake"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from small import small_config
+from small import DAGSTER, small_config
 
 ROOT = Path(__file__).resolve().parent.parent
 WITHIN_S = 15.0  # on a machine that others use; alone it takes one or two, and five by force
@@ -69,7 +69,7 @@ if __name__ == "__main__":
 def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     """A command as a process of its own; a file, so that its children can be started too."""
     (folder / "command.py").write_text(COMMAND)
-    (folder / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    (folder / "dagster.yaml").write_text(DAGSTER)
     env = os.environ | {"PYTHONPATH": str(ROOT), "DAGSTER_HOME": str(folder)}
     call = [sys.executable, str(folder / "command.py"), *arguments]
     return subprocess.Popen(call, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assets.lake import warehouse
+from assets.lake import duck, warehouse
+from assets.lake.limits import Limits
 from assets.lake.machine import cores, memory_bytes
 from assets.lake.schemas import SCHEMAS
 from assets.lake.sql_files import SqlFileError, read_sql
@@ -128,6 +129,38 @@ def test_a_full_disk_keeps_what_was_there(lake, monkeypatch):
 def test_an_interrupted_query_is_ctrl_c(lake):
     with pytest.raises(KeyboardInterrupt), lake.connect():
         raise RuntimeError("Query interrupted")
+
+
+def test_queries_share_one_instance_and_leave_nothing_in_it(tmp_path, lake, monkeypatch):
+    made, connect = [], duckdb.connect
+    monkeypatch.setattr(duckdb, "connect", lambda *args, **config: made.append(1) or connect(*args, **config))
+    for n in range(4):
+        lake.write("requests", requests(3), trace=f"t{n}", day=DAY)
+    with lake.connect() as con, ThreadPoolExecutor(4) as threads:
+        con.execute("create temp table mine as select 1")
+        found = threads.map(
+            lambda n: lake.sql(f"select trace from requests where trace = 't{n % 4}'"), range(40)
+        )
+        assert [table["trace"].to_pylist() for table in found] == [[f"t{n % 4}"] * 3 for n in range(40)]
+        with pytest.raises(LakeError, match="mine does not exist"):
+            lake.sql("from mine")
+        assert lake.read("requests", trace="t1").num_rows == con.execute("from mine").fetchone()[0] + 2
+    assert len(made) == 1
+    Lake(tmp_path / "other").sql("select 1")
+    with lake.answer("from requests", Limits()) as rows:
+        assert rows.read_all().num_rows == 12
+    assert len(made) == 3  # a folder of its own to spill into, limits of its own
+
+
+def test_an_instance_that_has_spilled_is_not_kept(lake, monkeypatch):
+    monkeypatch.setattr(duck, "duckdb_settings", lambda: {"memory_limit": "60MB", "threads": 1})
+    lake.write("requests", requests(1), **PARTITION)
+    with lake.connect() as con:
+        con.execute("create temp table large as select random() as r from range(20_000_000)")
+        assert list((lake.root / ".scratch").iterdir())
+        assert lake.sql("select 1 as one")["one"].to_pylist() == [1]
+        assert con.execute("select count(*) from large").fetchone() == (20_000_000,)
+    assert list((lake.root / ".scratch").iterdir()) == []
 
 
 def test_a_newer_lake_is_not_touched(tmp_path):

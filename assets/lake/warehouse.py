@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from assets.lake import store
 from assets.lake.duck import (
+    MEMORY,
     Connection,
     columns_of,
     in_one_line,
@@ -64,13 +65,14 @@ class Lake(Tables):
 
     @contextmanager
     def connect(
-        self, database: Path | str = ":memory:", query: str | None = None, **config: str
+        self, database: Path | str = MEMORY, query: str | None = None, **config: str
     ) -> Iterator[Connection]:
         """A DuckDB connection with a view per table that has files, the macros, and the marts as views.
 
         A view opens every file of its table. Given the one `query` that will be asked, only what it names,
         and what that is made from, is there.
         """
+        temp = "temp" if database == MEMORY else ""  # in memory others may be on the same instance
         with opened(self.root, database, **config) as con:
             # A mart named like a table of the lake is the recipe of that table, the others are views.
             waiting = {p: sql for p, sql in recipes().items() if p.stem not in PARTITIONS}
@@ -81,18 +83,19 @@ class Lake(Tables):
             filled = store.filled(self.root, named)
             for table in named:
                 if table in filled:
-                    con.execute(f"create view {table} as {scan(table, self.path(table, '*'))}")
+                    con.execute(f"create {temp} view {table} as {scan(table, self.path(table, '*'))}")
                 elif table in SCHEMAS:
-                    con.execute(f"create view {table} as {no_rows(table)}")
+                    con.execute(f"create {temp} view {table} as {no_rows(table)}")
                 else:
                     continue
                 known.add(table)
             while ready := [p for p, sql in waiting.items() if known.issuperset(sql.listed("reads"))]:
                 for path in ready:
                     text = waiting.pop(path).text
-                    con.execute(
-                        text if path.parent.name == "macros" else f"create view {path.stem} as {text}"
-                    )
+                    if path.parent.name == "macros":
+                        con.execute(text.replace("replace macro", f"replace {temp} macro"))
+                    else:
+                        con.execute(f"create {temp} view {path.stem} as {text}")
                     known.add(path.stem)
             try:
                 yield con

@@ -47,25 +47,37 @@ def targets(came: Floats, goodput: Floats, best: Best, start: Ints, scaler: Scal
     best : the programme: what to add to what is held, so that it sustains so many requests/s more
     start : shape (n,), what stands at first
     """
-    held = start.astype(np.int64)
+    held, sustained = start.astype(np.int64), float(goodput @ start)
     window, refine = (round(seconds / scaler.sample_s) for seconds in (scaler.window_s, scaler.refine_s))
-    table = np.zeros((came.size, held.size), np.int64)
+    table = np.tile(held, (came.size, 1))
     lingering = np.zeros_like(table)
+    latest = np.maximum.accumulate(np.where(came != 0, np.arange(came.size), -1)).tolist()  # that came
     acted = 0
-    for now in range(came.size):
-        if now - acted >= window:
-            mean, sustained = float(came[now - window : now].mean()), float(goodput @ held)
-            if abs(mean - sustained) > scaler.ratio * sustained:
-                lacking = mean - sustained
-                change = best(lacking, held) if lacking > 0 else -given_up(held, goodput, -lacking)
-                linger(lingering, now, -np.minimum(change, 0), scaler.grace_s / scaler.sample_s)
-                held, acted = held + change, now
-            elif now - acted >= refine and came[now - refine : now].any():
-                wanted = best(float(came[now - refine : now].mean()), np.zeros_like(held))
-                linger(lingering, now, np.maximum(held - wanted, 0), scaler.boot_s / scaler.sample_s)
-                held, acted = wanted, now
-        table[now] = held
+    for now, mean in enumerate(means(came, window), start=window):
+        if now - acted < window:
+            continue
+        if abs(mean - sustained) > scaler.ratio * sustained:
+            lacking = mean - sustained
+            change = best(lacking, held) if lacking > 0 else -given_up(held, goodput, -lacking)
+            linger(lingering, now, -np.minimum(change, 0), scaler.grace_s / scaler.sample_s)
+            held = held + change
+        elif now - acted >= refine and latest[now - 1] >= now - refine:
+            wanted = best(float(came[now - refine : now].mean()), np.zeros_like(held))
+            linger(lingering, now, np.maximum(held - wanted, 0), scaler.boot_s / scaler.sample_s)
+            held = wanted
+        else:
+            continue
+        acted, table[now:], sustained = now, held, float(goodput @ held)
     return table + lingering
+
+
+def means(came: Floats, window: int) -> list[float]:
+    """The mean of each window that ends before the last sample, the first one first."""
+    if came.size <= window:
+        return []
+    # Row by row in memory, so that each is summed in the order in which it would be alone.
+    windows = np.ascontiguousarray(np.lib.stride_tricks.sliding_window_view(came[:-1], window))
+    return [float(mean) for mean in windows.mean(axis=1)]
 
 
 def linger(lingering: Ints, now: int, gone: Ints, samples: float) -> None:
