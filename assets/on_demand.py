@@ -4,7 +4,7 @@ They stand beside the lineage: nothing is made from them. Each has a `*_said`: w
 written, be it in a run or from the command line. Plans on demand stand in plans_on_demand.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import date
 from typing import Any
 
@@ -38,6 +38,7 @@ from assets.studies import levels as levelling
 from assets.studies.cases import case_names
 from assets.studies.level_figures import level_drawings
 from assets.studies.planner_figures import idea_figure, planner_figure
+from models.replay.planners import BOARD
 
 CASES = dg.StaticPartitionsDefinition(case_names())
 DAYS_AND_CASES = dg.MultiPartitionsDefinition({"day": DAYS, "case": CASES})
@@ -237,9 +238,9 @@ def level_trials_said(settings: Settings, day: date, table: pa.Table) -> Said:
 
 
 class Planners(dg.Config):
-    """Which planners: all where none is named; with ideas also the policies between none of ours and all."""
+    """Which planners; with ideas also the policies between none of ours and all."""
 
-    planners: Sequence[str] = ()
+    planners: list[str] = list(BOARD)
     ideas: bool = True
 
 

@@ -37,12 +37,12 @@ COLOURS = {
     "quality": "#A6761D",
     "cascadia": "#6699CC",
     "boute": "#4B0082",
-    "sageserve": "#009E73",
-    "llumnix_hourly": "#999933",
-    "cauchy_types": "#661100",
-    "cascadia_hourly": "#6699CC",
-    "boute_hourly": "#4B0082",
-    "ours": "#0072B2",
+    "sageserve": "#00C292",
+    "llumnix_hourly": "#C4C44D",
+    "cauchy_types": "#B03020",
+    "cascadia_hourly": "#8FB8E0",
+    "boute_hourly": "#8A4FC7",
+    "ours": "#0050A0",
     "clairvoyant": "#222222",
 }
 # The same for tiers, kinds of tokens, regions and llms, in their order.

@@ -15,8 +15,8 @@
 -- worst_tier = that tier
 -- asked_quality = mean score that [quality] asks; null where it asks none
 -- quality = mean score of the answers that count <- scoreboard.quality
--- ttft_p95_s = as in scoreboard, likewise the next two
--- fluid_usd = the least that any fleet must spend, as in regret, likewise the other parts
+-- ttft_p95_s, tpot_p95_s, e2e_p95_s = as in scoreboard
+-- fluid_usd, rounding_usd, minimum_usd, hour_usd, routing_usd, foresight_usd, boot_usd, scaling_usd = what the day cost, in parts, as in regret
 -- usd_error_share = how far the cost may be off for the error of the latency profiles, 90 of 100 times
 select * from planner_trials
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
