@@ -38,7 +38,6 @@ from assets.studies import levels as levelling
 from assets.studies.cases import case_names
 from assets.studies.level_figures import level_drawings
 from assets.studies.planner_figures import idea_figure, planner_figure
-from models.replay.planners import BOARD
 
 CASES = dg.StaticPartitionsDefinition(case_names())
 DAYS_AND_CASES = dg.MultiPartitionsDefinition({"day": DAYS, "case": CASES})
@@ -238,9 +237,9 @@ def level_trials_said(settings: Settings, day: date, table: pa.Table) -> Said:
 
 
 class Planners(dg.Config):
-    """Which planners; with ideas also the policies between none of ours and all."""
+    """Which planners, else all; with ideas also the policies between none of ours and all."""
 
-    planners: list[str] = list(BOARD)
+    planners: list[str] | None = None
     ideas: bool = True
 
 
@@ -256,7 +255,7 @@ def planner_trials(
     """The planners of five papers and ours on a day, searched to the same attainment and quality."""
     with plainly():
         chosen, day = opened(context, settings), day_of(context)
-        table = planner_board.try_planners(chosen, day, config.planners, config.ideas, progress)
+        table = planner_board.try_planners(chosen, day, config.planners or (), config.ideas, progress)
         return dg.MaterializeResult(metadata=planner_trials_said(chosen, day, table))
 
 
