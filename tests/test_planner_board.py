@@ -66,8 +66,8 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 
 def measured(settings: Settings, *_: object) -> list[float]:
-    """By the llm alone, whatever it runs on."""
-    return [SUSTAINED[kind.llm] for kind in kinds(settings)]
+    """By the llm, and of a team four times that of an instance: it pays."""
+    return [SUSTAINED[kind.llm] * (4 if kind.option.is_team else 1) for kind in kinds(settings)]
 
 
 @pytest.fixture(scope="module")
@@ -119,12 +119,7 @@ def test_a_mechanism_that_is_switched_off_changes_the_day(
 def test_who_answers_shows_in_the_quality_and_never_without_it(night: Settings, trials: pd.DataFrame) -> None:
     quality = trials.groupby("planner")["quality"].mean()
     asks = {name for name in quality.index if night.config.rules[name].answers}
-    assert asks == {
-        "cascadia_hourly",
-        "boute_hourly",
-        "ours",
-        *(name for name in steps() if "answers" in name),
-    }
+    assert asks == {"cascadia_hourly", "boute_hourly", "ours"}
     best = quality["sageserve"]  # the largest llm answers all
     assert (quality[list(asks)] < best - 0.01).all()
     assert quality.drop(list(asks)).to_numpy() == pytest.approx(best, abs=2e-3)
@@ -174,8 +169,8 @@ def test_the_board_has_the_cheapest_trial_that_keeps_all(tmp_path: Path) -> None
     board = lake.sql("from planner_board").to_pandas().set_index("planner")
     assert board.loc["ours", ["total_usd", "capacity_share"]].tolist() == [810.0, 0.9]
     assert board.loc["ours", "apart_share"] == pytest.approx(10 / 810)
-    assert board["why_not"].to_dict() == {
-        "ours": None, "slow": "never in time", "bad": "never as good as asked",
+    assert board["why_not"].dropna().to_dict() == {
+        "slow": "never in time", "bad": "never as good as asked",
         "torn": "in time or as good as asked, never both",
     }  # fmt: skip
     assert board.drop("ours")["total_usd"].isna().all()

@@ -100,8 +100,12 @@ class Board:
     def play(self, asked: Mapping[str, float]) -> None:
         """Plan and replay each planner that counts on so much of an instance."""
         own = naming(self.settings, asked)
-        shares = {name: OwnPolicy(name, capacity_share=share) for name, share in asked.items()}
-        own = replace(own, config=replace(own.config, policies={**own.config.policies, **shares}))
+        known = own.config.policies
+        counting = {
+            name: replace(known.get(name) or OwnPolicy(name), capacity_share=share)
+            for name, share in asked.items()
+        }
+        own = replace(own, config=replace(own.config, policies={**known, **counting}))
         plans = {name: asked_by(own, name) for name in (*ALWAYS, *self._planned(own))}
         followed = followed_plans(own, self.day, plans, self.worlds, self.progress, self.days)
         forget_others(own, self.day, [Unit("all", tuple(asked))])
