@@ -7,6 +7,9 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from assets.advice.advise import advise_night
+from assets.advice.files import write
+from assets.advice.told import advice_said
 from assets.demand import history
 from assets.forecasts import forecasts as predictions
 from assets.lake.kept import made_once
@@ -218,4 +221,16 @@ def figures(
     return dg.MaterializeResult(metadata={"trace": chosen.trace, **pictures})
 
 
-ASSETS = [landing, requests, demand, forecasts, plans_, replays_, scorecard, figures]
+@dg.asset(partitions_def=DAYS, deps=[scorecard, after("demand", WITH_HISTORY)], **described("advice"))
+def advice(
+    context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
+) -> dg.MaterializeResult:
+    """The page of the day: what to run on the next one, what that would have saved, how sure it is."""
+    with plainly():
+        chosen, day = opened(context, settings), day_of(context)
+        numbers = advise_night(chosen, day, progress)
+        files = write(numbers, chosen.figures(day))
+        return dg.MaterializeResult(metadata={"page": str(files.page), **advice_said(chosen, numbers)})
+
+
+ASSETS = [landing, requests, demand, forecasts, plans_, replays_, scorecard, figures, advice]
