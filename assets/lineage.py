@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from assets.advice.advise import advise_night
 from assets.advice.files import write
+from assets.advice.night import advise_night
 from assets.advice.told import advice_said
 from assets.demand import history
 from assets.forecasts import forecasts as predictions

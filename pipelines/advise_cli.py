@@ -85,7 +85,7 @@ def of_trace(
     """The numbers and files of a trace."""
     from assets.advice.advise import FOLDER, Asked
     from assets.advice.advise import advise as numbers_of
-    from assets.advice.brought import trace_name
+    from assets.advice.bring import trace_name
     from assets.advice.files import write
 
     path = None if file is None else file_of(file)
@@ -99,8 +99,8 @@ def of_config(
     config: str, day: date | None, out: Path | None, progress: "Progress"
 ) -> tuple[dict[str, Any], "Files"]:
     """The numbers and files of a day of a config, told to Dagster too."""
-    from assets.advice.advise import advise_night
     from assets.advice.files import write
+    from assets.advice.night import advise_night
     from assets.advice.told import advice_said
     from assets.lake.settings import load_settings
     from pipelines.runs import report

@@ -57,6 +57,7 @@ def test_the_assets_and_what_they_are_made_from():
         "replays": ("replay", ["plans", "requests"]),
         "scorecard": ("score", ["replays"]),
         "figures": ("score", ["scorecard"]),
+        "advice": ("score", ["demand", "scorecard"]),
     }
     for node in graph.asset_nodes:
         assert node.description
@@ -87,7 +88,7 @@ def test_jobs_schedules_and_sensors():
             "plan_quality",
         )
     }
-    chain = ["demand", "figures", "forecasts", "plans", "replays", "requests", "scorecard"]
+    chain = ["advice", "demand", "figures", "forecasts", "plans", "replays", "requests", "scorecard"]
     assert jobs == {
         "land": ["landing"],
         "history": ["demand", "requests"],

@@ -4,20 +4,20 @@ The fewest instances with which as many requests of the hour are in time as the 
 is held back may wait and is left out. An hour that the trace does not have is taken to be like its largest.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from assets.advice.world import LEAST_ROOM, ROOM, Stand
+from assets.advice.world import LEAST_ROOM, ROOM, Stand, cheapest
 from assets.lake.settings import Counted, Progress, Settings, side_by_side
 from assets.studies.rent_hour import Hour, play
 from models.plan.crossing import fewest
 from models.replay.state import Trace
 
-HOUR_S = 3600.0
+HOUR_S, QUARTER_S = 3600.0, 900.0
 ROWS = """
 select
     date_trunc('hour', arrived_at) as hour_start, region, llm,
@@ -48,9 +48,38 @@ def rows_of(settings: Settings) -> pd.DataFrame:
 
 
 def peaks(settings: Settings) -> dict[str, float]:
-    """Input tokens/s of each llm in its largest hour, all regions together."""
-    by_hour = rows_of(settings).groupby(["llm", "hour_start"])["input_tokens"].sum() / HOUR_S
-    return {str(llm): float(rate) for llm, rate in by_hour.groupby("llm").max().items()}
+    """Input tokens/s of each llm in its largest quarter of an hour, all regions together."""
+    rows = rows_of(settings)
+    quarter = rows["arrival_s"] // QUARTER_S
+    rates = rows.groupby(["llm", "hour_start", quarter])["input_tokens"].sum() / QUARTER_S
+    return {str(llm): float(rate) for llm, rate in rates.groupby("llm").max().items()}
+
+
+def cheapest_stands(
+    settings: Settings, llms: Sequence[str], gpus: Mapping[str, Sequence[str]], progress: Progress
+) -> dict[str, Stand]:
+    """For each llm the instance, of these GPU types, that serves its largest hour in time for least."""
+    catalogue, rows, stands = settings.catalogue, rows_of(settings), dict[str, Stand]()
+    with progress.bar("cheapest GPUs for the largest hour", len(llms)) as done:
+        for n, llm in enumerate(llms, start=1):
+            own = rows[rows["llm"] == llm]
+            tokens = own.groupby("hour_start")["input_tokens"].sum()
+            hour, found = own[own["hour_start"] == tokens.idxmax()], list[tuple[bool, float, int, Stand]]()
+            for place, gpu in enumerate(gpus[llm]):
+                pool = cheapest(llm, catalogue, settings.config, [gpu])
+                count, attained = fewest_instances(settings, Stand(pool, 1), llm, hour)
+                usd = count * pool.gpus * catalogue.gpus[gpu].usd_per_hour
+                found.append((attained < target_share(settings), usd, place, Stand(pool, count)))
+            stands[llm] = min(found)[-1]
+            done(n)
+    return stands
+
+
+def target_share(settings: Settings) -> float:
+    """Of the strictest tier: how many of its requests are to be in time."""
+    name = settings.catalogue.strictest_tier(settings.catalogue.tiers)
+    assert name is not None  # check_tiers has seen to it
+    return settings.catalogue.tiers[name].attainment_target_share
 
 
 def sized(settings: Settings, stands: Mapping[str, Stand], progress: Progress) -> list[Sized]:

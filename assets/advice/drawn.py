@@ -29,7 +29,7 @@ def of_fleet(tomorrow: Numbers) -> str:
         corners += [f"{x(hour):.1f},{y(value):.1f}", f"{x(hour + 1):.1f},{y(value):.1f}"]
     body.append(f'<polygon points="{" ".join([*corners, f"{x(HOURS):.1f},{y(0):.1f}"])}" fill="{HELD}"/>')
     middles = [hour + 0.5 for hour in range(HOURS)]
-    body.append(_line(middles, [min(tail, top) for tail in tails], x, y, ORANGE, "4 4"))
+    body.append(_line(middles, tails, x, y, ORANGE, "4 4"))
     body.append(_line(middles, means, x, y, INK))
     body += [
         _text(x(hour + 0.5), y(carries[hour]) - 6, f"{row['gpus']:,}", BLUE, "middle")
@@ -115,7 +115,8 @@ def _svg(body: Sequence[str], keys: Sequence[tuple[str, str]], title: str) -> st
         at += 44 + 7 * len(label)
     return (
         f'<svg viewBox="0 0 {WIDE} {HIGH}" role="img" aria-label="{title}"><title>{title}</title>'
-        f"{''.join([*body, *legend])}</svg>"
+        f'<clipPath id="plot"><rect x="{LEFT}" y="{TOP}" width="{WIDE - LEFT - RIGHT}" '
+        f'height="{HIGH - TOP - BOTTOM}"/></clipPath>{"".join([*body, *legend])}</svg>'
     )
 
 
@@ -154,7 +155,10 @@ def _line(
 ) -> str:
     points = " ".join(f"{x(a):.1f},{y(v):.1f}" for a, v in zip(at, values, strict=True))
     dashed = f' stroke-dasharray="{dash}"' if dash else ""
-    return f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{width}"{dashed}/>'
+    return (
+        f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{width}"{dashed} '
+        'clip-path="url(#plot)"/>'
+    )
 
 
 def _text(x: float, y: float, text: str, colour: str, anchor: str) -> str:

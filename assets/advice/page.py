@@ -128,6 +128,10 @@ def gpus_told(numbers: Numbers) -> str:
                 f"GPU time alone, parting them {bound}."
             )
         )
+        if max(fleet["attainment_share"] for fleet in one["fleets"]) < one["target_share"]:
+            parts.append(
+                para("None of these keeps that: the hour comes in bursts above the peak they carry.")
+            )
         heads = ("a fleet of", "rented", "GPUs", "USD an hour", "in time", "TTFT P95, s")
         parts.append(table(heads, rows, [fleet["kind"] for fleet in one["fleets"]].index(one["best"])))
     if not parts and numbers["tomorrow"] is not None:
@@ -160,7 +164,7 @@ def saving_told(numbers: Numbers) -> str:
     policies = [(row["policy"], row, WHAT.get(row["policy"], row["what"])) for row in board["policies"]]
     if saving is not None and saving["is_told"]:
         share = saving["today_in_time_share"]
-        today = {"usd": saving["today_usd"], "gpu_hours": None, "in_time_share": share}
+        today = {"usd": saving["today_usd"], "gpu_hours": saving["today_gpu_hours"], "in_time_share": share}
         policies.insert(0, ("today", today, saving["today"]))
     most = max([row["usd"] for _, row, _ in policies] + [1e-9])
     rows = [

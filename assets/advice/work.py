@@ -41,6 +41,12 @@ def default_gpus(llm: str, catalogue: Catalogue) -> tuple[str, ...]:
     return tuple(timed or priced)
 
 
+def profiled_gpus(llm: str, gpus: Sequence[str], catalogue: Catalogue) -> tuple[str, ...]:
+    """Of these GPU types, else of the default ones, those on which a config may put an llm."""
+    known = {p.gpu for p in catalogue.latency if p.llm == llm}
+    return tuple(gpu for gpu in gpus if gpu in known) or default_gpus(llm, catalogue)
+
+
 def rent(
     settings: Settings,
     day: date,
