@@ -116,6 +116,7 @@ def of_sizes(settings: Settings, sizes: Sequence[Sized], stands: Mapping[str, St
                     "short_tokens_per_s": 0.0,
                     "usd": size.instances * usd[llm],
                     "attainment_share": size.attainment_share,
+                    "requests": size.requests if hour in known else 0,
                 }
             )
     by_hour = []

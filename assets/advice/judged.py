@@ -114,6 +114,30 @@ def of_saving(settings: Settings, day: date, board: Numbers, today: Numbers | No
     return saving
 
 
+def of_sized(tomorrow: Numbers, today: Numbers | None) -> Numbers | None:
+    """The same of a trace without two days: the hours as they were sized, against what runs today."""
+    rows = [row for row in tomorrow["hours"] if row["demand_tokens_per_s"] is not None]
+    asked = sum(row["requests"] for row in rows)
+    if today is None or not asked:
+        return None
+    met = sum(row["requests"] * row["attainment_share"] for row in rows)
+    return {
+        "day": None,
+        "today": today["fleet"],
+        "is_told": True,
+        "today_usd": today["usd"],
+        "today_gpu_hours": today["gpu_hours"],
+        "advised_usd": tomorrow["usd"],
+        "usd": today["usd"] - tomorrow["usd"],
+        "share": 1 - tomorrow["usd"] / today["usd"],
+        "today_in_time_share": today["in_time_share"],
+        "advised_in_time_share": met / asked,
+        "low_usd": None,
+        "high_usd": None,
+        "is_beyond_error": None,
+    }
+
+
 def of_certainty(settings: Settings, day: date | None, board: Numbers | None) -> Numbers:
     """How near forecasts made at midnight were, and what the advised policy attained, by tier."""
     asked = {"trace": settings.trace, "tier": INTERACTIVE, "method": settings.config.forecast.method}

@@ -160,7 +160,7 @@ def saving_told(numbers: Numbers) -> str:
     """The last known day under each policy, against what runs today."""
     board, saving = numbers["board"], numbers["saving"]
     if board is None:
-        return ""
+        return section("What it saves", para(_saved(saving))) if saving is not None else ""
     policies = [(row["policy"], row, WHAT.get(row["policy"], row["what"])) for row in board["policies"]]
     if saving is not None and saving["is_told"]:
         share = saving["today_in_time_share"]

@@ -36,6 +36,8 @@ def tell(settings: Settings, found: Numbers, came: Brought, last: date | None, t
     first, until = came.first_day, came.last_at.date()
     if last is not None and found["board"] is not None:
         found["saving"] = judged.of_saving(settings, last, found["board"], today)
+    elif found["tomorrow"] is not None:
+        found["saving"] = judged.of_sized(found["tomorrow"], today)
     found["certainty"] = judged.of_certainty(settings, last, found["board"])
     found["profiles"] = lacking.of_profiles(settings)
     found["llms"] = numbers.of_llms(came, settings, first, until)

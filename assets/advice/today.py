@@ -41,14 +41,14 @@ def of_today(
     catalogue: Catalogue,
     office: Config,
 ) -> Numbers | None:
-    """What runs today, and what it costs and attains on the last whole day; None where nobody told.
+    """What runs today, and what it costs in a day and attains on the last whole one; None where nobody told.
+
+    Where there is no whole day, on the trace.
 
     As --on names it, replayed; else the fleet that ran, with what `fleetcast plan grade` found of it.
     """
-    if day is None:
-        return None
     if not pools or on is None:
-        return ran(settings, day)
+        return None if day is None else ran(settings, day)
     rows = settings.lake.sql(REQUESTS, trace=settings.trace, day=day).to_pandas(
         types_mapper=lambda of: pd.ArrowDtype(of) if pa.types.is_list(of) else None
     )

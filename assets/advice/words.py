@@ -73,8 +73,9 @@ def _saved(numbers: Numbers) -> str:
     spent = f"{saving['advised_usd']:,.0f} USD instead of {saving['today_usd']:,.0f} for {than}"
     change, late = saving["share"] or 0.0, _late(numbers)
     word = f"{percent(abs(change))} {'less' if change > 0 else 'more'}" if round(change, 3) else "the same"
+    when = "A day like this" if saving["day"] is None else f"On {saving['day']} it"
     return (
-        f"On {saving['day']} it would have cost {spent}: {word}, with "
+        f"{when} would have cost {spent}: {word}, with "
         f"{percent(saving['advised_in_time_share'], 1)} of the interactive requests in time against "
         f"{percent(saving['today_in_time_share'], 1)}{late}."
     )
