@@ -23,24 +23,12 @@ where trace = $trace and day = $day and policy = $policy
 order by hour_start, region, llm, role, gpu
 """
 FORESEEN = """
-with buckets as (
-    select bucket_start, llm, region, forecast_per_s, peak_p90_per_s
-    from day_ahead_forecasts
-    where trace = $trace and day = $day and method = $method and tier = $tier and measure = 'input_tokens'
-),
-
-endpoints as (
-    select
-        hour(bucket_start)::bigint as hour, llm, region,
-        avg(forecast_per_s) as forecast_tokens_per_s, max(peak_p90_per_s) as p90_tokens_per_s
-    from buckets
-    group by all
-)
-
-select hour, sum(forecast_tokens_per_s) as forecast_tokens_per_s, sum(p90_tokens_per_s) as p90_tokens_per_s
-from endpoints
-group by hour
-order by hour
+select
+    hour(bucket_start)::bigint as hour, llm, region,
+    avg(forecast_per_s) as forecast_tokens_per_s, max(peak_p90_per_s) as p90_tokens_per_s
+from day_ahead_forecasts
+where trace = $trace and day = $day and method = $method and tier = $tier and measure = 'input_tokens'
+group by all
 """
 
 
@@ -51,7 +39,7 @@ def of_tomorrow(settings: Settings, day: date, table: str = "day_ahead_plans") -
     method = settings.config.forecast.method
     foreseen = settings.lake.sql(FORESEEN, method=method, tier=INTERACTIVE, **asked).to_pylist()
     held = [{k: v for k, v in row.items() if k != "why"} for row in rows if row["instances"] > 0]
-    by_hour = _by_hour(rows, {row["hour"]: row for row in foreseen})
+    by_hour = _by_hour(rows, foreseen)
     return {
         "day": day,
         "basis": "forecast",
@@ -67,25 +55,37 @@ def of_tomorrow(settings: Settings, day: date, table: str = "day_ahead_plans") -
     }
 
 
-def _by_hour(rows: Sequence[Numbers], foreseen: Mapping[int, Numbers]) -> list[Numbers]:
+def _by_hour(rows: Sequence[Numbers], foreseen: Sequence[Numbers]) -> list[Numbers]:
+    """The plan summed by hour, and what is foreseen in GPUs too: tokens of several llms are not alike."""
     found = []
     for hour in range(HOURS):
         own = [row for row in rows if row["hour"] == hour]
+        known = [row for row in foreseen if row["hour"] == hour]
         first = [row for row in own if row["role"] in FIRST]
-        known = foreseen.get(hour, {})
-        found.append(
-            {
-                "hour": hour,
-                "instances": sum(row["instances"] for row in own),
-                "gpus": sum(row["instances"] * row["gpus_per_instance"] for row in own),
-                "usd": sum(row["usd"] for row in own),
-                "forecast_tokens_per_s": known.get("forecast_tokens_per_s"),
-                "p90_tokens_per_s": known.get("p90_tokens_per_s"),
-                "carries_tokens_per_s": sum(r["instances"] * r["capacity_tokens_per_s"] for r in first),
-                "short_tokens_per_s": sum(row["short_tokens_per_s"] or 0.0 for row in own),
-            }
-        )
+        told: Numbers = {"hour": hour}
+        told["instances"] = sum(row["instances"] for row in own)
+        told["gpus"] = sum(row["instances"] * row["gpus_per_instance"] for row in own)
+        told["usd"] = sum(row["usd"] for row in own)
+        for name in ("forecast", "p90"):
+            rate = f"{name}_tokens_per_s"
+            told[rate] = sum(row[rate] for row in known) if known else None
+            told[f"{name}_gpus"] = _filled(known, rate, own) if known else None
+        told["carries_tokens_per_s"] = sum(row["instances"] * row["capacity_tokens_per_s"] for row in first)
+        told["short_tokens_per_s"] = sum(row["short_tokens_per_s"] or 0.0 for row in own)
+        found.append(told)
     return found
+
+
+def _filled(known: Sequence[Numbers], rate: str, plan: Sequence[Numbers]) -> float:
+    """How many GPUs the load of an hour fills, on the mean GPU of each llm and role in the plan."""
+    total = 0.0
+    for llm, role in dict.fromkeys((row["llm"], row["role"]) for row in plan):
+        own = [row for row in plan if (row["llm"], row["role"]) == (llm, role)]
+        held = [row for row in own if row["instances"]] or [{**row, "instances": 1} for row in own]
+        gpus = sum(row["instances"] * row["gpus_per_instance"] for row in held)
+        carried = sum(row["instances"] * row["capacity_tokens_per_s"] for row in held)
+        total += sum(row[rate] for row in known if row["llm"] == llm) * gpus / carried
+    return total
 
 
 def of_sizes(settings: Settings, sizes: Sequence[Sized], stands: Mapping[str, Stand]) -> Numbers:
@@ -130,7 +130,9 @@ def of_sizes(settings: Settings, sizes: Sequence[Sized], stands: Mapping[str, St
                 "gpus": sum(row["instances"] * row["gpus_per_instance"] for row in own),
                 "usd": sum(row["usd"] for row in own),
                 "forecast_tokens_per_s": sum(rates) if rates else None,
+                "forecast_gpus": None,
                 "p90_tokens_per_s": None,
+                "p90_gpus": None,
                 "carries_tokens_per_s": None,
                 "short_tokens_per_s": 0.0,
             }
@@ -186,24 +188,25 @@ def of_watch(settings: Settings, tomorrow: Numbers | None, first: date, last: da
 
 
 def _surges(tomorrow: Numbers, reflex_share: float) -> list[Numbers]:
-    """For each endpoint its fullest hour, and the load from which the reflex passes the plan."""
-    fullest: dict[tuple[str, str], Numbers] = {}
+    """For each llm its fullest hour, all regions together, and the load from which to pass the plan."""
+    sums: dict[tuple[str, int], list[float]] = {}
     for row in tomorrow["hours"]:
-        if row["capacity_tokens_per_s"] is None or row["role"] not in FIRST:
-            continue
-        carries = row["instances"] * row["capacity_tokens_per_s"]
+        if row["capacity_tokens_per_s"] is not None and row["role"] in FIRST:
+            both = sums.setdefault((row["llm"], row["hour"]), [0.0, 0.0])
+            both[0] += row["demand_tokens_per_s"]
+            both[1] += row["instances"] * row["capacity_tokens_per_s"]
+    fullest: dict[str, Numbers] = {}
+    for (llm, hour), (planned, carries) in sums.items():
         own = {
-            "llm": row["llm"],
-            "region": row["region"],
-            "hour": row["hour"],
-            "planned_tokens_per_s": row["demand_tokens_per_s"],
+            "llm": llm,
+            "hour": hour,
+            "planned_tokens_per_s": planned,
             "carries_tokens_per_s": carries,
             "surge_tokens_per_s": carries * reflex_share,
-            "fullest_share": row["demand_tokens_per_s"] / carries,
+            "fullest_share": planned / carries,
         }
-        key = row["llm"], row["region"]
-        if key not in fullest or own["fullest_share"] > fullest[key]["fullest_share"]:
-            fullest[key] = own
+        if llm not in fullest or own["fullest_share"] > fullest[llm]["fullest_share"]:
+            fullest[llm] = own
     return sorted(fullest.values(), key=lambda one: -one["fullest_share"])
 
 

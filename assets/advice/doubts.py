@@ -41,7 +41,7 @@ def watch_told(numbers: Numbers) -> str:
     if watch is None:
         return ""
     lines = [
-        f"{one['llm']} in {one['region']} is fullest at {one['hour']:02d}:00: "
+        f"{one['llm']} is fullest at {one['hour']:02d}:00: "
         f"{one['planned_tokens_per_s']:,.0f} input tokens/s planned, {one['carries_tokens_per_s']:,.0f} "
         f"carried. More than {one['surge_tokens_per_s']:,.0f} is a surge: scale past the plan."
         for one in watch["surges"][:SHOWN]

@@ -18,12 +18,12 @@ def of_fleet(tomorrow: Numbers) -> str:
     rows = tomorrow["by_hour"]
     if tomorrow["basis"] == "trace":
         return _of_sizes(rows)
-    carries = [row["carries_tokens_per_s"] or 0.0 for row in rows]
-    means = [row["forecast_tokens_per_s"] or 0.0 for row in rows]
-    tails = [row["p90_tokens_per_s"] or 0.0 for row in rows]
+    carries = [float(row["gpus"]) for row in rows]
+    means = [row["forecast_gpus"] or 0.0 for row in rows]
+    tails = [row["p90_gpus"] or 0.0 for row in rows]
     top = max(1.12 * max(carries), 1.2 * max(means), min(max(tails), 1.5 * max(carries)), 1e-9)
     x, y = _scales(HOURS, top)
-    body = [_grid(top, y, "input tokens/s"), _hours(x)]
+    body = [_grid(top, y, "GPUs"), _hours(x)]
     corners = [f"{x(0):.1f},{y(0):.1f}"]
     for hour, value in enumerate(carries):
         corners += [f"{x(hour):.1f},{y(value):.1f}", f"{x(hour + 1):.1f},{y(value):.1f}"]
@@ -36,11 +36,7 @@ def of_fleet(tomorrow: Numbers) -> str:
         for hour, row in enumerate(rows)
         if hour == 0 or row["gpus"] != rows[hour - 1]["gpus"]
     ]
-    keys = [
-        ("carried by the fleet, GPUs above", HELD),
-        ("foreseen", INK),
-        ("its P90, endpoints added", ORANGE),
-    ]
+    keys = [("held", HELD), ("filled by what is foreseen", INK), ("by its P90, endpoints added", ORANGE)]
     return _svg(body, keys, "GPUs by hour of the day, UTC, against the demand that is foreseen")
 
 

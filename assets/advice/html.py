@@ -59,12 +59,17 @@ def section(title: str, *parts: str) -> str:
 
 def para(text: str) -> str:
     """A paragraph; nothing of no text."""
-    return f"<p>{escape(text)}</p>" if text else ""
+    return f"<p>{words(text)}</p>" if text else ""
+
+
+def words(text: str) -> str:
+    """Text as HTML; a figure stays on the line of its unit."""
+    return escape(text).replace(" %", "&nbsp;%").replace(" USD", "&nbsp;USD")
 
 
 def listed(lines: Sequence[str]) -> str:
     """A list of lines."""
-    return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>" if lines else ""
+    return f"<ul>{''.join(f'<li>{words(line)}</li>' for line in lines)}</ul>" if lines else ""
 
 
 def folded(summary: str, body: str) -> str:

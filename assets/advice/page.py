@@ -135,7 +135,7 @@ def gpus_told(numbers: Numbers) -> str:
         heads = ("a fleet of", "rented", "GPUs", "USD an hour", "in time", "TTFT P95, s")
         parts.append(table(heads, rows, [fleet["kind"] for fleet in one["fleets"]].index(one["best"])))
     if not parts and numbers["tomorrow"] is not None:
-        parts.append(para("Not sought for this page. For an llm of the trace:"))
+        parts.append(para("Not sought for this page: it takes a minute an llm."))
     return section(title, *parts, command(numbers, "gpus")) if parts else ""
 
 

@@ -18,6 +18,8 @@ def percent(share: float | None, digits: int = 0) -> str:
 
 def joined(names: Sequence[str]) -> str:
     """a, b and c; cut after a few."""
+    if not names:
+        return ""
     if len(names) > SHOWN + 1:
         names = [*names[:SHOWN], f"{len(names) - SHOWN} more"]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
@@ -47,19 +49,29 @@ def answer(numbers: Numbers) -> list[str]:
 def _what(tomorrow: Numbers) -> str:
     gpus = [row["gpus"] for row in tomorrow["by_hour"]]
     least, most = min(gpus), max(gpus)
-    count = f"{most:,}" if least == most else f"{least:,} to {most:,}"
-    types = (
-        joined(list(dict.fromkeys(row["gpu"] for row in tomorrow["hours"]))) if tomorrow["hours"] else "GPUs"
-    )
+    counts = gpus_by_type(tomorrow)
+    held = joined([_range(*ends, gpu) for gpu, ends in counts.items()]) or "no GPU"
     llms = joined(list(dict.fromkeys(row["llm"] for row in tomorrow["hours"])) or ["no llm"])
     when = (
         f"On {tomorrow['day']} hold" if tomorrow["basis"] == "forecast" else "For a day like this trace hold"
     )
     pace = ", the same all day" if least == most else ", hour by hour as below"
     return (
-        f"{when} {count} {types} for {llms}{pace}: {tomorrow['gpu_hours']:,.0f} GPU-hours, "
-        f"{tomorrow['usd']:,.0f} USD."
+        f"{when} {held} for {llms}{pace}: {tomorrow['gpu_hours']:,.0f} GPU-hours, {tomorrow['usd']:,.0f} USD."
     )
+
+
+def gpus_by_type(tomorrow: Numbers) -> dict[str, tuple[int, int]]:
+    """The fewest and the most GPUs of each type that an hour holds."""
+    held: dict[str, list[int]] = {}
+    for row in tomorrow["hours"]:
+        own = held.setdefault(row["gpu"], [0] * len(tomorrow["by_hour"]))
+        own[row["hour"]] += row["instances"] * row["gpus_per_instance"]
+    return {gpu: (min(counts), max(counts)) for gpu, counts in held.items()}
+
+
+def _range(least: int, most: int, gpu: str) -> str:
+    return f"{most:,} {gpu}" if least == most else f"{least:,} to {most:,} {gpu}"
 
 
 def _saved(numbers: Numbers) -> str:
@@ -133,7 +145,7 @@ def commands(numbers: Numbers, setup: str, again: str, gpus: Mapping[str, Sequen
             for one in numbers["gpus"]
             for own in [gpus.get(one["llm"])]
         ]
-        found |= {"gpus": " && ".join(rented)} if rented else {}
+        found["gpus"] = " && ".join(rented) or "fleetcast gpus"
     if board is not None:
         day = board["day"]
         found["board"] = f'fleetcast sql "from scoreboard" --date {day}'
