@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from assets.advice.files import write
+from assets.advice.files import read, write
 from assets.advice.night import advise_night
 from assets.advice.told import advice_said
 from assets.demand import history
@@ -228,9 +228,13 @@ def advice(
     """The page of the day: what to run on the next one, what that would have saved, how sure it is."""
     with plainly():
         chosen, day = opened(context, settings), day_of(context)
-        numbers = advise_night(chosen, day, progress)
-        files = write(numbers, chosen.figures(day))
-        return dg.MaterializeResult(metadata={"page": str(files.page), **advice_said(chosen, numbers)})
+        folder = chosen.figures(day)
+        with made_once(chosen, "advice", day, progress) as is_needed:
+            if is_needed or (numbers := read(folder)) is None:
+                numbers = advise_night(chosen, day, progress)
+                write(numbers, folder)
+        said = advice_said(chosen.trace, numbers)
+    return dg.MaterializeResult(metadata={"page": str(folder / "advice.html"), **said})
 
 
 ASSETS = [landing, requests, demand, forecasts, plans_, replays_, scorecard, figures, advice]

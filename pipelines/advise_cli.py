@@ -109,5 +109,5 @@ def of_config(
     day = day or settings.config.trace.replay_day
     numbers = advise_night(settings, day, progress)
     files = write(numbers, file_of(out).resolve() if out else settings.figures(day))
-    report("advice", {day.isoformat(): advice_said(settings, numbers)})
+    report("advice", {day.isoformat(): advice_said(settings.trace, numbers)})
     return numbers, files

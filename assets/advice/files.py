@@ -14,6 +14,12 @@ class Files(NamedTuple):
     numbers: Place
 
 
+def read(folder: Place) -> dict[str, Any] | None:
+    """The numbers in a folder; None where no page lies there."""
+    path = folder / "advice.json"
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+
+
 def write(numbers: dict[str, Any], folder: Place) -> Files:
     """Write advice.html and advice.json into a folder; ValueError for a number that is none."""
     folder.mkdir(parents=True, exist_ok=True)

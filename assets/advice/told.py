@@ -4,15 +4,14 @@ from typing import Any
 
 import dagster as dg
 
-from assets.lake.settings import Settings
 from assets.pages.telling import Said
 
 
-def advice_said(settings: Settings, numbers: dict[str, Any]) -> Said:
+def advice_said(trace: str, numbers: dict[str, Any]) -> Said:
     """The answer, and what it cannot say."""
     tomorrow, saving = numbers["tomorrow"] or {}, numbers["saving"] or {}
     return {
-        "trace": settings.trace,
+        "trace": trace,
         "answer": dg.MetadataValue.md("\n\n".join(numbers["answer"])),
         "cannot_say": dg.MetadataValue.md("\n\n".join(one["line"] for one in numbers["cannot"])),
         "tomorrow_usd": float(tomorrow.get("usd") or 0.0),
