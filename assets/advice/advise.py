@@ -51,7 +51,6 @@ def advise(asked: Asked, folder: Path, progress: Progress, lake: Lake | None = N
         require_known(gpu, catalogue.gpus, "gpu", "--gpus")
     pools = tried.pools_of(asked.on, catalogue, office) if asked.on else []
     as_llm = asked.as_llm or (pools[0].llm if len(pools) == 1 else None)
-    folder.mkdir(parents=True, exist_ok=True)
     if asked.file is not None:
         with progress.bar(f"land {asked.file.name}", 0):
             came = bring.land(asked.file, folder, catalogue, as_llm, Progress())

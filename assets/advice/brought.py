@@ -10,6 +10,7 @@ from models.world.catalogue import Catalogue
 from models.world.reading import require_known
 
 AS_IF = "llama3.1-8b"  # where a trace names no llm and nobody says which
+OF_CONFIG = "config"  # the format of a trace that is read where its config has it
 MOST_DAYS = 15  # that are read: two weeks of history, and the day that is replayed
 
 

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from assets.advice.brought import AS_IF, Brought, profiled, shares
+from assets.advice.brought import AS_IF, OF_CONFIG, Brought, profiled, shares
 from assets.advice.words import EXAMPLE, SHOWN, joined, percent
 from assets.lake.settings import Settings
 from models.latency.error import errors_in_use
 from models.world.catalogue import Catalogue
 
 Numbers = dict[str, Any]
+HOW, HOW_CONFIG = '--on "8 x llama3.1-8b@h100-80gb"', "fleetcast plan ran FILE"  # to tell what runs today
 
 
 def cannot(brought: Brought, catalogue: Catalogue, numbers: Numbers) -> list[Numbers]:
@@ -31,7 +32,7 @@ def cannot(brought: Brought, catalogue: Catalogue, numbers: Numbers) -> list[Num
             (
                 "today",
                 "What runs today is not told, so the plainest fleet stands for it: one that stands all day "
-                'for the peak. Tell it: --on "8 x llama3.1-8b@h100-80gb".',
+                f"for the peak. Tell it: {HOW_CONFIG if brought.format == OF_CONFIG else HOW}.",
             )
         )
     if len(brought.tiers) == 1:

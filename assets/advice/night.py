@@ -4,7 +4,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from assets.advice import coming, judged, lacking, numbers, words
-from assets.advice.brought import Brought
+from assets.advice.brought import OF_CONFIG, Brought
 from assets.advice.parts import empty, tell
 from assets.advice.today import ran
 from assets.lake.lookups import require_day
@@ -64,7 +64,7 @@ def of_lake(settings: Settings, day: date) -> Brought:
     asked = {"trace": settings.trace, "first": first, "last": day}
     [row] = settings.lake.sql(OF_DEMAND, **asked).to_pylist()
     return Brought(
-        settings.lake, settings.trace, settings.config.file.stem, "config", {}, row["requests"],
+        settings.lake, settings.trace, settings.config.file.stem, OF_CONFIG, {}, row["requests"],
         row["first_at"], row["last_at"], row["input_tokens"], row["output_tokens"], tuple(row["llms"]), {},
         {}, None, tuple(row["regions"]), tuple(row["tiers"]), row["app"] if row["apps"] == 1 else None,
         frozenset(),
