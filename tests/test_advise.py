@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from assets.advice import brief, bring, work, world
+from assets.advice import brief, bring, judged, work, world
 from assets.advice.advise import Asked, advise
 from assets.advice.files import write
 from assets.advice.page import page
@@ -109,6 +109,18 @@ def test_the_saving_is_that_of_a_direct_replay(made: tuple[Path, dict[str, Any],
     )
     direct = tried.play(TODAY, tried.pools_of(TODAY, catalogue, office), asked, catalogue, office)
     assert saving["today_in_time_share"] == pytest.approx(direct.row["iw_fast_attainment_share"], abs=2e-3)
+
+
+def test_without_what_runs_today_the_plainest_fleet_stands_for_it(
+    made: tuple[Path, dict[str, Any], Settings],
+) -> None:
+    _, found, settings = made
+    usd = {row["policy"]: row["usd"] for row in found["board"]["policies"]}
+    saving = judged.of_saving(settings, DAY, found["board"], None)
+    assert saving is not None
+    assert saving["usd"] == usd["static"] - usd["day_ahead"]
+    assert saving["low_usd"] <= saving["high_usd"]  # of the latencies that were drawn
+    assert not saving["is_told"]
 
 
 def test_the_page_shows_the_numbers_and_loads_nothing(made: tuple[Path, dict[str, Any], Settings]) -> None:
