@@ -7,6 +7,9 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from assets.advice.files import read, write
+from assets.advice.night import advise_night
+from assets.advice.told import advice_said
 from assets.demand import history
 from assets.forecasts import forecasts as predictions
 from assets.lake.kept import made_once
@@ -218,4 +221,20 @@ def figures(
     return dg.MaterializeResult(metadata={"trace": chosen.trace, **pictures})
 
 
-ASSETS = [landing, requests, demand, forecasts, plans_, replays_, scorecard, figures]
+@dg.asset(partitions_def=DAYS, deps=[scorecard, after("demand", WITH_HISTORY)], **described("advice"))
+def advice(
+    context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
+) -> dg.MaterializeResult:
+    """The page of the day: what to run on the next one, what that would have saved, how sure it is."""
+    with plainly():
+        chosen, day = opened(context, settings), day_of(context)
+        folder = chosen.figures(day)
+        with made_once(chosen, "advice", day, progress) as is_needed:
+            if is_needed or (numbers := read(folder)) is None:
+                numbers = advise_night(chosen, day, progress)
+                write(numbers, folder)
+        said = advice_said(chosen.trace, numbers)
+    return dg.MaterializeResult(metadata={"page": str(folder / "advice.html"), **said})
+
+
+ASSETS = [landing, requests, demand, forecasts, plans_, replays_, scorecard, figures, advice]

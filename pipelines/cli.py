@@ -12,6 +12,7 @@ import typer
 from assets.lake.limits import Limits
 from models.replay.policies import POLICIES
 from pipelines import plan_cli, serve_cli, stopping, trace_commands
+from pipelines.advise_cli import advise
 from pipelines.board_cli import board
 from pipelines.calibrate import calibrate
 from pipelines.error_cli import error, show_errors
@@ -377,6 +378,7 @@ app.command()(levels)
 app.command()(gpus)
 app.command()(calibrate)
 app.command("try")(try_)
+app.command()(advise)
 app.add_typer(plan_cli.app, name="plan")
 app.add_typer(serve_cli.app, name="serve")
 

@@ -57,6 +57,7 @@ def test_the_assets_and_what_they_are_made_from():
         "replays": ("replay", ["plans", "requests"]),
         "scorecard": ("score", ["replays"]),
         "figures": ("score", ["scorecard"]),
+        "advice": ("score", ["demand", "scorecard"]),
     }
     for node in graph.asset_nodes:
         assert node.description
@@ -87,7 +88,7 @@ def test_jobs_schedules_and_sensors():
             "plan_quality",
         )
     }
-    chain = ["demand", "figures", "forecasts", "plans", "replays", "requests", "scorecard"]
+    chain = ["advice", "demand", "figures", "forecasts", "plans", "replays", "requests", "scorecard"]
     assert jobs == {
         "land": ["landing"],
         "history": ["demand", "requests"],
@@ -232,6 +233,7 @@ def test_what_an_asset_says_about_itself(ran):
     assert lineage.keys() == columns.keys()
     assert "data:image/png;base64," in said["figures"]["ttft_cdf"].value
     assert "clairvoyant" in said["scorecard"]["scoreboard"].value
+    assert "On 2025-07-04 hold" in said["advice"]["answer"].value
     assert "data:image/png;base64," in said["plans"]["plan"].value
     assert all(record.data["why"] for record in said["plans"]["changes"].records)
 
@@ -388,4 +390,4 @@ def test_a_location_begins_every_key_and_has_the_days_of_its_trace(tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", asked], env=env, cwd=ROOT, capture_output=True, text=True
     )
-    assert done.stdout.splitlines() == ["20 {'chat'} 2025-07-01", "True"], done.stderr
+    assert done.stdout.splitlines() == ["21 {'chat'} 2025-07-01", "True"], done.stderr

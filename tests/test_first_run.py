@@ -147,10 +147,13 @@ def test_a_stage_is_made_again_only_when_what_it_is_made_from_has_changed(first,
     lake.path("outcomes", trace="small", day=DAY, policy="lt_i").unlink()
     assert run_night(small, DAY, Progress()).board.equals(board)
     again = made(settings)
-    assert stages_made_again(before, again) == {"outcomes", "fleet_hours", "scorecard", "small"}  # figures
+    assert stages_made_again(before, again) == {
+        *("outcomes", "fleet_hours", "scorecard", "small"),  # figures
+        *("day_ahead_forecasts", "day_ahead_plans"),  # of the day after, for its advice
+    }
     past = lake.path("demand", trace="small", day=date(2025, 7, 2))
     os.utime(past)  # as if it had been written again
-    assert needed(settings) == {"forecasts", "plans", "figures"}  # replays go by what it says
+    assert needed(settings) == {"forecasts", "plans", "figures", "advice"}  # replays go by what it says
     os.utime(past, ns=(again[str(past.relative_to(lake.root.parent))],) * 2)
     assert needed(settings) == set()
     small_config(Path(small.config).parent, **ONE, epsilon="0.7")

@@ -10,7 +10,17 @@ from models.replay.compiled import sources
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted(path for top in ("models", "assets", "pipelines") for path in (ROOT / top).rglob("*.py"))
-ROOMS = ("lake", "pages", "traces", "demand", "forecasts", "plans", "replays", "studies")  # as data flows
+ROOMS = (
+    "lake",
+    "pages",
+    "traces",
+    "demand",
+    "forecasts",
+    "plans",
+    "replays",
+    "studies",
+    "advice",
+)  # as data flows
 INSIDE = {"forecast", "plan", "replay"}  # packages of models that only assets may join
 PLAYING = {
     "run",

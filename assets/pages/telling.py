@@ -88,6 +88,7 @@ def described(name: str) -> dict[str, Any]:
         "level_trials": ("score", {"python", "parquet"}),
         "planner_trials": ("score", {"python", "parquet"}),
         "figures": ("score", {"matplotlib"}),
+        "advice": ("score", {"python", "html"}),
     }[name]
     return {"key": key_of(name), "group_name": group, "kinds": kinds, "owners": OWNERS, "retry_policy": RETRY}
 

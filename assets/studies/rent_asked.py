@@ -104,8 +104,11 @@ def prices_of(path: Path, catalogue: Catalogue, gpus: Iterable[str]) -> Catalogu
     return dataclasses.replace(catalogue, gpus=priced)
 
 
-def setting_of(settings: Settings, day: date, asked: Question) -> Setting:
-    """The world of a question; ConfigError where it names what is not known, ValueError without traffic."""
+def setting_of(settings: Settings, day: date, asked: Question, tokens_per_s: float | None = None) -> Setting:
+    """The world of a question; ConfigError where it names what is not known, ValueError without traffic.
+
+    `tokens_per_s` of input is the load; None: the largest that is foreseen.
+    """
     catalogue = settings.catalogue
     require_known(asked.llm, catalogue.llms, "llm", f"{settings.config.file.name} deploys")
     for gpu in (*asked.gpus, *asked.caps):
@@ -114,8 +117,10 @@ def setting_of(settings: Settings, day: date, asked: Question) -> Setting:
         if catalogue.gpus[gpu].usd_per_hour <= 0:
             raise ConfigError(f"{gpu} has no price above 0. Give one: --prices FILE, or gpus.toml.")
     mix = token_mixes(settings, day)[asked.llm]
-    _, quantile = forecast_windows(settings, day, settings.config.forecast.method, "day_ahead_forecasts")
-    tokens_per_s = float(quantile[:, list(catalogue.llms).index(asked.llm)].sum(axis=1).max())
+    if tokens_per_s is None:
+        method = settings.config.forecast.method
+        _, quantile = forecast_windows(settings, day, method, "day_ahead_forecasts")
+        tokens_per_s = float(quantile[:, list(catalogue.llms).index(asked.llm)].sum(axis=1).max())
     load = Load(float(mix.input_tokens.mean()), float(mix.output_tokens.mean()))
     if not tokens_per_s > 0:
         raise ValueError(

@@ -40,8 +40,12 @@ class Answer(NamedTuple):
         return min(able, key=lambda kind: round(self.fleets[kind].usd_per_hour, 6))
 
 
-def answer(settings: Settings, day: date, asked: Question, progress: Progress) -> Answer:
+def answer(
+    settings: Settings, day: date, asked: Question, progress: Progress, tokens_per_s: float | None = None
+) -> Answer:
     """Prices by phase, the bound, and the best fleet of each kind, replayed.
+
+    `tokens_per_s` of input is what the fleet has to carry; None: the largest load that is foreseen.
 
     Raises
     ------
@@ -50,7 +54,7 @@ def answer(settings: Settings, day: date, asked: Question, progress: Progress) -
     ValueError
         No traffic; caps under which nothing can be rented at all; no option that keeps its targets.
     """
-    setting = setting_of(settings, day, asked)
+    setting = setting_of(settings, day, asked, tokens_per_s)
     known = prices(setting)
     load = setting.load
     bound = phases.saving_bound(known, load)

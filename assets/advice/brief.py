@@ -1,0 +1,123 @@
+"""A trace of less than two days: nothing can be foreseen, so each hour that it has is sized by replay.
+
+The fewest instances with which as many requests of the hour are in time as the tier asks, hour by hour; what
+is held back may wait and is left out. An hour that the trace does not have is taken to be like its largest.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from assets.advice.world import LEAST_ROOM, ROOM, Stand, cheapest
+from assets.lake.settings import Counted, Progress, Settings, side_by_side
+from assets.studies.rent_hour import Hour, play
+from models.plan.crossing import fewest
+from models.replay.state import Trace
+
+HOUR_S, QUARTER_S = 3600.0, 900.0
+ROWS = """
+select
+    date_trunc('hour', arrived_at) as hour_start, region, llm,
+    epoch(arrived_at - date_trunc('hour', arrived_at)) as arrival_s, input_tokens, output_tokens
+from requests
+where trace = $trace and ($any or list_contains($tiers, tier))
+order by arrived_at, request_id
+"""
+
+
+class Sized(NamedTuple):
+    """An hour of an endpoint, and the fewest instances that serve it in time."""
+
+    hour_start: datetime
+    region: str
+    llm: str
+    requests: int
+    tokens_per_s: float  # of input, in the mean of the hour
+    instances: int
+    attainment_share: float  # of these instances
+
+
+def rows_of(settings: Settings) -> pd.DataFrame:
+    """The interactive requests of the trace by hour; all of them where it has no others."""
+    asked = {"trace": settings.trace, "tiers": list(settings.catalogue.interactive_tiers)}
+    rows = settings.lake.sql(ROWS, any=False, **asked).to_pandas()
+    return settings.lake.sql(ROWS, any=True, **asked).to_pandas() if rows.empty else rows
+
+
+def peaks(settings: Settings) -> dict[str, float]:
+    """Input tokens/s of each llm in its largest quarter of an hour, all regions together."""
+    rows = rows_of(settings)
+    quarter = rows["arrival_s"] // QUARTER_S
+    rates = rows.groupby(["llm", "hour_start", quarter])["input_tokens"].sum() / QUARTER_S
+    return {str(llm): float(rate) for llm, rate in rates.groupby("llm").max().items()}
+
+
+def cheapest_stands(
+    settings: Settings, llms: Sequence[str], gpus: Mapping[str, Sequence[str]], progress: Progress
+) -> dict[str, Stand]:
+    """For each llm the instance, of these GPU types, that serves its largest hour in time for least."""
+    catalogue, rows, stands = settings.catalogue, rows_of(settings), dict[str, Stand]()
+    with progress.bar("cheapest GPUs for the largest hour", len(llms)) as done:
+        for n, llm in enumerate(llms, start=1):
+            own = rows[rows["llm"] == llm]
+            tokens = own.groupby("hour_start")["input_tokens"].sum()
+            hour, found = own[own["hour_start"] == tokens.idxmax()], list[tuple[bool, float, int, Stand]]()
+            for place, gpu in enumerate(gpus[llm]):
+                pool = cheapest(llm, catalogue, settings.config, [gpu])
+                count, attained = fewest_instances(settings, Stand(pool, 1), llm, hour)
+                usd = count * pool.gpus * catalogue.gpus[gpu].usd_per_hour
+                found.append((attained < target_share(settings), usd, place, Stand(pool, count)))
+            stands[llm] = min(found)[-1]
+            done(n)
+    return stands
+
+
+def target_share(settings: Settings) -> float:
+    """Of the strictest tier: how many of its requests are to be in time."""
+    name = settings.catalogue.strictest_tier(settings.catalogue.tiers)
+    assert name is not None  # check_tiers has seen to it
+    return settings.catalogue.tiers[name].attainment_target_share
+
+
+def sized(settings: Settings, stands: Mapping[str, Stand], progress: Progress) -> list[Sized]:
+    """Size every hour of every endpoint; the hours in their order."""
+    parts = list(rows_of(settings).groupby(["hour_start", "region", "llm"]))
+    with progress.bar("size the hours by replay", len(parts)) as done:
+        counted = Counted(done)
+
+        def one(part: tuple[Any, pd.DataFrame]) -> Sized:
+            (hour_start, region, llm), rows = part
+            count, attained = fewest_instances(settings, stands[llm], llm, rows)
+            counted.one_more()
+            tokens_per_s = float(rows["input_tokens"].sum() / HOUR_S)
+            begun = hour_start.to_pydatetime()
+            return Sized(begun, region, llm, len(rows), tokens_per_s, count, attained)
+
+        return side_by_side(one, parts)
+
+
+def fewest_instances(settings: Settings, stand: Stand, llm: str, rows: pd.DataFrame) -> tuple[int, float]:
+    """The fewest that attain the strictest tier's target, else the most that were tried; what they attain."""
+    catalogue = settings.catalogue
+    name = catalogue.strictest_tier(catalogue.tiers)
+    assert name is not None  # check_tiers has seen to it
+    tier, nobody = catalogue.tiers[name], np.zeros(len(rows), np.int16)
+    trace = Trace(
+        rows["arrival_s"].to_numpy(float).copy(), nobody, nobody, nobody,
+        np.array(rows["input_tokens"], np.int32), np.array(rows["output_tokens"], np.int32),
+    )  # fmt: skip
+    hour = Hour(date.min, trace, HOUR_S, np.zeros(len(rows)))
+    alone, met = catalogue.serving([llm]), dict[int, float]()
+
+    def does(count: int) -> bool:
+        pools = [(stand.deployment, count)]
+        met[count] = play(alone, settings.config, tier, pools, hour).attainment_share
+        return met[count] >= tier.attainment_target_share
+
+    guess = max(1, stand.peak_instances)
+    found = fewest(does, guess, max(LEAST_ROOM, ROOM * guess))
+    count = max(met) if found is None else found.number
+    return count, met[count] if count in met else met[max(met)]

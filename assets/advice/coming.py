@@ -1,0 +1,217 @@
+"""The numbers of the day to come: the plan hour by hour, what is foreseen, and what to watch."""
+
+from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
+from typing import Any
+
+from assets.advice.brief import Sized
+from assets.advice.numbers import ENDPOINTS
+from assets.advice.world import Stand
+from assets.demand.demand import INTERACTIVE
+from assets.demand.history import not_known
+from assets.lake.settings import HOURS, Settings
+from assets.studies.latency_error import usd_error_share
+
+Numbers = dict[str, Any]
+FIRST = ("whole", "prefill")  # roles that take what is asked
+PLAN = """
+select
+    hour(hour_start)::bigint as hour, region, llm, role, gpu, gpus_per_instance, instances,
+    demand_tokens_per_s, capacity_tokens_per_s, short_tokens_per_s, usd, why
+from {table}
+where trace = $trace and day = $day and policy = $policy
+order by hour_start, region, llm, role, gpu
+"""
+FORESEEN = """
+select
+    hour(bucket_start)::bigint as hour, llm, region,
+    avg(forecast_per_s) as forecast_tokens_per_s, max(peak_p90_per_s) as p90_tokens_per_s
+from day_ahead_forecasts
+where trace = $trace and day = $day and method = $method and tier = $tier and measure = 'input_tokens'
+group by all
+"""
+
+
+def of_tomorrow(settings: Settings, day: date, table: str = "day_ahead_plans") -> Numbers:
+    """The plan of a day to come, hour by hour, with what is foreseen."""
+    asked = {"trace": settings.trace, "day": day}
+    rows = settings.lake.sql(PLAN.format(table=table), policy="day_ahead", **asked).to_pylist()
+    method = settings.config.forecast.method
+    foreseen = settings.lake.sql(FORESEEN, method=method, tier=INTERACTIVE, **asked).to_pylist()
+    held = [{k: v for k, v in row.items() if k != "why"} for row in rows if row["instances"] > 0]
+    by_hour = _by_hour(rows, foreseen)
+    return {
+        "day": day,
+        "basis": "forecast",
+        "method": method,
+        "hours": held,
+        "by_hour": by_hour,
+        "changes": [f"{row['hour']:02d}:00 {row['why']}" for row in rows if row["why"]],
+        "gpu_hours": sum(row["gpus"] for row in by_hour),
+        "usd": sum(row["usd"] for row in by_hour),
+        "usd_error_share": usd_error_share(settings, rows),
+        "short_hours": sum(row["short_tokens_per_s"] > 0 for row in by_hour),
+        "not_known": not_known(settings, day),
+    }
+
+
+def _by_hour(rows: Sequence[Numbers], foreseen: Sequence[Numbers]) -> list[Numbers]:
+    """The plan summed by hour, and what is foreseen in GPUs too: tokens of several llms are not alike."""
+    found = []
+    for hour in range(HOURS):
+        own = [row for row in rows if row["hour"] == hour]
+        known = [row for row in foreseen if row["hour"] == hour]
+        first = [row for row in own if row["role"] in FIRST]
+        told: Numbers = {"hour": hour}
+        told["instances"] = sum(row["instances"] for row in own)
+        told["gpus"] = sum(row["instances"] * row["gpus_per_instance"] for row in own)
+        told["usd"] = sum(row["usd"] for row in own)
+        for name in ("forecast", "p90"):
+            rate = f"{name}_tokens_per_s"
+            told[rate] = sum(row[rate] for row in known) if known else None
+            told[f"{name}_gpus"] = _filled(known, rate, own) if known else None
+        told["carries_tokens_per_s"] = sum(row["instances"] * row["capacity_tokens_per_s"] for row in first)
+        told["short_tokens_per_s"] = sum(row["short_tokens_per_s"] or 0.0 for row in own)
+        found.append(told)
+    return found
+
+
+def _filled(known: Sequence[Numbers], rate: str, plan: Sequence[Numbers]) -> float:
+    """How many GPUs the load of an hour fills, on the mean GPU of each llm and role in the plan."""
+    total = 0.0
+    for llm, role in dict.fromkeys((row["llm"], row["role"]) for row in plan):
+        own = [row for row in plan if (row["llm"], row["role"]) == (llm, role)]
+        held = [row for row in own if row["instances"]] or [{**row, "instances": 1} for row in own]
+        gpus = sum(row["instances"] * row["gpus_per_instance"] for row in held)
+        carried = sum(row["instances"] * row["capacity_tokens_per_s"] for row in held)
+        total += sum(row[rate] for row in known if row["llm"] == llm) * gpus / carried
+    return total
+
+
+def of_sizes(settings: Settings, sizes: Sequence[Sized], stands: Mapping[str, Stand]) -> Numbers:
+    """The same from a trace without history: hours that it has as they were, others as the largest."""
+    usd = {llm: _usd_per_hour(settings, stand) for llm, stand in stands.items()}
+    most: dict[tuple[str, str], Sized] = {}
+    seen: dict[tuple[int, str, str], Sized] = {}
+    for one in sorted(sizes, key=lambda one: one.instances):  # the largest is kept
+        most[one.region, one.llm] = seen[one.hour_start.hour, one.region, one.llm] = one
+    hours, known = list[Numbers](), {one.hour_start.hour for one in sizes}
+    for hour in range(HOURS):
+        for (region, llm), largest in most.items():
+            size = seen.get((hour, region, llm)) if hour in known else largest
+            if size is None:
+                continue
+            pool = stands[llm].deployment
+            hours.append(
+                {
+                    "hour": hour,
+                    "region": region,
+                    "llm": llm,
+                    "role": "whole",
+                    "gpu": pool.gpu,
+                    "gpus_per_instance": pool.gpus,
+                    "instances": size.instances,
+                    "demand_tokens_per_s": size.tokens_per_s if hour in known else None,
+                    "capacity_tokens_per_s": None,
+                    "short_tokens_per_s": 0.0,
+                    "usd": size.instances * usd[llm],
+                    "attainment_share": size.attainment_share,
+                    "requests": size.requests if hour in known else 0,
+                }
+            )
+    by_hour = []
+    for hour in range(HOURS):
+        own = [row for row in hours if row["hour"] == hour]
+        rates = [row["demand_tokens_per_s"] for row in own if row["demand_tokens_per_s"] is not None]
+        by_hour.append(
+            {
+                "hour": hour,
+                "instances": sum(row["instances"] for row in own),
+                "gpus": sum(row["instances"] * row["gpus_per_instance"] for row in own),
+                "usd": sum(row["usd"] for row in own),
+                "forecast_tokens_per_s": sum(rates) if rates else None,
+                "forecast_gpus": None,
+                "p90_tokens_per_s": None,
+                "p90_gpus": None,
+                "carries_tokens_per_s": None,
+                "short_tokens_per_s": 0.0,
+            }
+        )
+    rows = [{"llm": row["llm"], "usd": row["usd"]} for row in hours]
+    return {
+        "day": max(one.hour_start for one in sizes).date() + timedelta(days=1),
+        "basis": "trace",
+        "method": None,
+        "hours": hours,
+        "by_hour": by_hour,
+        "changes": [],
+        "gpu_hours": sum(row["gpus"] for row in by_hour),
+        "usd": sum(row["usd"] for row in by_hour),
+        "usd_error_share": usd_error_share(settings, rows),
+        "short_hours": 0,
+        "not_known": "",
+    }
+
+
+def _usd_per_hour(settings: Settings, stand: Stand) -> float:
+    return stand.deployment.gpus * settings.catalogue.gpus[stand.deployment.gpu].usd_per_hour
+
+
+# --- what to watch -----------------------------------------------------------------------------------------
+
+
+def of_watch(settings: Settings, tomorrow: Numbers | None, first: date, last: date) -> Numbers:
+    """Loads above which a plan is too small, the hours that are least sure, the endpoints that weigh most."""
+    rows = settings.lake.sql(ENDPOINTS, trace=settings.trace, first=first, last=last).to_pylist()
+    total = sum(row["input_tokens"] for row in rows) or 1.0
+    known = settings.lake.sql(
+        "select llm, region, dispersion from characterisation "
+        "where trace = $trace and tier = 'all' and app = 'all' and llm <> 'all' and region <> 'all'",
+        trace=settings.trace,
+    ).to_pylist()
+    bursty = {(row["llm"], row["region"]): row["dispersion"] for row in known}
+    endpoints = [
+        {
+            "llm": row["llm"],
+            "region": row["region"],
+            "tokens_share": row["input_tokens"] / total,
+            "dispersion": bursty.get((row["llm"], row["region"])),
+        }
+        for row in rows
+    ]
+    return {
+        "surge_share": settings.config.replay.reflex_share,
+        "surges": [] if tomorrow is None else _surges(tomorrow, settings.config.replay.reflex_share),
+        "unsure_hours": [] if tomorrow is None else _unsure(tomorrow),
+        "endpoints": endpoints,
+    }
+
+
+def _surges(tomorrow: Numbers, reflex_share: float) -> list[Numbers]:
+    """For each llm its fullest hour, all regions together, and the load from which to pass the plan."""
+    sums: dict[tuple[str, int], list[float]] = {}
+    for row in tomorrow["hours"]:
+        if row["capacity_tokens_per_s"] is not None and row["role"] in FIRST:
+            both = sums.setdefault((row["llm"], row["hour"]), [0.0, 0.0])
+            both[0] += row["demand_tokens_per_s"]
+            both[1] += row["instances"] * row["capacity_tokens_per_s"]
+    fullest: dict[str, Numbers] = {}
+    for (llm, hour), (planned, carries) in sums.items():
+        own = {
+            "llm": llm,
+            "hour": hour,
+            "planned_tokens_per_s": planned,
+            "carries_tokens_per_s": carries,
+            "surge_tokens_per_s": carries * reflex_share,
+            "fullest_share": planned / carries,
+        }
+        if llm not in fullest or own["fullest_share"] > fullest[llm]["fullest_share"]:
+            fullest[llm] = own
+    return sorted(fullest.values(), key=lambda one: -one["fullest_share"])
+
+
+def _unsure(tomorrow: Numbers) -> list[Numbers]:
+    """The three hours whose P90 lies farthest above what is expected."""
+    rows = [row for row in tomorrow["by_hour"] if row["forecast_tokens_per_s"] and row["p90_tokens_per_s"]]
+    ratio = {row["hour"]: row["p90_tokens_per_s"] / row["forecast_tokens_per_s"] for row in rows}
+    return [{"hour": hour, "p90_ratio": ratio[hour]} for hour in sorted(ratio, key=lambda h: -ratio[h])[:3]]

@@ -1,0 +1,126 @@
+"""What a page cannot say, a line for each thing, and how far off its latencies are."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from assets.advice.brought import AS_IF, OF_CONFIG, Brought, profiled, shares
+from assets.advice.words import EXAMPLE, SHOWN, joined, percent
+from assets.lake.settings import Settings
+from models.latency.error import errors_in_use
+from models.world.catalogue import Catalogue
+
+Numbers = dict[str, Any]
+HOW, HOW_CONFIG = '--on "8 x llama3.1-8b@h100-80gb"', "fleetcast plan ran FILE"  # to tell what runs today
+
+
+def cannot(brought: Brought, catalogue: Catalogue, numbers: Numbers) -> list[Numbers]:
+    """What the trace does not let anyone say, or what was taken in its place: a key and a line each."""
+    found = [*_of_source(brought, catalogue), *_of_llms(brought, catalogue)]
+    trace = numbers["trace"]
+    if numbers["board"] is None and numbers["tomorrow"] is not None:
+        found.append(
+            (
+                "short",
+                f"The trace has {trace['hours']:,.1f} hours, not two whole days: nothing is foreseen and no "
+                "policy compared; each hour that it has is sized by replay, the others like its largest.",
+            )
+        )
+    if numbers["tomorrow"] is not None and numbers["tomorrow"]["not_known"]:
+        found.append(("silences", numbers["tomorrow"]["not_known"]))
+    if numbers["tomorrow"] is not None and not (numbers["saving"] or {}).get("is_told"):
+        found.append(
+            (
+                "today",
+                "What runs today is not told, so the plainest fleet stands for it: one that stands all day "
+                f"for the peak. Tell it: {HOW_CONFIG if brought.format == OF_CONFIG else HOW}.",
+            )
+        )
+    if len(brought.tiers) == 1:
+        found.append(
+            ("levels", f"All requests are {brought.tiers[0]}: levels of priority have nothing to order.")
+        )
+    found.append(
+        (
+            "quality",
+            "Whether a smaller llm would do is not asked: it takes judged answers (fleetcast plan quality).",
+        )
+    )
+    return [{"key": key, "line": line} for key, line in found]
+
+
+def _of_source(brought: Brought, catalogue: Catalogue) -> list[tuple[str, str]]:
+    found = []
+    for reason, rows in list(brought.left_out.items())[:SHOWN]:
+        found.append(("left_out", f"{rows:,} rows are left out: {reason}."))
+    if brought.app is not None:
+        name = "" if brought.app == "unknown" else f" ({brought.app})"
+        found.append(
+            (
+                "one_client",
+                f"All requests are of one client{name}, as far as the trace says: who drives the peak, and "
+                "whether several would even out, cannot be told.",
+            )
+        )
+    if "region" in brought.lacks:
+        found.append(
+            (
+                "region",
+                f"The trace names no region: all is planned in one place, called {brought.regions[0]}.",
+            )
+        )
+    if "tier" in brought.lacks:
+        name = catalogue.strictest_tier(catalogue.tiers) or ""
+        slo_s = catalogue.tiers[name].ttft_slo_s
+        found.append(
+            (
+                "tier",
+                f"How urgent requests are is not told of all: the others are {name}, the first token in "
+                f"{slo_s:g} s.",
+            )
+        )
+    return found
+
+
+def _of_llms(brought: Brought, catalogue: Catalogue) -> list[tuple[str, str]]:
+    known = joined_all(profiled(catalogue))
+    if brought.unprofiled:
+        total = sum(brought.named.values()) or brought.requests
+        names = joined([name for name, _ in shares(brought.unprofiled)])
+        share = sum(brought.unprofiled.values()) / max(total, sum(brought.unprofiled.values()))
+        return [
+            (
+                "llm",
+                f"Nobody profiled {names} ({percent(share)} of the requests): no fleet is planned for them. "
+                f"Profiled are {known}. To plan as if they were one of these: --as {EXAMPLE}.",
+            )
+        ]
+    if "llm" in brought.lacks:
+        return [
+            (
+                "llm",
+                f"The trace names no llm: all is planned as if for {brought.as_llm or AS_IF}. Another: --as "
+                f"NAME, of {known}.",
+            )
+        ]
+    if brought.as_llm is not None and brought.named:
+        return [("llm", f"Where the trace's llm has no profile, {brought.as_llm} stands for it (--as).")]
+    return []
+
+
+def joined_all(names: Sequence[str]) -> str:
+    """a, b and c, whole."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def of_profiles(settings: Settings) -> list[Numbers]:
+    """How far off the latencies are that the fleet is planned by: a line for each profile in use."""
+    return [
+        {
+            "llm": one.profile.llm,
+            "gpu": f"{one.profile.tensor_parallel} x {one.profile.gpu}",
+            "kind": one.kind,
+            "error_share": max(one.prefill_share, one.decode_share),
+            "source": one.profile.source,
+        }
+        for one in errors_in_use(settings.catalogue, settings.config.fleet.deployments.items())
+    ]

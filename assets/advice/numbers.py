@@ -1,0 +1,133 @@
+"""The numbers of a page, from what lies in the lake: the page shows these and nothing else.
+
+Keys are told in README.md beside this file. A number that is not known is null, never nan.
+"""
+
+import math
+from collections.abc import Mapping
+from datetime import date, timedelta
+from typing import Any
+
+from assets.advice.brought import Brought, shares
+from assets.lake.settings import Settings
+from assets.studies.levels import answers as level_answers
+from assets.studies.rent_asked import targets_said
+from assets.studies.renting import Answer
+
+VERSION = 1
+Numbers = dict[str, Any]
+HISTORY = """
+select date_trunc('hour', bucket_start) as hour_start, sum(input_tokens)::double / 3600 as tokens_per_s
+from demand
+where trace = $trace and list_contains($tiers, tier) and day between $first and $last
+group by all
+order by all
+"""
+ENDPOINTS = """
+select llm, region, sum(requests)::bigint as requests, sum(input_tokens)::double as input_tokens
+from demand
+where trace = $trace and day between $first and $last
+group by all
+order by input_tokens desc
+"""
+
+
+def clean(value: Any) -> Any:
+    """The value as JSON has it: no nan and no infinity, instants and days as text."""
+    if isinstance(value, Mapping):
+        return {str(key): clean(one) for key, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [clean(one) for one in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+# --- the trace ---------------------------------------------------------------------------------------------
+
+
+def of_trace(brought: Brought) -> Numbers:
+    """What the trace is."""
+    seconds = max((brought.last_at - brought.first_at).total_seconds(), 1.0)
+    return {
+        "name": brought.trace,
+        "source": brought.source,
+        "format": brought.format,
+        "requests": brought.requests,
+        "left_out": dict(brought.left_out),
+        "first_at": brought.first_at,
+        "last_at": brought.last_at,
+        "hours": seconds / 3600,
+        "requests_per_s": brought.requests / seconds,
+        "mean_input_tokens": brought.input_tokens / brought.requests,
+        "mean_output_tokens": brought.output_tokens / brought.requests,
+        "llms": list(brought.llms),
+        "named_llms": dict(brought.named),
+        "unprofiled_llms": dict(brought.unprofiled),
+        "as_llm": brought.as_llm,
+        "regions": list(brought.regions),
+        "tiers": list(brought.tiers),
+        "lacks": sorted(brought.lacks),
+    }
+
+
+def of_history(settings: Settings, last: date) -> list[Numbers]:
+    """Interactive input tokens/s by hour, of the days that a forecast may use."""
+    rows = settings.lake.sql(
+        HISTORY,
+        trace=settings.trace,
+        tiers=list(settings.catalogue.interactive_tiers),
+        first=last - timedelta(days=settings.config.forecast.history_days - 1),
+        last=last,
+    ).to_pylist()
+    return [{"at": row["hour_start"], "tokens_per_s": row["tokens_per_s"]} for row in rows]
+
+
+# --- GPUs --------------------------------------------------------------------------------------------------
+
+
+def of_gpus(answers: Mapping[str, Answer]) -> list[Numbers]:
+    """Which GPUs to rent for each llm, by kind of fleet, and what parting prefill from decode can save."""
+    return [
+        {
+            "llm": llm,
+            "requests_per_s": found.setting.per_s,
+            "targets": targets_said(found.setting.tier),
+            "target_share": found.setting.tier.attainment_target_share,
+            "apart_saving_bound_share": found.bound.saving_share,
+            "best": found.best,
+            "is_apart": found.fleets[found.best].is_apart,
+            "fleets": [
+                {
+                    "kind": kind,
+                    "rented": " + ".join(f"{count} x ({combo.title})" for combo, count in fleet.held),
+                    "gpus": fleet.gpus,
+                    "usd_per_hour": fleet.usd_per_hour,
+                    "is_apart": fleet.is_apart,
+                    **fleet.met._asdict(),
+                }
+                for kind, fleet in found.fleets.items()
+            ],
+        }
+        for llm, found in answers.items()
+    ]
+
+
+def of_llms(brought: Brought, settings: Settings, first: date, last: date) -> list[Numbers]:
+    """Which llms are asked for, by share of requests."""
+    rows = settings.lake.sql(ENDPOINTS, trace=settings.trace, first=first, last=last).to_pylist()
+    counts: dict[str, int] = {}
+    for row in rows:
+        counts[row["llm"]] = counts.get(row["llm"], 0) + row["requests"]
+    return [{"llm": llm, "requests_share": share} for llm, share in shares(counts)]
+
+
+LEVELS = """
+select distinct llm, region from level_trials where trace = $trace and day = $day order by all
+"""
+
+
+def level_lines(settings: Settings, day: date) -> list[str]:
+    """What the trials of levels answered, endpoint by endpoint."""
+    rows = settings.lake.sql(LEVELS, trace=settings.trace, day=day).to_pylist()
+    return [line for row in rows for line in level_answers(settings, day, row["llm"], row["region"])]

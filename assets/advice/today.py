@@ -1,0 +1,77 @@
+"""What runs today, as somebody told: a fleet by name, replayed, or the one that ran."""
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from assets.lake.settings import HOURS, Settings
+from assets.studies import tried
+from models.world.catalogue import Catalogue
+from models.world.config import Config
+
+Numbers = dict[str, Any]
+REQUESTS = """
+select epoch(arrived_at) as arrival_s, llm, tier, input_tokens, output_tokens, cached_tokens, prefix_hashes
+from requests
+where trace = $trace and ($day is null or day = $day::date)
+order by arrived_at, request_id
+"""
+RAN = """
+select gpu, gpus_per_instance, sum(instances)::double as instance_hours
+from ran_fleets
+where trace = $trace and day = $day
+group by all
+order by all
+"""
+GRADED = """
+select sum(in_time)::double / sum(requests) as share
+from shadow_runs
+where trace = $trace and day = $day and fleet = 'ran'
+"""
+
+
+def of_today(
+    settings: Settings,
+    day: date | None,
+    pools: Sequence[tried.Pool],
+    on: str | None,
+    catalogue: Catalogue,
+    office: Config,
+) -> Numbers | None:
+    """What runs today, and what it costs in a day and attains on the last whole one; None where nobody told.
+
+    Where there is no whole day, on the trace.
+
+    As --on names it, replayed; else the fleet that ran, with what `fleetcast plan grade` found of it.
+    """
+    if not pools or on is None:
+        return None if day is None else ran(settings, day)
+    rows = settings.lake.sql(REQUESTS, trace=settings.trace, day=day).to_pandas(
+        types_mapper=lambda of: pd.ArrowDtype(of) if pa.types.is_list(of) else None
+    )
+    rows["arrival_s"] -= rows["arrival_s"].iloc[0]
+    row = tried.play(on, pools, rows, catalogue, office).row
+    usd = sum(p.instances * p.deployment.gpus * catalogue.gpus[p.deployment.gpu].usd_per_hour for p in pools)
+    counts = rows["tier"].value_counts()
+    own = [tier for tier in catalogue.interactive_tiers if tier in counts.index]
+    met = sum(row[f"{tier}_attainment_share"] * counts[tier] for tier in own)
+    asked = sum(counts[tier] for tier in own)
+    gpus = sum(pool.instances * pool.deployment.gpus for pool in pools)
+    share = float(met / asked) if asked else None
+    return {"fleet": on, "usd": HOURS * usd, "gpu_hours": float(HOURS * gpus), "in_time_share": share}
+
+
+def ran(settings: Settings, day: date) -> Numbers | None:
+    """The fleet that ran on a day; None where the lake does not know it."""
+    rows = settings.lake.sql(RAN, trace=settings.trace, day=day).to_pylist()
+    if not rows:
+        return None
+    gpus = settings.catalogue.gpus
+    hours = [row["instance_hours"] * row["gpus_per_instance"] for row in rows]
+    usd = sum(hour * gpus[row["gpu"]].usd_per_hour for hour, row in zip(hours, rows, strict=True))
+    [graded] = settings.lake.sql(GRADED, trace=settings.trace, day=day).to_pylist()
+    told = {"usd": usd, "gpu_hours": sum(hours), "in_time_share": graded["share"]}
+    return {"fleet": "the fleet that ran", **told}

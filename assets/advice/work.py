@@ -1,0 +1,130 @@
+"""What is computed for a page: forecasts, the fleet to rent, a day under each policy, the plan of the next.
+
+All of it by the machinery of the night and of the studies, into the lake beside the page; nothing is copied.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
+
+from assets.advice.brought import Brought
+from assets.advice.world import Stand, cheapest
+from assets.demand import history
+from assets.forecasts.forecasts import forecast_day, forecast_day_ahead
+from assets.lake.settings import Progress, Settings
+from assets.plans.ahead import foresee, plan_ahead
+from assets.plans.plans import plan_day
+from assets.replays.replays import replay_day
+from assets.replays.scorecards import score_day
+from assets.studies import renting
+from assets.studies.latency_error import replay_draws
+from assets.studies.levels import Asked as Levels
+from assets.studies.levels import try_levels
+from assets.studies.rent_asked import Question
+from models.world.catalogue import Catalogue
+from models.world.config import Config
+
+RENTED_LLMS = 2  # that GPUs are sought for; the others stand on the cheapest instance that holds them
+DRAWS = 12  # of the latencies
+MANY = 300_000  # requests of a day, above which fewer policies and no draws are replayed
+FORESEEN_DAYS = 3  # that were forecast at their midnight, to know how good that is
+OF_ERROR = ("static", "day_ahead")  # whose difference the draws are of
+STACKS = ("jsq",)  # on which levels are tried: the plainest that looks at them
+LEVELS = (1, 2, 3)
+
+
+def default_gpus(llm: str, catalogue: Catalogue) -> tuple[str, ...]:
+    """GPU types with a price, timed kernels, and a profile that a config may name."""
+    own = dict.fromkeys(p.gpu for p in catalogue.latency if p.llm == llm)
+    priced = [gpu for gpu in own if catalogue.gpus[gpu].usd_per_hour > 0]
+    timed = [gpu for gpu in priced if (k := catalogue.kernels.get(gpu)) is not None and k.lacks is None]
+    return tuple(timed or priced)
+
+
+def profiled_gpus(llm: str, gpus: Sequence[str], catalogue: Catalogue) -> tuple[str, ...]:
+    """Of these GPU types, else of the default ones, those on which a config may put an llm."""
+    known = {p.gpu for p in catalogue.latency if p.llm == llm}
+    return tuple(gpu for gpu in gpus if gpu in known) or default_gpus(llm, catalogue)
+
+
+def rent(
+    settings: Settings,
+    day: date,
+    llms: Sequence[str],
+    gpus: Sequence[str],
+    peaks: Mapping[str, float] | None,
+    progress: Progress,
+) -> dict[str, renting.Answer]:
+    """The fleets to rent for the llms with most requests; an llm that nothing serves in time has none.
+
+    `peaks` in input tokens/s by llm; None: the largest that are foreseen for the day.
+    """
+    found = {}
+    for llm in llms[:RENTED_LLMS]:
+        asked = Question(llm, tuple(gpus) or default_gpus(llm, settings.catalogue), {})
+        try:
+            peak = peaks[llm] if peaks is not None else None
+            answer = renting.answer(settings, day, asked, progress, peak)
+        except ValueError as error:
+            progress.say(str(error))
+            continue
+        renting.write(settings, day, answer)
+        found[llm] = answer
+    return found
+
+
+def stands_on(
+    answers: Mapping[str, renting.Answer], llms: Sequence[str], catalogue: Catalogue, config: Config
+) -> dict[str, Stand]:
+    """What each llm's instances stand on: of the best fleet of one type, as a config may name it."""
+    stands = {}
+    for llm in llms:
+        fleet = answers[llm].fleets.get("one_type") if llm in answers else None
+        if fleet is None:
+            stands[llm] = Stand(cheapest(llm, catalogue, config), 2)
+            continue
+        combo, _ = max(fleet.held, key=lambda one: one[1])
+        price = combo.decode.price
+        known = {(p.gpu, p.tensor_parallel) for p in catalogue.latency if p.llm == llm}
+        own = cheapest(llm, catalogue, config, [price.gpu] if any(g == price.gpu for g, _ in known) else [])
+        if (price.gpu, price.gpus) in known:
+            own = type(own)(price.gpu, price.gpus)
+        peak = sum(count * one.decode.instances for one, count in fleet.held)
+        stands[llm] = Stand(own, math.ceil(peak * price.gpus / own.tensor_parallel))
+    return stands
+
+
+def run_day(settings: Settings, day: date, progress: Progress) -> None:
+    """Forecast, plan, replay and score a day from what came before it; foresee some days before too."""
+    for _ in history.make_demand(settings, history.past_days(settings, day + timedelta(days=1)), progress):
+        pass
+    for back in range(FORESEEN_DAYS - 1, 0, -1):
+        before = day - timedelta(days=back)
+        if settings.history(before) and settings.history(before)[0] in settings.lake.days(
+            "demand", settings.trace
+        ):
+            forecast_day_ahead(settings, before, progress)
+    forecast_day(settings, day, progress)
+    plan_day(settings, day, progress)
+    replay_day(settings, day, settings.config.replay.policies, progress)
+    score_day(settings, day, progress)
+    if settings.lake.count("requests", trace=settings.trace, day=day) <= MANY:
+        replay_draws(settings, day, OF_ERROR, DRAWS, progress)
+
+
+def run_levels(settings: Settings, day: date, brought: Brought, progress: Progress) -> bool:
+    """Try levels of priority in the busiest hour, where the trace has several tiers; whether they were."""
+    if len(brought.tiers) < 2:
+        return False
+    try_levels(settings, day, Levels(levels=LEVELS, by="tier", stacks=STACKS, hours=1), progress)
+    return True
+
+
+def run_tomorrow(settings: Settings, progress: Progress, day: date) -> None:
+    """Plan the hours of a day to come."""
+    plan_ahead(settings, day, progress)
+
+
+def foresee_demand(settings: Settings, day: date, progress: Progress) -> None:
+    """Forecast a day to come, whatever it will run on."""
+    foresee(settings, day, progress)

@@ -1,0 +1,113 @@
+"""`fleetcast advise`: what to run tomorrow, as one page and its numbers, from a trace and no config."""
+
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipelines.options import Day, Quiet, config_of, day_of, file_of, progress_of
+from pipelines.tables import OUT
+from pipelines.terminal import near, spoken
+
+if TYPE_CHECKING:
+    from assets.advice.files import Files
+    from assets.lake.settings import Progress
+
+
+def advise(
+    file: Annotated[
+        Path | None, typer.Argument(help="A trace, of any format that `fleetcast ingest` reads.")
+    ] = None,
+    trace: Annotated[
+        str | None, typer.Option(help="Instead of a file: a trace that has landed, logs or metrics.")
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option(help="Instead of a file: a config, whose night has been run.")
+    ] = None,
+    as_: Annotated[
+        str | None, typer.Option("--as", help="The llm that stands for those that nobody profiled or named.")
+    ] = None,
+    on: Annotated[str | None, typer.Option(help='What runs today, like "8 x llama3.1-8b@h100-80gb".')] = None,
+    gpus: Annotated[
+        str | None, typer.Option(help="GPU types that may be rented, joined by commas; else all timed ones.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder of the page; else one of data/figures.", file_okay=False)
+    ] = None,
+    date_: Day = None,
+    quiet: Quiet = False,
+) -> None:
+    """Say what to run tomorrow, on which GPUs, what it saves and how sure that is: a page, and its numbers.
+
+    The trace lands in a lake of its own beside the page; the lake of the configs stays as it is. It is
+    characterised, foreseen, planned and replayed; what it does not say stands on the page, a line each.
+
+        fleetcast advise my-trace.csv.gz
+
+        fleetcast advise my-trace.csv.gz --as llama3.1-70b --on "8 x llama3.1-70b@4xh100-80gb"
+
+        fleetcast ingest --from http://prometheus:9090 --name mine && fleetcast advise --trace mine
+
+        fleetcast advise --config office --date 2025-07-15   # from what its night has made
+    """
+    with spoken():
+        from models.replay import beside
+
+        if sum(one is not None for one in (file, trace, config)) != 1:
+            raise ValueError("Name one of: a trace FILE, --trace NAME of one that has landed, --config NAME.")
+        progress = progress_of(quiet)
+        with beside.compiling():
+            if config is not None:
+                if as_ or on or gpus:
+                    raise ValueError("--as, --on and --gpus go with a trace; a config says them itself.")
+                numbers, files = of_config(config, day_of(date_), out, progress)
+            else:
+                if date_ is not None:
+                    raise ValueError("--date goes with --config; a trace is read to its end.")
+                numbers, files = of_trace(file, trace, as_, on, gpus, out, progress)
+        for line in numbers["answer"]:
+            OUT.print(line, soft_wrap=True, markup=False)
+        said = len(numbers["cannot"])
+        OUT.print(f"page     {near(files.page)}   (with {said} lines on what it cannot say)", soft_wrap=True)
+        OUT.print(f"numbers  {near(files.numbers)}", soft_wrap=True)
+
+
+def of_trace(
+    file: Path | None,
+    trace: str | None,
+    as_: str | None,
+    on: str | None,
+    gpus: str | None,
+    out: Path | None,
+    progress: "Progress",
+) -> tuple[dict[str, Any], "Files"]:
+    """The numbers and files of a trace."""
+    from assets.advice.advise import FOLDER, Asked
+    from assets.advice.advise import advise as numbers_of
+    from assets.advice.bring import trace_name
+    from assets.advice.files import write
+
+    path = None if file is None else file_of(file)
+    types = tuple(one.strip() for one in gpus.split(",")) if gpus else ()
+    folder = file_of(out).resolve() if out else FOLDER / (trace_name(path) if path else str(trace))
+    numbers = numbers_of(Asked(path, trace, as_, on, types), folder, progress)
+    return numbers, write(numbers, folder)
+
+
+def of_config(
+    config: str, day: date | None, out: Path | None, progress: "Progress"
+) -> tuple[dict[str, Any], "Files"]:
+    """The numbers and files of a day of a config, told to Dagster too."""
+    from assets.advice.files import write
+    from assets.advice.night import advise_night
+    from assets.advice.told import advice_said
+    from assets.lake.settings import load_settings
+    from pipelines.runs import report
+
+    settings = load_settings(config_of(config))
+    day = day or settings.config.trace.replay_day
+    numbers = advise_night(settings, day, progress)
+    files = write(numbers, file_of(out).resolve() if out else settings.figures(day))
+    report("advice", {day.isoformat(): advice_said(settings.trace, numbers)})
+    return numbers, files

@@ -1,0 +1,268 @@
+"""`fleetcast advise`: its numbers against the plan and a direct replay; the page; what a trace lacks."""
+
+import json
+import re
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from assets.advice import brief, bring, judged, work, world
+from assets.advice.advise import Asked, advise
+from assets.advice.files import write
+from assets.advice.page import page
+from assets.lake.settings import Progress, Settings, load_settings
+from assets.studies import tried
+from models.world.catalogue import load_catalogue
+from models.world.loading import load_config
+from models.world.reading import ConfigError
+from pipelines.cli import app
+
+TODAY = "2 x llama3.1-8b@l40s-48gb"
+DAY, NEXT = date(2025, 3, 5), date(2025, 3, 6)
+
+
+def trace(path: Path, hours: int, per_hour: int, **more: Any) -> Path:
+    """Requests of a service that is busiest at noon, as BurstGPT writes them; `more` replaces columns."""
+    rng = np.random.default_rng(3)
+    rate = 1.0 - 0.8 * np.cos(2 * np.pi * np.arange(hours) / 24)
+    counts = rng.poisson(per_hour * rate)
+    at_s = np.sort(np.repeat(3600.0 * np.arange(hours), counts) + 3600.0 * rng.random(counts.sum()))
+    size = at_s.size
+    rows = {
+        "Timestamp": at_s.round(2),
+        "Model": "llama3.1-8b",
+        "Request tokens": rng.integers(100, 3000, size),
+        "Response tokens": rng.integers(20, 300, size),
+        "Total tokens": 1,
+        "Log Type": np.where(np.arange(size) % 3 == 0, "Batch", "Conversation log"),
+    }
+    pd.DataFrame(rows | more).to_csv(path, index=False)
+    path.with_suffix(".toml").write_text("start = 2025-03-03T00:00:00Z\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], Settings]:
+    """Three days of a service, with what runs today; GPUs and levels are not sought, nor latencies drawn."""
+    folder = tmp_path_factory.mktemp("advise")
+    file = trace(folder / "service.csv", 72, 150)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(work, "RENTED_LLMS", 0)
+        patch.setattr(work, "DRAWS", 2)
+        patch.setattr(work, "FORESEEN_DAYS", 1)
+        patch.setattr(world, "POLICIES", ("static", "day_ahead", "clairvoyant"))
+        patch.setattr(work, "run_levels", lambda *_: False)
+        found = advise(Asked(file, on=TODAY), folder / "out", Progress())
+    files = write(found, folder / "out")
+    settings = load_settings(str(folder / "out" / "advice.toml"), str(folder / "out" / "lake"))
+    return folder / "out", json.loads(files.numbers.read_text(encoding="utf-8")), settings
+
+
+def test_the_plan_of_the_page_is_that_of_the_table(made: tuple[Path, dict[str, Any], Settings]) -> None:
+    _, found, settings = made
+    rows = settings.lake.read("day_ahead_plans", trace="service", day=NEXT).to_pandas()
+    tomorrow = found["tomorrow"]
+    assert tomorrow["day"] == str(NEXT)
+    assert tomorrow["usd"] == pytest.approx(rows["usd"].sum()) != 0
+    assert tomorrow["gpu_hours"] == (rows["instances"] * rows["gpus_per_instance"]).sum()
+    carried = (rows["instances"] * rows["capacity_tokens_per_s"]).groupby(rows["hour_start"]).sum()
+    told = [row["carries_tokens_per_s"] for row in tomorrow["by_hour"]]
+    assert told == pytest.approx(carried.to_list())
+    assert {row["gpu"] for row in tomorrow["hours"]} == {"l40s-48gb"}  # what runs today
+    assert all(row["forecast_tokens_per_s"] > 0 for row in tomorrow["by_hour"])
+
+
+def test_the_saving_is_that_of_a_direct_replay(made: tuple[Path, dict[str, Any], Settings]) -> None:
+    folder, found, settings = made
+    saving, [board] = (
+        found["saving"],
+        [row for row in found["board"]["policies"] if row["policy"] == "day_ahead"],
+    )
+    assert (saving["day"], found["board"]["advised"]) == (str(DAY), "day_ahead")
+    assert saving["today_usd"] == pytest.approx(24 * 2 * 3.5)
+    held = settings.lake.sql(
+        "select sum(serving_s + booting_s + draining_s) / 3600 * 3.5 as usd from fleet_hours "
+        "where policy = 'day_ahead' and day = $day",
+        day=DAY,
+    )
+    assert saving["advised_usd"] == board["usd"] == pytest.approx(held["usd"][0].as_py())
+    catalogue = load_catalogue()
+    office = load_config("office", catalogue)
+    rows = pd.read_csv(folder / "landing" / "service.csv")
+    day = rows[rows["Timestamp"] >= 2 * 86_400]
+    asked = pd.DataFrame(
+        {
+            "arrival_s": (day["Timestamp"] - day["Timestamp"].iloc[0]).to_numpy(),
+            "llm": "llama3.1-8b",
+            "tier": np.where(day["Log Type"] == "Batch", "niw", "iw_fast"),
+            "input_tokens": day["Request tokens"].to_numpy(np.int32),
+            "output_tokens": day["Response tokens"].to_numpy(np.int32),
+            "cached_tokens": pd.array([None] * len(day), "Int32"),
+            "prefix_hashes": None,
+        }
+    )
+    direct = tried.play(TODAY, tried.pools_of(TODAY, catalogue, office), asked, catalogue, office)
+    assert saving["today_in_time_share"] == pytest.approx(direct.row["iw_fast_attainment_share"], abs=2e-3)
+
+
+def test_without_what_runs_today_the_plainest_fleet_stands_for_it(
+    made: tuple[Path, dict[str, Any], Settings],
+) -> None:
+    _, found, settings = made
+    usd = {row["policy"]: row["usd"] for row in found["board"]["policies"]}
+    saving = judged.of_saving(settings, DAY, found["board"], None)
+    assert saving is not None
+    assert saving["usd"] == usd["static"] - usd["day_ahead"]
+    assert saving["low_usd"] <= saving["high_usd"]  # of the latencies that were drawn
+    assert not saving["is_told"]
+
+
+def test_the_page_shows_the_numbers_and_loads_nothing(made: tuple[Path, dict[str, Any], Settings]) -> None:
+    folder, found, _ = made
+    text = (folder / "advice.html").read_text(encoding="utf-8")
+    assert text == page(found)  # of advice.json as it lies there, and of nothing else
+    assert not re.search(r"https?://|<script|<link|<img|@import|url\((?!#)", text)
+    tomorrow, saving = found["tomorrow"], found["saving"]
+    for told in (tomorrow["usd"], saving["today_usd"], saving["advised_usd"]):
+        assert f"{told:,.2f}" in text
+    assert all(
+        f"<code>{one.split(' &&')[0]}" in text.replace("&quot;", '"') for one in found["commands"].values()
+    )
+    other = json.loads(json.dumps(found))
+    other["tomorrow"]["usd"] += 1000.0
+    assert page(other) != text
+    assert len(found["answer"]) == 3
+
+
+def lines(found: dict[str, Any]) -> dict[str, str]:
+    """The lines of what cannot be said, by key."""
+    assert all("\n" not in one["line"] for one in found["cannot"])
+    return {one["key"]: one["line"] for one in found["cannot"]}
+
+
+def test_a_trace_of_an_hour_is_sized_by_replay(tmp_path: Path) -> None:
+    """And one client, no llm, no urgency, no region: each is a line."""
+    rng = np.random.default_rng(4)
+    at = pd.Timestamp("2025-03-03T09:00") + pd.to_timedelta(np.sort(3500 * rng.random(40_000)), unit="s")
+    rows = {"TIMESTAMP": at, "ContextTokens": rng.integers(1, 4000, 40_000), "GeneratedTokens": 200}
+    pd.DataFrame(rows).to_csv(tmp_path / "hour.csv", index=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(work, "RENTED_LLMS", 0)
+        asked = Asked(tmp_path / "hour.csv", on="1 x llama3.1-8b@l40s-48gb")
+        found = advise(asked, tmp_path / "out", Progress())
+    assert found["board"] is None
+    assert found["tomorrow"]["basis"] == "trace"
+    told = lines(found)
+    assert {"short", "one_client", "llm", "tier", "region", "levels", "quality"} <= set(told)
+    assert "1.0 hours, not two whole days" in told["short"]
+    [size] = [row for row in found["tomorrow"]["hours"] if row["hour"] == 9]
+    settings = load_settings(str(tmp_path / "out" / "advice.toml"), str(tmp_path / "out" / "lake"))
+    rows_there = brief.rows_of(settings)
+    office = load_config("office", load_catalogue())
+    asked_rows = rows_there.assign(tier="iw_fast", cached_tokens=pd.NA, prefix_hashes=None)
+
+    def attained(count: int) -> float:
+        fleet = f"{count} x llama3.1-8b@l40s-48gb"
+        pools = tried.pools_of(fleet, load_catalogue(), office)
+        return tried.play(fleet, pools, asked_rows, load_catalogue(), office).row["iw_fast_attainment_share"]
+
+    assert size["instances"] > 1
+    saving = found["saving"]
+    assert saving["today_in_time_share"] == pytest.approx(attained(1))
+    assert (saving["today_usd"], saving["advised_usd"]) == (24 * 3.5, found["tomorrow"]["usd"])
+    assert attained(size["instances"]) >= 0.95 > attained(size["instances"] - 1)
+    page(found)
+
+
+def test_an_llm_that_nobody_profiled_has_no_fleet_until_another_stands_for_it(tmp_path: Path) -> None:
+    file = trace(tmp_path / "gpt.csv", 30, 20, Model="gpt-9")
+    found = advise(Asked(file), tmp_path / "out", Progress())
+    assert found["tomorrow"] is None
+    assert "Nobody profiled gpt-9 (100 % of the requests)" in lines(found)["llm"]
+    assert "--as llama3.1-70b" in lines(found)["llm"]
+    assert "gpt-9" in page(found)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(work, "RENTED_LLMS", 0)
+        found = advise(Asked(file, as_llm="qwen3-32b"), tmp_path / "out", Progress())
+    assert {row["llm"] for row in found["tomorrow"]["hours"]} == {"qwen3-32b"}
+    assert found["trace"]["unprofiled_llms"] == {}
+
+
+def test_requests_of_no_profile_leave_the_others_a_plan(tmp_path: Path) -> None:
+    names = np.where(np.arange(100_000) % 4 == 0, "gpt-9", "llama3.1-8b")
+    whole = trace(tmp_path / "all.csv", 20, 20)
+    count = len(pd.read_csv(whole))
+    file = trace(tmp_path / "mixed.csv", 20, 20, Model=names[:count])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(work, "RENTED_LLMS", 0)
+        found = advise(Asked(file), tmp_path / "out", Progress())
+    assert found["trace"]["requests"] == (names[:count] != "gpt-9").sum()
+    assert "Nobody profiled gpt-9 (25 % of the requests)" in lines(found)["llm"]
+    assert {row["llm"] for row in found["tomorrow"]["hours"]} == {"llama3.1-8b"}
+
+
+REFUSED: list[tuple[Callable[[Path], list[str]], str]] = [
+    (lambda at: [str(at / "none.csv")], "There is no file"),
+    (
+        lambda at: [str(trace(at / "mute.csv", 3, 20, **{"Response tokens": ""}))],
+        "tells how long the answer was",
+    ),
+    (lambda at: [str(trace(at / "a.csv", 3, 20)), "--as", "gpt-9"], "gpt-9"),
+    (lambda at: [str(trace(at / "a.csv", 3, 20)), "--on", "2 x llama2-70b@h100-80gb"], "has no llama3.1-8b"),
+    (lambda at: [str(trace(at / "a.csv", 3, 20)), "--gpus", "b999"], "b999"),
+    (lambda at: [], "Name one of"),
+    (lambda at: ["--config", "office", "--as", "llama3.1-8b"], "go with a trace"),
+    (lambda at: ["--trace", "nobody"], "has no requests"),
+]
+
+
+@pytest.mark.parametrize(("options", "said"), REFUSED, ids=[said for _, said in REFUSED])
+def test_what_is_refused_is_refused_in_a_line(
+    options: Callable[[Path], list[str]], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from models.replay import beside
+
+    monkeypatch.setattr(beside, "is_cached", lambda: True)
+    monkeypatch.chdir(tmp_path)
+    out = [] if "--config" in options(tmp_path) else ["--out", str(tmp_path / "out")]
+    found = CliRunner().invoke(app, ["advise", *options(tmp_path), *out, "-q"])
+    assert found.exit_code == 2, found.output
+    assert said in found.stderr
+    assert len(found.stderr.strip().splitlines()) == 1
+
+
+def test_a_trace_of_the_lake_is_copied_and_left_alone(
+    made: tuple[Path, dict[str, Any], Settings], tmp_path: Path
+) -> None:
+    lake = made[2].lake
+    before = sorted((str(path), path.stat().st_mtime_ns) for path in lake.root.rglob("*.parquet"))
+    came = bring.copy(lake, "service", tmp_path, load_catalogue(), None)
+    assert sorted((str(path), path.stat().st_mtime_ns) for path in lake.root.rglob("*.parquet")) == before
+    assert came.lake.content("requests") == lake.content("requests")
+    assert (came.requests, came.llms, came.last_whole_day) == (
+        made[1]["trace"]["requests"], ("llama3.1-8b",), DAY,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [("my trace.csv.gz", "my_trace"), ("-x.jsonl", "x"), ("a.b.parquet", "a.b"), ("#.csv", "trace")],
+)
+def test_a_file_names_its_trace(file: str, name: str) -> None:
+    assert bring.trace_name(Path(file)) == name
+
+
+def test_a_fleet_that_lacks_an_llm_is_refused_before_work_begins(tmp_path: Path) -> None:
+    file = trace(tmp_path / "two.csv", 3, 20)
+    with pytest.raises(ConfigError, match="Add it, or name one llm"):
+        advise(
+            Asked(file, on="1 x llama2-70b@2xh100-80gb + 1 x llama3.2-3b@h100-80gb"),
+            tmp_path / "o",
+            Progress(),
+        )
