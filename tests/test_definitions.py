@@ -44,6 +44,7 @@ def test_the_assets_and_what_they_are_made_from():
         "forecasts": ("forecast", ["demand"]),
         "backtests": ("forecast", ["demand"]),
         "decisions": ("forecast", ["demand", "forecasts", "plans", "requests"]),
+        "planner_trials": ("score", ["forecasts", "plans", "requests"]),
         "plans": ("plan", ["demand", "forecasts", "requests"]),
         "whatifs": ("plan", ["demand", "forecasts", "requests"]),
         "error_draws": ("score", ["plans", "replays", "requests"]),
@@ -96,6 +97,7 @@ def test_jobs_schedules_and_sensors():
         "nightly": chain,
         "backtest": ["backtests"],
         "decide": ["decisions"],
+        "board": ["planner_trials"],
         "whatif": ["whatifs"],
         "error": ["error_draws"],
         "levels": ["level_trials"],
@@ -390,4 +392,4 @@ def test_a_location_begins_every_key_and_has_the_days_of_its_trace(tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", asked], env=env, cwd=ROOT, capture_output=True, text=True
     )
-    assert done.stdout.splitlines() == ["21 {'chat'} 2025-07-01", "True"], done.stderr
+    assert done.stdout.splitlines() == ["22 {'chat'} 2025-07-01", "True"], done.stderr

@@ -12,7 +12,9 @@
 -- worst_tier = the tier that is nearest to its target
 -- attained_ratio = its attainment over its target
 -- quality = mean score of the answers that count; null where [quality] asks none
--- ttft_p95_s = of iw_fast, to the first token; e2e_p95_s to the last; tpot_p95_s of tiers that have a target for it
+-- ttft_p95_s = of iw_fast, to the first token
+-- tpot_p95_s = of the tiers with a target for it
+-- e2e_p95_s = of iw_fast, to the last token
 -- fluid_usd = the least that any fleet must spend if the llms answer that are asked
 -- whole_usd = instances are whole, held for an hour, and no fewer than the minimum
 -- routing_usd = each region serves most of its own, with buffer and boot times: the clairvoyant plan

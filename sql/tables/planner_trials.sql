@@ -15,8 +15,17 @@
 -- worst_tier = that tier
 -- asked_quality = mean score that [quality] asks; null where it asks none
 -- quality = mean score of the answers that count <- scoreboard.quality
--- ttft_p95_s, tpot_p95_s, e2e_p95_s = as in scoreboard
--- fluid_usd, rounding_usd, minimum_usd, hour_usd, routing_usd, foresight_usd, boot_usd, scaling_usd = what the day cost, in parts, as in regret
+-- ttft_p95_s = of iw_fast, to the first token <- scoreboard.ttft_p95_s
+-- tpot_p95_s = of the tiers with a target for it <- scoreboard.tpot_p95_s
+-- e2e_p95_s = of iw_fast, to the last token <- scoreboard.e2e_p95_s
+-- fluid_usd = a part of the cost <- regret.fluid_usd
+-- rounding_usd = likewise <- regret.rounding_usd
+-- minimum_usd = likewise <- regret.minimum_usd
+-- hour_usd = likewise <- regret.hour_usd
+-- routing_usd = likewise <- regret.routing_usd
+-- foresight_usd = likewise <- regret.foresight_usd
+-- boot_usd = likewise <- regret.boot_usd
+-- scaling_usd = likewise <- regret.scaling_usd
 -- usd_error_share = how far the cost may be off for the error of the latency profiles, 90 of 100 times
 select * from planner_trials
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
