@@ -10,6 +10,11 @@ from pipelines.options import Config, Day, Policy, Quiet, Region, config_of, day
 from pipelines.tables import OUT, show_table
 from pipelines.terminal import spoken
 
+BY_TIER = """
+select
+    policy, tier, ran_in_time_share, advised_in_time_share, gained_share, replay_error_share, is_beyond_error
+from graded_shadow where trace = $trace and day = $day order by policy, tier
+"""
 SCALER = "fleetcast-scaler.default:6000"  # as it would be called in a cluster
 
 
@@ -157,5 +162,6 @@ def grade(
         day = day_of(date_) or settings.config.trace.replay_day
         table = grade_shadow(settings, day, policy, progress_of(quiet))
         report("shadow_runs", {day.isoformat(): shadow_runs_said(settings, day, table)})
-        board = settings.lake.sql("queries/graded_shadow.sql", trace=settings.trace, day=day)
-        show_table(board.to_reader())
+        asked = {"trace": settings.trace, "day": day}
+        show_table(settings.lake.sql("queries/graded_shadow.sql", **asked).to_reader())
+        show_table(settings.lake.sql(BY_TIER, **asked).to_reader())
