@@ -66,14 +66,18 @@ class Stage:
         self.pid_of_replay(run)
         return int(next(one.pid for one in self.cluster.events(run) if one.event_type is RUN_START))
 
-    def is_as_known(self) -> bool:
-        """Whether every file that a replay writes is, byte for byte, that of one process, and can be read."""
+    def difference(self) -> str:
+        """What of the files that a replay writes is not as in one process, byte for byte; all can be read."""
         files, there = written(self.known), written(self.lake)
         for path in there:
             pq.read_table(self.lake / path)
-        return files == there and all(
-            filecmp.cmp(self.known / path, self.lake / path, shallow=False) for path in files
-        )
+        other = [
+            path
+            for path in files & there
+            if not filecmp.cmp(self.known / path, self.lake / path, shallow=False)
+        ]
+        counts = {"lack": len(files - there), "are too many": len(there - files), "differ": len(other)}
+        return ", ".join(f"{n} {how}" for how, n in counts.items() if n)
 
 
 def written(lake: Path) -> set[Path]:
@@ -187,8 +191,8 @@ def tried(parts: Stage, trial: Trial) -> tuple[str, bool]:
         again = parts.cluster.ended(parts.submit(trial._replace(max_runtime_s="")), LIMIT_S)
         how = f"it said why ({why.splitlines()[0][:120]}), asked for again: {again.status.value.lower()}"
         ended = again
-    is_alike = parts.is_as_known()
-    return f"{how}, tables {'bit-equal' if is_alike else 'DIFFER'}", ended.is_success and is_alike
+    difference = parts.difference()
+    return f"{how}, files: {difference or 'bit-equal'}", ended.is_success and not difference
 
 
 @contextmanager
