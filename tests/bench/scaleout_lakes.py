@@ -22,9 +22,10 @@ class Lakes:
 
     def clear(self) -> None:
         """Take what a replay writes out of both lakes."""
+        self.bucket.invalidate_cache()
         for table in (*REPLAYED, "made_from"):
             shutil.rmtree(self.lake / table, ignore_errors=True)
-            if self.bucket.exists(f"{BUCKET}/{table}", refresh=True):
+            if self.bucket.exists(f"{BUCKET}/{table}"):
                 self.bucket.rm(f"{BUCKET}/{table}", recursive=True)
 
     def difference(self, location: str) -> str:
