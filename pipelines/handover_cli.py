@@ -114,22 +114,41 @@ def export(
 
 
 def ran(
-    file: Annotated[Path, typer.Argument(help="CSV: at, region, workload, replicas; or Prometheus' JSON.")],
+    file: Annotated[
+        Path | None, typer.Argument(help="CSV: at, region, workload, replicas; or Prometheus' JSON.")
+    ] = None,
+    from_: Annotated[
+        str | None, typer.Option("--from", help="A Prometheus server, instead of a file.")
+    ] = None,
+    date_: Day = None,
+    step: Annotated[int, typer.Option(help="--from: seconds between two readings.", min=15, max=3600)] = 60,
+    where: Annotated[str, typer.Option(help="--from: further matchers, like 'namespace=\"prod\"'.")] = "",
     config: Config = "office",
 ) -> None:
     """Tell the lake which fleet really ran: ready replicas of each workload over time.
 
+        fleetcast plan ran --from http://prometheus:9090 --date 2025-07-15 --config mine.toml
+
         fleetcast plan ran replicas.csv --config mine.toml
 
-    A CSV file, or the saved JSON answer of Prometheus to a range query whose series have the labels region
-    and deployment. Workloads are called as in `plan export`. What was there of the same days is replaced.
+    A server is asked for a day: for what kube-state-metrics says of Deployments and StatefulSets that are
+    called as in `plan export`, else for the processes of each llm that vLLM or SGLang have. A file is CSV, or
+    the saved JSON answer to a range query whose series have the labels region and deployment. What was there
+    of the same days is replaced.
     """
     with spoken():
         from assets.lake.settings import load_settings
         from assets.plans.ran import land_ran
+        from assets.plans.ran_metrics import land_ran_of
 
         settings = load_settings(config_of(config))
-        hours = land_ran(settings, file_of(file))
+        if (file is None) == (from_ is None):
+            raise ValueError("Name either a file or --from and the address of a Prometheus server.")
+        if from_ is not None:
+            day = day_of(date_) or settings.config.trace.replay_day
+            hours = land_ran_of(settings, from_, day, step, where)
+        elif file is not None:
+            hours = land_ran(settings, file_of(file))
         settings.lake.publish()
         for day, count in hours.items():
             OUT.print(f"{day}: {count} of 24 hours")
