@@ -251,7 +251,7 @@ def test_percentiles_of_many_are_those_of_few(lake, seconds):
     boards = []
     assert MANY in WALKS
     for macros in (WALKS, WALKS.replace(MANY, "having count(*) > 0")):
-        with lake.connect() as con:
+        with lake.connect(threads="2") as con:  # of its own
             con.execute(macros)
             boards += [
                 np.array(con.execute(f"select columns('.*_p[0-9]+_s') from {mart} order by all").fetchall())
