@@ -140,7 +140,11 @@ def plans_(
     )
 
 
-@dg.op(ins=dict.fromkeys(("requests", "plans"), dg.In(dg.Nothing)), out=dg.DynamicOut(dg.Nothing))
+@dg.op(
+    ins=dict.fromkeys(("requests", "plans"), dg.In(dg.Nothing)),
+    out=dg.DynamicOut(dg.Nothing),
+    retry_policy=RETRY,
+)
 def replay_units(
     context: dg.OpExecutionContext, settings: SettingsResource
 ) -> Iterator[dg.DynamicOutput[None]]:
@@ -162,7 +166,7 @@ def replay_unit(
         replays.replay_unit(chosen, day, unit_called(chosen, str(context.get_mapping_key())), progress)
 
 
-@dg.op(ins={"units": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing))
+@dg.op(ins={"units": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing), retry_policy=RETRY)
 def replayed(context: dg.OpExecutionContext, settings: SettingsResource) -> dg.Output[None]:
     """All units have been replayed."""
     with plainly():

@@ -10,6 +10,11 @@ from pipelines.options import Config, Day, Policy, Quiet, Region, config_of, day
 from pipelines.tables import OUT, show_table
 from pipelines.terminal import spoken
 
+BY_TIER = """
+select
+    policy, tier, ran_in_time_share, advised_in_time_share, gained_share, replay_error_share, is_beyond_error
+from graded_shadow where trace = $trace and day = $day order by policy, tier
+"""
 SCALER = "fleetcast-scaler.default:6000"  # as it would be called in a cluster
 
 
@@ -109,22 +114,41 @@ def export(
 
 
 def ran(
-    file: Annotated[Path, typer.Argument(help="CSV: at, region, workload, replicas; or Prometheus' JSON.")],
+    file: Annotated[
+        Path | None, typer.Argument(help="CSV: at, region, workload, replicas; or Prometheus' JSON.")
+    ] = None,
+    from_: Annotated[
+        str | None, typer.Option("--from", help="A Prometheus server, instead of a file.")
+    ] = None,
+    date_: Day = None,
+    step: Annotated[int, typer.Option(help="--from: seconds between two readings.", min=15, max=3600)] = 60,
+    where: Annotated[str, typer.Option(help="--from: further matchers, like 'namespace=\"prod\"'.")] = "",
     config: Config = "office",
 ) -> None:
     """Tell the lake which fleet really ran: ready replicas of each workload over time.
 
+        fleetcast plan ran --from http://prometheus:9090 --date 2025-07-15 --config mine.toml
+
         fleetcast plan ran replicas.csv --config mine.toml
 
-    A CSV file, or the saved JSON answer of Prometheus to a range query whose series have the labels region
-    and deployment. Workloads are called as in `plan export`. What was there of the same days is replaced.
+    A server is asked for a day: for what kube-state-metrics says of Deployments and StatefulSets that are
+    called as in `plan export`, else for the processes of each llm that vLLM or SGLang have. A file is CSV, or
+    the saved JSON answer to a range query whose series have the labels region and deployment. What was there
+    of the same days is replaced.
     """
     with spoken():
         from assets.lake.settings import load_settings
         from assets.plans.ran import land_ran
+        from assets.plans.ran_metrics import land_ran_of
 
         settings = load_settings(config_of(config))
-        hours = land_ran(settings, file_of(file))
+        if (file is None) == (from_ is None):
+            raise ValueError("Name either a file or --from and the address of a Prometheus server.")
+        if from_ is not None:
+            day = day_of(date_) or settings.config.trace.replay_day
+            hours = land_ran_of(settings, from_, day, step, where)
+        elif file is not None:
+            hours = land_ran(settings, file_of(file))
         settings.lake.publish()
         for day, count in hours.items():
             OUT.print(f"{day}: {count} of 24 hours")
@@ -157,5 +181,6 @@ def grade(
         day = day_of(date_) or settings.config.trace.replay_day
         table = grade_shadow(settings, day, policy, progress_of(quiet))
         report("shadow_runs", {day.isoformat(): shadow_runs_said(settings, day, table)})
-        board = settings.lake.sql("queries/graded_shadow.sql", trace=settings.trace, day=day)
-        show_table(board.to_reader())
+        asked = {"trace": settings.trace, "day": day}
+        show_table(settings.lake.sql("queries/graded_shadow.sql", **asked).to_reader())
+        show_table(settings.lake.sql(BY_TIER, **asked).to_reader())

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def try_(
-    file: Annotated[Path, typer.Argument(help="A trace, of any format that `fleetcast ingest` reads.")],
+    file: Annotated[
+        Path, typer.Argument(help="A trace as `fleetcast ingest` reads it, or a folder NAME.metrics.")
+    ],
     on: Annotated[
         list[str], typer.Option("--on", help='A fleet, like "8 x llama3.1-8b@h100-80gb"; may be repeated.')
     ],
@@ -43,6 +45,7 @@ def try_(
     """
     with spoken():
         from assets.studies import tried
+        from assets.traces.metered import FORMAT
         from models.latency.reach import with_reach
         from models.replay.compiled import is_cached
         from models.world.catalogue import load_catalogue
@@ -63,9 +66,11 @@ def try_(
             for text, pools in fleets.items():
                 found.append(tried.play(text, pools, rows, catalogue, chosen))
                 done(len(found))
+        hours = rows["arrival_s"].iloc[-1] / 3600
+        are_drawn = ", drawn from what was counted" if report.format == FORMAT else ""
         OUT.print(
-            f"{path.name}   ({report.format}: {len(rows):,} requests in "
-            f"{rows['arrival_s'].iloc[-1] / 3600:,.2f} h, {report.rows_quarantined:,} rows left out)",
+            f"{path.name}   ({report.format}: {len(rows):,} requests in {hours:,.2f} h{are_drawn}, "
+            f"{report.rows_quarantined:,} rows left out)",
             markup=False,
             soft_wrap=True,
         )

@@ -256,7 +256,8 @@ class Cluster:
         def last() -> dg.DagsterRun | None:
             runs = self.instance.get_runs(dg.RunsFilter(tags={"dagster/root_run_id": run}))
             newest = max([*runs, self.instance.get_run_by_id(run)], key=self.number)
-            waits = newest.tags.get("dagster/will_retry") == "true"
+            failed = newest.status is dg.DagsterRunStatus.FAILURE  # the tag comes a moment later
+            waits = failed and newest.tags.get("dagster/will_retry") != "false"
             return newest if newest.is_finished and not waits else None
 
         return wait_until(last, f"the end of run {run}", limit_s, 0.5)

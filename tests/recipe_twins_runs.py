@@ -40,9 +40,8 @@ def graded_shadow(t: Tables) -> Frame:
         "saved_gpu_hours": ((ran - plan) * gpus).sum(), "saved_usd": ((ran - plan) * each).sum(),
         "advised_short_hours": (plan < need).sum(), "ran_short_hours": (ran < need).sum(),
     }  # fmt: skip
-    grades = (("iw_fast", 0.04, 0.01, True), ("iw_normal", 0.005, 0.09, False))
-    names = ("tier", "gained_share", "replay_error_share", "is_beyond_error")
-    return Frame([told | dict(zip(names, grade, strict=True)) for grade in grades])
+    names = ("least_gained_tier", "gained_share", "replay_error_share", "is_beyond_error")
+    return Frame([told | dict(zip(names, ("iw_normal", 0.005, 0.09, False), strict=True))])
 
 
 @twin(**ASKED)

@@ -65,6 +65,15 @@ def test_what_cannot_be_deployed_is_said_in_a_line(tmp_path, monkeypatch, text, 
     assert "\n" not in str(refused.value)
 
 
+def test_the_image_runs_as_a_number_and_the_values_are_yaml():
+    """Of a name Kubernetes does not know whether it is root, and `runAsNonRoot` refuses it."""
+    folder = ROOT / "data" / "deploy"
+    users = re.findall(r"^USER (\S+)$", (folder / "Containerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert users
+    assert all(user.isdigit() for user in users)
+    assert yaml.safe_load((folder / "k8s" / "values.yaml").read_text(encoding="utf-8"))["runLauncher"]
+
+
 def test_two_code_servers_never_share_a_port(tmp_path):
     """gRPC would let them, and the older one's code would answer."""
     port = str(free_port())

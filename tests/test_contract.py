@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 import pytest
 import yaml
+from rill_schemas import faults
 
 from assets.lake import contract as contracts
 from assets.lake.contract import CONTRACT, broken, contract, main, read_contract, renewed
@@ -74,6 +75,27 @@ def test_a_consumer_can_check_what_it_relies_on(tmp_path: Path, capsys: pytest.C
         read_contract(tmp_path / "other.yaml")
 
 
+def test_rill_takes_the_project(tmp_path: Path) -> None:
+    """By what its parser refuses; and what it would refuse is found."""
+    write_project(Lake(tmp_path / "lake"), tmp_path)
+    assert faults(tmp_path) == []
+    view, model = tmp_path / "metrics" / "energy_metrics.yaml", tmp_path / "models" / "rows_of_energy.sql"
+    for path, old, new, said in (
+        (view, "measures:", "measure:", "energy_metrics.yaml has the key measure"),
+        (view, "name: sum_joules\n", "name: rows\n", "rows is there twice"),
+        (view, "model: rows_of_energy", "model: energy", "of no model: energy"),
+        (model, "lake.energy", "lake.rows_of_energy", "refers to the model rows_of_energy"),
+        (model, "from", "form", "is no select"),
+        (tmp_path / "dashboards" / "energy.yaml", "energy_metrics", "energy", "energy.yaml: of no view"),
+        (tmp_path / "rill.yaml", "compiler", "compilers", "rill.yaml has the key compilers"),
+    ):
+        text = path.read_text()
+        assert old in text, old
+        path.write_text(text.replace(old, new, 1))
+        assert any(said in fault for fault in faults(tmp_path)), said
+        path.write_text(text)
+
+
 def test_rills_models_and_measures_can_be_asked(tmp_path: Path) -> None:
     """As Rill asks them: an attached warehouse that is only read, each measure over its model."""
     lake = Lake(tmp_path / "lake")
@@ -87,7 +109,8 @@ def test_rills_models_and_measures_can_be_asked(tmp_path: Path) -> None:
     with duckdb.connect() as con:
         con.execute(connector["init_sql"])
         for name in shown:
-            con.execute(f"create view {name} as {(tmp_path / 'rill' / 'models' / f'{name}.sql').read_text()}")
+            model = tmp_path / "rill" / "models" / f"rows_of_{name}.sql"
+            con.execute(f"create view {name} as (select * from ({model.read_text()}))")
             view = yaml.safe_load((tmp_path / "rill" / "metrics" / f"{name}_metrics.yaml").read_text())
             asked = [*(one["expression"] for one in view["measures"])]
             con.execute(f"select {', '.join(asked)} from {name}").fetchall()

@@ -355,6 +355,14 @@ def test_a_users_mistake_is_one_line_and_is_not_tried_again(tmp_path):
     assert not [event for event in result.all_events if event.is_step_up_for_retry]
 
 
+def test_every_step_of_a_night_is_tried_again_where_its_process_dies():
+    """The steps that cut and end a day's replays too; checks only look."""
+    nodes = defs.resolve_job_def("nightly").all_node_defs
+    steps = [node for node in nodes if isinstance(node, dg.OpDefinition)]
+    looks = {f"{asset}_{check}" for known in (CHECKS, ALARMS) for asset in known for check in known[asset]}
+    assert {node.name for node in steps if node.retry_policy is None} <= looks
+
+
 def test_a_broken_check_stops_the_night(tmp_path, monkeypatch):
     resource = SettingsResource(config=small_config(tmp_path), lake=str(tmp_path / "lake"))
     from assets.demand import demand

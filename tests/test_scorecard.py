@@ -233,6 +233,56 @@ def test_sql_and_python_agree_on_attainment_and_percentiles(lake, requests):
     np.testing.assert_allclose(found["ttft"] or [np.nan] * len(expected), expected, rtol=1e-12)
 
 
+MANY = "having count(*) > 5000000"  # of days_of_many(): such a day's percentiles are found in two walks
+WALKS = read_sql("macros/percentiles_of_day.sql").text
+
+
+@settings(max_examples=15, deadline=None)
+@given(seconds=st.lists(st.one_of(st.none(), st.just(0.0), st.floats(1e-6, 1e6)), min_size=1, max_size=60))
+@example(seconds=[2.5] * 50)
+@example(seconds=[1.0 + n / 7e4 for n in range(60)])
+def test_percentiles_of_many_are_those_of_few(lake, seconds):
+    """Two walks over bins, rank by rank as the aggregate that holds every value."""
+    requests = [
+        {"tier": ("iw_fast", "niw")[n % 2], "ttft_s": s, "tpot_s": s and s / 3, "tpot_slo_s": 1.0}
+        for n, s in enumerate(seconds)
+    ]
+    lake.write("outcomes", outcomes(requests), **WHERE, policy="reactive")
+    boards = []
+    assert MANY in WALKS
+    for macros in (WALKS, WALKS.replace(MANY, "having count(*) > 0")):
+        with lake.connect(threads="2") as con:  # of its own
+            con.execute(macros)
+            boards += [
+                np.array(con.execute(f"select columns('.*_p[0-9]+_s') from {mart} order by all").fetchall())
+                for mart in ("scoreboard", "scoreboard_by_tier")
+            ]
+    lake.write("outcomes", outcomes(REQUESTS), **WHERE, policy="reactive")  # as the other tests know it
+    for few, many in zip(boards[:2], boards[2:], strict=True):
+        np.testing.assert_allclose(many.astype(float), few.astype(float), rtol=1e-12)
+
+
+def test_a_day_of_many_requests_is_ranked_in_little_memory(tmp_path: Path) -> None:
+    """Six million outcomes take 150 MB to sort by three measures, as often again while they are gathered."""
+    lake = Lake(tmp_path)
+    file = lake.path("outcomes", **WHERE, policy="reactive")
+    file.parent.mkdir(parents=True)
+    with lake.connect(memory_limit="100MiB", threads="2", preserve_insertion_order="false") as con:
+        con.execute(
+            "copy (select 'iw_fast' as tier, 1.0 as tpot_slo_s, exp(i * 7919 % 6000000 / 1e6) as ttft_s, "
+            f"ttft_s + 1 as e2e_s, ttft_s / 9 as tpot_s from range(6000000) as t(i)) to '{file}'"
+        )
+    lake.write("scorecard", lake.sql("marts/scorecard.sql", policy="none"), **WHERE)
+    asked = "from percentiles_of_day([ttft_s, e2e_s, tpot_s], tier) order by measure"
+    with lake.connect(memory_limit="100MiB", threads="2") as con:
+        found = np.array([row[-1] for row in con.execute(asked).fetchall()])
+        with pytest.raises(Exception, match="Out of Memory"):
+            con.execute(f"select {', '.join(f'percentiles({name})' for name in NUMBERS[:3])} from outcomes")
+    rank = np.array([0.50, 0.90, 0.95, 0.99]) * 5_999_999
+    np.testing.assert_allclose(found[0], np.exp(rank / 1e6), rtol=1e-9)
+    np.testing.assert_allclose(found[1:], [found[0] + 1, found[0] / 9], rtol=1e-9)
+
+
 def test_forecasts_are_compared_where_they_attain_the_same_and_their_costs_add_up(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     columns = ("method", "capacity_share", "usd", "boot_usd", "gpu_hours", "attainment_share")

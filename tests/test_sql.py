@@ -44,7 +44,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 def relations(sql: SqlFile) -> set[str]:
     """What stands behind from and join, without the names that the file defines itself."""
     code = re.sub(r"--.*|'[^']*'|distinct from", "", sql.text)
-    named = re.findall(r"(\w+)\s+as\s+\(", code)
+    named = re.findall(r"(\w+)\s+as\s+(?:not materialized\s+)?\(", code)
     return set(re.findall(r"\b(?:from|join)\s+(\w+)\b(?!\s*\()", code)) - set(named)
 
 

@@ -1,12 +1,14 @@
 """`fleetcast try`: a file on named fleets, counted once more; what is no fleet is refused in one line."""
 
 import dataclasses
+import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from engine_counters import Served, answer, counters, results
 from typer.testing import CliRunner
 
 from assets.lake.settings import Progress
@@ -80,6 +82,26 @@ def test_a_fleet_of_several_llms_must_have_all_that_are_asked_for(asked: tried.A
         ConfigError, match=r"has no llama2-70b, which 1,000 requests ask for. Add it, or name"
     ):
         tried.play(fleet, tried.pools_of(fleet, CATALOGUE, OFFICE), asked.rows, CATALOGUE, OFFICE)
+
+
+def test_saved_metrics_are_tried_like_a_file_and_another_folder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tried, "FIGURES", tmp_path / "figures")
+    folder = tmp_path / "mine.metrics"
+    folder.mkdir()
+    arrived = 1_751_414_400 + np.sort(np.random.default_rng(2).uniform(60, 3540, 900))
+    own = Served(arrived, np.full(900, 700.0), np.full(900, 50.0), np.full(900, 0.1), np.full(900, 1.5))
+    t = 1_751_414_400 + np.arange(0, 3901, 60.0)
+    found = counters(own, t, t[::60])
+    labels = {"model_name": "llama2-70b", "instance": "10.0.0.1:8000"}
+    (folder / "0.json").write_text(json.dumps(answer([results(labels, *one) for one in found])))
+    result = CliRunner().invoke(app, ["try", str(folder), "--on", LARGE, "--quiet"])
+    assert result.exit_code == 0, result.output
+    assert re.search(r"prometheus: 900 requests in 0\.9\d h, drawn from what was counted", result.output)
+    result = CliRunner().invoke(app, ["try", str(tmp_path), "--on", LARGE])
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "is a folder. Name a trace file in it; saved answers of a Prometheus server" in result.stderr
 
 
 def test_an_llm_stands_on_as_few_gpus_as_hold_it() -> None:

@@ -65,6 +65,16 @@ def test_a_night_in_units_is_the_night_at_once(
     assert len(np.unique(at_once["outcomes"]["network_s"])) > 1000, "delays vary"
 
 
+def test_units_that_a_resumed_run_left_out_are_played_in_the_end(
+    night: Settings, at_once: dict[str, pa.Table], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dagster resumes a killed run without the dynamic steps that had not begun, and calls that a success."""
+    monkeypatch.setenv(units.UNITS, "llm")
+    monkeypatch.setattr(replays, "begin_units", lambda *asked: units.units_of(night)[:1])
+    for table, rows in played(night, tmp_path).items():
+        assert rows.equals(at_once[table]), table
+
+
 def test_a_day_by_the_hour_is_the_day_in_one_piece(
     night: Settings, at_once: dict[str, pa.Table], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

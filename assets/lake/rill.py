@@ -30,16 +30,23 @@ def write_project(lake: Lake, folder: Path) -> list[str]:
     warehouse = str(lake.root / "warehouse.duckdb").replace("'", "''")
     attach = f"attach if not exists '{warehouse}' as lake (read_only)"
     _write(
-        folder / "connectors" / "duckdb.yaml", {"type": "connector", "driver": "duckdb", "init_sql": attach}
+        folder / "connectors" / "duckdb.yaml",
+        {"type": "connector", "driver": "duckdb", "managed": True, "init_sql": attach},
     )
     types = mart_types()
     for mart, columns in types.items():
         if (SQL / "marts" / f"{mart}.sql").exists():
-            (folder / "models" / f"{mart}.sql").write_text(f"from lake.{mart}\n", encoding="utf-8")
+            model = folder / "models" / f"{model_of(mart)}.sql"
+            model.write_text(f"from lake.{mart}\n", encoding="utf-8")
             _write(folder / "metrics" / f"{mart}_metrics.yaml", metrics_view(mart, columns))
             explore = {"type": "explore", "display_name": mart, "metrics_view": f"{mart}_metrics"}
             _write(folder / "dashboards" / f"{mart}.yaml", {**explore, "dimensions": "*", "measures": "*"})
-    return sorted(path.stem for path in (folder / "models").glob("*.sql"))
+    return sorted(path.stem for path in (folder / "dashboards").glob("*.yaml"))
+
+
+def model_of(mart: str) -> str:
+    """What its model is called: not as the table it reads, which Rill would take for itself, and refuse."""
+    return f"rows_of_{mart}"
 
 
 def metrics_view(mart: str, columns: Mapping[str, str]) -> dict[str, Any]:
@@ -49,7 +56,12 @@ def metrics_view(mart: str, columns: Mapping[str, str]) -> dict[str, Any]:
     times = sorted((name for name, kind in columns.items() if kind in TIMES), key=lambda n: (n == "day", n))
     measured = [name for name, kind in columns.items() if kind in NUMBERS and name not in grain]
     named = [name for name in columns if name not in measured and name not in times[:1]]
-    view: dict[str, Any] = {"version": 1, "type": "metrics_view", "display_name": mart, "model": mart}
+    view: dict[str, Any] = {
+        "version": 1,
+        "type": "metrics_view",
+        "display_name": mart,
+        "model": model_of(mart),
+    }
     view["description"] = f"{sql.sentence.removeprefix(f'{mart}: ')} Units: {sql.fields['units']}."
     if times:
         view["timeseries"] = times[0]

@@ -1,4 +1,4 @@
-"""The fleet that really ran: replicas of each workload over time, from a file, as instances by hour.
+"""The fleet that really ran: replicas of each workload over time, as instances by hour.
 
 A CSV file has the columns at, region, workload and replicas; a JSON file is the saved answer of Prometheus to
 a range query, like `kube_deployment_status_replicas_ready`, whose series have the labels region and
@@ -10,7 +10,7 @@ import csv
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,10 +40,14 @@ def land_ran(settings: Settings, path: Path) -> dict[date, int]:
 
     ValueError names the first entry that means nothing, or a workload that the config does not run.
     """
-    read = _of_prometheus if path.suffix == ".json" else _of_csv
-    known, found = _workloads(settings), defaultdict[tuple[Any, ...], list[float]](list)
-    for n, sample in enumerate(read(path), start=1):
-        place = f"{path.name}, entry {n}"
+    return write_ran(settings, (_of_prometheus if path.suffix == ".json" else _of_csv)(path), path.name)
+
+
+def write_ran(settings: Settings, samples: Iterable[Sample], source: str) -> dict[date, int]:
+    """As `land_ran`, whoever tells the samples."""
+    known, found = known_workloads(settings), defaultdict[tuple[Any, ...], list[float]](list)
+    for n, sample in enumerate(samples, start=1):
+        place = f"{source}, entry {n}"
         require_known(sample.region, list(settings.catalogue.regions), "region", place)
         require_known(sample.workload, list(known), "workload", place)
         if not (math.isfinite(sample.replicas) and sample.replicas >= 0):
@@ -51,7 +55,7 @@ def land_ran(settings: Settings, path: Path) -> dict[date, int]:
         hour = sample.at.replace(minute=0, second=0, microsecond=0)
         found[hour, sample.region, sample.workload].append(sample.replicas)
     if not found:
-        raise ValueError(f"{path.name} has no sample; needed {', '.join(COLUMNS)}.")
+        raise ValueError(f"{source} has no sample; needed {', '.join(COLUMNS)}.")
     rows = defaultdict[date, list[dict[str, Any]]](list)
     for (hour, region, workload), replicas in sorted(found.items()):
         kind = known[workload]
@@ -64,7 +68,7 @@ def land_ran(settings: Settings, path: Path) -> dict[date, int]:
     return {day: len({row["hour_start"] for row in of_day}) for day, of_day in rows.items()}
 
 
-def _workloads(settings: Settings) -> dict[str, Kind]:
+def known_workloads(settings: Settings) -> dict[str, Kind]:
     """The kinds that the config deploys, by the names of their workloads."""
     own = kinds(settings)
     return dict(zip(names([(k.llm, k.option.gpu, k.option.gpus, k.role) for k in own]), own, strict=True))

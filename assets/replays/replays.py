@@ -39,20 +39,25 @@ OF_UNITS: dict[tuple[Any, ...], Workload] = {}  # what the unit that this proces
 
 def replay_unit(settings: Settings, day: date, unit: Unit, progress: Progress) -> None:
     """Replay what of a unit has not been replayed yet: as it is, from what there is to replay it from."""
-    content, of_day = content_of(settings, "replays", day), {"trace": settings.trace, "day": day}
-    pieces = [Piece(policy, unit.llms, unit.file, content) for policy in unit.policies]
-    left = [
-        piece
-        for piece in pieces
-        if not all(
-            settings.lake.is_made_from(table, content, file=piece.file, policy=piece.policy, **of_day)
-            for table in ("outcomes", "fleet_hours")
-        )
-    ]
-    if left:
+    if left := _left(settings, day, unit, content_of(settings, "replays", day)):
         replay_pieces(settings, [day], left, progress)
     else:
         say_kept("replays", day, progress)
+
+
+def _left(settings: Settings, day: date, unit: Unit, content: str) -> list[Piece]:
+    """The pieces of a unit that are not there, or were made from something else than `content`."""
+    pieces = [Piece(policy, unit.llms, unit.file, content) for policy in unit.policies]
+    return [
+        piece
+        for piece in pieces
+        if not all(
+            settings.lake.is_made_from(
+                table, content, file=piece.file, policy=piece.policy, trace=settings.trace, day=day
+            )
+            for table in ("outcomes", "fleet_hours")
+        )
+    ]
 
 
 def replay_day(
@@ -237,7 +242,14 @@ def begin_units(settings: Settings, day: date) -> list[Unit]:
 
 
 def end_units(settings: Settings, day: date) -> None:
-    """All units of a day have been replayed: note of which config."""
+    """All units of a day have been replayed: note of which config.
+
+    A run that Dagster resumes after a kill leaves out the units that had not begun: they are played here.
+    """
+    content = content_of(settings, "replays", day)
+    for unit in units_of(settings):
+        if left := _left(settings, day, unit, content):
+            replay_pieces(settings, [day], left, Progress())
     _note(settings, day).write_text(_fingerprint(settings))
     OF_UNITS.clear()
 

@@ -9,7 +9,7 @@ from assets.lake.warehouse import Lake
 from assets.traces.ingest import IngestError, IngestReport, ingest, landed_files, lone_mappings, withdraw
 from assets.traces.metered import land_metrics
 from assets.traces.quality import assess
-from assets.traces.samples import is_metrics
+from assets.traces.samples import FOLDER, is_metrics
 from models.world.catalogue import Catalogue, load_catalogue
 from models.world.reading import nearest
 
@@ -56,6 +56,11 @@ def land_all(settings: Settings, progress: Progress | None = None) -> Landing:
 
 def land_one(path: Path, lake: Lake, catalogue: Catalogue, progress: Progress | None = None) -> IngestReport:
     """Bring a trace file or a folder of metrics into a lake; errors as of `ingest` and `land_metrics`."""
+    if path.is_dir() and not is_metrics(path):
+        raise IngestError(
+            f"{path.name} is a folder. Name a trace file in it; saved answers of a Prometheus server lie in "
+            f"one whose name ends in {FOLDER}."
+        )
     return (land_metrics if is_metrics(path) else ingest)(path, lake, catalogue, progress)
 
 

@@ -4,6 +4,7 @@ What lies there whole is not asked for again, so that a download which was broke
 brings the days that are new. Mimir, Thanos and VictoriaMetrics speak the same API.
 """
 
+import contextlib
 import gzip
 import http.client
 import io
@@ -14,6 +15,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -254,7 +256,7 @@ class Client:
                     raise TooMuch(f"an answer of more than {MOST_BYTES >> 20} MiB")
                 return answer.status, text, _headers(answer.headers)
         except urllib.error.HTTPError as error:
-            return error.code, error.read(4096), _headers(error.headers)
+            return error.code, _begin_of(error.read(4096), error.headers), _headers(error.headers)
         except (OSError, EOFError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             return 0, f"nothing ({reason or type(error).__name__})".encode(), {}
@@ -288,6 +290,14 @@ def _base(url: str) -> str:
 
 def _headers(found: Message) -> dict[str, str]:
     return {name.title(): text for name, text in found.items()}
+
+
+def _begin_of(text: bytes, headers: Message) -> bytes:
+    """What an error says, which Prometheus packs as it packs an answer."""
+    with contextlib.suppress(zlib.error):
+        if headers.get("Content-Encoding") == "gzip":
+            return zlib.decompressobj(wbits=31).decompress(text, 4096)
+    return text
 
 
 def _error_of(text: bytes) -> str:

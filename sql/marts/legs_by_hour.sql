@@ -20,10 +20,15 @@ with finished as (
         trace, day, policy, request_id, llm, served_llm, legs,
         date_trunc('hour', arrived_at) as hour_start,
         e2e_s - network_s as ended_s,
-        earlier_s + held_s as came_s,
-        count(*) over (partition by trace, day, policy, llm, date_trunc('hour', arrived_at)) as requests
+        earlier_s + held_s as came_s
     from outcomes
     where status = 'finished'
+),
+
+of_hours as (
+    select trace, day, policy, llm, hour_start, count(*) as requests
+    from finished
+    group by trace, day, policy, llm, hour_start
 ),
 
 -- A first token begins an answer; instances that have it without one decode what another began.
@@ -47,31 +52,40 @@ several as (
     group by trace, day, policy, request_id, answer
 ),
 
+-- Windows are over requests of several legs only: most days have none.
+ended as (
+    select *, answer = max(answer) over (partition by trace, day, policy, request_id) as is_kept
+    from several
+),
+
 answered as (
     select
         finished.* exclude (served_llm, legs, came_s, ended_s),
-        coalesce(several.served_llm, finished.served_llm) as served_llm,
-        coalesce(several.came_s, finished.came_s) as came_s,
-        coalesce(several.ended_s, finished.ended_s) as ended_s,
+        coalesce(ended.served_llm, finished.served_llm) as served_llm,
+        coalesce(ended.came_s, finished.came_s) as came_s,
+        coalesce(ended.ended_s, finished.ended_s) as ended_s,
         judge_s,
-        coalesce(answer = max(answer) over (partition by trace, day, policy, request_id), true) as is_kept
+        coalesce(is_kept, true) as is_kept
     from finished
-    left join several using (trace, day, policy, request_id)
+    left join ended using (trace, day, policy, request_id)
+),
+
+counted as (
+    select
+        trace, day, policy, llm, served_llm, hour_start,
+        count(*) as answers,
+        count_if(is_kept) as kept,
+        avg(ended_s - came_s) as leg_mean_s,
+        quantile_cont(ended_s - came_s, 0.95) as leg_p95_s,
+        avg(judge_s) as judge_mean_s
+    from answered
+    group by trace, day, policy, llm, served_llm, hour_start
 )
 
 select
-    trace,
-    day,
-    policy,
-    llm,
-    served_llm,
-    hour_start,
-    any_value(requests) as requests,
-    count(*) as answers,
-    count(*) / any_value(requests) as asked_share,
-    count_if(is_kept) / any_value(requests) as kept_share,
-    avg(ended_s - came_s) as leg_mean_s,
-    quantile_cont(ended_s - came_s, 0.95) as leg_p95_s,
-    avg(judge_s) as judge_mean_s
-from answered
-group by trace, day, policy, llm, served_llm, hour_start
+    trace, day, policy, llm, served_llm, hour_start, requests, answers,
+    answers / requests as asked_share,
+    kept / requests as kept_share,
+    leg_mean_s, leg_p95_s, judge_mean_s
+from counted
+inner join of_hours using (trace, day, policy, llm, hour_start)

@@ -80,7 +80,20 @@ waited as (
         percentiles(if(tier = 'iw_fast', e2e_s, null))[3] as e2e_p95_s,
         percentiles(if(tpot_slo_s is null, null, tpot_s))[3] as tpot_p95_s
     from outcomes
+    anti join days_of_many() using (trace, day, policy)
     where tier = 'iw_fast' or tpot_slo_s is not null
+    group by trace, day, policy
+    union all
+    select
+        trace, day, policy,
+        any_value(percentiles[3]) filter (where measure = 1) as ttft_p95_s,
+        any_value(percentiles[3]) filter (where measure = 2) as e2e_p95_s,
+        any_value(percentiles[3]) filter (where measure = 3) as tpot_p95_s
+    from
+        percentiles_of_day(
+            [if(tier = 'iw_fast', ttft_s, null), if(tier = 'iw_fast', e2e_s, null), if(tpot_slo_s is null, null, tpot_s)],
+            true
+        )
     group by trace, day, policy
 ),
 

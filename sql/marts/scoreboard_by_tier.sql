@@ -28,7 +28,15 @@ waited as (
         percentiles(ttft_s) as ttft,
         percentiles(tpot_s) as tpot
     from outcomes
+    anti join days_of_many() using (trace, day, policy)
     group by trace, day, policy, tier
+    union all
+    select
+        trace, day, policy, whom as tier,
+        any_value(percentiles) filter (where measure = 1) as ttft,
+        any_value(percentiles) filter (where measure = 2) as tpot
+    from percentiles_of_day([ttft_s, tpot_s], tier)
+    group by trace, day, policy, whom
 ),
 
 joined as (

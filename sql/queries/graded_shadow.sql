@@ -1,10 +1,17 @@
--- What would yesterday's advice have saved, and what would it have missed, against the fleet that ran?
--- grain: trace, day, policy, tier
--- reads: graded_shadow
+-- What would yesterday's advice have saved, and what would the tier that gains least have missed, against the fleet that ran?
+-- grain: trace, day, policy
+-- reads: graded_days, graded_shadow
 -- units: *_gpu_hours GPU-hours and *_usd US dollars of the whole day, *_share 0 to 1; below 0 the advice is dearer or misses more
+with least as (
+    select trace, day, policy, tier, gained_share, replay_error_share, is_beyond_error
+    from graded_shadow
+    qualify row_number() over (partition by trace, day, policy order by gained_share, tier) = 1
+)
+
 select
-    trace, day, policy, tier, saved_gpu_hours, saved_usd, gained_share, replay_error_share, is_beyond_error,
-    advised_short_hours, ran_short_hours
-from graded_shadow
+    trace, day, policy, saved_gpu_hours, saved_usd, advised_short_hours, ran_short_hours,
+    tier as least_gained_tier, gained_share, replay_error_share, is_beyond_error
+from graded_days
+left join least using (trace, day, policy)
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
-order by trace, day, policy, tier
+order by trace, day, policy

@@ -4,9 +4,7 @@ A run ends in success, by itself or once it has said why it did not and was aske
 bit for bit those of one process, and no file is half written. tests/cluster_parts.py starts the parts.
 """
 
-import filecmp
 import os
-import shutil
 import signal
 import sys
 import tempfile
@@ -18,15 +16,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import dagster as dg
-import pyarrow.parquet as pq
 from measure import ROOT, Figures, Skipped, Target
 
 sys.path.append(str(ROOT / "tests"))
+import s3_server
 from cluster_parts import Cluster, Missing, Ray, postgres, wait_until
+from scaleout_lakes import BUCKET, Lakes
 from small import small_config
 
 DAY = date(2025, 7, 3)
-REPLAYED = ("outcomes", "legs", "fleet_hours", "closed_plans")
 DOWN_S = 10.0  # of Postgres
 LIMIT_S = 240.0
 RUN_START, STEP_START = dg.DagsterEventType.PIPELINE_START, dg.DagsterEventType.STEP_START
@@ -36,7 +34,7 @@ class Trial(NamedTuple):
     """What is killed while a run's replays are under way, and where that run computes its steps."""
 
     name: str
-    location: str  # here: in one process; steps: a process each; ray: two nodes
+    location: str  # here: in one process; steps: a process each; ray: two nodes; bucket: in S3 too
     kill: Callable[["Stage", str], None]
     max_runtime_s: str = ""  # of the run, where nobody is left to look after it
 
@@ -44,8 +42,8 @@ class Trial(NamedTuple):
 class Stage:
     """The parts, and the lake that a run is given."""
 
-    def __init__(self, cluster: Cluster, ray: Ray, known: Path, lake: Path) -> None:
-        self.cluster, self.ray, self.known, self.lake = cluster, ray, known, lake
+    def __init__(self, cluster: Cluster, ray: Ray, lakes: Lakes) -> None:
+        self.cluster, self.ray, self.lakes = cluster, ray, lakes
 
     def submit(self, trial: Trial) -> str:
         """Ask for the replays of the day."""
@@ -65,20 +63,6 @@ class Stage:
         """The process of a run, which need not be that of its steps."""
         self.pid_of_replay(run)
         return int(next(one.pid for one in self.cluster.events(run) if one.event_type is RUN_START))
-
-    def is_as_known(self) -> bool:
-        """Whether every file that a replay writes is, byte for byte, that of one process, and can be read."""
-        files, there = written(self.known), written(self.lake)
-        for path in there:
-            pq.read_table(self.lake / path)
-        return files == there and all(
-            filecmp.cmp(self.known / path, self.lake / path, shallow=False) for path in files
-        )
-
-
-def written(lake: Path) -> set[Path]:
-    """The files of a lake that a replay writes."""
-    return {path.relative_to(lake) for table in REPLAYED for path in (lake / table).rglob("*.parquet")}
 
 
 def kill_step(stage: Stage, run: str) -> None:
@@ -119,6 +103,12 @@ def kill_postgres(stage: Stage, run: str) -> None:
     stage.cluster.database.start()
 
 
+def kill_store(stage: Stage, run: str) -> None:
+    """The S3 server, for ten seconds."""
+    stage.pid_of_replay(run)
+    stage.lakes.store.process.send_signal(signal.SIGUSR1)
+
+
 def kill_node(stage: Stage, run: str) -> None:
     """The node of Ray that has the replay, or the other one where the head has it; another one comes."""
     stage.pid_of_replay(run)
@@ -147,6 +137,7 @@ TRIALS = (
     Trial("the run whose steps are on Ray", "ray", kill_run),
     Trial("the daemon, with steps on Ray", "ray", kill_daemon),
     Trial("Postgres for 10 s, with steps on Ray", "ray", kill_postgres),
+    Trial("the S3 server for 10 s, with steps on Ray", "bucket", kill_store),
 )
 TARGETS = {
     "scaleout_kills_tried": Target("", "kill -9 in the middle of a night, one thing each", at_least=12),
@@ -174,8 +165,7 @@ def kills() -> Figures:
 
 def tried(parts: Stage, trial: Trial) -> tuple[str, bool]:
     """How a trial ended, in words, and whether it was survived."""
-    for table in (*REPLAYED, "made_from"):
-        shutil.rmtree(parts.lake / table, ignore_errors=True)
+    parts.lakes.clear()
     run = parts.submit(trial)
     trial.kill(parts, run)
     ended = parts.cluster.ended(run, LIMIT_S)
@@ -187,8 +177,8 @@ def tried(parts: Stage, trial: Trial) -> tuple[str, bool]:
         again = parts.cluster.ended(parts.submit(trial._replace(max_runtime_s="")), LIMIT_S)
         how = f"it said why ({why.splitlines()[0][:120]}), asked for again: {again.status.value.lower()}"
         ended = again
-    is_alike = parts.is_as_known()
-    return f"{how}, tables {'bit-equal' if is_alike else 'DIFFER'}", ended.is_success and is_alike
+    difference = parts.lakes.difference(trial.location)
+    return f"{how}, files: {difference or 'bit-equal'}", ended.is_success and not difference
 
 
 @contextmanager
@@ -199,8 +189,12 @@ def stage() -> Iterator[Stage]:
     from pipelines.night import run_night
 
     with ExitStack() as stack:
+        if s3_server.LACKING:
+            raise Skipped(s3_server.SKIPPED)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fleetcast-")))
         config = small_config(folder, requests_per_day="30000.0")
+        store = stack.enter_context(s3_server.serving(DOWN_S))
+        os.environ.update(store.environ)
         try:
             database = stack.enter_context(postgres())
             ray = Ray(os.environ | {"PYTHONPATH": str(ROOT), "FLEETCAST_POSTGRES_URL": database.url})
@@ -213,18 +207,19 @@ def stage() -> Iterator[Stage]:
         (folder / "own").mkdir()
         (folder / "own" / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
         assert run_night(resource, DAY, Progress()).board is not None
-        shutil.copytree(known, lake)
+        lakes = Lakes(known, lake, store)
         executors = {"here": "in_process", "steps": "multiprocess", "ray": "ray"}
         tables: dict[str, dict[str, Any]] = {
             name: {"config": config, "lake": str(lake), "executor": executor}
             for name, executor in executors.items()
         }
+        tables["bucket"] = {**tables["ray"], "lake": f"s3://{BUCKET}"}
         cluster = Cluster(folder, database, tables, RAY_ADDRESS=ray.address)
         stack.callback(cluster.end)
-        if any(trial.location == "ray" for trial in TRIALS):
+        if any(trial.location in ("ray", "bucket") for trial in TRIALS):
             ray.start()
         cluster.start()
-        yield Stage(cluster, ray, known, lake)
+        yield Stage(cluster, ray, lakes)
 
 
 FUNCTIONS = (kills,)
