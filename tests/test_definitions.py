@@ -78,6 +78,7 @@ def test_jobs_schedules_and_sensors():
             "characterise",
             "backtest",
             "decide",
+            "board",
             "whatif",
             "error",
             "levels",

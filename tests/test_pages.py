@@ -16,6 +16,7 @@ import typer
 from models.forecast import ENSEMBLES, METHODS
 from models.quality.copula import AnswerModel
 from models.quality.judges import Judge
+from models.replay.planners import BOARD, IDEAS
 from models.replay.policies import POLICIES
 from models.replay.pools import POOLINGS
 from models.world import catalogue
@@ -177,6 +178,7 @@ def test_every_key_of_the_catalogue_is_told(file: str, cls: type) -> None:
 def test_every_policy_method_and_choice_is_told() -> None:
     replay = text("models/replay")
     assert rows(chapter(replay, "Policies")) == list(POLICIES)
+    assert rows(chapter(replay, "Planners")) == [*BOARD, *IDEAS]
     assert rows(chapter(text("models"), "Forecasts")) == [*METHODS, *ENSEMBLES]
     told = chapter(replay, "Mechanisms")
     for name in (*BATCHINGS, *ROUTINGS, *ORDERS, *SIGNALS, *POOLINGS, *SCALINGS):

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import replace
-from datetime import date
+from datetime import date, timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,8 +19,8 @@ from assets.lake.warehouse import Lake
 from assets.plans import plans
 from assets.plans.kinds import kinds
 from assets.studies import planner_board
-from assets.studies.planner_board import same_policies
-from models.replay.planners import BOARD, IDEAS, steps
+from assets.studies.planner_board import Board, chosen_before, same_policies
+from models.replay.planners import BOARD, IDEAS, candidates, steps
 from models.world.config import OwnPolicy
 from models.world.loading import CONFIG_DIR
 
@@ -51,7 +51,9 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
         assert found, key
     hours = ", ".join("1.0" if hour in (10, 11) else "0.0" for hour in range(24))
     text = re.sub(r"^by_hour = .*$", f"by_hour = [{hours}]", text, flags=re.M)
-    text = text.replace("[quality]\n", "[quality]\npoints = 6\nrequests = 1_000\nreplays = 8\n")
+    text = text.replace("points = 60", "points = 6").replace(
+        "[quality]\n", "[quality]\nrequests = 1_000\nreplays = 8\n"
+    )
     (folder / "mine.toml").write_text(text)
     settings, quiet = load_settings(str(folder / "mine.toml"), folder / "lake"), Progress()
     days = [*settings.history(DAY), DAY]
@@ -88,6 +90,7 @@ def trials(night: Settings) -> pd.DataFrame:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plans, "sustained_tokens_per_s", measured)
         patch.setattr(planner_board, "next_point", lambda tried, *_: points.get(len(tried)))
+        patch.setattr(planner_board, "chosen_before", lambda *_: "all_ideas")
         named, settings = [*BOARD, *own.policies], replace(night, config=own)
         return planner_board.try_planners(settings, DAY, named, False, Progress()).to_pandas()
 
@@ -132,7 +135,7 @@ def test_ideas_are_added_one_at_a_time_both_ways(tmp_path: Path) -> None:
     for way, order in (("forward", list(IDEAS)), ("backward", list(reversed(IDEAS)))):
         own = found[found["way"] == way].set_index("place")
         assert own["idea"].dropna().tolist() == order
-        assert (own.loc[0, "planner"], own.loc[5, "planner"]) == ("plain", "ours")
+        assert (own.loc[0, "planner"], own.loc[5, "planner"]) == ("plain", "all_ideas")
         assert own["saved_usd"].dropna().tolist() == [
             usd[before] - usd[after] for before, after in pairwise(own["planner"])
         ]
@@ -143,6 +146,35 @@ def test_planners_that_come_to_the_same_are_replayed_once(night: Settings) -> No
     plain = replace(night, config=replace(night.config, quality=None))
     alike = same_policies(plain, list(BOARD))
     assert alike["sageserve"] == ["sageserve", "cascadia_hourly", "boute_hourly"]
+
+
+def test_ours_has_what_was_cheapest_on_the_day_before(
+    night: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not what attains too little, and all of it where nothing does; those that are alike are tried once."""
+    costs: dict[str, float | None] = dict.fromkeys(candidates(), 20.0) | {"hourly_corrected_levels": 19.0}
+    costs["hourly_corrected_answers"] = None
+    searched = list[tuple[date, int]]()
+
+    class Found:
+        def cost(self, name: str) -> float | None:
+            return costs[name]
+
+    def search(settings: Settings, day: date, names: list[str], progress: Progress) -> Found:
+        searched.append((day, len(names)))
+        return Found()
+
+    monkeypatch.setattr(Board, "searched", search)
+    assert chosen_before(night, DAY, Progress()) == "hourly_corrected_levels"
+    assert searched == [(DAY - timedelta(days=1), 8)]
+    costs = dict.fromkeys(costs)
+    assert chosen_before(night, DAY, Progress()) == "all_ideas"
+    plain = replace(night, config=replace(night.config, quality=None))
+    chosen_before(plain, DAY, Progress())
+    assert searched[-1][1] == 4
+    own = planner_board.with_ours(night, "hourly_corrected_levels")
+    assert own.config.rules["ours"].answers is None
+    assert chosen_before(night, night.config.trace.first_day + timedelta(days=1), Progress()) == "all_ideas"
 
 
 def trial(planner: str, share: float, usd: float, ratio: float, quality: float = 0.6) -> dict:

@@ -37,8 +37,6 @@ from models.plan.violations import violations
 from models.replay import beside
 from models.replay.capacity import capacity_tokens_per_s
 from models.replay.compiled import is_cached
-from models.replay.planners import PLANNERS
-from models.replay.policies import planned
 from models.world.config import PlanConfig
 from models.world.pools import partner_of
 
@@ -78,18 +76,15 @@ def plan_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
     asked = {name: asked_by(settings, name) for name in with_hours(settings)}
     worlds = worlds_of(settings, day, asked, progress)
     followed = followed_plans(settings, day, asked, worlds, progress)
-    least = pa.Table.from_pylist(_bound_rows(day, worlds[None]), schema=RESULTS["plan_bounds"])
-    settings.lake.write("plan_bounds", least, trace=settings.trace, day=day)
+    write_bounds(settings, day, worlds[None])
     return write_plans(settings, day, followed)
 
 
 def with_hours(settings: Settings) -> list[str]:
-    """The policies with a plan of each hour before the day; of the planners, those that the config names."""
-    rules, named = settings.config.rules, settings.config.replay.policies
+    """The policies of a night with a plan of each hour before the day."""
+    rules = settings.config.rules
     return [
-        name
-        for name in planned(rules)
-        if not rules[name].is_closed and (name in named or (name not in PLANNERS and not rules[name].answers))
+        name for name in settings.config.of_a_night if rules[name].programme and not rules[name].is_closed
     ]
 
 
@@ -135,6 +130,12 @@ def followed_plans(
             start = days[papers][0][1].instances if days else None
             days[one] = plans_of(worlds[one.answers], one, start, counted)
     return {name: days[one] for name, one in asked.items()}
+
+
+def write_bounds(settings: Settings, day: date, world: World) -> None:
+    """The table plan_bounds of a day."""
+    least = pa.Table.from_pylist(_bound_rows(day, world), schema=RESULTS["plan_bounds"])
+    settings.lake.write("plan_bounds", least, trace=settings.trace, day=day)
 
 
 def write_plans(settings: Settings, day: date, followed: Mapping[str, Day]) -> pa.Table:

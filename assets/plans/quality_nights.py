@@ -42,9 +42,12 @@ def question_of(day: date) -> str:
     return f"night_{day}"
 
 
-def plan_night(settings: Settings, day: date, progress: Progress) -> None:
+def plan_night(
+    settings: Settings, day: date, progress: Progress, more: Mapping[str, float] | None = None
+) -> None:
     """Plan for each policy of the config that follows a plan for quality, and write the plans.
 
+    Some of ANSWERS are asked for so much `more` quality than [quality] asks.
     ConfigError where no plan keeps what [quality] asks, or one asks for more instances than a pool may have.
     """
     rules = settings.config.rules
@@ -54,7 +57,10 @@ def plan_night(settings: Settings, day: date, progress: Progress) -> None:
         return
     question = Question(said.quality, said.latency_s)
     market = night_market(settings, day, said, progress)
-    found = {kind: planned(market, question, str(kind), progress) for kind in dict.fromkeys(asked.values())}
+    found = {}
+    for kind in dict.fromkeys(asked.values()):
+        own = question._replace(quality=said.quality + (more or {}).get(str(kind), 0.0))
+        found[kind] = planned(market, own, str(kind), progress)
     plans = [found[kind]._replace(name=name) for name, kind in asked.items()]
     for plan in plans:
         if rules[plan.name].plan == "standing":

@@ -97,11 +97,8 @@ def day_drives(settings: Settings, day: date, policies: Collection[str] | None =
     rows = plan_rows(settings, day)
     first = hourly_targets(settings, rows, "lt_i")[0]
     drives = {}
-    for policy, rule in settings.config.rules.items():
-        if policies is not None and policy not in policies:
-            continue
-        if rule.answers is not None and policy not in (policies or settings.config.replay.policies):
-            continue
+    for policy in settings.config.of_a_night if policies is None else policies:
+        rule = settings.config.rules[policy]
         if rule.plan == "standing":
             drives[policy] = standing(settings, day, policy)
             continue

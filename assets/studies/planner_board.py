@@ -6,18 +6,29 @@ by planner, on the same requests, GPUs and prices. The quality that [quality] as
 mart planner_board compares them there; idea_worth tells what each idea on the way to ours was worth.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import date
+from datetime import date, timedelta
 from typing import Any
 
 import pyarrow as pa
 
+from assets.forecasts.forecasts import forecast_day
 from assets.lake.lookups import require_day
 from assets.lake.result_schemas import RESULTS
 from assets.lake.settings import Progress, Settings
 from assets.lake.warehouse import Lake
-from assets.plans.plans import Asked, Day, World, asked_by, followed_plans, worlds_of, write_plans
+from assets.plans.plans import (
+    Asked,
+    Day,
+    World,
+    asked_by,
+    followed_plans,
+    worlds_of,
+    write_bounds,
+    write_plans,
+)
 from assets.plans.quality_nights import plan_night
 from assets.replays.replays import replay_day
 from assets.replays.scorecards import BY_TIER, SCOREBOARD, score_day
@@ -25,14 +36,16 @@ from assets.replays.units import Unit, forget_others
 from assets.studies.latency_error import usd_error_share
 from assets.studies.study import KNOWN, share
 from models.plan.crossing import Tried, next_point
-from models.replay.planners import BOARD, steps
+from models.replay.planners import BOARD, candidates, steps
 from models.replay.policies import Policy
 from models.world.config import OwnPolicy
 from models.world.reading import require_known
 
 ALWAYS = ("lt_i", "clairvoyant")  # where all start, and whom regret is measured against
+OURS = "ours"
 NEAR_SHARE = 0.005  # costs on both sides of the targets that differ by no more are near enough
-SHARED = (*KNOWN, "plan_bounds", "answers")
+RAISES, RAISED_BY = 3, 1.5  # how often who answers is planned anew, for so much of what quality lacked
+SHARED = (*KNOWN, "answers")
 WHERE = "where trace = $trace and day = $day"
 
 
@@ -41,24 +54,42 @@ def try_planners(
 ) -> pa.Table:
     """Search where each of these planners, else all, attains what is asked; write planner_trials.
 
-    With `ideas` also the policies between none of our ideas and all. LakeError where the day was not planned.
+    Ours has those of the ideas that paid on the day before. With `ideas` also the policies between none of
+    them and all. LakeError where the day was not planned.
     """
     require_day(settings.lake, "plans", settings.trace, day)
     for name in names:
         require_known(name, settings.config.rules, "planner", "fleetcast board")
-    chosen = list(names or BOARD) + (list(steps()) if ideas else [])
-    alike = same_policies(settings, chosen)
-    with settings.lake.scratch() as folder:
-        own = naming(replace(settings, lake=Lake(folder)), alike)
-        share(settings.lake, own.lake, SHARED)
-        plan_night(own, day, progress)
-        board = Board(own, day, progress)
-        while asked := board.asked(alike):
-            board.play(asked)
+    asked = list(names or BOARD)
+    if OURS in asked:
+        settings = with_ours(settings, chosen_before(settings, day, progress))
+    alike = same_policies(settings, asked + (list(steps()) if ideas else []))
+    board = Board.searched(settings, day, list(alike), progress)
     rows = [row for name, twins in alike.items() for twin in twins for row in board.rows(name, twin)]
     table = pa.Table.from_pylist(rows, RESULTS["planner_trials"])
     settings.lake.write("planner_trials", table, trace=settings.trace, day=day)
     return table
+
+
+def chosen_before(settings: Settings, day: date, progress: Progress) -> str:
+    """The candidate that cost least on the day before, where all of them attained what was asked.
+
+    The corrected plan with all ideas where that day has no history, or none attained it.
+    """
+    before, last = day - timedelta(days=1), list(candidates())[-1]
+    if not settings.history(before):
+        return last
+    alike = same_policies(settings, list(candidates()))
+    progress.say(f"what of ours pays, by {before}")
+    board = Board.searched(settings, before, list(alike), progress)
+    costs = {name: cost for name in alike if (cost := board.cost(name)) is not None}
+    return min(costs, key=lambda name: costs[name], default=last)
+
+
+def with_ours(settings: Settings, candidate: str) -> Settings:
+    """The settings whose planner `ours` is one of the candidates."""
+    policies = {**settings.config.policies, OURS: OwnPolicy(candidate)}
+    return replace(settings, config=replace(settings.config, policies=policies))
 
 
 def same_policies(settings: Settings, names: Sequence[str]) -> dict[str, list[str]]:
@@ -69,7 +100,7 @@ def same_policies(settings: Settings, names: Sequence[str]) -> dict[str, list[st
     return {alike[0]: alike for alike in found.values()}
 
 
-def naming(settings: Settings, names: Mapping[str, Any]) -> Settings:
+def naming(settings: Settings, names: Mapping[str, Any] | Sequence[str]) -> Settings:
     """The settings whose board has these policies."""
     replay_config = replace(settings.config.replay, policies=tuple(names))
     return replace(settings, config=replace(settings.config, replay=replay_config))
@@ -79,20 +110,45 @@ class Board:
     """The trials of a day, in a lake that is thrown away."""
 
     def __init__(self, settings: Settings, day: date, progress: Progress) -> None:
-        """`settings` with every planner among the policies, and who answers planned."""
+        """`settings` with every planner among the policies, over a lake that has the day's forecasts."""
         self.settings, self.day, self.progress = settings, day, progress
-        asked = {name: asked_by(settings, name) for name in (*ALWAYS, *self._planned(settings))}
-        self.worlds: dict[str | None, World] = worlds_of(settings, day, asked, progress)
-        self.days: dict[Asked, Day] = {}
+        self.more: dict[str, float] = {}  # quality that is asked for above that of [quality], by who answers
+        self.raises = Counter[str]()
         self.tried: dict[str, list[Tried]] = {name: [] for name in settings.config.replay.policies}
         self.found: dict[str, list[dict[str, Any]]] = {name: [] for name in self.tried}
+        self.days: dict[Asked, Day] = {}
+        self.worlds: dict[str | None, World] = {}
+        self._plan_answers()
+        write_bounds(settings, day, self.worlds[None])
+
+    @classmethod
+    def searched(cls, settings: Settings, day: date, names: list[str], progress: Progress) -> "Board":
+        """The trials of these planners until each has found where it attains what is asked."""
+        with settings.lake.scratch() as folder:
+            own = naming(replace(settings, lake=Lake(folder)), names)
+            share(settings.lake, own.lake, SHARED)
+            if day not in own.lake.days(
+                "day_ahead_forecasts", own.trace
+            ):  # the last that is written of a day
+                forecast_day(own, day, progress)
+            board = cls(own, day, progress)
+            while asked := board.asked(names):
+                board.play(asked)
+        return board
+
+    def _plan_answers(self) -> None:
+        """Plan who answers; what was planned by the answers of before is forgotten."""
+        plan_night(self.settings, self.day, self.progress, self.more)
+        asked = {name: asked_by(self.settings, name) for name in (*ALWAYS, *self._planned(self.settings))}
+        self.worlds = worlds_of(self.settings, self.day, asked, self.progress)
+        self.days = {one: plan for one, plan in self.days.items() if one.answers is None}
 
     @staticmethod
     def _planned(settings: Settings) -> list[str]:
         rules = settings.config.rules
         return [name for name in settings.config.replay.policies if rules[name].programme is not None]
 
-    def asked(self, names: Mapping[str, Any]) -> dict[str, float]:
+    def asked(self, names: Sequence[str]) -> dict[str, float]:
         """What each planner that is not found yet is to count on next."""
         points = {name: next_point(self.tried[name], 1.0, NEAR_SHARE) for name in names}
         return {name: share for name, share in points.items() if share is not None}
@@ -112,11 +168,41 @@ class Board:
         write_plans(own, self.day, followed)
         replay_day(own, self.day, list(asked), self.progress)
         score_day(own, self.day, self.progress)
-        for row in self._scored(own):
+        rows = self._scored(own)
+        for row in rows:
             name = row["policy"]
             self.found[name].append(row | {"capacity_share": asked[name]})
-            cost = row["usd"] + row["left_usd"]
-            self.tried[name].append(Tried(asked[name], cost, row["attained_ratio"]))
+            self.tried[name].append(Tried(asked[name], row["usd"] + row["left_usd"], row["attained_ratio"]))
+        self._raise_quality(rows)
+
+    def _raise_quality(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Who answers less well than is asked is planned anew for more, and searched from the beginning."""
+        said, rules, lacking = self.settings.config.quality, self.settings.config.rules, dict[str, float]()
+        for row in rows:
+            answers, quality = rules[row["policy"]].answers, row["quality"]
+            if said and said.quality and answers and quality is not None and quality < said.quality:
+                lacking[answers] = max(lacking.get(answers, 0.0), said.quality - quality)
+        lacking = {answers: lack for answers, lack in lacking.items() if self.raises[answers] < RAISES}
+        if not lacking:
+            return
+        for answers, lack in lacking.items():
+            self.more[answers] = self.more.get(answers, 0.0) + RAISED_BY * lack
+            self.raises[answers] += 1
+        for name in self.tried:
+            if rules[name].answers in lacking:
+                self.tried[name], self.found[name] = [], []
+        self._plan_answers()
+
+    def cost(self, name: str) -> float | None:
+        """USD of the cheapest trial of a planner that keeps what is asked; None where there is none."""
+        said = self.settings.config.quality
+        kept = [
+            row["usd"] + row["left_usd"]
+            for row in self.found[name]
+            if row["attained_ratio"] >= 1
+            and (said is None or said.quality is None or (row["quality"] or 1.0) >= said.quality)
+        ]
+        return min(kept, default=None)
 
     def _scored(self, own: Settings) -> list[dict[str, Any]]:
         """What became of each planner, with the tier that is furthest below its target."""

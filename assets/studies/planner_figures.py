@@ -7,14 +7,13 @@ import pandas as pd
 
 from assets.lake.settings import Settings
 from assets.pages.style import BLUE, FAINT, INK, MUTED
-from assets.studies.planner_board import board, worth
+from assets.studies.planner_board import OURS, board, worth
 from models.replay.planners import BOARD
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-OURS = "ours"
 ASKED = "every tier attains its target, quality is kept"
 
 
@@ -64,14 +63,14 @@ def _draw_way(panel: "Axes", rows: pd.DataFrame) -> None:
     """A bar a step, and beside it what the idea that was added saved."""
     names = [f"+ {idea}" if isinstance(idea, str) else "plain" for idea in rows["idea"]]
     usd = rows["total_usd"].fillna(0.0)
-    panel.barh(names, usd, color=[BLUE if name == OURS else FAINT for name in rows["planner"]])
+    panel.barh(names, usd, color=[BLUE if place == rows["place"].max() else FAINT for place in rows["place"]])
     for name, (_, row) in zip(names, rows.iterrows(), strict=True):
         if pd.isna(row["total_usd"]):
             text = "  never attains"
         else:
             saved = "" if pd.isna(row["saved_share"]) else f"   {-row['saved_share']:+.1%}"
             text = f"  {row['total_usd']:,.0f}{saved}"
-        is_ours = row["planner"] == OURS and not pd.isna(row["total_usd"])
+        is_ours = row["place"] == rows["place"].max() and not pd.isna(row["total_usd"])
         panel.annotate(text, (0, name), va="center", color="white" if is_ours else INK, fontsize=10)
     panel.grid(visible=False)
 

@@ -6,6 +6,7 @@ for. Cauchy's autoscaler has counts of its own.
 """
 
 from collections.abc import Collection, Mapping
+from itertools import combinations
 from typing import Any
 
 from models.replay.policies import POLICIES, Policy
@@ -60,14 +61,20 @@ BOARD = {
     "boute_hourly": SAGESERVE._replace(
         what="BoUTE: an llm chosen at arrival, by its candidates", answers="boute"
     ),
-    "ours": with_ideas(IDEAS)._replace(what="ours: all of it together"),
+    "ours": with_ideas(IDEAS)._replace(what="ours: all of it, or what of it paid on the day before"),
 }
-PLAIN = "plain"
 
 
 def step_name(ideas: Collection[str]) -> str:
-    """How a policy with these ideas is called; that with all of them is ours."""
-    return "ours" if len(ideas) == len(IDEAS) else "_".join(ideas) or PLAIN
+    """How a policy with these ideas is called."""
+    return "all_ideas" if len(ideas) == len(IDEAS) else "_".join(ideas) or "plain"
+
+
+def candidates() -> dict[str, tuple[str, ...]]:
+    """The ideas of the policies that ours is chosen from: a corrected plan with or without each other."""
+    fixed, free = tuple(IDEAS)[:2], tuple(IDEAS)[2:]
+    sets = [fixed + some for n in range(len(free) + 1) for some in combinations(free, n)]
+    return {step_name(ideas): ideas for ideas in sets}
 
 
 def steps() -> dict[str, tuple[str, ...]]:
@@ -77,4 +84,4 @@ def steps() -> dict[str, tuple[str, ...]]:
     return {step_name(ideas): ideas for ideas in ways}
 
 
-PLANNERS = {**{name: with_ideas(ideas) for name, ideas in steps().items()}, **BOARD}
+PLANNERS = {**{name: with_ideas(ideas) for name, ideas in (steps() | candidates()).items()}, **BOARD}

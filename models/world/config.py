@@ -360,19 +360,37 @@ class Config:
 
         Where [quality] asks nothing, a planner has the llm answer that was asked.
         """
-        planners = PLANNERS
-        if self.quality is None or self.quality.quality is None:
-            planners = {name: policy._replace(answers=None) for name, policy in PLANNERS.items()}
-        return POLICIES | planners | {name: own.policy for name, own in self.policies.items()}
+        found = POLICIES | PLANNERS | {name: own.policy for name, own in self.policies.items()}
+        if self.quality is not None and self.quality.quality is not None:
+            return found
+        like = {name: own.like for name, own in self.policies.items()}
+        return {
+            name: policy._replace(answers=None) if like.get(name, name) in PLANNERS else policy
+            for name, policy in found.items()
+        }
 
     @property
-    def by_memory(self) -> list[str]:
-        """The policies whose rule looks at memory alone."""
+    def of_a_night(self) -> list[str]:
+        """The policies that a night makes ready: those that the config names, and the shipped ones.
+
+        Of planners, and of those with a plan of who answers, only those that it names.
+        """
+        named = self.replay.policies
         return [
             name
             for name, rule in self.rules.items()
-            if rule.scaling == "hpa"
-            or (rule.scaling in BY_SIGNAL and self.under(name).replay.signal == "memory")
+            if name in named or (name not in PLANNERS and rule.answers is None)
+        ]
+
+    @property
+    def by_memory(self) -> list[str]:
+        """The policies of a night whose rule looks at memory alone."""
+        rules = self.rules
+        return [
+            name
+            for name in self.of_a_night
+            if rules[name].scaling == "hpa"
+            or (rules[name].scaling in BY_SIGNAL and self.under(name).replay.signal == "memory")
         ]
 
     def slots(self, policy: str) -> int:
