@@ -22,8 +22,9 @@ from assets.lake.sql_files import SQL
 from assets.lake.warehouse import Lake
 from assets.pages.telling import SettingsResource
 from assets.plans import plans
-from assets.plans.inputs import day_loads, forecast_windows, token_mixes
+from assets.plans.inputs import day_loads, forecast_windows
 from assets.plans.kinds import kinds
+from assets.plans.mixes import token_mixes
 from assets.plans.quality_known import Drawer
 from assets.replays.timeline import write_timeline
 from models.quality.answers import Answers

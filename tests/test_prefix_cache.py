@@ -17,7 +17,7 @@ from wired import DAY, changed
 from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Settings
 from assets.lake.warehouse import Lake
-from assets.plans.inputs import token_mixes
+from assets.plans.mixes import token_mixes
 from assets.replays.workloads import prompts_of, read_workload
 from models.replay.prefix import BLOCKS, GIVEN
 from models.replay.route import LEAST_WORK, ROUND_ROBIN

@@ -14,8 +14,8 @@ from assets.forecasts.forecasts import forecast_day
 from assets.lake.settings import Progress, Settings, load_settings
 from assets.lake.sql_files import SQL
 from assets.plans import plans
-from assets.plans.inputs import token_mixes
 from assets.plans.kinds import answered_shares, kinds
+from assets.plans.mixes import token_mixes
 from assets.plans.quality_nights import as_planned, question_of
 from assets.replays.replays import replay_day
 from assets.replays.scorecards import score_day, scoreboard

@@ -16,7 +16,8 @@ from assets.forecasts.backtests import backtest_days
 from assets.forecasts.forecasts import forecast_day, forecast_day_ahead
 from assets.lake.settings import Progress, Settings, load_settings, midnight
 from assets.lake.warehouse import Lake, LakeError
-from assets.plans.inputs import day_ahead_load, day_loads, latest_known, token_mixes
+from assets.plans.inputs import day_ahead_load, day_loads, latest_known
+from assets.plans.mixes import token_mixes
 from assets.traces.ingest import ingest
 from assets.traces.quality import assess
 

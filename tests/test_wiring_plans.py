@@ -22,7 +22,7 @@ from wired import (
 )
 
 from assets.lake.settings import Progress, Settings
-from assets.plans import inputs, plans
+from assets.plans import inputs, mixes, plans
 from assets.replays.drives import day_drives
 from models.plan.problem import Problem
 from models.plan.solver import Options
@@ -214,7 +214,7 @@ def test_capacity_is_measured_on_the_interactive_requests_of_the_day_before(
         tokens = zip(*(column[own].tolist() for column in columns), strict=True)
         assert (asked[llm][0],) == wired_day.config.fleet.deployments[llm]
         known = sorted(tokens)
-        assert asked[llm][1] == known if len(known) <= inputs.MIX_SAMPLE else set(asked[llm][1]) <= set(known)
+        assert asked[llm][1] == known if len(known) <= mixes.MIX_SAMPLE else set(asked[llm][1]) <= set(known)
     assert len(asked[LLMS[0]][1]) > 1000
 
 

@@ -22,7 +22,8 @@ from assets.lake.settings import HOURS, Progress, Settings, midnight
 from assets.lake.warehouse import LakeError
 from assets.plans.inputs import day_ahead_load, hour_problems, problem_template
 from assets.plans.kinds import hourly_cells
-from assets.plans.plans import checked_solve, open_loop, plan_table, sustained_tokens_per_s
+from assets.plans.plan_tables import plan_table
+from assets.plans.plans import checked_solve, open_loop, sustained_tokens_per_s
 from models.plan.policies import spot_that_fits
 from models.plan.problem import Ints, Problem
 

@@ -12,8 +12,6 @@ from datetime import date, timedelta
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from assets.demand.demand import INTERACTIVE, demand_matrix
@@ -22,24 +20,20 @@ from assets.lake.settings import HOURS, Settings, midnight
 from assets.plans.kinds import (
     Option,
     answered,
-    answered_shares,
     by_cell,
     kinds,
     options,
     pools,
     services,
 )
-from assets.plans.quality_known import Drawer, known_answers
 from models.plan.problem import Problem
 from models.replay.fleet import boot_cold_s
-from models.replay.legs import who_answers
 from models.world.catalogue import Catalogue
 
 Floats = NDArray[np.float64]
 Tokens = NDArray[np.int32]
 
 OF_PAPERS = ("forecast", "peak", "melange")  # plans that count on [plan] capacity_share
-MIX_SAMPLE = 20_000  # requests that stand for an llm's token mix
 
 
 class Load(NamedTuple):
@@ -257,111 +251,3 @@ def hour_problems(template: Problem, load: Load) -> list[Problem]:
         template._replace(demand_tokens_per_s=demand[of], buffer_tokens_per_s=buffer[of])
         for demand, buffer in zip(*load, strict=True)
     ]
-
-
-# Tokens of each request's prompt that need not be computed. Of blocks: those that an earlier request of the
-# day has, which is what one cache that forgets nothing would find.
-CACHED = {
-    "none": "select null::bigint as request_id, 0 as tokens, $block limit 0",
-    "given": "select request_id, least(cached_tokens, input_tokens) as tokens, $block from requests "
-    "where trace = $trace and day = $day and cached_tokens is not null",
-    "blocks": "with blocks as (select request_id, llm, arrived_at, input_tokens, "
-    "unnest(prefix_hashes) as hash from requests where trace = $trace and day = $day) "
-    "select request_id, least(count(*) * $block, any_value(input_tokens)) as tokens from "
-    "(select *, min(arrived_at) over (partition by llm, hash) as first_at from blocks) "
-    "where first_at < arrived_at group by request_id",
-}
-
-
-class Mix(NamedTuple):
-    """A sample of requests, each of shape (requests,)."""
-
-    input_tokens: Tokens
-    output_tokens: Tokens
-    cached_tokens: Tokens | None  # of the inputs, what need not be computed; None where nothing is reused
-    asked_share: float = 1.0  # mean input tokens of what is asked, over those that are read here
-    tiers: tuple[str, ...] = ()  # that ask for it
-
-
-def token_mixes(settings: Settings, day: date) -> dict[str, Mix]:
-    """A sample of interactive requests, per llm that answers.
-
-    They are those of the last day before `day` that has any; of the held tiers, where no day has.
-    """
-    there = set(settings.lake.days("requests", settings.trace))
-    past = [before for before in reversed(settings.history(day)) if before in there]
-    tried = (settings.catalogue.interactive_tiers, tuple(settings.catalogue.tiers))
-    samples = ((before, _token_sample(settings, before, tiers)) for tiers in tried for before in past)
-    none = day, _token_sample(settings, day, ())
-    before, sample = next((one for one in samples if not one[1].empty), none)
-    asked = {str(name): frame for name, frame in sample.groupby("llm")}
-    legs = {name: legs_of(settings, before, name, frame) for name, frame in asked.items()}
-    mixes = {}
-    for llm, shares in zip(settings.catalogue.llms, answered_shares(settings).T, strict=True):
-        come = {
-            name: share * asked[name]["requests"].iloc[0]
-            for name, share in zip(settings.catalogue.llms, shares, strict=True)
-            if share > 0 and name in asked and len(legs[name][llm])
-        }
-        scale = min((len(legs[name][llm]) / requests for name, requests in come.items()), default=0.0)
-        own = [legs[name][llm].head(round(requests * scale)) for name, requests in come.items()]
-        mix = pd.concat(own) if own else sample  # nobody asked for it yesterday: the common mix stands in
-        names = ("input_tokens", "output_tokens", "cached_tokens")
-        inputs, outputs, cached = (mix[name].to_numpy(np.int32) for name in names)
-        prompts = [asked[name]["input_tokens"].mean() * requests for name, requests in come.items()]
-        share = sum(prompts) / sum(come.values()) / inputs.mean() if own and inputs.any() else 1.0
-        reuses = settings.config.fleet.prefix != "none"
-        tiers = tuple(sorted(set(mix["tier"])))
-        mixes[llm] = Mix(inputs, outputs, cached if reuses else None, float(share), tiers)
-    return mixes
-
-
-def legs_of(settings: Settings, day: date, asked: str, sample: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """What comes to each llm of the requests for one: all alike, but where answers are known or judged here.
-
-    `sample` as `_token_sample` has it, of one llm.
-    """
-    cascade = settings.config.replay.cascades.get(asked)
-    if cascade is None:
-        return {asked: sample}
-    inputs, outputs = (sample[name].to_numpy() for name in ("input_tokens", "output_tokens"))
-    known = known_answers(settings, day, pa.Table.from_pandas(sample, preserve_index=False))
-    answers = Drawer(settings, day, known, inputs, outputs).answers(cascade, np.arange(len(sample)))
-    if known is not None and known.has(cascade.llms, np.arange(len(sample))):
-        reached = who_answers(cascade, answers).reached
-        legs = {
-            llm: sample.assign(output_tokens=answers.output_tokens[:, place])[reached[:, place]]
-            for place, llm in enumerate(cascade.llms)
-        }
-    else:
-        reached = np.ones(answers.output_tokens.shape, bool)
-        legs = dict.fromkeys(cascade.llms, sample)
-    if cascade.judge_llm is not None:
-        drafts = [
-            sample.assign(
-                input_tokens=inputs + answers.output_tokens[:, place] + cascade.rubric_tokens, output_tokens=1
-            )[reached[:, place]]
-            for place, share in enumerate(cascade.go_on_shares)
-            if share > 0
-        ]
-        legs[cascade.judge_llm] = pd.concat(drafts) if drafts else sample.head(0)
-    return legs
-
-
-def _token_sample(settings: Settings, day: date, tiers: Sequence[str]) -> pd.DataFrame:
-    """At most MIX_SAMPLE requests of each llm, with their tokens, app and query, and how many it has."""
-    return settings.lake.sql(
-        f"with cached as ({CACHED[settings.config.fleet.prefix]}) "
-        "select llm, tier, app, query_id, input_tokens, output_tokens, "
-        "coalesce(cached.tokens, 0) as cached_tokens, "
-        "count(*) over (partition by llm) as requests "
-        "from requests left join cached using (request_id) "
-        "where trace = $trace and day = $day and list_contains($tiers, tier) "
-        "qualify row_number() over (partition by llm order by hash(request_id)) <= $size "
-        "order by hash(request_id)",
-        trace=settings.trace,
-        day=day,
-        tiers=list(tiers),
-        size=MIX_SAMPLE,
-        block=settings.config.fleet.prefix_block_tokens,
-    ).to_pandas()

@@ -5,17 +5,16 @@ hour before it planned. `forecast` and `peak` are planned by the paper's program
 the others by the corrected one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import date, datetime, timedelta
+from datetime import date
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from assets.lake.result_schemas import FLOWS, RESULTS
-from assets.lake.settings import HOURS, Counted, Progress, Settings, Step, midnight, side_by_side
+from assets.lake.settings import HOURS, Counted, Progress, Settings, Step, side_by_side
 from assets.plans.inputs import (
     Load,
     day_ahead_load,
@@ -23,15 +22,14 @@ from assets.plans.inputs import (
     hour_problems,
     in_slots,
     problem_template,
-    token_mixes,
 )
 from assets.plans.kinds import Kind, kind_of, kinds
+from assets.plans.mixes import token_mixes
+from assets.plans.plan_tables import Day, write_bounds, write_plans
 from assets.plans.quality_nights import as_planned, plan_night
 from models.plan import corrected, melange, paper
-from models.plan.bounds import bounds
 from models.plan.policies import Solve, hourly_plans, peak_plan
 from models.plan.problem import Plan, Problem
-from models.plan.reasons import reasons
 from models.plan.solver import Options
 from models.plan.violations import violations
 from models.replay import beside
@@ -49,8 +47,6 @@ PROGRAMMES = {
     "truth": corrected.solve,
 }
 HELD = ("peak", "melange")  # one allocation for all hours, of the largest loads of the history
-# Hour by hour: what was asked, from what the hour before left, and the answer.
-Day = list[tuple[Problem, Plan]]
 
 
 class Asked(NamedTuple):
@@ -76,7 +72,7 @@ def plan_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
     asked = {name: asked_by(settings, name) for name in with_hours(settings)}
     worlds = worlds_of(settings, day, asked, progress)
     followed = followed_plans(settings, day, asked, worlds, progress)
-    write_bounds(settings, day, worlds[None])
+    write_bounds(settings, day, worlds[None].sustained, truth_of(worlds[None]))
     return write_plans(settings, day, followed)
 
 
@@ -132,20 +128,9 @@ def followed_plans(
     return {name: days[one] for name, one in asked.items()}
 
 
-def write_bounds(settings: Settings, day: date, world: World) -> None:
-    """The table plan_bounds of a day."""
-    least = pa.Table.from_pylist(_bound_rows(day, world), schema=RESULTS["plan_bounds"])
-    settings.lake.write("plan_bounds", least, trace=settings.trace, day=day)
-
-
-def write_plans(settings: Settings, day: date, followed: Mapping[str, Day]) -> pa.Table:
-    """The tables plan_windows and plans of a day; the latter."""
-    windows = [row for name, hours in followed.items() for row in _window_rows(day, name, hours)]
-    flows = pa.Table.from_pylist(windows, schema=RESULTS["plan_windows"])
-    settings.lake.write("plan_windows", flows, trace=settings.trace, day=day)
-    table = plan_table(day, followed)
-    settings.lake.write("plans", table, trace=settings.trace, day=day)
-    return table
+def truth_of(world: World) -> Load:
+    """What really came, as the plans with these answers see it."""
+    return world.loads[world.settings.config.plan.quantile]["truth"]
 
 
 def all_loads(settings: Settings, day: date) -> dict[str, Load]:
@@ -239,82 +224,3 @@ def _held(history: list[Problem], peak: Plan) -> Day:
     nothing = np.zeros_like(peak.started)
     unchanged = peak._replace(started=nothing, donated=nothing)
     return [(asked, peak)] + [(asked._replace(instances_now=peak.instances), unchanged)] * (HOURS - 1)
-
-
-# --- as tables -----------------------------------------------------------------------------------------
-
-
-def plan_table(day: date, followed: Mapping[str, Day]) -> pa.Table:
-    """The plans that policies follow, by policy, as rows of the lake's table `plans`."""
-    rows = [row for policy, hours in followed.items() for row in rows_of(midnight(day), policy, hours)]
-    return pa.Table.from_pylist(rows, schema=RESULTS["plans"])
-
-
-def rows_of(start: datetime, policy: str, hours: Day) -> Iterator[dict[str, Any]]:
-    """Long rows of a plan from `start` on: every slot, service and region, on each option that it runs on."""
-    for slot, (problem, plan) in enumerate(hours):
-        why = reasons(problem, plan, (start.hour + slot * problem.hours) % HOURS)
-        for i, k in np.argwhere(problem.runs).tolist():
-            gpus = int(problem.gpus_per_instance[i, k])
-            for j, region in enumerate(problem.regions):
-                held, delta = int(plan.instances[i, j, k]), int(plan.delta[i, j, k])
-                yield {
-                    "policy": policy,
-                    "programme": plan.programme,
-                    "hour_start": start + timedelta(hours=slot * problem.hours),
-                    "llm": problem.llms[i],
-                    "role": problem.roles[i],
-                    "region": region,
-                    "gpu": problem.options[k].removeprefix(f"{gpus} x "),  # a team has it in front of none
-                    "demand_tokens_per_s": problem.demand_tokens_per_s[i, j].max(),
-                    "buffer_tokens_per_s": problem.buffer_tokens_per_s[i, j],
-                    "capacity_tokens_per_s": problem.tokens_per_s[i, k],
-                    "gpus_per_instance": gpus,
-                    "instances_before": held - delta,
-                    "instances": held,
-                    "delta": delta,
-                    "reclaimed": int(plan.reclaimed[i, j, k]),
-                    "started": int(plan.started[i, j, k]),
-                    "donated": int(plan.donated[i, j, k]),
-                    "why": why.get((i, j, k)),
-                    "short_tokens_per_s": plan.short_tokens_per_s[i, j],
-                    "short_llm_tokens_per_s": plan.short_llm_tokens_per_s[i],
-                    "status": plan.status,
-                    "gap_share": plan.gap_share,
-                    "usd": held * problem.hours * problem.usd_per_hour[i, k],
-                    "plan_usd": plan.objective_usd,
-                    "plan_bound_usd": plan.bound_usd,
-                    "plan_lp_bound_usd": plan.lp_bound_usd,
-                }
-
-
-def _bound_rows(day: date, world: World) -> list[dict[str, Any]]:
-    """What any fleet must spend at least on each hour of the true demand."""
-    template = problem_template(world.settings, world.sustained, "truth")
-    plan = world.settings.config.plan
-    share, truth = plan.corrected_capacity_share, world.loads[plan.quantile]["truth"]
-    whole_theta = template._replace(tokens_per_s=template.tokens_per_s / share)
-    return [
-        {"hour_start": midnight(day) + timedelta(hours=hour), **bounds(problem)._asdict()}
-        for hour, problem in enumerate(hour_problems(whole_theta, truth))
-    ]
-
-
-def _window_rows(day: date, policy: str, hours: Day) -> Iterator[dict[str, Any]]:
-    """Long rows of what a plan serves in each window; none of the paper's plans, which leave that open."""
-    for slot, (problem, plan) in enumerate(hours):
-        if plan.windows is None:
-            continue
-        start = midnight(day) + timedelta(hours=slot * problem.hours)
-        for i, j, w in np.ndindex(*problem.demand_tokens_per_s.shape):
-            yield {
-                "policy": policy,
-                "hour_start": start,
-                "window_start": start + w * timedelta(seconds=problem.window_s),
-                "llm": problem.llms[i],
-                "role": problem.roles[i],
-                "region": problem.regions[j],
-                "demand_tokens_per_s": problem.demand_tokens_per_s[i, j, w],
-                "buffer_tokens_per_s": problem.buffer_tokens_per_s[i, j],
-                **{f"{name}_tokens_per_s": getattr(plan.windows, name)[i, j, w] for name in FLOWS},
-            }

@@ -26,7 +26,8 @@ from assets.plans.inputs import (
     quantile_path,
 )
 from assets.plans.kinds import answered
-from assets.plans.plans import checked_solve, open_loop, rows_of, sustained_tokens_per_s
+from assets.plans.plan_tables import rows_of
+from assets.plans.plans import checked_solve, open_loop, sustained_tokens_per_s
 from models.plan.policies import Solve
 from models.plan.problem import Plan, Problem
 

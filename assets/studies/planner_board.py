@@ -19,16 +19,8 @@ from assets.lake.lookups import require_day
 from assets.lake.result_schemas import RESULTS
 from assets.lake.settings import Progress, Settings
 from assets.lake.warehouse import Lake
-from assets.plans.plans import (
-    Asked,
-    Day,
-    World,
-    asked_by,
-    followed_plans,
-    worlds_of,
-    write_bounds,
-    write_plans,
-)
+from assets.plans.plan_tables import Day, write_bounds, write_plans
+from assets.plans.plans import Asked, World, asked_by, followed_plans, truth_of, worlds_of
 from assets.plans.quality_nights import plan_night
 from assets.replays.replays import replay_day
 from assets.replays.scorecards import BY_TIER, SCOREBOARD, score_day
@@ -119,7 +111,8 @@ class Board:
         self.days: dict[Asked, Day] = {}
         self.worlds: dict[str | None, World] = {}
         self._plan_answers()
-        write_bounds(settings, day, self.worlds[None])
+        world = self.worlds[None]
+        write_bounds(settings, day, world.sustained, truth_of(world))
 
     @classmethod
     def searched(cls, settings: Settings, day: date, names: list[str], progress: Progress) -> "Board":

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from assets.lake.settings import Progress, Settings
 from assets.plans.ahead import foresee
-from assets.plans.inputs import Mix, forecast_windows, token_mixes
+from assets.plans.inputs import forecast_windows
+from assets.plans.mixes import Mix, token_mixes
 from models.latency.kernels import comparable
 from models.latency.tables import REACH
 from models.plan import phases

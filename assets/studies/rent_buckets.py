@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from assets.plans.inputs import Mix
+from assets.plans.mixes import Mix
 from assets.studies.rent_asked import Setting
 from assets.studies.rent_fleets import FACTORS, Fleet, Options, goodput, offer_of, team
 from assets.studies.rent_hour import Hour, play

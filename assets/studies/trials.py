@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from assets.lake.settings import HOURS, Progress, Settings
 from assets.lake.warehouse import Lake
 from assets.plans.kinds import by_pool, of_llms
-from assets.plans.plans import Day
+from assets.plans.plan_tables import Day
 from assets.replays.drives import DAY_S, HOUR_S, measured, setting
 from assets.replays.outcomes import Piece, write_outcome
 from assets.replays.scorecards import BY_TIER, NAMED, SCOREBOARD, score_day

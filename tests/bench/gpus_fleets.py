@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 
-from assets.plans.inputs import Mix
+from assets.plans.mixes import Mix
 from assets.studies.rent_asked import TENSOR_PARALLEL, Setting, prices
 from assets.studies.rent_fleets import DECODE_INSTANCES, MOST, PREFILL_INSTANCES, Options, offer_of, team
 from models.latency.kernels import comparable

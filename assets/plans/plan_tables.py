@@ -1,0 +1,111 @@
+"""Plans of a day as the tables plans, plan_windows and plan_bounds."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from assets.lake.result_schemas import FLOWS, RESULTS
+from assets.lake.settings import HOURS, Settings, midnight
+from assets.plans.inputs import Load, hour_problems, problem_template
+from models.plan.bounds import bounds
+from models.plan.problem import Plan, Problem
+from models.plan.reasons import reasons
+
+# Hour by hour: what was asked, from what the hour before left, and the answer.
+Day = list[tuple[Problem, Plan]]
+
+
+def write_bounds(settings: Settings, day: date, sustained: Sequence[float], truth: Load) -> None:
+    """The table plan_bounds of a day, of what one of each of `kinds` sustains and of what really came."""
+    least = pa.Table.from_pylist(_bound_rows(settings, day, sustained, truth), schema=RESULTS["plan_bounds"])
+    settings.lake.write("plan_bounds", least, trace=settings.trace, day=day)
+
+
+def write_plans(settings: Settings, day: date, followed: Mapping[str, Day]) -> pa.Table:
+    """The tables plan_windows and plans of a day; the latter."""
+    windows = [row for name, hours in followed.items() for row in _window_rows(day, name, hours)]
+    flows = pa.Table.from_pylist(windows, schema=RESULTS["plan_windows"])
+    settings.lake.write("plan_windows", flows, trace=settings.trace, day=day)
+    table = plan_table(day, followed)
+    settings.lake.write("plans", table, trace=settings.trace, day=day)
+    return table
+
+
+def plan_table(day: date, followed: Mapping[str, Day]) -> pa.Table:
+    """The plans that policies follow, by policy, as rows of the lake's table `plans`."""
+    rows = [row for policy, hours in followed.items() for row in rows_of(midnight(day), policy, hours)]
+    return pa.Table.from_pylist(rows, schema=RESULTS["plans"])
+
+
+def rows_of(start: datetime, policy: str, hours: Day) -> Iterator[dict[str, Any]]:
+    """Long rows of a plan from `start` on: every slot, service and region, on each option that it runs on."""
+    for slot, (problem, plan) in enumerate(hours):
+        why = reasons(problem, plan, (start.hour + slot * problem.hours) % HOURS)
+        for i, k in np.argwhere(problem.runs).tolist():
+            gpus = int(problem.gpus_per_instance[i, k])
+            for j, region in enumerate(problem.regions):
+                held, delta = int(plan.instances[i, j, k]), int(plan.delta[i, j, k])
+                yield {
+                    "policy": policy,
+                    "programme": plan.programme,
+                    "hour_start": start + timedelta(hours=slot * problem.hours),
+                    "llm": problem.llms[i],
+                    "role": problem.roles[i],
+                    "region": region,
+                    "gpu": problem.options[k].removeprefix(f"{gpus} x "),  # a team has it in front of none
+                    "demand_tokens_per_s": problem.demand_tokens_per_s[i, j].max(),
+                    "buffer_tokens_per_s": problem.buffer_tokens_per_s[i, j],
+                    "capacity_tokens_per_s": problem.tokens_per_s[i, k],
+                    "gpus_per_instance": gpus,
+                    "instances_before": held - delta,
+                    "instances": held,
+                    "delta": delta,
+                    "reclaimed": int(plan.reclaimed[i, j, k]),
+                    "started": int(plan.started[i, j, k]),
+                    "donated": int(plan.donated[i, j, k]),
+                    "why": why.get((i, j, k)),
+                    "short_tokens_per_s": plan.short_tokens_per_s[i, j],
+                    "short_llm_tokens_per_s": plan.short_llm_tokens_per_s[i],
+                    "status": plan.status,
+                    "gap_share": plan.gap_share,
+                    "usd": held * problem.hours * problem.usd_per_hour[i, k],
+                    "plan_usd": plan.objective_usd,
+                    "plan_bound_usd": plan.bound_usd,
+                    "plan_lp_bound_usd": plan.lp_bound_usd,
+                }
+
+
+def _bound_rows(
+    settings: Settings, day: date, sustained: Sequence[float], truth: Load
+) -> list[dict[str, Any]]:
+    """What any fleet must spend at least on each hour of the true demand."""
+    template = problem_template(settings, sustained, "truth")
+    share = settings.config.plan.corrected_capacity_share
+    whole_theta = template._replace(tokens_per_s=template.tokens_per_s / share)
+    return [
+        {"hour_start": midnight(day) + timedelta(hours=hour), **bounds(problem)._asdict()}
+        for hour, problem in enumerate(hour_problems(whole_theta, truth))
+    ]
+
+
+def _window_rows(day: date, policy: str, hours: Day) -> Iterator[dict[str, Any]]:
+    """Long rows of what a plan serves in each window; none of the paper's plans, which leave that open."""
+    for slot, (problem, plan) in enumerate(hours):
+        if plan.windows is None:
+            continue
+        start = midnight(day) + timedelta(hours=slot * problem.hours)
+        for i, j, w in np.ndindex(*problem.demand_tokens_per_s.shape):
+            yield {
+                "policy": policy,
+                "hour_start": start,
+                "window_start": start + w * timedelta(seconds=problem.window_s),
+                "llm": problem.llms[i],
+                "role": problem.roles[i],
+                "region": problem.regions[j],
+                "demand_tokens_per_s": problem.demand_tokens_per_s[i, j, w],
+                "buffer_tokens_per_s": problem.buffer_tokens_per_s[i, j],
+                **{f"{name}_tokens_per_s": getattr(plan.windows, name)[i, j, w] for name in FLOWS},
+            }
