@@ -49,7 +49,8 @@ def board(
 
 def show_planners(found: pa.Table, trace: str, day: date) -> None:
     """A line a planner, the cheapest first; below, why one is not found, and what the figures are worth."""
-    rows = found.to_pylist()
+    every = found.to_pylist()
+    rows = [row for row in every if row["ideas"] is None] or every
     title = f"{trace}, {day}: USD where every tier attains its target and quality is kept"
     heads = ("\nplanner", "\nUSD", "over\nours, %", "error\n± %", "GPU-\nhours", "least\nany", "\nwhole",
              "\nrouted", "\nplan", "\nboots", "held\nbeside", "TTFT s\np95", "TPOT ms\np95",

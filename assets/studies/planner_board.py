@@ -120,9 +120,7 @@ class Board:
         with settings.lake.scratch() as folder:
             own = naming(replace(settings, lake=Lake(folder)), names)
             share(settings.lake, own.lake, SHARED)
-            if day not in own.lake.days(
-                "day_ahead_forecasts", own.trace
-            ):  # the last that is written of a day
+            if day not in own.lake.days("day_ahead_forecasts", own.trace):  # the last written of a day
                 forecast_day(own, day, progress)
             board = cls(own, day, progress)
             while asked := board.asked(names):
@@ -214,7 +212,8 @@ class Board:
                 if one["policy"] == name and one["attainment_share"] is not None
             }
             worst = min(ratios, key=lambda tier: ratios[tier])
-            error = usd_error_share(own, [one for one in spent if one["policy"] == name])
+            by_llm = [one for one in spent if one["policy"] == name]
+            error = usd_error_share(own, by_llm) if by_llm else None
             said = {"attained_ratio": ratios[worst], "worst_tier": worst, "usd_error_share": error}
             rows.append(parts[name] | row | said)
         return rows

@@ -21,7 +21,7 @@
 -- planned_usd = the planner's plan above the clairvoyant one; below 0 where smaller llms answer
 -- boot_usd = booting
 -- scaling_usd = what was held beyond the plan, or beyond the clairvoyant one where nothing is planned by the hour
--- usd_error_share = how far the cost may be off for the error of the latency profiles, 90 of 100 times
+-- usd_error_share = how far the cost may be off for the error of the latency profiles, 90 of 100 times; null where no hours are planned
 -- apart_share = how much cheaper the nearest trial is that does not keep what is asked: the resolution of the search
 -- over_ours_share = total_usd above that of ours
 -- best_ratio = the most that attained_ratio was in any trial

@@ -26,6 +26,6 @@
 -- foresight_usd = likewise <- regret.foresight_usd
 -- boot_usd = likewise <- regret.boot_usd
 -- scaling_usd = likewise <- regret.scaling_usd
--- usd_error_share = how far the cost may be off for the error of the latency profiles, 90 of 100 times
+-- usd_error_share = how far the cost may be off for the error of the latency profiles, 90 of 100 times; null where no hours are planned
 select * from planner_trials
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
