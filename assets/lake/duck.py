@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -90,7 +90,12 @@ os.register_at_fork(before=_let_go)  # a fork has none of its threads
 
 
 def _new_spill(root: Place) -> Path:
-    return scratch_of(root) / uuid4().hex  # DuckDB makes it when it must, and removes it
+    """A folder that DuckDB makes when it must, and removes; the one that it lies in is there, if it can be."""
+    scratch = scratch_of(root)
+    if scratch.parent.is_dir():
+        with suppress(OSError):  # a lake that is only read: what spills says so
+            scratch.mkdir(exist_ok=True)
+    return scratch / uuid4().hex
 
 
 def duckdb_settings() -> dict[str, Any]:
