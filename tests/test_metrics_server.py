@@ -66,14 +66,14 @@ def test_a_real_prometheus_gives_every_request_that_its_engines_counted(tmp_path
         served(lambda _: (200, {"Content-Type": "text/plain"}, engines[1].text().encode())) as other,
         prometheus_of(tmp_path, [one, other]) as url,
     ):
-        wait_until_scraped(url)
+        wait_until_scraped(url, engines)
         for second in range(3):
             for engine in engines:
                 engine.serve(40)
+            wait_until_scraped(url, engines)
             if second == 1:
-                time.sleep(1.1)
                 engines[1].requests = 0
-            time.sleep(1.1)
+                wait_until_scraped(url, engines)
         now_s, folder = int(time.time()), tmp_path / "mine.metrics"
         order = Order(url, folder, now_s - 30, now_s, 1, 'job="engines"')
         came = [download(order, load_metrics(), 1.0, Progress()) for _ in range(2)]
@@ -91,18 +91,20 @@ def test_a_real_prometheus_gives_every_request_that_its_engines_counted(tmp_path
     assert "1 counters of requests began again" in said
 
 
-def wait_until_scraped(url: str) -> None:
-    client = prometheus.Client(url, time.monotonic() + 8)
-    for _ in range(80):
+def wait_until_scraped(url: str, engines: list[Engine]) -> None:
+    """Until it has what the engines count now, and has had it for a whole second: the step of the test."""
+    client = prometheus.Client(url, time.monotonic() + 30)
+    expected = sorted(engine.requests for engine in engines)
+    for _ in range(300):
         try:
-            data = client.get("/api/v1/query", {"query": "vllm:prompt_tokens_total"})
-            if len(data["result"]) == 2:
+            data = client.get("/api/v1/query", {"query": "vllm:request_prompt_tokens_count"})
+            if sorted(float(one["value"][1]) for one in data["result"]) == expected:
                 time.sleep(1.1)
                 return
         except IngestError:
             pass
         time.sleep(0.1)
-    raise AssertionError("Prometheus did not scrape the engines within 8 s.")
+    raise AssertionError("Prometheus did not scrape the engines within 30 s.")
 
 
 ERROR = json.dumps({"status": "error", "errorType": "execution", "error": "query timed out"}).encode()

@@ -90,7 +90,7 @@ os.register_at_fork(before=_let_go)  # a fork has none of its threads
 
 
 def _new_spill(root: Place) -> Path:
-    """A folder that DuckDB makes when it must, and removes; the one that it lies in is there, if it can be."""
+    """A folder that DuckDB makes when it must, and removes; the one around it is there, if it can be."""
     scratch = scratch_of(root)
     if scratch.parent.is_dir():
         with suppress(OSError):  # a lake that is only read: what spills says so
