@@ -11,11 +11,11 @@ from typing import Any
 
 from models.replay.policies import POLICIES, Policy
 
-SAGESERVE = POLICIES["lt_ua"]._replace(what="SageServe: LT-UA on its hourly plan of counts", together=True)
+SAGESERVE = POLICIES["lt_ua"]._replace(what="SageServe: LT-UA on its hourly plan of counts")
 PHASES: Mapping[str, Any] = {"together": False, "spread": "goodput", "opportunism": "weighted"}
 REFLEX: Mapping[str, Any] = {"scaling": "reflex", "signal": "both", "order": "late_last"}
 
-# Each turns a policy into one that has the idea too, whatever others it has.
+# In the order in which they are added; `with_ideas` says what each does to a policy.
 IDEAS = {
     "hourly": "a plan of each hour from a forecast (SageServe)",
     "corrected": "the corrected programme on a quantile, past it in a burst (ours)",
