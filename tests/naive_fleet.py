@@ -263,24 +263,33 @@ class NaiveFleet:
         self.came = [0] * self.pools
 
     def reflex(self, now):
-        """More than the plan while more comes, waits and is due than the instances sustain."""
-        there = [self.held(e) * float(self.fleet.tokens_per_s[e]) for e in range(self.pools)]
+        """More than the plan while more comes, waits and is due than the instances sustain and it foresaw."""
+        each = [float(tokens_per_s) for tokens_per_s in self.fleet.tokens_per_s]
+        there = [self.held(e) * each[e] for e in range(self.pools)]
+        work = [self.work(e) + self.due(e, there, now) for e in range(self.pools)]
         for pool in range(self.pools):
             if self.led(pool):
                 continue
-            if not self.held(pool) and not self.target[pool]:
+            peers = [e for e in range(self.pools) if self.endpoint(e) == self.endpoint(pool)]
+            peers = [e for e in peers if not self.led(e)]
+            is_planned = sum(work[e] for e in peers) <= sum(self.target[e] * each[e] for e in peers)
+            if is_planned or (not self.held(pool) and not self.target[pool]):
                 self.past_plan[pool] = 0
                 continue
-            llm, each = self.fleet.llm[pool], float(self.fleet.tokens_per_s[pool])
-            answers = [e for e in range(self.pools) if self.fleet.role[e] != DECODE_ONLY]
-            sustained = sum(there[e] for e in answers if self.fleet.llm[e] == llm)
-            work = self.work(pool)
-            if self.niw[llm] and sustained:
-                left_s = self.niw[llm][0].arrival_s + self.rules.niw_priority_age_s - now
-                held = sum(r.input_tokens for r in self.niw[llm])
-                work += held / max(left_s, 900.0) / sustained * there[pool]
-            is_over = work > self.rules.reflex_share * there[pool]
-            self.past_plan[pool] = (max if is_over else min)(self.past_plan[pool], ceil(work / each - 1e-3))
+            wish = ceil(work[pool] / each[pool] - 1e-3)
+            is_over = work[pool] > self.rules.reflex_share * there[pool]
+            self.past_plan[pool] = (max if is_over else min)(self.past_plan[pool], wish)
+
+    def due(self, pool, there, now):
+        """The pool's part of its llm's held niw, which is to be done before the first of it ages."""
+        llm = self.fleet.llm[pool]
+        answers = [e for e in range(self.pools) if self.fleet.role[e] != DECODE_ONLY]
+        sustained = sum(there[e] for e in answers if self.fleet.llm[e] == llm)
+        if not self.niw[llm] or not sustained:
+            return 0.0
+        left_s = self.niw[llm][0].arrival_s + self.rules.niw_priority_age_s - now
+        held = sum(r.input_tokens for r in self.niw[llm])
+        return held / max(left_s, 900.0) / sustained * there[pool]
 
     def wish(self, now):
         """Kubernetes' rule: as many as memory wants; fewer only after 20 cooldowns of wanting fewer."""

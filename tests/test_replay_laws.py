@@ -12,7 +12,7 @@ from models.replay.batch import CHUNKED
 from models.replay.fleet import with_failures
 from models.replay.route import ROUND_ROBIN
 from models.replay.run import FINISHED, QUEUED, REFUSED, Drive, Session, replay
-from models.replay.scale import FOLLOW, LT_U, LT_UA, REACTIVE
+from models.replay.scale import FOLLOW, LT_U, LT_UA, REACTIVE, REFLEX
 from models.replay.state import DONATED, SERVING
 from models.world.config import ORDERS, SCALINGS
 
@@ -209,6 +209,19 @@ def test_lt_ua_goes_past_its_plan_when_a_burst_comes_late_in_the_hour() -> None:
     assert trace.input_tokens.sum() < 5 * 16.0 * 3600
     assert held[LT_U] == pytest.approx(2.0, abs=0.01)
     assert held[LT_UA] > 2.5
+
+
+@pytest.mark.parametrize(("age_s", "instances"), [(1000.0, 7), (1e9, 1)])
+def test_a_reflex_boots_what_held_work_needs_before_it_ages(age_s: float, instances: int) -> None:
+    """100 prompts of 4,096 tokens in what is left of 1,000 s are 416 tokens/s: seven of 64."""
+    rules = some_rules(
+        scaling=REFLEX, niw_priority_age_s=age_s, niw_pull_one_share=-1.0, niw_pull_two_share=-1.0
+    )
+    fleet = a_fleet(16, boot_spot_s=np.zeros(1), tokens_per_s=np.full(1, 64.0))
+    session = Session(fleet, rules, np.full((1, 1), 1))
+    session.feed(a_trace(np.zeros(100), 4096, 1, tier=2))
+    session.play(Drive(np.full((1, 1), 1), hour_s=1024.0), 64.0)
+    assert session.instances()[0, SERVING - 1] == instances
 
 
 def test_failures_come_at_the_configured_rate() -> None:

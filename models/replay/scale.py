@@ -151,7 +151,9 @@ def by_pressure(
 def set_reflex(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) -> None:
     """How many instances the work of each pool needs: more than there are at once, fewer when it is over.
 
-    That is what comes and waits there, and its part of the llm's held niw, which is due before it ages.
+    That is what comes and waits there, and its part of the llm's held niw, which is due before it ages. It is
+    over where the endpoint's plan sustains all that its pools do: a pool that the plan gives up is dealt
+    requests for as long as it stands.
     """
     for llm in range(state.manager_head.size):
         sustained = 0.0
@@ -162,16 +164,32 @@ def set_reflex(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: floa
         for pool in range(state.target.size):
             if fleet.llm[pool] != llm or is_led(fleet, pool):
                 continue
-            if held(state, pool) == 0 and state.target[pool] == 0:  # what comes still goes to who drains
-                state.past_plan[pool] = 0
-                continue
-            there = held(state, pool) * fleet.tokens_per_s[pool]
-            work = work_tokens_per_s(rules, state, pool) + (due * there if due > 0 else 0.0)
+            work, there = reflex_work(fleet, rules, state, pool, due), held(state, pool)
             wish = math.ceil(work / fleet.tokens_per_s[pool] - NOTHING)
-            if work > rules.reflex_share * there:
+            if is_plan_enough(fleet, rules, state, pool, due) or (there == 0 and state.target[pool] == 0):
+                state.past_plan[pool] = 0
+            elif work > rules.reflex_share * there * fleet.tokens_per_s[pool]:
                 state.past_plan[pool] = max(state.past_plan[pool], wish)
             else:
                 state.past_plan[pool] = min(state.past_plan[pool], wish)
+
+
+@called
+def reflex_work(fleet: Fleet, rules: Rules, state: State, pool: int, due: float) -> float:
+    """Tokens/s that come, wait and are `due`, a share of what the pool's instances sustain."""
+    there = held(state, pool) * fleet.tokens_per_s[pool]
+    return work_tokens_per_s(rules, state, pool) + (due * there if due > 0 else 0.0)
+
+
+@called
+def is_plan_enough(fleet: Fleet, rules: Rules, state: State, pool: int, due: float) -> bool:
+    """Whether what is planned of the pool's endpoint sustains all the work of its pools."""
+    work, planned = 0.0, 0.0
+    for other in fleet.pools_of[endpoint_of(fleet, fleet.llm[pool], fleet.region[pool])]:
+        if other != NOBODY and not is_led(fleet, other):
+            work += reflex_work(fleet, rules, state, other, due)
+            planned += state.target[other] * fleet.tokens_per_s[other]
+    return work <= planned
 
 
 @called
