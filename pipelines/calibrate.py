@@ -11,7 +11,7 @@ from pipelines.terminal import ERR, OUT, near, refuse, spoken
 if TYPE_CHECKING:
     from models.replay.calibration import Calibration, Judged
     from models.replay.engine_fit import Requests
-    from models.world.config import Deployment, FleetConfig
+    from models.world.fleet_config import Deployment, FleetConfig
 
 ASKED = {  # limits of an engine that a fit hangs on, and how to say them
     "max_batch": "--max-batch (vLLM's max_num_seqs)",
@@ -61,7 +61,7 @@ def calibrate(
     with spoken():
         from assets.studies.calibration import LATENCY, to_toml, write_profile
         from models.world.catalogue import load_catalogue
-        from models.world.config import Deployment
+        from models.world.fleet_config import Deployment
         from models.world.loading import load_config
         from models.world.places import IS_CHECKOUT
         from models.world.reading import require_known

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from models.replay.policies import STACKS
-from models.world.config import LEVELS_BY
+from models.world.mechanisms import LEVELS_BY
 from models.world.reading import ConfigError
 from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
 from pipelines.tables import OUT, figure, percent, show_board

@@ -83,7 +83,7 @@ def with_options(config: "Config", prefix: str | None, routing: str | None) -> "
     """The config with what was said on the command line; ConfigError for a name that nobody knows."""
     import dataclasses
 
-    from models.world.config import PREFIXES, ROUTINGS
+    from models.world.mechanisms import PREFIXES, ROUTINGS
     from models.world.reading import require_known
 
     fleet, replay = config.fleet, config.replay

@@ -17,7 +17,7 @@ from models.replay import engine_fit
 from models.replay.calibration import Hypothesis, calibrate, estimate, judge, player
 from models.replay.engine_fit import Requests
 from models.world.catalogue import CATALOGUE_DIR, LatencyProfile, load_catalogue
-from models.world.config import Deployment
+from models.world.fleet_config import Deployment
 from models.world.loading import load_config
 from pipelines.cli import app
 

@@ -28,15 +28,16 @@ from assets.plans.mixes import token_mixes
 from assets.plans.quality_known import Drawer
 from assets.replays.timeline import write_timeline
 from models.quality.answers import Answers
-from models.replay.fleet import make_rules
 from models.replay.legs import answers, as_legs
+from models.replay.rules import make_rules
 from models.replay.run import FINISHED, QUEUED, REFUSED, SPARED
 from models.replay.state import NOBODY, Ints, Trace
 from models.world.cascades import reach
 from models.world.catalogue import load_catalogue
-from models.world.config import GEARS_BY, Cascade, Gear
 from models.world.loading import load_config
+from models.world.mechanisms import GEARS_BY
 from models.world.reading import ConfigError
+from models.world.replay_config import Cascade, Gear
 from pipelines.cli import app
 from pipelines.night import run_night
 

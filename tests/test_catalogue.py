@@ -13,10 +13,13 @@ from measurements import SPLITWISE
 
 from assets.lake.settings import settings_of
 from assets.lake.warehouse import Lake
-from models.replay.fleet import kv_capacity_tokens, make_fleet, make_rules
+from models.replay.fleet import kv_capacity_tokens, make_fleet
+from models.replay.rules import make_rules
 from models.world.catalogue import CATALOGUE_DIR, load_catalogue
-from models.world.config import SCALINGS, Config, Deployment, TraceConfig
+from models.world.config import Config, TraceConfig
+from models.world.fleet_config import Deployment
 from models.world.loading import CONFIG_DIR, load_config
+from models.world.mechanisms import SCALINGS
 from models.world.reading import ConfigError
 
 CATALOGUE = load_catalogue()

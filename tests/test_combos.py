@@ -15,10 +15,11 @@ from models.replay.capacity import (
     standing_fleet,
     throughput_tokens_per_s,
 )
-from models.replay.fleet import link_token_s, make_rules
+from models.replay.fleet import link_token_s
 from models.replay.goodput import goodput_per_s
+from models.replay.rules import make_rules
 from models.world.catalogue import load_catalogue
-from models.world.config import Deployment
+from models.world.fleet_config import Deployment
 from models.world.loading import load_config
 
 LOAD = Load(1000, 200)

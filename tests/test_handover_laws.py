@@ -13,7 +13,7 @@ from models.latency import LatencyTables
 from models.replay.goodput import goodput_per_s
 from models.replay.state import Fleet
 from models.world.catalogue import load_catalogue
-from models.world.config import Deployment
+from models.world.fleet_config import Deployment
 from models.world.loading import load_config
 
 PROMPTS, OUTPUTS, LINKS = st.integers(1, 4000), st.integers(2, 80), st.integers(0, 64)

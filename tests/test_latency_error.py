@@ -25,7 +25,7 @@ from assets.traces.traces import make_day
 from models.latency.error import drawn, errors_in_use, factors, multiplied, said
 from models.latency.roofline import context_token_s
 from models.world.catalogue import Catalogue, load_catalogue
-from models.world.config import Deployment
+from models.world.fleet_config import Deployment
 from models.world.reading import ConfigError
 from pipelines import error_cli
 

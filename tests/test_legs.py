@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from one_endpoint import KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_pair, a_trace, run, some_rules
 
-from models.replay.begin import with_legs
 from models.replay.chain import BY_LOAD, BY_RATE
 from models.replay.opportunism import IDLE, OFF, WEIGHTED
+from models.replay.requests import with_legs
 from models.replay.route import ROUND_ROBIN as IN_TURN
 from models.replay.run import FINISHED, QUEUED, SPARED, Drive, Outcome, Session, replay
 from models.replay.spread import GOODPUT, MOST_UNUSED, ROUND_ROBIN, WEIGHTS

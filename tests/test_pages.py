@@ -20,8 +20,9 @@ from models.replay.planners import BOARD, IDEAS
 from models.replay.policies import POLICIES
 from models.replay.pools import POOLINGS
 from models.world import catalogue
-from models.world.config import BATCHINGS, ORDERS, ROUTINGS, SCALINGS, SIGNALS, Config
+from models.world.config import Config
 from models.world.loading import load_config
+from models.world.mechanisms import BATCHINGS, ORDERS, ROUTINGS, SCALINGS, SIGNALS
 from pipelines.cli import app
 
 ROOT = Path(__file__).resolve().parent.parent

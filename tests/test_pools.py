@@ -24,8 +24,8 @@ from models.plan.solver import Options
 from models.plan.violations import violations
 from models.replay.fleet import make_fleet
 from models.world.catalogue import CATALOGUE_DIR, load_catalogue
-from models.world.config import SPREADS
 from models.world.loading import load_config
+from models.world.mechanisms import SPREADS
 from models.world.reading import ConfigError
 
 LLM, PARTED = "llama2-70b", "llama3.1-8b"

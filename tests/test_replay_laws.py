@@ -9,12 +9,12 @@ import theory
 from one_endpoint import DECODE_S, KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_trace, run, some_rules
 
 from models.replay.batch import CHUNKED
-from models.replay.fleet import with_failures
 from models.replay.route import ROUND_ROBIN
+from models.replay.rules import with_failures
 from models.replay.run import FINISHED, QUEUED, REFUSED, Drive, Session, replay
 from models.replay.scale import FOLLOW, LT_U, LT_UA, REACTIVE, REFLEX
 from models.replay.state import DONATED, SERVING
-from models.world.config import ORDERS, SCALINGS
+from models.world.mechanisms import ORDERS, SCALINGS
 
 
 @pytest.mark.parametrize("is_memoryless", [False, True], ids=["M/D/1", "M/M/1"])

@@ -15,7 +15,7 @@ from assets.lake.settings import Progress
 from assets.lake.warehouse import Lake
 from assets.studies import tried
 from models.replay.capacity import standing_fleet
-from models.replay.fleet import make_rules
+from models.replay.rules import make_rules
 from models.replay.run import FINISHED, Drive, replay
 from models.replay.state import Trace
 from models.world.catalogue import load_catalogue

@@ -12,8 +12,8 @@ from wired import DAY, LLMS, changed
 from assets.lake.settings import Progress, Settings
 from assets.lake.warehouse import Lake
 from assets.replays import by_hour, replays, units
-from models.world.config import Cascade
 from models.world.reading import ConfigError
+from models.world.replay_config import Cascade
 
 POLICIES = ("reactive", "lt_ua", "brisk")
 TABLES = ("outcomes", "fleet_hours")

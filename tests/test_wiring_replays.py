@@ -17,7 +17,7 @@ from assets.replays.drives import DAY_S, day_drives, setting
 from assets.replays.outcomes import ENDED_S, MOVES, fleet_hours_table, outcomes_table
 from assets.replays.scorecards import scoreboard
 from assets.replays.workloads import Workload, read_workload
-from models.replay.begin import rows_of
+from models.replay.requests import rows_of
 from models.replay.run import FINISHED, QUEUED, REFUSED, Drive, Outcome, replay
 
 IW_FAST, NIW = TIERS.index("iw_fast"), TIERS.index("niw")

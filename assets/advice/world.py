@@ -14,7 +14,8 @@ from assets.advice.brought import Brought
 from assets.lake.settings import Settings, load_settings
 from assets.studies.tried import Pool, smallest
 from models.world.catalogue import Catalogue
-from models.world.config import Config, Deployment
+from models.world.config import Config
+from models.world.fleet_config import Deployment
 from models.world.reading import ConfigError
 
 POLICIES = ("static", "reactive", "lt_ua", "corrected", "day_ahead", "clairvoyant")

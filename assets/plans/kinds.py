@@ -12,10 +12,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from assets.lake.settings import HOURS, Settings
-from models.replay.fleet import PoolRow, pool_rows
+from models.replay.pool_rows import PoolRow, pool_rows
 from models.replay.pools import POOLINGS
 from models.world.cascades import reach
-from models.world.config import ROLES, Deployment, FleetConfig
+from models.world.fleet_config import Deployment, FleetConfig
+from models.world.mechanisms import ROLES
 from models.world.pools import members, part_title, team_title
 
 Floats = NDArray[np.float64]

@@ -19,7 +19,7 @@ from models.quality.answers import Answers, Floats, Ints
 from models.quality.join import Requests
 from models.quality.judges import load_quality
 from models.replay.state import NOBODY
-from models.world.config import Cascade
+from models.world.replay_config import Cascade
 
 Tokens = npt.NDArray[np.int32]
 STREAM = 0xCA5C  # of the seed and the day, that scores are drawn from

@@ -23,11 +23,13 @@ from assets.plans.quality_policies import POLICIES, sized
 from assets.plans.quality_search import chosen
 from assets.plans.quality_tables import write
 from models.quality.judges import load_quality
-from models.replay.fleet import PoolRow, make_rules
+from models.replay.pool_rows import PoolRow
+from models.replay.rules import make_rules
 from models.replay.run import Drive
-from models.world.config import Cascade, Deployment
+from models.world.fleet_config import Deployment
 from models.world.quality import QualityConfig
 from models.world.reading import ConfigError
+from models.world.replay_config import Cascade
 
 Pool = tuple[str, str, int, int]  # llm, GPU type, tensor and pipeline parallelism
 PEAK = (

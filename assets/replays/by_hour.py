@@ -17,7 +17,7 @@ from assets.lake.settings import HOURS, Settings
 from assets.replays.drives import DAY_S, HOUR_S
 from assets.replays.outcomes import Piece, per_row, written
 from assets.replays.workloads import Workload, has_legs, read_workload
-from models.replay.begin import rows_of
+from models.replay.requests import rows_of
 from models.replay.run import QUEUED, TAIL_PERIODS, Drive, Session, Spent
 
 BYTES_PER_REQUEST = 700  # of a policy under way: arrays, outcomes, and the tables that they become

@@ -23,8 +23,10 @@ from assets.plans.kinds import (
 from assets.plans.mixes import token_mixes
 from assets.plans.quality_nights import standing
 from assets.replays import autoscaled
-from models.replay.fleet import make_fleet, make_rules, pool_rows, with_failures
+from models.replay.fleet import make_fleet
+from models.replay.pool_rows import pool_rows
 from models.replay.pools import POOLINGS
+from models.replay.rules import make_rules, with_failures
 from models.replay.run import Drive
 from models.replay.state import Fleet, Floats, Rules
 from models.world.reading import require_known

@@ -14,8 +14,8 @@ from assets.lake.settings import HOURS, Settings, midnight
 from assets.replays.drives import DAY_S, HOUR_S
 from assets.replays.workloads import KEPT, NO_SHADOWS, Workload
 from models.metrics import tpot_s
-from models.replay.begin import rows_of
 from models.replay.legs import answers, begun_s, first_legs, requests_of, summed
+from models.replay.requests import rows_of
 from models.replay.run import FINISHED, QUEUED, STATUSES, TAIL_PERIODS, Outcome, share_of
 from models.replay.state import NOBODY, ROLES, STATES, Bools, Fleet, Floats, Ints, Rules, Trace
 

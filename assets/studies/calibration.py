@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from models.world.catalogue import CATALOGUE_DIR, LatencyProfile
-from models.world.config import Deployment
+from models.world.fleet_config import Deployment
 
 LATENCY = CATALOGUE_DIR / "latency.toml"
 BLOCK = "[[profile]]\n"

@@ -12,8 +12,9 @@ from assets.plans.inputs import Load, usd_per_hour
 from assets.plans.kinds import kinds, services
 from models.plan.problem import Problem
 from models.replay.fleet import kv_capacity_tokens
-from models.world.config import QUANTILES, Instances, replaced
+from models.world.config import QUANTILES, replaced
 from models.world.consistency import check
+from models.world.fleet_config import Instances
 from models.world.places import ROOT
 from models.world.reading import Among, ConfigError, PositiveShare, Range, build, read_toml, require_known
 

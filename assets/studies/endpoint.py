@@ -12,14 +12,15 @@ import pyarrow.compute as pc
 from assets.lake.lookups import positions, require_day
 from assets.lake.settings import Settings, midnight
 from assets.replays.workloads import prompts_of
-from models.replay.begin import rows_of
 from models.replay.capacity import trial_fleet
-from models.replay.fleet import make_rules
+from models.replay.requests import rows_of
+from models.replay.rules import make_rules
 from models.replay.run import Drive, Outcome, replay
 from models.replay.state import Fleet, Trace
 from models.world.catalogue import Tier
-from models.world.config import Deployment, ReplayConfig
+from models.world.fleet_config import Deployment
 from models.world.reading import ConfigError, require_known
+from models.world.replay_config import ReplayConfig
 
 HOUR_S = 3600.0
 BUSIEST = """

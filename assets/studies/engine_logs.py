@@ -3,7 +3,7 @@
 A log is a CSV with arrival_s, input_tokens, output_tokens, ttft_s and e2e_s, or JSON lines as vLLM's
 statistics give them: input_toks, output_toks, arrival_time and, on the engine's own clock, queued_ts,
 first_token_ts and last_token_ts. An engine says its limits in the metadata of a benchmark (JSON) or in its
-start-up log (vLLM, SGLang): models.world.config.Engine has their names here.
+start-up log (vLLM, SGLang): models.world.fleet_config.Engine has their names here.
 """
 
 import json

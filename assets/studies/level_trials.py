@@ -11,16 +11,17 @@ from assets.lake.schemas import SCHEMAS
 from assets.replays.outcomes import MOVES, moved_live, stopped_s
 from assets.replays.workloads import app_codes
 from assets.studies.endpoint import Endpoint, gpu_hours, play
-from models.replay.begin import rows_of
 from models.replay.capacity import meets
 from models.replay.policies import STACKS
+from models.replay.requests import rows_of
 from models.replay.run import FINISHED, Outcome
 from models.replay.state import Bools, Fleet, Floats, Ints, Trace
 from models.traffic.arrivals import multiplied
 from models.traffic.needs import Needs, drawn_needs, levels_of_needs, own_needs
 from models.traffic.priorities import BY_APP, BY_TIER
-from models.world.config import ReplayConfig, stacked
+from models.world.config import stacked
 from models.world.reading import ConfigError
+from models.world.replay_config import ReplayConfig
 
 LIMIT = "edf"  # the stack that looks at needs themselves
 ALONE = "jsq"  # on which a request is served that meets no other

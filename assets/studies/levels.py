@@ -27,7 +27,7 @@ from models.plan.crossing import fewest
 from models.replay.policies import STACKS
 from models.traffic.needs import STEPS
 from models.traffic.priorities import BY_SHARES, BY_TIER
-from models.world.config import LEVELS_BY
+from models.world.mechanisms import LEVELS_BY
 from models.world.reading import ConfigError, require_known
 
 WAYS = tuple(by for by in LEVELS_BY if by != BY_SHARES)

@@ -22,10 +22,10 @@ from models.quality.judges import Judge
 from models.replay.answering import Served, told
 from models.replay.capacity import standing_fleet
 from models.replay.chain import BY_LOAD, BY_RATE
-from models.replay.fleet import make_rules
 from models.replay.performance import Shape
 from models.replay.questions import Legs, as_trace, cascade, with_shadows
 from models.replay.questions import Plan as Chains
+from models.replay.rules import make_rules
 from models.replay.run import Drive, Outcome, Session
 from models.replay.state import NOBODY, Fleet, Rules, Trace
 from models.world.catalogue import Catalogue

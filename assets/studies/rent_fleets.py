@@ -20,7 +20,8 @@ from models.plan.combos import Combo, Part
 from models.plan.phases import PhasePrice
 from models.plan.rent import ANY, EXACT, Offer, Rented, short_said
 from models.replay.goodput import goodput_per_s
-from models.world.config import Deployment, replaced
+from models.world.config import replaced
+from models.world.fleet_config import Deployment
 
 PREFILL_INSTANCES, DECODE_INSTANCES = range(1, 3), range(1, 7)  # of a combo: Cauchy, 3.3.2
 MOST = 12  # combos whose goodput is measured: Cauchy, 3.3.2

@@ -12,11 +12,12 @@ from models.metrics import tpot_s
 from models.plan.buckets import expected_tokens
 from models.plan.problem import Floats, Ints
 from models.replay.capacity import meets, standing_fleet
-from models.replay.fleet import make_rules
+from models.replay.rules import make_rules
 from models.replay.run import FINISHED, Drive, replay
 from models.replay.state import Trace
 from models.world.catalogue import Catalogue, Tier
-from models.world.config import Config, Deployment
+from models.world.config import Config
+from models.world.fleet_config import Deployment
 
 HOUR_S = 3600.0
 TAIL_S = 600.0  # after the last request, in which the last ones are served

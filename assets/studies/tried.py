@@ -24,11 +24,13 @@ from assets.traces.ingest import IngestReport
 from assets.traces.landing import land_one
 from models.metrics import tpot_s
 from models.replay.capacity import meets, standing_fleet
-from models.replay.fleet import kv_capacity_tokens, make_rules
+from models.replay.fleet import kv_capacity_tokens
+from models.replay.rules import make_rules
 from models.replay.run import FINISHED, REFUSED, Drive, Outcome, replay
 from models.replay.state import Fleet, Trace
 from models.world.catalogue import Catalogue
-from models.world.config import Config, Deployment
+from models.world.config import Config
+from models.world.fleet_config import Deployment
 from models.world.places import HOME
 from models.world.reading import ConfigError, require_known
 

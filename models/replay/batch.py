@@ -70,7 +70,7 @@ from models.replay.state import (
     Trace,
 )
 
-WHOLE, CHUNKED, ORCA = range(3)  # positions in models.world.config.BATCHINGS
+WHOLE, CHUNKED, ORCA = range(3)  # positions in models.world.mechanisms.BATCHINGS
 
 
 @compiled

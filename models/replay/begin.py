@@ -1,11 +1,13 @@
-"""Before the kernel runs: a trace is checked, a fleet is set up, or what is unfinished is carried over."""
+"""Before the kernel runs: a fleet is set up, or what is unfinished is carried over."""
 
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from models.replay.prefix import BLOCKS, GIVEN, NEXT, NONE
-from models.replay.queue import PRIORITY, lanes
+from models.replay.prefix import BLOCKS, NEXT, NONE
+from models.replay.queue import lanes
+from models.replay.requests import joined, rows_of, with_legs
 from models.replay.state import (
     ARRIVED,
     DONATED,
@@ -19,100 +21,98 @@ from models.replay.state import (
     SERVING,
     STALE,
     STATES,
+    Bools,
     Fleet,
+    Floats,
     Ints,
     Rules,
     State,
     Trace,
 )
 
-SHORTS, WHOLES = np.zeros(0, np.int16), np.zeros(0, np.int32)
-EMPTY = Trace(np.zeros(0), SHORTS, SHORTS, SHORTS, WHOLES, WHOLES)
-
-
-def in_lanes(trace: Trace, rules: Rules) -> Trace:
-    """The trace with levels, where it says none, and with the lane in which each request waits."""
-    level = trace.level if trace.level.size else np.zeros(trace.arrival_s.size, np.int16)
-    if level.size != trace.arrival_s.size:
-        raise ValueError(f"level has {level.size} rows; the trace has {trace.arrival_s.size} requests.")
-    return trace._replace(level=level, lane=level if rules.order >= PRIORITY else trace.tier)
-
-
-def check_trace(trace: Trace, fleet: Fleet, rules: Rules) -> None:
-    """Refuse a trace that the kernel must not see; the message names the first bad request."""
-    regions, tiers = fleet.network_s.shape[0], fleet.is_interactive.size
-    llms, levels = fleet.holds.size, rules.headroom_share.size
-    laws = (
-        ("arrival_s must be finite and not negative", ~(trace.arrival_s >= 0) | np.isinf(trace.arrival_s)),
-        ("arrivals must be sorted", np.diff(trace.arrival_s, prepend=trace.arrival_s[:1]) < 0),
-        ("input_tokens must be at least 1", trace.input_tokens < 1),
-        ("output_tokens must be at least 1", trace.output_tokens < 1),
-        (f"llm must be below {llms}", (trace.llm < 0) | (trace.llm >= llms)),
-        (f"region must be below {regions}", (trace.region < 0) | (trace.region >= regions)),
-        (f"tier must be below {tiers}", (trace.tier < 0) | (trace.tier >= tiers)),
-        (
-            f"level must be from 0 to {levels - 1}, a whole number",
-            (trace.level < 0) | (trace.level >= levels),
-        ),
-    )
-    for rule, bad in (*laws, *leg_rules(trace, fleet), *prefix_rules(trace, fleet)):
-        if bad.any():
-            at = int(np.argmax(bad))
-            columns = trace._asdict().items()
-            row = ", ".join(f"{name}={column[at]}" for name, column in columns if column.size == bad.size)
-            raise ValueError(f"Request {at} of the trace ({row}): {rule}. Mend or drop it.")
-
-
-def leg_rules(trace: Trace, fleet: Fleet) -> list[tuple[str, np.ndarray]]:
-    """What chains of legs must be: each rule, and the rows that break it."""
-    if not trace.then.size:
-        return []
-    rows = np.arange(trace.arrival_s.size)
-    has_next = trace.then != NOBODY
-    is_inside = has_next & (trace.then > rows) & (trace.then < rows.size)
-    behind = np.where(is_inside, trace.then, rows)
-    same = (trace.arrival_s[behind] == trace.arrival_s) & (trace.region[behind] == trace.region)
-    begun = np.bincount(behind[is_inside], minlength=rows.size)
-    return [
-        ("a chain of legs needs a fleet whose hands_over is set", np.full(rows.size, not fleet.hands_over)),
-        ("then must name a later row of the trace, or nobody", has_next & ~is_inside),
-        ("the next leg must have the same arrival and region", ~same),
-        ("the next leg must be one further", is_inside & (trace.leg[behind] != trace.leg + 1)),
-        ("a leg must follow exactly one other, the first none", begun != (trace.leg > 0)),
-    ]
-
-
-def prefix_rules(trace: Trace, fleet: Fleet) -> list[tuple[str, np.ndarray]]:
-    """What a trace must say of its prompts for the fleet's prefix: each rule, and the rows that break it."""
-    rows = trace.arrival_s.size
-    if fleet.prefix == GIVEN:
-        if trace.cached_tokens.size != rows:
-            return [('prefix = "given" needs cached_tokens of all requests', np.ones(rows, bool))]
-        bad = (trace.cached_tokens < 0) | (trace.cached_tokens > trace.input_tokens)
-        return [("cached_tokens must be at most input_tokens", bad)]
-    if fleet.prefix == BLOCKS:
-        if trace.first_hash.size != rows + 1:
-            return [('prefix = "blocks" needs the hashes of all prompts', np.ones(rows, bool))]
-        counts = np.diff(trace.first_hash)
-        is_inside = (trace.first_hash[0] >= 0) & (trace.first_hash[-1] <= trace.hashes.size)
-        too_large = trace.hashes.size > 0 and (trace.hashes.min() < 0 or trace.hashes.max() >= 1 << 31)
-        return [
-            ("first_hash must rise within hashes", (counts < 0) | ~is_inside),
-            ("hashes must be numbers from 0 to 2^31", np.full(rows, too_large)),
-        ]
-    return []
+# The fields of State that begin at 0, and those that begin with nobody, by what they have an entry for.
+# fmt: off
+AT_ZERO = {
+    "instance": ("since_s", "phase", "base_s", "step_s", "steps", "stretch", "batch", "kv", "blocks",
+        "brimful", "kv_seen", "joining", "pending", "prefilled", "chunk", "reserved", "leavers", "sending",
+        "coming", "giving", "getting", "highest", "lowest", "freeness", "service_s", "waiting_blocks",
+        "out_free_s", "in_free_s", "look", "interactive", "load"),
+    "pool": ("busy", "kv_used", "kv_since_s", "kv_used_area", "kv_room_area", "came_tokens",
+        "rate_tokens_per_s", "waiting_tokens", "past_plan", "cooldown_s", "target", "least_free",
+        "most_free", "credit"),
+    "endpoint": ("forecast_tokens_per_s", "seen_tokens", "seen_before"),
+    "llm": ("came", "came_per_s", "manager_output_tokens", "manager_input_tokens"),
+}
+WITH_NOBODY = {
+    "instance": ("joining_head", "joining_tail"),
+    "pool": ("highest_wish",),
+    "llm": ("manager_head", "manager_tail", "stranded_head", "stranded_tail"),
+}
+# fmt: on
+ZERO_TYPES: Any = {Ints: np.int64, Floats: np.float64, Bools: np.bool_}
 
 
 def initial_state(fleet: Fleet, rules: Rules, start: Ints) -> State:
     """The fleet at time 0: `start` instances of each pool serve, the others it has are donated."""
     levels, lists = rules.headroom_share.size, lanes(rules) + 1  # the last for those that are not known yet
-    slots, pools = fleet.pool.size, fleet.kind.size
-    endpoints, llms = fleet.pools_of.shape[0], fleet.holds.size
-    rank = np.arange(slots) - fleet.slots[fleet.pool]
-    status = np.where(rank < fleet.instances_at_start[fleet.pool], DONATED, GONE)
-    status[rank < start[fleet.pool]] = SERVING
+    slots, pools, llms = fleet.pool.size, fleet.kind.size, fleet.holds.size
+    rank, status = np.arange(slots) - fleet.slots[fleet.pool], statuses(fleet, start)
     instances = np.zeros((pools, 5), np.int64)
     np.add.at(instances, (fleet.pool, status), 1)
+    counts = np.zeros(12, np.int64)
+    counts[RUNNING], counts[STALE] = NOBODY, slots
+    entries = {"instance": slots, "pool": pools, "endpoint": fleet.pools_of.shape[0], "llm": llms}
+    return State(
+        clock=np.zeros(6),
+        counts=counts,
+        **untouched(0, fleet),
+        **{name: zeros(name, entries[each]) for each, names in AT_ZERO.items() for name in names},
+        **{name: np.full(entries[each], NOBODY) for each, names in WITH_NOBODY.items() for name in names},
+        **empty_caches(fleet),
+        status=status,
+        leaves_s=np.full(slots, NEVER),
+        event_s=np.full(slots + 1, NEVER),
+        heap=np.arange(slots + 1),
+        place=np.arange(slots + 1),
+        crossing=np.zeros((slots, fleet.kv_block_tokens), np.int64),
+        finish_key=np.zeros((slots, fleet.max_batch.max()), np.int64),
+        is_stale=np.ones(slots + 1, np.bool_),
+        stale=np.arange(slots),
+        looked_up_s=np.full(slots, -NEVER),
+        present=np.zeros((slots, levels), np.int64),
+        head=np.full((slots, lists), NOBODY),
+        tail=np.full((slots, lists), NOBODY),
+        is_changed=np.full(slots, fleet.by_freeness),
+        next_changed=np.where(rank > 0, np.arange(slots) - 1, NOBODY),
+        queue=np.where(status == SERVING, 0.0, NEVER),
+        shortest=np.arange(slots),  # in order: those that serve are the first of their pool
+        shortest_place=rank,
+        instances=instances,
+        booted=np.arange(pools) * fleet.boot_spot_s.size // pools,  # each begins elsewhere in the draws
+        used_gpus=gpus_of(fleet, status),
+        kv_room=instances[:, SERVING] * fleet.kv_capacity[fleet.kind],
+        turn=fleet.slots[1:] - 1,
+        first_changed=fleet.slots[1:] - 1,
+        headroom_share=np.tile(rules.headroom_share, (pools, 1)),
+        late=np.zeros((pools, levels), np.int64),
+        moved=np.zeros((pools, 3), np.int64),
+        instance_s=np.zeros((pools, len(STATES))),
+        go_on_below=rules.go_on_below.copy(),
+        kept_head=np.full((llms * levels), NOBODY),
+        kept_tail=np.full((llms * levels), NOBODY),
+    )
+
+
+def statuses(fleet: Fleet, start: Ints) -> Ints:
+    """Of each instance at time 0, shape (N,)."""
+    rank = np.arange(fleet.pool.size) - fleet.slots[fleet.pool]
+    status = np.where(rank < fleet.instances_at_start[fleet.pool], DONATED, GONE)
+    status[rank < start[fleet.pool]] = SERVING
+    return status
+
+
+def gpus_of(fleet: Fleet, status: Ints) -> Ints:
+    """GPUs of the instances that there are, shape (G, P); ValueError where a region may not have so many."""
     used_gpus = np.zeros_like(fleet.cap_gpus)
     held = status != GONE
     kind = fleet.slot_kind[held]
@@ -123,109 +123,12 @@ def initial_state(fleet: Fleet, rules: Rules, start: Ints) -> State:
             f"Region {region} holds {used_gpus[region, gpu]} GPUs of type {gpu} at the start, its cap is "
             f"{fleet.cap_gpus[region, gpu]}. Raise cap_gpus or lower instances_at_start."
         )
+    return used_gpus
 
-    counts = np.zeros(12, np.int64)
-    counts[RUNNING], counts[STALE] = NOBODY, slots
 
-    def nobody(*shape: int) -> Ints:
-        return np.full(shape, NOBODY, np.int64)
-
-    return State(
-        clock=np.zeros(6),
-        counts=counts,
-        **untouched(0, fleet),
-        status=status,
-        since_s=np.zeros(slots),
-        leaves_s=np.full(slots, NEVER),
-        event_s=np.full(slots + 1, NEVER),
-        heap=np.arange(slots + 1),
-        place=np.arange(slots + 1),
-        phase=np.zeros(slots, np.int64),
-        base_s=np.zeros(slots),
-        step_s=np.zeros(slots),
-        steps=np.zeros(slots, np.int64),
-        stretch=np.zeros(slots, np.int64),
-        batch=np.zeros(slots, np.int64),
-        kv=np.zeros(slots, np.int64),
-        blocks=np.zeros(slots, np.int64),
-        crossing=np.zeros((slots, fleet.kv_block_tokens), np.int64),
-        brimful=np.zeros(slots, np.int64),
-        kv_seen=np.zeros(slots, np.int64),
-        finish_key=np.zeros((slots, fleet.max_batch.max()), np.int64),
-        joining_head=nobody(slots),
-        joining_tail=nobody(slots),
-        joining=np.zeros(slots, np.int64),
-        pending=np.zeros(slots, np.int64),
-        prefilled=np.zeros(slots, np.int64),
-        chunk=np.zeros(slots, np.int64),
-        reserved=np.zeros(slots, np.int64),
-        leavers=np.zeros(slots, np.int64),
-        sending=np.zeros(slots, np.int64),
-        coming=np.zeros(slots, np.int64),
-        giving=np.zeros(slots, np.int64),
-        getting=np.zeros(slots, np.int64),
-        is_stale=np.ones(slots + 1, np.bool_),
-        stale=np.arange(slots),
-        highest=np.zeros(slots),
-        lowest=np.zeros(slots),
-        freeness=np.zeros(slots),
-        looked_up_s=np.full(slots, -NEVER),
-        present=np.zeros((slots, levels), np.int64),
-        service_s=np.zeros(slots),
-        waiting_blocks=np.zeros(slots, np.int64),
-        **empty_caches(fleet),
-        out_free_s=np.zeros(slots),
-        in_free_s=np.zeros(slots),
-        look=np.zeros(slots, np.bool_),
-        head=nobody(slots, lists),
-        tail=nobody(slots, lists),
-        interactive=np.zeros(slots, np.int64),
-        load=np.zeros(slots, np.int64),
-        is_changed=np.full(slots, fleet.by_freeness),
-        next_changed=np.where(rank > 0, np.arange(slots) - 1, NOBODY),
-        queue=np.where(status == SERVING, 0.0, NEVER),
-        shortest=np.arange(slots),  # in order: those that serve are the first of their pool
-        shortest_place=rank,
-        instances=instances,
-        busy=np.zeros(pools, np.int64),
-        booted=np.arange(pools) * fleet.boot_spot_s.size // pools,  # each begins elsewhere in the draws
-        used_gpus=used_gpus,
-        kv_used=np.zeros(pools, np.int64),
-        kv_room=instances[:, SERVING] * fleet.kv_capacity[fleet.kind],
-        kv_since_s=np.zeros(pools),
-        kv_used_area=np.zeros(pools),
-        kv_room_area=np.zeros(pools),
-        came_tokens=np.zeros(pools, np.int64),
-        rate_tokens_per_s=np.zeros(pools),
-        waiting_tokens=np.zeros(pools, np.int64),
-        past_plan=np.zeros(pools, np.int64),
-        cooldown_s=np.zeros(pools),
-        turn=fleet.slots[1:] - 1,
-        target=np.zeros(pools, np.int64),
-        first_changed=fleet.slots[1:] - 1,
-        least_free=np.zeros(pools),
-        most_free=np.zeros(pools),
-        headroom_share=np.tile(rules.headroom_share, (pools, 1)),
-        late=np.zeros((pools, levels), np.int64),
-        moved=np.zeros((pools, 3), np.int64),
-        credit=np.zeros(pools),
-        highest_wish=nobody(pools),
-        instance_s=np.zeros((pools, len(STATES))),
-        forecast_tokens_per_s=np.zeros(endpoints),
-        seen_tokens=np.zeros(endpoints, np.int64),
-        seen_before=np.zeros(endpoints, np.int64),
-        go_on_below=rules.go_on_below.copy(),
-        came=np.zeros(llms, np.int64),
-        came_per_s=np.zeros(llms),
-        manager_head=nobody(llms),
-        manager_tail=nobody(llms),
-        manager_output_tokens=np.zeros(llms, np.int64),
-        manager_input_tokens=np.zeros(llms, np.int64),
-        kept_head=nobody(llms * levels),
-        kept_tail=nobody(llms * levels),
-        stranded_head=nobody(llms),
-        stranded_tail=nobody(llms),
-    )
+def zeros(name: str, entries: int) -> npt.NDArray[Any]:
+    """Of the type that State says."""
+    return np.zeros(entries, ZERO_TYPES[State.__annotations__[name]])
 
 
 def empty_caches(fleet: Fleet) -> dict[str, Any]:
@@ -312,40 +215,3 @@ def carry_over(trace: Trace, state: State, more: Trace, fleet: Fleet) -> tuple[T
             then=np.where(more.then == NOBODY, NOBODY, more.then + kept.sum()).astype(np.int32)
         )
     return joined(rows_of(trace, np.flatnonzero(kept)), more), state
-
-
-def rows_of(trace: Trace, rows: Ints) -> Trace:
-    """Some rows of a trace, in this order; `then` names those of the whole trace still."""
-    own = {name: column for name, column in trace._asdict().items() if name not in ("first_hash", "hashes")}
-    columns: dict[str, Any] = {name: column[rows] if column.size else column for name, column in own.items()}
-    if trace.first_hash.size:
-        counts = np.diff(trace.first_hash)[rows]
-        first = np.concatenate([[0], np.cumsum(counts)])
-        at = np.arange(first[-1]) + np.repeat(trace.first_hash[rows] - first[:-1], counts)
-        columns |= {"first_hash": first, "hashes": trace.hashes[at]}
-    return Trace(**columns)
-
-
-def joined(trace: Trace, more: Trace) -> Trace:
-    """The rows of both, one behind the other."""
-    if not trace.arrival_s.size:
-        return more
-    columns: dict[str, Any] = {
-        name: np.concatenate([getattr(trace, name), getattr(more, name)]) for name in Trace._fields
-    }
-    if more.first_hash.size:
-        columns["first_hash"] = np.concatenate(
-            [trace.first_hash, trace.first_hash[-1] + more.first_hash[1:] - more.first_hash[0]]
-        )
-        columns["hashes"] = np.concatenate([trace.hashes, more.hashes[more.first_hash[0] :]])
-    return Trace(**columns)
-
-
-def with_legs(trace: Trace) -> Trace:
-    """The same requests, where nobody has a second leg with columns that say so."""
-    if trace.then.size:
-        return trace
-    size = trace.arrival_s.size
-    return trace._replace(
-        then=np.full(size, NOBODY, np.int32), leg=np.zeros(size, np.int8), score=np.zeros(size, np.float32)
-    )

@@ -13,9 +13,10 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from models.replay.begin import EMPTY
 from models.replay.compiled import is_cached
-from models.replay.fleet import make_fleet, make_rules
+from models.replay.fleet import make_fleet
+from models.replay.requests import EMPTY
+from models.replay.rules import make_rules
 from models.replay.run import Drive, replay
 from models.world.catalogue import load_catalogue
 from models.world.loading import load_config

@@ -29,11 +29,12 @@ from models.replay.engine_fit import (
     settle_down,
     shape_of,
 )
-from models.replay.fleet import make_rules
+from models.replay.rules import make_rules
 from models.replay.run import Drive, replay
 from models.replay.state import Floats, Trace
 from models.world.catalogue import Catalogue, LatencyProfile
-from models.world.config import Config, Deployment
+from models.world.config import Config
+from models.world.fleet_config import Deployment
 
 HELD_OUT_SHARE = 0.3
 WARM_UP = 10  # requests, the first of the log

@@ -14,7 +14,7 @@ from models.replay.handover import put_under_way
 from models.replay.signal import SMOOTHED_S
 from models.replay.state import ENDED, NOBODY, SERVING, Fleet, Rules, State, Trace
 
-BY_RATE, BY_LOAD = range(2)  # positions in models.world.config.GEARS_BY
+BY_RATE, BY_LOAD = range(2)  # positions in models.world.mechanisms.GEARS_BY
 
 
 @called

@@ -19,7 +19,7 @@ from models.replay.move import steps_passed
 from models.replay.queue import deadline_s, first_of, is_unknown, notice, tiers_or_levels
 from models.replay.state import DECODE, NOBODY, SERVING, Fleet, Rules, State, Trace
 
-HEAD, ALL = range(2)  # positions in models.world.config.DEMANDS
+HEAD, ALL = range(2)  # positions in models.world.mechanisms.DEMANDS
 GROWS, SHRINKS = 0.25, 0.0625  # of the most, at a monitor tick
 NO_LEVEL = -1  # of nobody: no headroom counts
 EVERY_LEVEL = 1 << 30  # of nobody: all headroom counts

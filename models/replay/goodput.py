@@ -19,9 +19,10 @@ from models.replay.capacity import (
     standing_fleet,
     throughput_tokens_per_s,
 )
-from models.replay.fleet import make_rules
+from models.replay.rules import make_rules
 from models.world.catalogue import Catalogue, Tier
-from models.world.config import Config, Deployment
+from models.world.config import Config
+from models.world.fleet_config import Deployment
 
 Tokens = npt.NDArray[np.int32]
 STEPS = 7  # halvings of a bracket that is at most twice as wide as what is found: to one per cent

@@ -16,7 +16,7 @@ from models.replay.queue import is_unknown, somebody_waits
 from models.replay.state import NOBODY, SERVING, Fleet, Rules, State, Trace
 from models.replay.teams import first_slot, team_of
 
-OFF, IDLE, WEIGHTED = range(3)  # positions in models.world.config.OPPORTUNISMS
+OFF, IDLE, WEIGHTED = range(3)  # positions in models.world.mechanisms.OPPORTUNISMS
 
 
 @called

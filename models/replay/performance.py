@@ -15,10 +15,12 @@ import numpy as np
 from models.latency.pipeline import profile_of
 from models.latency.roofline import roofline
 from models.replay.capacity import FLOOD_PER_S, FLOOD_S, STEADY, Trial, trial_fleet
-from models.replay.fleet import kv_capacity_tokens, make_rules
+from models.replay.fleet import kv_capacity_tokens
+from models.replay.rules import make_rules
 from models.replay.state import Floats, Ints, Trace
 from models.world.catalogue import Catalogue, LatencyProfile
-from models.world.config import Config, Deployment
+from models.world.config import Config
+from models.world.fleet_config import Deployment
 from models.world.reading import ConfigError
 
 REQUESTS = 8_000  # per load

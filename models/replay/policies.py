@@ -83,7 +83,7 @@ class Policy(NamedTuple):
     # "recent": targets every few minutes from those before (assets/replays/drives.py); "autoscaler": every
     # few seconds, by Cauchy's rule (assets/replays/autoscaled.py); None: no plan
     plan: str | None
-    scaling: str  # one of models.world.config.SCALINGS
+    scaling: str  # one of models.world.mechanisms.SCALINGS
     what: str
     pooling: str = "unified"  # one of models.replay.pools.POOLINGS
     stack: str = "config"  # a row of STACKS; what is said below goes before it

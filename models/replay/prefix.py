@@ -19,7 +19,7 @@ from models.replay.compiled import called
 from models.replay.memory import blocks_of, capacity_blocks, prompt_tokens
 from models.replay.state import NOBODY, REUSED, Fleet, State, Trace
 
-NONE, GIVEN, BLOCKS = range(3)  # positions in models.world.config.PREFIXES
+NONE, GIVEN, BLOCKS = range(3)  # positions in models.world.mechanisms.PREFIXES
 HASH, HOLDERS, NEXT, OLDER, NEWER = range(5)  # columns of State.cache: NEXT in a chain, or of the free
 OLDEST, NEWEST, COUNT, FREE = range(4)  # columns of State.idle
 SPREADER = 0x9E3779B1

@@ -14,7 +14,7 @@ from models.replay.compiled import compiled
 from models.replay.memory import needed_blocks
 from models.replay.state import NOBODY, Fleet, Rules, State, Trace
 
-FCFS, EDF, PF, DPA, LATE_LAST, PRIORITY, PREEMPTIVE = range(7)  # positions in models.world.config.ORDERS
+FCFS, EDF, PF, DPA, LATE_LAST, PRIORITY, PREEMPTIVE = range(7)  # positions in models.world.mechanisms.ORDERS
 LAST = 1 << 30  # rank of non-interactive requests that are not aged: behind everything of priority 0
 
 

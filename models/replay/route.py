@@ -33,7 +33,7 @@ from models.replay.state import (
 from models.replay.teams import first_slot, is_led, load_of, team_of, teams_of
 
 PATIENCE_SHARE = 0.1  # of the time to ageing, in which niw takes only what no signal claims
-# Positions in models.world.config.ROUTINGS.
+# Positions in models.world.mechanisms.ROUTINGS.
 SHORTEST_QUEUE, ROUND_ROBIN, LEAST_KV, LEAST_WORK, FREENESS, INFAAS = range(6)
 
 

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from models.replay.begin import EMPTY, carry_over, check_trace, in_lanes, initial_state, is_open
+from models.replay.begin import carry_over, initial_state, is_open
 from models.replay.kernel import account, advance, advance_balanced, move, patience, start_hour
+from models.replay.requests import EMPTY, check_trace, in_lanes
 from models.replay.state import (
     CACHED,
     ENDED,

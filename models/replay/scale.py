@@ -25,7 +25,7 @@ from models.replay.teams import grow, is_led, shrink
 
 FOLLOW, REACTIVE, LT_U, LT_UA, CHIRON, HPA, REFLEX, BY_FREENESS = range(
     8
-)  # positions in models.world.config.SCALINGS
+)  # positions in models.world.mechanisms.SCALINGS
 # Defaults of the HorizontalPodAutoscaler (kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale).
 HPA_TOLERANCE_SHARE = 0.1
 HPA_STABILISATION_COOLDOWNS = 20.0  # of 15 s: five minutes

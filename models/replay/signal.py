@@ -12,7 +12,7 @@ of them that have no token yet, which are to be worked off in `catch_up_s`.
 from models.replay.compiled import called
 from models.replay.state import SERVING, Fleet, Rules, State
 
-MEMORY, QUEUE, BOTH = range(3)  # positions in models.world.config.SIGNALS
+MEMORY, QUEUE, BOTH = range(3)  # positions in models.world.mechanisms.SIGNALS
 SMOOTHED_S = 60.0  # the memory of what comes
 
 

@@ -15,7 +15,9 @@ from models.replay.compiled import called
 from models.replay.memory import is_under
 from models.replay.state import NOBODY, SERVING, Fleet, Rules, State, Trace
 
-IN_ORDER, ROUND_ROBIN, MOST_UNUSED, GOODPUT, WEIGHTS = range(5)  # positions in models.world.config.SPREADS
+IN_ORDER, ROUND_ROBIN, MOST_UNUSED, GOODPUT, WEIGHTS = range(
+    5
+)  # positions in models.world.mechanisms.SPREADS
 
 
 @called

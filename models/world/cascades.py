@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.world.catalogue import Catalogue
-from models.world.config import Cascade, Config
+from models.world.config import Config
 from models.world.reading import ConfigError, require_known
+from models.world.replay_config import Cascade
 
 Floats = NDArray[np.float64]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from models.forecast import ENSEMBLES, METHODS
 from models.plan.solver import SOLVERS
@@ -13,6 +13,8 @@ from models.replay.planners import PLANNERS
 from models.replay.policies import ANSWERS, BY_SIGNAL, POLICIES, STACKS, Policy, Stack
 from models.traffic.parameters import OfficeTraffic, TiledTraffic
 from models.world.calendar import Calendar
+from models.world.fleet_config import FleetConfig
+from models.world.mechanisms import CAPACITIES, OPPORTUNISMS, ORDERS, ROUTINGS, SCALINGS, SIGNALS, SPREADS
 from models.world.quality import QualityConfig
 from models.world.reading import (
     Among,
@@ -22,37 +24,10 @@ from models.world.reading import (
     Share,
     TraceName,
 )
+from models.world.replay_config import ReplayConfig
 
 QUANTILES = (0.5, 0.9, 0.95)  # of the forecasts
 
-# The replay's mechanisms (models/replay, a file each); codes in its kernel are positions here.
-BATCHINGS = ("whole", "chunked", "orca")  # batch.py
-ROUTINGS = ("shortest_queue", "round_robin", "least_kv", "least_work", "freeness", "infaas")  # route.py
-ORDERS = (
-    "fcfs",
-    "edf",
-    "pf",
-    "dpa",
-    "late_last",  # DPA that never turns round
-    "priority",
-    "preemptive",
-)  # queue.py
-OPPORTUNISMS = ("off", "idle", "weighted")  # opportunism.py
-SCALINGS = ("follow", "reactive", "lt_u", "lt_ua", "chiron", "hpa", "reflex", "freeness")  # scale.py
-DEMANDS = ("head", "all")  # freeness.py, also:
-HEADROOMS = ("all", "above")
-LEVELS_BY = ("tier", "app", "uniform", "gaussian", "enterprise", "shares")  # models/traffic/priorities.py
-SIGNALS = ("memory", "queue", "both")  # signal.py
-GEARS_BY = ("rate", "load")  # chain.py
-SPREADS = ("in_order", "round_robin", "most_unused", "goodput", "weights")  # spread.py
-ROLES = ("whole", "prefill", "decode")  # pools.py
-PREFIXES = ("none", "given", "blocks")  # prefix.py
-STARTS = ("plan", "whole")  # assets/replays/drives.py
-HAND_OVERS = ("bulk", "layers")  # handover.py
-CAPACITIES = ("slo", "throughput")  # capacity.py
-
-Instances = Annotated[int, Range(0, 10_000)]
-Seconds = Annotated[float, Range(0, 2_592_000)]  # to 30 days
 Method = Annotated[str, Known("forecast method", (*METHODS, *ENSEMBLES))]
 
 
@@ -71,94 +46,6 @@ class TraceConfig:
     def replay_day(self) -> date:
         """The last day of the trace: the one that is replayed when no date is given."""
         return self.first_day + timedelta(days=self.days - 1)
-
-
-MaxBatch = Annotated[int, Range(1, 4096)]
-PrefillTokens = Annotated[int, Range(2, 1_000_000)]
-Batching = Annotated[str, Known("batching", BATCHINGS)]
-
-
-class Engine(NamedTuple):
-    """The limits that the engine of an instance keeps."""
-
-    batching: str
-    max_batch: int
-    max_prefill_tokens: int
-    async_scheduling: bool
-    kv_tokens: int | None  # that fit beside the weights, as the engine says at its start; None: by formula
-
-
-@dataclass(frozen=True)
-class Deployment:
-    """A pool of an llm: instances of so many GPUs of one type, in every region that has them.
-
-    An instance has `pipeline_parallel` stages, each with a share of the layers on `tensor_parallel` GPUs.
-
-    A pool whose role is to prefill hands a request on, with its first token, to a pool of the same llm that
-    decodes: the one named `then`, or the only one there is.
-    """
-
-    gpu: str
-    tensor_parallel: Annotated[int, Range(1, 1024)]
-    role: Annotated[str, Known("role", ROLES)] = "whole"
-    name: str | None = None  # by which another pool hands on to this one
-    then: str | None = None
-    regions: tuple[str, ...] | None = None  # else all that have the GPUs
-    pipeline_parallel: Annotated[int, Range(1, 64)] = 1
-    weight: Annotated[float, Range(0, 1_000_000)] = 1.0  # where requests are spread by it
-    team: Annotated[int, Range(0, 64)] = 0  # that come and go with some of `then`; 0: each by itself
-    instances_at_start: Instances | None = None  # else those of [fleet]; likewise all below
-    min_instances: Instances | None = None
-    max_instances: Instances | None = None
-    batching: Batching | None = None
-    max_batch: MaxBatch | None = None
-    max_prefill_tokens: PrefillTokens | None = None
-    async_scheduling: bool | None = None
-    kv_tokens: Annotated[int, Range(1, 1_000_000_000)] | None = None  # else by formula
-
-    @property
-    def gpus(self) -> int:
-        """Of an instance."""
-        return self.tensor_parallel * self.pipeline_parallel
-
-
-@dataclass(frozen=True)
-class FleetConfig:
-    """The captive fleet: what an instance of each llm is, and how many there may be per endpoint."""
-
-    deployments: Mapping[str, tuple[Deployment, ...]]  # a lone table is a list of one
-    instances_at_start: Instances
-    min_instances: Instances
-    max_instances: Instances
-    kv_memory_share: PositiveShare  # of a GPU's memory that weights and KV cache may fill
-    kv_block_tokens: Annotated[int, Range(1, 4096)]
-    max_batch: MaxBatch  # requests in a batch
-    batching: Batching  # whole prompts first, chunked, or orca
-    max_prefill_tokens: PrefillTokens  # in one step: of a whole batch, or the budget when chunked
-    async_scheduling: bool = False  # a step is composed while the one before it runs
-    prefix: Annotated[str, Known("prefix", PREFIXES)] = "none"  # what of a prompt is not computed again
-    prefix_block_tokens: Annotated[int, Range(1, 65_536)] = 512  # of a block that the trace has a hash of
-    hand_over: Annotated[str, Known("hand-over", HAND_OVERS)] = "bulk"  # of a prompt's cache, or by layer
-    link_gbit_per_s: Annotated[float, Range(0, 1_000_000, is_above=True)] | None = None  # of an instance
-
-    def limits(self, pool: Deployment) -> tuple[int, int, int]:
-        """Instances of a pool: at the start, at least, at most."""
-        own = (pool.instances_at_start, pool.min_instances, pool.max_instances)
-        common = (self.instances_at_start, self.min_instances, self.max_instances)
-        start, least, most = (
-            said if said is not None else rest for said, rest in zip(own, common, strict=True)
-        )
-        return start, least, most
-
-    def engine(self, pool: Deployment) -> Engine:
-        """The limits of a pool's engine: its own, else those of the fleet."""
-        return Engine(
-            self.batching if pool.batching is None else pool.batching,
-            self.max_batch if pool.max_batch is None else pool.max_batch,
-            self.max_prefill_tokens if pool.max_prefill_tokens is None else pool.max_prefill_tokens,
-            self.async_scheduling if pool.async_scheduling is None else pool.async_scheduling,
-            pool.kv_tokens,
-        )
 
 
 @dataclass(frozen=True)
@@ -201,109 +88,6 @@ class PlanConfig:
     capacity: Annotated[str, Known("capacity", CAPACITIES)] = "slo"  # of an instance: in time, or at all
     together: bool = False  # teams, whose phases are apart, are not held
     rolling: Rolling = field(default_factory=Rolling)
-
-
-@dataclass(frozen=True)
-class Gear:
-    """What an llm of a cascade sends on from a measured load on: CascadeServe's gears, or a valve."""
-
-    at_least: Annotated[float, Range(0, 1_000_000_000)]  # requests/s, or a share
-    go_on_shares: tuple[Share, ...]
-
-
-@dataclass(frozen=True)
-class Cascade:
-    """What a request for an llm goes through: llm after llm, until an answer will do (Cascadia 3.3)."""
-
-    llms: tuple[str, ...]
-    go_on_shares: tuple[Share, ...]  # of the answers of each llm but the last, that will not do
-    judge_s: Seconds  # that judging an answer takes, of a judge outside
-    gears: tuple[Gear, ...] = ()  # above the shares that are said
-    # rate: requests/s that come to the first llm; load: of the llm behind, what waits and runs over what fits
-    gears_by: Annotated[str, Known("way to choose a gear", GEARS_BY)] = "rate"
-    judge_llm: str | None = None  # of ours, that judges; None: a judge outside
-    rubric_tokens: Annotated[int, Range(0, 1_000_000)] = 200  # that it reads besides prompt and answer
-    shadow_share: Share = 0.0  # of the requests, that all llms answer so that the scores stay known
-    at_arrival: bool = False  # which llm answers is chosen before any does (BoUTE 4.1)
-
-    @property
-    def is_judged_outside(self) -> bool:
-        """Whether a service outside says which answers will not do."""
-        return self.judge_llm is None and not self.at_arrival
-
-
-@dataclass(frozen=True)
-class Levels:
-    """Levels of priority, 0 the highest, and what instances keep free for them (multi-tier Llumnix 3.3)."""
-
-    count: Annotated[int, Range(1, 10)] = 1
-    by: Annotated[str, Known("way to draw levels", LEVELS_BY)] = "tier"
-    shares: tuple[Share, ...] | None = None  # of the requests, by level, where they are drawn by "shares"
-    headroom_share: Share = 0.2  # of an instance's memory, for level 0
-    headroom_decay: Annotated[float, Range(0, 100)] = 1.0  # from level to level: e^-decay
-    headroom_adapts: bool = False  # more while the level is late, less while it is on time
-    headroom_counts: Annotated[str, Known("headroom that counts", HEADROOMS)] = "all"
-    demand: Annotated[str, Known("demand", DEMANDS)] = "head"  # of those that wait
-    promote_s: Annotated[float, Range(0, 1_000_000, is_above=True)] | None = None  # None: never
-    least_ceiling_share: Share | None = None  # of saturation, for the last level; None: nobody is kept back
-
-
-@dataclass(frozen=True)
-class Moves:
-    """When the balancer looks, and what it moves (multi-tier Llumnix 3.5)."""
-
-    interval_s: Annotated[float, Range(0, 86_400, is_above=True)] = 0.5
-    gap_blocks: Annotated[float, Range(0, 1_000_000)] = 0.3  # of freeness, between source and destination
-    from_blocks: Annotated[float, Range(-1_000_000, 1_000_000)] | None = None  # of a source; None: any
-    is_guarded: bool = True
-    lowest_first: bool = True  # of those that wait
-    last_copy_tokens: Annotated[int, Range(0, 1_000_000)] = 16  # so few go while the request stands still
-    max_copies: Annotated[int, Range(1, 100)] = 8
-    hand_over_s: Seconds = 0.01  # between the last copy and the next step at the other instance
-
-
-@dataclass(frozen=True)
-class ReplayConfig:
-    """The replay's thresholds and clocks (SageServe 4, 6.1, 6.2, 6.4, 7.1)."""
-
-    policies: tuple[str, ...]
-    routing: Annotated[str, Known("routing", ROUTINGS)]  # to an instance
-    order: Annotated[str, Known("queue order", ORDERS)]  # of an instance's queue
-    tau_p_s: Seconds  # DPA: urgent when less than this is left to the first token's deadline
-    tau_n_s: Seconds  # DPA: severely expired when the deadline is longer past than this
-    route_utilisation_share: Share
-    scale_out_share: Share
-    scale_in_share: Share
-    cooldown_s: Seconds
-    monitor_s: Annotated[float, Range(0.1, 3600)]
-    niw_pull_one_share: Share
-    niw_pull_two_share: Share
-    niw_priority_age_s: Seconds
-    boot_spot_s: Annotated[float, Range(0, 86_400, is_above=True)]  # median; draws: half of it to the maximum
-    boot_spot_max_s: Seconds
-    boot_local_s: Seconds
-    boot_remote_s: Seconds
-    failures_per_instance_day: Annotated[float, Range(0, 100)]
-    donate_s: Seconds  # in which an instance that has finished its work is donated
-    network_sigma: Annotated[float, Range(0, 5)]  # of ln(network delay): its spread about the catalogue's
-    pressure_share: PositiveShare  # Chiron: of the instances that may be busy with interactive requests
-    # LT-UA: observed over forecast load, from which on and down to which it may pass its target
-    surge_ratio: Annotated[float, Range(1, 1000)]
-    slump_ratio: Share
-    correction_minutes: Annotated[int, Range(0, 60)]  # LT-UA: the last minutes of the hour in which it may
-    spread: Annotated[str, Known("spread", SPREADS)] = "in_order"  # between the pools of an llm in a region
-    opportunism: Annotated[str, Known("opportunism", OPPORTUNISMS)] = "off"  # of prefill and decode apart
-    keep_weight: Annotated[float, Range(0, 1_000_000)] = 1.0  # of what is left where a prompt was prefilled
-    signal: Annotated[str, Known("signal", SIGNALS)] = "memory"  # of the policies that name none
-    start: Annotated[str, Known("start", STARTS)] = "plan"  # what serves at the start: a plan, or the whole
-    catch_up_s: Annotated[float, Range(1, 86_400)] = 60.0  # in which what waits is to be worked off
-    reflex_share: Annotated[float, Range(0, 100, is_above=True)] = 1.3  # of what is sustained, to pass a plan
-    cascades: Mapping[str, Cascade] = field(default_factory=dict)  # by the llm that is asked for
-    levels: Levels = field(default_factory=Levels)
-    moves: Moves = field(default_factory=Moves)
-    is_balanced: bool = False  # requests move, as [replay.moves] says, where a policy says nothing
-    freeness_out: Annotated[float, Range(-1_000_000, 1_000_000)] = -0.5  # of the mean, below which it grows
-    freeness_in: Annotated[float, Range(-1_000_000, 1_000_000)] = 1.5  # and above which it shrinks
 
 
 # that a policy may say itself

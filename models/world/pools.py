@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from models.world.catalogue import Catalogue
-from models.world.config import Deployment, FleetConfig
+from models.world.fleet_config import Deployment, FleetConfig
 from models.world.reading import ConfigError
 
 PLACE = "[fleet.deployments]"

@@ -24,11 +24,11 @@ from measure import SHARED, Figures, Skipped, Target, cpu_seconds, cpu_seconds_o
 from workloads import endpoint_fleet, endpoint_trace, play_endpoint, setting
 
 from models.replay.capacity import trial_fleet
-from models.replay.fleet import make_rules
+from models.replay.rules import make_rules
 from models.replay.run import FINISHED, Drive, Outcome, replay
 from models.replay.state import Trace
 from models.world.catalogue import LatencyProfile
-from models.world.config import Deployment
+from models.world.fleet_config import Deployment
 
 MOONCAKE = SHARED / "traces" / "mooncake_synthetic_trace.jsonl.gz"
 BLOCK_TOKENS = 512  # of the Mooncake format

@@ -14,7 +14,7 @@ from models.latency.measured import Fit
 from models.replay.calibration import calibrate, judge, player
 from models.replay.engine_fit import Requests
 from models.world.catalogue import LatencyProfile
-from models.world.config import Deployment
+from models.world.fleet_config import Deployment
 
 LOGS = {  # folder, and what was measured there
     "rtx4090_llama-3.1-8b": ("llama3.1-8b", "rtx4090-24gb", 1),

@@ -16,12 +16,12 @@ from models.plan.combos import Combo
 from models.plan.phases import Load
 from models.plan.rent import EXACT, Rented
 from models.replay.capacity import meets, standing_fleet
-from models.replay.fleet import make_rules
 from models.replay.goodput import goodput_per_s
+from models.replay.rules import make_rules
 from models.replay.run import Drive, replay
 from models.replay.state import Trace
 from models.world.catalogue import Catalogue
-from models.world.config import Deployment
+from models.world.fleet_config import Deployment
 from models.world.loading import load_config
 
 LLM = "llama3.1-8b"

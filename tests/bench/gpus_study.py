@@ -14,12 +14,13 @@ from models.plan.combos import Combo, Part
 from models.plan.phases import Load
 from models.plan.rent import ANY, EXACT, Offer
 from models.replay.capacity import standing_fleet
-from models.replay.fleet import kv_capacity_tokens, link_token_s, make_rules
+from models.replay.fleet import kv_capacity_tokens, link_token_s
 from models.replay.goodput import goodput_per_s
+from models.replay.rules import make_rules
 from models.replay.run import Drive, replay
 from models.replay.state import Trace
 from models.world.catalogue import load_catalogue
-from models.world.config import Deployment
+from models.world.fleet_config import Deployment
 from models.world.loading import load_config
 
 CATALOGUE = load_catalogue()

@@ -9,7 +9,7 @@ from measure import ROOT, Figures, Target, cpu_seconds
 from workloads import INSTANCES, endpoint_fleet, endpoint_trace, play_endpoint, setting
 
 from assets.pages.style import BLUE, MUTED, STYLE
-from models.replay.fleet import make_rules
+from models.replay.rules import make_rules
 from models.replay.state import Fleet, Trace
 
 FIGURE = ROOT / "data" / "figures" / "bench" / "growth.png"

@@ -7,12 +7,13 @@ import numpy as np
 from workloads import setting
 
 from models.replay.capacity import trial_fleet
-from models.replay.fleet import make_rules
 from models.replay.policies import STACKS, Stack
+from models.replay.rules import make_rules
 from models.replay.run import Drive, Outcome, replay
 from models.replay.state import Fleet, Rules, Trace
 from models.traffic.priorities import levels_of
-from models.world.config import Config, Deployment, stacked
+from models.world.config import Config, stacked
+from models.world.fleet_config import Deployment
 
 LLM = "llama3.1-8b"  # the text does not name one; ratios are compared
 REPLICAS, KV_TOKENS, MAX_BATCH = 4, 2048, 64  # memory and cap of the released simulator

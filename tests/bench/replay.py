@@ -20,7 +20,8 @@ from workloads import (
 )
 
 from models.replay.capacity import capacity_tokens_per_s
-from models.replay.fleet import make_fleet, make_rules
+from models.replay.fleet import make_fleet
+from models.replay.rules import make_rules
 from models.replay.run import FINISHED, Drive, Outcome, replay
 from models.replay.state import Floats, Trace
 

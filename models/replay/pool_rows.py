@@ -1,0 +1,95 @@
+"""The pools of a configured fleet: like instances of an llm in a region, one row each."""
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from models.replay.state import Floats, Ints
+from models.world.catalogue import Catalogue
+from models.world.fleet_config import Deployment, Engine, FleetConfig
+from models.world.pools import taker
+
+
+class Kind(NamedTuple):
+    """What an instance is: an llm on so many GPUs of a type, with so many stages, and an engine's limits."""
+
+    llm: str
+    gpu: str
+    tensor_parallel: int
+    pipeline_parallel: int
+    engine: Engine
+
+    @property
+    def gpus(self) -> int:
+        """Of an instance."""
+        return self.tensor_parallel * self.pipeline_parallel
+
+
+class PoolRow(NamedTuple):
+    """A pool: like instances of an llm in a region."""
+
+    deployment: Deployment
+    kind: Kind
+    region: str
+    role: str
+    then: int | None  # row that it hands on to
+    takes_interactive: bool
+    takes_others: bool
+    share: float  # of its endpoint's instances
+    weight: float
+    team: int
+    instances_at_start: int
+    min_instances: int
+    max_instances: int
+
+
+def pool_rows(
+    catalogue: Catalogue, config: FleetConfig, pooling: Sequence[tuple[bool, bool, float]]
+) -> list[PoolRow]:
+    """The rows of a fleet, those of an endpoint in their order; without instances where GPUs lack."""
+    places = [
+        (rank, llm, region, deployment)
+        for rank in range(len(pooling))
+        for llm, region in itertools.product(catalogue.llms, catalogue.regions)
+        for deployment in config.deployments[llm]
+        if deployment.regions is None or region in deployment.regions
+    ]
+    shares = np.array([share for *_, share in pooling])
+    rows = []
+    for rank, llm, region, deployment in places:
+        interactive, others, share = pooling[rank]
+        start, least, most = config.limits(deployment)
+        there = int(catalogue.regions[region].cap_gpus.get(deployment.gpu, 0) > 0)
+        to = taker(config, llm, deployment) if there else None
+        row = PoolRow(
+            deployment=deployment,
+            kind=Kind(
+                llm,
+                deployment.gpu,
+                deployment.tensor_parallel,
+                deployment.pipeline_parallel,
+                config.engine(deployment),
+            ),
+            region=region,
+            role=deployment.role,
+            then=None if to is None else places.index((rank, llm, region, to)),
+            takes_interactive=interactive and deployment.role != "decode",
+            takes_others=others and deployment.role != "decode",
+            share=share,
+            weight=deployment.weight,
+            team=deployment.team,
+            instances_at_start=there * int(pool_sizes(start, shares, least)[rank]),
+            min_instances=there * least,
+            max_instances=there * int(pool_sizes(most, shares, least)[rank]),
+        )
+        rows.append(row)
+    return rows
+
+
+def pool_sizes(instances: int, shares: Floats, least: int) -> Ints:
+    """So many instances by pool, shape (K,): by share, each at least `least`; the first takes the rest."""
+    sizes = np.maximum(np.round(instances * shares).astype(np.int64), least)
+    sizes[0] = max(instances - sizes[1:].sum(), least)
+    return sizes

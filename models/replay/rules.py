@@ -1,0 +1,132 @@
+"""The configured rules, laid out for the kernel: thresholds, clocks, levels, gears, failures."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from models.replay.queue import DPA
+from models.replay.state import ALL_STEPS, NOBODY, Bools, Fleet, Floats, Ints, Rules
+from models.world.catalogue import Catalogue
+from models.world.mechanisms import (
+    DEMANDS,
+    GEARS_BY,
+    OPPORTUNISMS,
+    ORDERS,
+    ROUTINGS,
+    SCALINGS,
+    SIGNALS,
+    SPREADS,
+)
+from models.world.replay_config import Levels, ReplayConfig
+
+
+def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap: bool = True) -> Rules:
+    """The kernel's view of the configured thresholds; `leap=False` plays every decode step (for tests)."""
+    if scaling not in SCALINGS:
+        raise ValueError(f"Unknown scaling {scaling!r}; there are {', '.join(SCALINGS)}.")
+    judged = {
+        llm: (share, cascade.judge_s)  # scores are uniform: so many lie below
+        for cascade in replay.cascades.values()
+        if cascade.is_judged_outside
+        for llm, share in zip(cascade.llms, cascade.go_on_shares, strict=False)
+    }
+    allowance_s = np.array([tier.allowance_s for tier in catalogue.tiers.values()])
+    coded = {
+        "scaling": SCALINGS.index(scaling),
+        "signal": SIGNALS.index(replay.signal),
+        "routing": ROUTINGS.index(replay.routing),
+        "order": DPA if replay.order == "late_last" else ORDERS.index(replay.order),
+        "tau_n_s": np.inf if replay.order == "late_last" else replay.tau_n_s,
+        "spread": SPREADS.index(replay.spread),
+        "opportunism": OPPORTUNISMS.index(replay.opportunism),
+    }
+    said = {name: value for name, value in vars(replay).items() if name in Rules._fields}  # as it stands
+    return Rules(
+        **said | coded,
+        **by_level(replay.levels),
+        **of_moves(replay),
+        **gears(catalogue, replay),
+        go_on_below=np.array([judged.get(llm, (0.0, 0.0))[0] for llm in catalogue.llms]),
+        judge_s=np.array([judged.get(llm, (0.0, 0.0))[1] for llm in catalogue.llms]),
+        allowance_s=allowance_s,
+        urgency=urgencies(allowance_s, np.array([tier.is_held for tier in catalogue.tiers.values()])),
+        correction_s=3600.0 - 60.0 * replay.correction_minutes,
+        failure_s=np.zeros(0),
+        failure_slot=np.zeros(0, np.int64),
+        steps_per_event=ALL_STEPS if leap else 1,
+    )
+
+
+def by_level(levels: Levels) -> dict[str, Any]:
+    """The fields of Rules for levels of priority."""
+    return {
+        "headroom_share": headroom_shares(levels),
+        "is_adaptive": levels.headroom_adapts,
+        "counts_above": levels.headroom_counts == "above",
+        "holds_back": levels.least_ceiling_share is not None,
+        "ceiling_share": ceiling_shares(levels),
+        "demand": DEMANDS.index(levels.demand),
+        "promote_s": levels.promote_s or np.inf,
+    }
+
+
+def of_moves(replay: ReplayConfig) -> dict[str, Any]:
+    """The fields of Rules for moves between instances."""
+    moves = replay.moves
+    return {
+        "balance_s": moves.interval_s if replay.is_balanced else np.inf,
+        "gap_blocks": moves.gap_blocks,
+        "from_blocks": np.inf if moves.from_blocks is None else moves.from_blocks,
+        "is_guarded": moves.is_guarded,
+        "lowest_first": moves.lowest_first,
+        "last_copy_tokens": moves.last_copy_tokens,
+        "max_copies": moves.max_copies,
+        "move_s": moves.hand_over_s,
+    }
+
+
+def gears(catalogue: Catalogue, replay: ReplayConfig) -> dict[str, Any]:
+    """The fields of Rules that say which threshold holds when; no gears where no cascade has any."""
+    llms = list(catalogue.llms)
+    most = max((1 + len(one.gears) for one in replay.cascades.values() if one.gears), default=0)
+    seen, least = np.full(len(llms), NOBODY), np.full((len(llms), most), np.inf)
+    below, by = np.zeros((len(llms), most)), GEARS_BY[0]
+    for cascade in replay.cascades.values():
+        if not cascade.gears:
+            continue
+        by = cascade.gears_by
+        for leg, (llm, behind) in enumerate(itertools.pairwise(llms.index(llm) for llm in cascade.llms)):
+            seen[llm] = llms.index(cascade.llms[0]) if by == "rate" else behind
+            shares = [cascade.go_on_shares, *(gear.go_on_shares for gear in cascade.gears)]
+            below[llm, : len(shares)] = [share[leg] for share in shares]
+            least[llm, : len(shares)] = [0.0, *(gear.at_least for gear in cascade.gears)]
+    return {"gears_by": GEARS_BY.index(by), "gear_llm": seen, "gear_from": least, "gear_below": below}
+
+
+def headroom_shares(levels: Levels) -> Floats:
+    """h e^(-decay p) of each level p, shape (K,); none where there is one level only (Llumnix, eq. 3)."""
+    if levels.count == 1:
+        return np.zeros(1)
+    return levels.headroom_share * np.exp(-levels.headroom_decay * np.arange(levels.count))
+
+
+def ceiling_shares(levels: Levels) -> Floats:
+    """Of each level, shape (K,): by rank from 1 for level 0 down to the least for the last one."""
+    least = 1.0 if levels.least_ceiling_share is None else levels.least_ceiling_share
+    return np.linspace(1.0, least, levels.count)
+
+
+def urgencies(allowance_s: Floats, is_held: Bools) -> Ints:
+    """The class of each tier, shape (T,): interactive ones by allowance; the others with the last of them."""
+    steps = np.unique(allowance_s[~is_held])
+    return np.where(is_held, max(steps.size - 1, 0), np.searchsorted(steps, allowance_s))
+
+
+def with_failures(rules: Rules, fleet: Fleet, per_instance_day: float, horizon_s: float, seed: int) -> Rules:
+    """The rules and a draw of failures: each slot has a Poisson clock, heard only while it serves."""
+    rng = np.random.default_rng([seed, 0xDEAD])
+    slots = fleet.pool.size
+    count = rng.poisson(per_instance_day * horizon_s / 86_400.0 * slots)
+    failure_s = np.sort(rng.uniform(0.0, horizon_s, count))
+    return rules._replace(failure_s=failure_s, failure_slot=rng.integers(0, slots, count))
