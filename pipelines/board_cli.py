@@ -25,7 +25,8 @@ def board(
 ) -> None:
     """What would every planner cost on a planned day, where all attain the same? Minutes.
 
-    How much of an instance each plan counts on is searched until every tier attains its target.
+    How much of an instance each plan counts on is searched until every tier attains its target; on a day on
+    which nobody can, as much of it as the least able planner does.
 
         fleetcast nightly --config together && fleetcast board
 
@@ -51,7 +52,9 @@ def show_planners(found: pa.Table, trace: str, day: date) -> None:
     """A line a planner, the cheapest first; below, why one is not found, and what the figures are worth."""
     every = found.to_pylist()
     rows = [row for row in every if row["ideas"] is None] or every
-    title = f"{trace}, {day}: USD where every tier attains its target and quality is kept"
+    from assets.studies.planner_figures import asked
+
+    title = f"{trace}, {day}: USD where {asked(found.to_pandas())}"
     heads = ("\nplanner", "\nUSD", "over\nours, %", "error\n± %", "GPU-\nhours", "least\nany", "\nwhole",
              "\nrouted", "\nplan", "\nboots", "held\nbeside", "TTFT s\np95", "TPOT ms\np95",
              "\nquality")  # fmt: skip

@@ -19,7 +19,8 @@ from assets.lake.warehouse import Lake
 from assets.plans import plans
 from assets.plans.kinds import kinds
 from assets.studies import planner_board
-from assets.studies.planner_board import Board, chosen_before, same_policies
+from assets.studies.planner_board import Board, chosen_before, common_ratio, same_policies
+from models.plan.crossing import Tried
 from models.replay.planners import BOARD, IDEAS, candidates, steps
 from models.world.config import OwnPolicy
 from models.world.loading import CONFIG_DIR
@@ -177,10 +178,12 @@ def test_ours_has_what_was_cheapest_on_the_day_before(
     assert chosen_before(night, night.config.trace.first_day + timedelta(days=1), Progress()) == "all_ideas"
 
 
-def trial(planner: str, share: float, usd: float, ratio: float, quality: float = 0.6) -> dict:
+def trial(
+    planner: str, share: float, usd: float, ratio: float, quality: float = 0.6, asked: float = 1.0
+) -> dict:
     return {
         "planner": planner, "what": planner, "capacity_share": share, "usd": usd, "left_usd": 10.0,
-        "attained_ratio": ratio, "asked_quality": 0.55, "quality": quality,
+        "asked_ratio": asked, "attained_ratio": ratio, "asked_quality": 0.55, "quality": quality,
     }  # fmt: skip
 
 
@@ -202,6 +205,35 @@ def test_the_board_has_the_cheapest_trial_that_keeps_all(tmp_path: Path) -> None
         "torn": "in time or as good as asked, never both",
     }  # fmt: skip
     assert board.drop("ours")["total_usd"].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("best", "asked"), [((1.0, 0.5), 1.0), ((0.8, 0.9), 0.8), ((0.8, 0.7, None), 0.7), ((), 1.0)]
+)
+def test_where_nobody_attains_the_targets_all_are_asked_what_the_least_able_does(
+    best: tuple[float | None, ...], asked: float
+) -> None:
+    tried = [[] if one is None else [Tried(1.0, 5.0, one - 0.1), Tried(0.5, 9.0, one)] for one in best]
+    assert common_ratio(tried) == asked
+
+
+def test_the_board_asks_no_more_than_was_asked(tmp_path: Path) -> None:
+    rows = [
+        trial("ours", 0.8, 900, 0.85, asked=0.8), trial("ours", 1.0, 700, 0.82, asked=0.8),
+        trial("ours", 1.2, 600, 0.79, asked=0.8), trial("least", 0.5, 950, 0.8, asked=0.8),
+    ]  # fmt: skip
+    lake = Lake(tmp_path)
+    table = pa.Table.from_pylist(rows, SCHEMAS["planner_trials"])
+    lake.write("planner_trials", table, trace="t", day=DAY)
+    board = lake.sql("from planner_board").to_pandas().set_index("planner")
+    assert board["total_usd"].to_dict() == {"ours": 710.0, "least": 960.0}
+    assert set(board["asked_ratio"]) == {0.8}
+
+
+def test_all_are_searched_to_the_same(trials: pd.DataFrame) -> None:
+    """At one point each: to all of the targets if any attains them, else to the least of what they do."""
+    ratios = trials["attained_ratio"]
+    assert set(trials["asked_ratio"]) == {1.0 if ratios.max() >= 1 else ratios.min()}
 
 
 def test_a_day_that_nobody_planned_is_told_in_a_line(night: Settings) -> None:

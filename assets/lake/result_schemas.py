@@ -62,7 +62,7 @@ RESULTS: Mapping[str, pa.Schema] = {
         {
             **dict.fromkeys(("planner", "what", "ideas"), _TEXT),
             **dict.fromkeys(("capacity_share", "usd", "left_usd", "gpu_hours"), _FIGURE),
-            **dict.fromkeys(("attained_ratio", "asked_quality", "quality"), _FIGURE),
+            **dict.fromkeys(("asked_ratio", "attained_ratio", "asked_quality", "quality"), _FIGURE),
             "worst_tier": _TEXT,
             **dict.fromkeys(("ttft_p95_s", "tpot_p95_s", "e2e_p95_s"), _FIGURE),
             **dict.fromkeys((f"{part}_usd" for part in REGRET), _FIGURE),

@@ -2,12 +2,14 @@
 
 What a planner saves says little while it misses more. The more of an instance's capacity its plan counts on,
 the less a day costs and the more it misses: how much makes every tier attain its target is searched, planner
-by planner, on the same requests, GPUs and prices. The quality that [quality] asks must be kept as well. The
-mart planner_board compares them there; idea_worth tells what each idea on the way to ours was worth.
+by planner, on the same requests, GPUs and prices. On a day on which nobody can, all are searched to the share
+of every target that the least able of them attains at best. The quality that [quality] asks must be kept as
+well. The mart planner_board compares them there; idea_worth tells what each idea on the way to ours was
+worth.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 from typing import Any
@@ -106,6 +108,7 @@ class Board:
         self.settings, self.day, self.progress = settings, day, progress
         self.more: dict[str, float] = {}  # quality that is asked for above that of [quality], by who answers
         self.raises = Counter[str]()
+        self.asked_ratio = 1.0  # of every tier's target
         self.tried: dict[str, list[Tried]] = {name: [] for name in settings.config.replay.policies}
         self.found: dict[str, list[dict[str, Any]]] = {name: [] for name in self.tried}
         self.days: dict[Asked, Day] = {}
@@ -123,8 +126,9 @@ class Board:
             if day not in own.lake.days("day_ahead_forecasts", own.trace):  # the last written of a day
                 forecast_day(own, day, progress)
             board = cls(own, day, progress)
-            while asked := board.asked(names):
-                board.play(asked)
+            board.search(names)
+            board.asked_ratio = common_ratio(board.tried.values())
+            board.search(names)
         return board
 
     def _plan_answers(self) -> None:
@@ -139,9 +143,14 @@ class Board:
         rules = settings.config.rules
         return [name for name in settings.config.replay.policies if rules[name].programme is not None]
 
+    def search(self, names: Sequence[str]) -> None:
+        """Plan and replay until every planner has found where it attains what is asked, or cannot."""
+        while asked := self.asked(names):
+            self.play(asked)
+
     def asked(self, names: Sequence[str]) -> dict[str, float]:
         """What each planner that is not found yet is to count on next."""
-        points = {name: next_point(self.tried[name], 1.0, NEAR_SHARE) for name in names}
+        points = {name: next_point(self.tried[name], self.asked_ratio, NEAR_SHARE) for name in names}
         return {name: share for name, share in points.items() if share is not None}
 
     def play(self, asked: Mapping[str, float]) -> None:
@@ -190,7 +199,7 @@ class Board:
         kept = [
             row["usd"] + row["left_usd"]
             for row in self.found[name]
-            if row["attained_ratio"] >= 1
+            if row["attained_ratio"] >= self.asked_ratio
             and (said is None or said.quality is None or (row["quality"] or 1.0) >= said.quality)
         ]
         return min(kept, default=None)
@@ -221,7 +230,7 @@ class Board:
     def rows(self, name: str, twin: str) -> list[dict[str, Any]]:
         """The trials of a planner as rows of planner_trials, under its own name or that of one alike."""
         quality = self.settings.config.quality
-        asked = {"asked_quality": quality.quality if quality else None}
+        asked = {"asked_quality": quality.quality if quality else None, "asked_ratio": self.asked_ratio}
         ideas = steps().get(twin)
         said = {
             "planner": twin,
@@ -231,6 +240,15 @@ class Board:
         names = set(RESULTS["planner_trials"].names)
         kept = ({key: value for key, value in row.items() if key in names} for row in self.found[name])
         return [said | asked | row for row in kept]
+
+
+def common_ratio(tried: Iterable[Sequence[Tried]]) -> float:
+    """The share of every tier's target that is asked of all: 1 where any planner attains that.
+
+    Else what the least able of them attains at best.
+    """
+    best = [max(one.attained for one in trials) for trials in tried if trials]
+    return min(best) if best and max(best) < 1 else 1.0
 
 
 def board(settings: Settings, day: date) -> pa.Table:

@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ASKED = "every tier attains its target, quality is kept"
+
+def asked(frame: pd.DataFrame) -> str:
+    """What is asked of all planners, in words; `frame`: rows with asked_ratio."""
+    ratio = frame["asked_ratio"].min()
+    attained = "its target" if not ratio < 1 else f"{ratio:.1%} of its target, the most that all can"
+    return f"every tier attains {attained}, quality is kept"
 
 
 def draw_planners(frame: pd.DataFrame) -> "Figure":
@@ -36,7 +41,7 @@ def draw_planners(frame: pd.DataFrame) -> "Figure":
         text = f"  {row['total_usd']:,.0f} USD" if is_found else f"  {row['why_not']}"
         is_ours = row["planner"] == OURS and is_found
         panel.annotate(text, (0, row["planner"]), va="center", color="white" if is_ours else INK, fontsize=10)
-    panel.set(xlabel=f"USD of the day where {ASKED}")
+    panel.set(xlabel=f"USD of the day where {asked(frame)}")
     panel.grid(visible=False)
     return figure
 
@@ -55,7 +60,7 @@ def draw_ideas(frame: pd.DataFrame) -> "Figure":
         rows = frame[frame["way"] == way].sort_values("place", ascending=False)
         _draw_way(panel, rows)
         panel.set_title(title)
-    figure.supxlabel(f"USD of the day where {ASKED}", fontsize=12)
+    figure.supxlabel(f"USD of the day where {asked(frame)}", fontsize=12)
     return figure
 
 

@@ -6,7 +6,8 @@
 -- place = 0 the plainest fleet, then one idea more each time
 -- idea = that is added there; null at 0
 -- planner = that has it, and those before it
--- total_usd = where all tiers attain their target and quality is kept <- planner_board.total_usd
+-- asked_ratio = of every target, what is asked <- planner_board.asked_ratio
+-- total_usd = where that is attained and quality is kept <- planner_board.total_usd
 -- saved_usd = by the idea, on the place before it
 -- saved_share = of what the place before it costs
 -- apart_share = the resolution of the search <- planner_board.apart_share
@@ -25,11 +26,11 @@ ways as (
 ),
 
 placed as (
-    select trace, day, way, len(list) as place, idea, planner, total_usd, apart_share from ways
+    select trace, day, way, len(list) as place, idea, planner, asked_ratio, total_usd, apart_share from ways
 )
 
 select
-    trace, day, way, place, idea, planner, total_usd,
+    trace, day, way, place, idea, planner, asked_ratio, total_usd,
     lag(total_usd) over one_more - total_usd     as saved_usd,
     1 - total_usd / lag(total_usd) over one_more as saved_share,
     apart_share

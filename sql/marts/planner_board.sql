@@ -1,4 +1,4 @@
--- planner_board: what a day costs under each planner where all tiers attain their target, and quality is kept.
+-- planner_board: what a day costs under each planner where all attain the same, and quality is kept.
 -- grain: trace, day, planner
 -- reads: planner_trials
 -- units: US dollars, GPU-hours, seconds, shares 0 to 1
@@ -9,6 +9,7 @@
 -- usd = cost of the day
 -- left_usd = what the non-interactive requests that nobody had served by midnight would still cost
 -- capacity_share = of what an instance sustains within its SLO, that the plan counts on there
+-- asked_ratio = of every target, what is asked: 1, or where nobody attains that what the least able planner does at best <- planner_trials.asked_ratio
 -- worst_tier = the tier that is nearest to its target
 -- attained_ratio = its attainment over its target
 -- quality = mean score of the answers that count; null where [quality] asks none
@@ -33,7 +34,7 @@ with told as (
         usd + left_usd                         as total_usd,
         rounding_usd + minimum_usd + hour_usd  as whole_usd,
         foresight_usd                          as planned_usd,
-        attained_ratio >= 1                    as is_in_time,
+        attained_ratio >= coalesce(asked_ratio, 1) as is_in_time,
         coalesce(quality >= asked_quality, true) as is_good
     from planner_trials
 ),
@@ -56,6 +57,7 @@ nearest as (
 planners as (
     select
         trace, day, planner, any_value(what) as what, any_value(ideas) as ideas,
+        any_value(asked_ratio) as asked_ratio,
         max(attained_ratio) as best_ratio,
         max(quality)        as best_quality,
         case
@@ -70,7 +72,7 @@ planners as (
 select
     planners.trace, planners.day, planners.planner, planners.what, planners.ideas,
     kept.total_usd, kept.usd, kept.left_usd, kept.gpu_hours, kept.capacity_share,
-    kept.worst_tier, kept.attained_ratio, kept.quality,
+    planners.asked_ratio, kept.worst_tier, kept.attained_ratio, kept.quality,
     kept.ttft_p95_s, kept.tpot_p95_s, kept.e2e_p95_s,
     kept.fluid_usd, kept.whole_usd, kept.routing_usd, kept.planned_usd, kept.boot_usd, kept.scaling_usd,
     kept.usd_error_share,

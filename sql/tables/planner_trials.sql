@@ -11,6 +11,7 @@
 -- usd = cost of the day, as in scoreboard
 -- left_usd = what the non-interactive requests that nobody had served by midnight would still cost <- regret.left_usd
 -- gpu_hours = serving, booting and draining
+-- asked_ratio = of every target, what is asked of all planners: 1, or less on a day on which none attains that
 -- attained_ratio = attainment over its target, of the tier that is furthest below: from 1 on all targets are met
 -- worst_tier = that tier
 -- asked_quality = mean score that [quality] asks; null where it asks none
