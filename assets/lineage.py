@@ -35,7 +35,7 @@ from assets.pages.telling import (
 from assets.plans import page as plan_page
 from assets.plans import plans
 from assets.replays import figures as drawings
-from assets.replays import replays, scorecards
+from assets.replays import nights, scorecards
 from assets.replays.units import unit_called
 from assets.traces import quality
 from assets.traces.landing import COLUMNS, land_all, texts, traces_of
@@ -151,7 +151,7 @@ def replay_units(
     """What the day's replays are cut into: a step each, which may run anywhere."""
     with plainly():
         chosen, day = opened(context, settings), day_of(context)
-        units = replays.begin_units(chosen, day)
+        units = nights.begin_units(chosen, day)
     for unit in units:
         yield dg.DynamicOutput(None, mapping_key=unit.name)
 
@@ -163,7 +163,7 @@ def replay_unit(
     """What every request met under the unit's policies, and what the fleet spent."""
     with plainly():
         chosen, day = settings.load(), day_of(context)
-        replays.replay_unit(chosen, day, unit_called(chosen, str(context.get_mapping_key())), progress)
+        nights.replay_unit(chosen, day, unit_called(chosen, str(context.get_mapping_key())), progress)
 
 
 @dg.op(ins={"units": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing), retry_policy=RETRY)
@@ -171,7 +171,7 @@ def replayed(context: dg.OpExecutionContext, settings: SettingsResource) -> dg.O
     """All units have been replayed."""
     with plainly():
         chosen, day = settings.load(), day_of(context)
-        replays.end_units(chosen, day)
+        nights.end_units(chosen, day)
         policies = chosen.config.replay.policies
         rows = len(policies) * chosen.lake.count("requests", trace=chosen.trace, day=day)
         columns = told(chosen.trace, chosen.lake.sql("select * from outcomes limit 0"), "tables/outcomes.sql")

@@ -1,7 +1,8 @@
 """`fleetcast calibrate`: a latency profile for the user's own engine, and a verdict on it."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -9,8 +10,11 @@ from pipelines.options import Quiet, config_of, file_of, progress_of
 from pipelines.terminal import ERR, OUT, near, refuse, spoken
 
 if TYPE_CHECKING:
+    from assets.lake.settings import Progress
     from models.replay.calibration import Calibration, Judged
     from models.replay.engine_fit import Requests
+    from models.world.catalogue import Catalogue, LatencyProfile
+    from models.world.config import Config
     from models.world.fleet_config import Deployment, FleetConfig
 
 ASKED = {  # limits of an engine that a fit hangs on, and how to say them
@@ -59,7 +63,8 @@ def calibrate(
         fleetcast calibrate --llm llama2-70b --gpu h200-141gb --tensor-parallel 2 --write
     """
     with spoken():
-        from assets.studies.calibration import LATENCY, to_toml, write_profile
+        from assets.studies.calibration import to_toml
+        from assets.studies.engine_logs import read_log
         from models.world.catalogue import load_catalogue
         from models.world.fleet_config import Deployment
         from models.world.loading import load_config
@@ -72,18 +77,11 @@ def calibrate(
         require_known(llm, catalogue.llms, "llm", "--llm")
         require_known(gpu, catalogue.gpus, "gpu", "--gpu")
         deployment = Deployment(gpu, tensor_parallel)
-        passes = True
         if file is None:
             from models.replay.calibration import estimate
 
-            profile = estimate(llm, deployment, catalogue)
+            profile, passes = estimate(llm, deployment, catalogue), True
         else:
-            from assets.studies.calibration import deployment_line
-            from assets.studies.engine_logs import read_log
-            from models.replay.calibration import calibrate as fit
-            from models.replay.calibration import hypotheses_of, judge
-            from models.replay.compiled import is_cached
-
             chosen = load_config(config_of(config), catalogue)
             log = read_log(file_of(file))
             said = {"max_batch": max_batch, "max_prefill_tokens": max_prefill_tokens, "kv_tokens": kv_tokens}
@@ -91,33 +89,63 @@ def calibrate(
             for note in [*log.notes, *asked(deployment, chosen.fleet, log.requests, file.name)]:
                 ERR.print(note, markup=False, soft_wrap=True)
             limits = {"TTFT": ttft_limit, "TPOT": e2e_limit, "E2E": e2e_limit}
-            if check:
-                profile = catalogue.profile(llm, gpu, tensor_parallel)
-                verdict = judge(log.requests, profile, deployment, catalogue, chosen, limits)
-            else:
-                first = "" if is_cached() else "compile the replay, "  # a minute, once
-                with progress_of(quiet).bar(f"{first}replay the log", len(hypotheses_of(deployment))) as done:
-                    found = fit(log.requests, llm, deployment, catalogue, chosen, file.name, limits, done)
-                profile, verdict = found.profile, found.verdict
-                show_hypotheses(found)
-                ERR.print(
-                    f"As a deployment: {deployment_line(llm, found.deployment)}", markup=False, soft_wrap=True
-                )
+            measured = Measured(log.requests, file.name, llm, deployment, catalogue, chosen, limits)
+            profile, verdict = judged(measured) if check else fitted(measured, progress_of(quiet))
             passes = show_verdict(verdict)
         if not check:
             OUT.print(to_toml(profile), end="", markup=False, soft_wrap=True)
-        if check and not passes:
+        elif not passes:
             raise typer.Exit(1)
-        if write and not (passes or force):
-            refuse(
-                "the profile does not pass and was not written. Look at the engine's limits and the log, "
-                "raise --ttft-limit or --e2e-limit, or write it with --force."
-            )
         if write:
-            replaced = write_profile(profile, LATENCY)
-            ERR.print(
-                f"{near(LATENCY)}: the profile was {'replaced' if replaced else 'added'}.", soft_wrap=True
-            )
+            put_down(profile, passes or force)
+
+
+class Measured(NamedTuple):
+    """A log of one instance, what it is the log of, and how far a profile may be off."""
+
+    requests: "Requests"
+    name: str  # of the file
+    llm: str
+    deployment: "Deployment"
+    catalogue: "Catalogue"
+    config: "Config"
+    limits: Mapping[str, float]  # by metric, a share
+
+
+def judged(of: Measured) -> "tuple[LatencyProfile, list[Judged]]":
+    """The profile that there is, and how far it is off."""
+    from models.replay.calibration import judge
+
+    profile = of.catalogue.profile(of.llm, of.deployment.gpu, of.deployment.tensor_parallel)
+    return profile, judge(of.requests, profile, of.deployment, of.catalogue, of.config, of.limits)
+
+
+def fitted(of: Measured, progress: "Progress") -> "tuple[LatencyProfile, list[Judged]]":
+    """The profile with which the replay meets the log, and how far it is off; says which engine fits best."""
+    from assets.studies.calibration import deployment_line
+    from models.replay.calibration import calibrate as fit
+    from models.replay.calibration import hypotheses_of
+    from models.replay.compiled import is_cached
+
+    first = "" if is_cached() else "compile the replay, "  # a minute, once
+    with progress.bar(f"{first}replay the log", len(hypotheses_of(of.deployment))) as done:
+        found = fit(of.requests, of.llm, of.deployment, of.catalogue, of.config, of.name, of.limits, done)
+    show_hypotheses(found)
+    ERR.print(f"As a deployment: {deployment_line(of.llm, found.deployment)}", markup=False, soft_wrap=True)
+    return found.profile, found.verdict
+
+
+def put_down(profile: "LatencyProfile", may: bool) -> None:
+    """Write the profile into the catalogue, where it may be."""
+    from assets.studies.calibration import LATENCY, write_profile
+
+    if not may:
+        refuse(
+            "the profile does not pass and was not written. Look at the engine's limits and the log, "
+            "raise --ttft-limit or --e2e-limit, or write it with --force."
+        )
+    replaced = write_profile(profile, LATENCY)
+    ERR.print(f"{near(LATENCY)}: the profile was {'replaced' if replaced else 'added'}.", soft_wrap=True)
 
 
 def known(deployment: "Deployment", engine: Path | None, said: dict[str, int | None]) -> "Deployment":

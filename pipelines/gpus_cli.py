@@ -115,18 +115,12 @@ def show_prices(found: "Answer", llm: str, trace: str, day: date) -> None:
                 "–" if at is None else f"{at.prefill_usd:.2f} and {at.decode_usd:.2f}",
             ]
         )
+    heads = ("\ninstance", "USD per\nGPU-hour", "USD per million\ntokens in", "\nout", "\nboth",
+             "decode\nbatch", "cheapest in prefill and\nin decode below, USD")  # fmt: skip
     show_board(
         f"{llm} of {trace} on {day}: {load.input_tokens:,.0f} tokens in, {load.output_tokens:,.0f} out in "
         f"the mean, {setting.per_s:,.1f} requests/s",
-        (
-            "\ninstance",
-            "USD per\nGPU-hour",
-            "USD per million\ntokens in",
-            "\nout",
-            "\nboth",
-            "decode\nbatch",
-            "cheapest in prefill and\nin decode below, USD",
-        ),
+        heads,
         rows,
     )
     used = {(price.gpu, price.gpus) for price in found.prices}

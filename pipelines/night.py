@@ -16,7 +16,7 @@ from assets.lake.settings import Progress, Settings
 from assets.lake.store import Place
 from assets.on_demand import backtests_said
 from assets.pages.telling import SettingsResource
-from assets.replays import replays, scorecards
+from assets.replays import nights, replays, scorecards
 from assets.traces.ingest import landed_files
 from models.replay import beside
 from models.world.reading import require_known
@@ -142,7 +142,7 @@ def replay_policy(
     settings = resource.load()
     require_known(policy, settings.config.rules, "policy", "replay")
     day = day or settings.config.trace.replay_day
-    replays.require_same_config(settings, day)
+    nights.require_same_config(settings, day)
     replays.replay_day(settings, day, [policy], progress)
     scorecards.score_day(settings, day)
     settings.lake.publish()

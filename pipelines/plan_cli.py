@@ -1,4 +1,4 @@
-"""`fleetcast plan` and `fleetcast whatif`: a plan with its reasons, handed on, or under other conditions."""
+"""`fleetcast plan`: a plan with its reasons, of a day, ahead, rolling, to buy for, or handed on."""
 
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.error_cli import cost_error_said, drawn_saving_said, show_differences, show_savings
+from pipelines.error_cli import cost_error_said, drawn_saving_said
 from pipelines.handover_cli import export, grade, ran
 from pipelines.options import Config, Day, Policy, Quiet, Region, config_of, day_of, progress_of
 from pipelines.plan_shown import show_plans
 from pipelines.quality_cli import quality
-from pipelines.tables import OUT, show_table
-from pipelines.terminal import near, show_decisions, show_note, show_whatifs, spoken
+from pipelines.tables import show_table
+from pipelines.terminal import near, show_note, spoken
 
 if TYPE_CHECKING:
     from assets.lake.settings import Settings
@@ -175,66 +175,3 @@ def buy(
 app.command(name="quality")(quality)
 for handed in (export, ran, grade):
     app.command()(handed)
-
-
-def whatif(
-    cases: Annotated[
-        list[str] | None, typer.Argument(help="Cases of data/whatif.toml; without any all.", metavar="CASE")
-    ] = None,
-    policy: Annotated[str, typer.Option(help="Which is planned and replayed.")] = "corrected",
-    date_: Day = None,
-    config: Config = "office",
-    quiet: Quiet = False,
-) -> None:
-    """Plan and replay a day under other demand, prices, GPUs, regions, budgets: cost against attainment.
-
-        fleetcast whatif
-
-        fleetcast whatif as_is min_1 demand_1_3
-
-        fleetcast whatif demand_1_3 --policy reactive
-
-    The day must have forecasts (`fleetcast nightly`). A case takes some ten seconds. Its row tells what the
-    day cost, what it attained, and what its plan could not carry: hours in which load is served nowhere,
-    demand served farther away than epsilon allows, the part of niw's buffer that is given up, hours in which
-    an endpoint has fewer instances than its minimum.
-    """
-    with spoken():
-        from assets.lake.settings import load_settings
-        from assets.on_demand import whatifs_said
-        from assets.studies.whatif import draw, what_if
-        from pipelines.runs import report
-
-        settings = load_settings(config_of(config))
-        day = day_of(date_) or settings.config.trace.replay_day
-        table = what_if(settings, day, cases or [], progress_of(quiet), policy)
-        settings.lake.publish()
-        report("whatifs", whatifs_said(settings, day, table))
-        show_whatifs(table, settings.trace, day, policy)
-        show_differences(settings, day, table)
-        OUT.print(f"figure   {near(draw(settings, day, table.to_pandas()))}")
-        OUT.print('table    fleetcast sql "from whatifs"')
-
-
-def decide(date_: Day = None, config: Config = "office", quiet: Quiet = False) -> None:
-    """Let every forecast method plan a planned day and replay it: what is each worth? Minutes.
-
-    fleetcast decide
-
-    fleetcast sql sql/queries/which_forecast_pays.sql
-    """
-    with spoken():
-        from assets.lake.settings import load_settings
-        from assets.on_demand import decisions_said
-        from assets.studies import decisions
-        from pipelines.runs import report
-
-        settings = load_settings(config_of(config))
-        day = day_of(date_) or settings.config.trace.replay_day
-        table = decisions.decide(settings, day, progress_of(quiet))
-        report("decisions", {day.isoformat(): decisions_said(settings, day, table)})
-        board = decisions.leaderboard(settings, day)
-        show_decisions(board, settings.trace, day)
-        show_savings(settings, day, board)
-        OUT.print(f"figure   {near(settings.figures(day))}/decision_curves.png")
-        OUT.print('tables   fleetcast sql "from decisions", "from decision_leaderboard"')

@@ -106,16 +106,8 @@ def show_chosen(plan: "Plan") -> None:
         )
         for row in pool_rows(plan)
     ]
-    heads = (
-        "\nllm",
-        "\na replica",
-        "repli-\ncas",
-        "\nGPUs",
-        "\nUSD/h",
-        "asked\n%",
-        "answers\n%",
-        "leg P95\ns",
-    )
+    heads = ("\nllm", "\na replica", "repli-\ncas", "\nGPUs", "\nUSD/h", "asked\n%", "answers\n%",
+             "leg P95\ns")  # fmt: skip
     show_board("", heads, rows)
 
 

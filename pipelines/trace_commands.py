@@ -1,16 +1,106 @@
-"""`fleetcast characterise` and `fleetcast generate`: what a trace is like, and another one like it."""
+"""`fleetcast ingest`, `forget`, `characterise`, `generate`: traces into the lake, out of it, others alike."""
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import pyarrow as pa
 import typer
 
 from pipelines.options import Quiet, file_of, progress_of
-from pipelines.tables import OUT
-from pipelines.terminal import near, show_character, spoken
+from pipelines.tables import OUT, figure, percent, show_board
+from pipelines.terminal import near, refuse, show_checks, show_refused, spoken
 
+EMPTY = "data/landing has no trace file. Copy one there; data/landing/README.md names the formats."
+SHOWN_FINDINGS = 20
 Trace = Annotated[str, typer.Argument(help="A trace of the lake by name.", metavar="TRACE")]
+
+
+def ingest(
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", help="A Prometheus server: its metrics come into data/landing first."),
+    ] = None,
+    name: Annotated[str, typer.Option(help="Of the folder and the trace, with --from.")] = "prometheus",
+    days: Annotated[int, typer.Option(help="How many, up to --until.", min=1, max=3660)] = 14,
+    until: Annotated[
+        datetime | None,
+        typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M"], help="UTC; without it now."),
+    ] = None,
+    step: Annotated[int, typer.Option(help="Seconds between two readings.", min=1, max=3600)] = 60,
+    where: Annotated[str, typer.Option(help="Further label matchers, like 'namespace=\"prod\"'.")] = "",
+    quiet: Quiet = False,
+) -> None:
+    """Bring the trace files in data/landing into the lake; rows that break a rule go to quarantine.
+
+    A file is recognised by its content. What it lacks (region, llm, tier) comes from a mapping file beside
+    it: data/landing/README.md says how.
+
+        cp AzureLLMInferenceTrace_conv.csv.gz data/landing/ && fleetcast ingest
+
+    Without logs: from what vLLM, SGLang or Dynamo export to Prometheus. What came is kept; a second time asks
+    for the rest. A token is taken from the environment variable PROMETHEUS_TOKEN.
+
+        fleetcast ingest --from http://prometheus:9090 --name mine --where 'namespace="prod"'
+    """
+    with spoken():
+        from assets.pages.telling import SettingsResource
+        from assets.traces.ingest import LANDING, landed_files
+        from assets.traces.prometheus import fetch
+        from pipelines.night import land
+
+        if from_ is not None:
+            line = fetch(from_, name, days, until, step, where, LANDING, progress_of(quiet))
+            OUT.print(line, markup=False, soft_wrap=True)
+        if not landed_files():
+            refuse(EMPTY)
+        landed = land(SettingsResource.deployed(), progress_of(quiet))
+        show_landed(landed.files)
+        show_findings(landed.findings)
+        show_refused(landed.refused)
+        show_checks(landed.checks, landed.broken)
+    raise typer.Exit(1 if landed.broken else 0)
+
+
+def forget(file: Annotated[str, typer.Argument(help="A landed file, by its name.")]) -> None:
+    """Take a landed file out of the lake again, with all its requests.
+
+    fleetcast forget AzureLLMInferenceTrace_conv.csv.gz
+    """
+    with spoken():
+        from assets.lake.settings import load_settings
+        from assets.traces.ingest import LANDING
+        from assets.traces.landing import forget as take_out
+
+        traces = take_out(load_settings("office"), file)
+        OUT.print(f"{file} is no longer in the trace {', '.join(traces)}.", markup=False)
+        if (LANDING / file).exists():
+            OUT.print("It still lies in data/landing: take it away, or the next ingest lands it again.")
+
+
+def show_landed(files: Sequence[Mapping[str, Any]]) -> None:
+    """What became of each landed file, two lines each."""
+    for file in files:
+        OUT.print(
+            f"{file['file']}   {file['format']} -> trace {file['trace']}, {file['days']}", soft_wrap=True
+        )
+        counts = (
+            f"{file['rows_in']} rows in = {file['rows_kept']} kept + {file['rows_quarantined']} quarantined"
+        )
+        OUT.print(f"  {counts}   {file['note']}", soft_wrap=True)
+
+
+def show_findings(findings: Sequence[Mapping[str, Any]]) -> None:
+    """What is to be known of the quality of the landed traces, a line each, warnings in yellow."""
+    for finding in findings[:SHOWN_FINDINGS]:
+        what = "{aspect}: {detail}".format(**finding)
+        rows = " ({rows} rows, {share})".format(**finding) if finding["rows"] else ""
+        where = "{trace} {file}".format(**finding) if finding["file"] != "all" else finding["trace"]
+        style = "yellow" if finding["verdict"] == "warn" else None
+        OUT.print(f"{finding['verdict']}  {where}  {what}{rows}", style=style, markup=False, soft_wrap=True)
+    if len(findings) > SHOWN_FINDINGS:
+        OUT.print(f'{len(findings) - SHOWN_FINDINGS} more findings: fleetcast sql "from quality"')
 
 
 def characterise(trace: Trace, quiet: Quiet = False) -> None:
@@ -35,6 +125,30 @@ def characterise(trace: Trace, quiet: Quiet = False) -> None:
         show_character(table, trace)
         OUT.print(f"figures  {near(figures_of(lake, trace))}/*.png")
         OUT.print('tables   fleetcast sql "from characterisation"   (meaning: sql/README.md)')
+
+
+def show_character(parts: pa.Table, trace: str) -> None:
+    """What a trace and its parts are like, one line each."""
+    heads = ("\npart", "requests\nper s", "tokens\nper s", "peak\nin mean", "dis-\npersion", "gap CV\npooled",
+             "\nclient", "Poisson\n%", "strength\nday", "\nweek", "bursts\n%", "level\nchanges",
+             "skill, %\n10 min", "\n60 min", "\n120 min")  # fmt: skip
+    rows = [
+        (
+            " ".join(row[key] for key in ("tier", "region", "llm", "app") if row[key] != "all")
+            or "everything",
+            figure(row["requests_per_s"], ",.2f"),
+            figure(row["tokens_per_s"], ",.0f"),
+            figure(row["peak_requests_per_s"] / row["requests_per_s"], ".1f"),
+            *(figure(row[name], ".2f") for name in ("dispersion", "gap_cv", "client_gap_cv")),
+            percent(row["poisson_share"], ".0f"),
+            *(figure(row[f"{season}_strength"], ".2f") for season in ("daily", "weekly")),
+            percent(row["burst_share"], ".1f"),
+            str(row["changes"]),
+            *(percent(row[f"skill_{minutes}min"], ".0f") for minutes in (10, 60, 120)),
+        )
+        for row in parts.to_pylist()
+    ]
+    show_board(trace, heads, rows)
 
 
 def generate(

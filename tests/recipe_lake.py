@@ -15,7 +15,7 @@ from wired import DAY, LLMS, REGIONS
 
 from assets.lake.schemas import SCHEMAS
 from assets.lake.warehouse import Lake
-from assets.replays.outcomes import MOVES
+from assets.replays.fleet_hours import MOVES
 from models.characterise.families import FAMILIES
 
 Frame = pd.DataFrame

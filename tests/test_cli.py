@@ -24,7 +24,8 @@ from assets.pages.telling import SettingsResource
 from models.world.loading import CONFIG_DIR
 from pipelines import night, tables
 from pipelines.cli import app
-from pipelines.terminal import show_findings, spoken
+from pipelines.terminal import spoken
+from pipelines.trace_commands import show_findings
 
 OFFICE = (CONFIG_DIR / "office.toml").read_text()
 

@@ -27,7 +27,8 @@ from models.replay.kernel import account, advance, patience, start_hour
 from pipelines import night, runs
 from pipelines.night import Night, run_night
 from pipelines.runs import RunFailed
-from pipelines.terminal import Bars, show_short
+from pipelines.scoreboard import show_short
+from pipelines.terminal import Bars
 
 DAY = date(2025, 7, 3)
 ONE = {"policies": '["lt_i"]'}

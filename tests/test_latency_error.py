@@ -18,7 +18,8 @@ from assets.lake.settings import Progress, Settings, load_settings
 from assets.lake.warehouse import Lake, LakeError
 from assets.plans import plans
 from assets.replays import scorecards
-from assets.replays.replays import begin_units, end_units, replay_day
+from assets.replays.nights import begin_units, end_units
+from assets.replays.replays import replay_day
 from assets.replays.scorecards import score_day, scoreboard
 from assets.studies import latency_error
 from assets.traces.traces import make_day

@@ -28,7 +28,7 @@ from assets.lake.warehouse import Lake, LakeError, one_line_errors
 from assets.pages.pictures import draw_day, thumbnail
 from assets.plans import plans
 from assets.replays.figures import DRAWINGS
-from assets.replays.replays import begin_units, end_units, replay_unit
+from assets.replays.nights import begin_units, end_units, replay_unit
 from assets.replays.scorecards import score_day
 from assets.studies.study import share
 from assets.traces.ingest import ingest

@@ -16,8 +16,9 @@ from assets.plans import plans
 from assets.plans.inputs import problem_template
 from assets.plans.kinds import by_cell, by_pool, cells, kinds, options, pools, services
 from assets.replays import drives
-from assets.replays.replays import read_workload, replay_day
+from assets.replays.replays import replay_day
 from assets.replays.scorecards import score_day
+from assets.replays.workloads import read_workload
 from assets.traces.traces import make_day, write_tiers
 from models.plan import combo_lp, corrected, paper
 from models.plan.autoscale import DEFAULTS, targets

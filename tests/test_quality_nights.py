@@ -24,7 +24,7 @@ from models.replay.policies import ANSWERS
 from models.world.catalogue import load_catalogue
 from models.world.loading import CONFIG_DIR, load_config
 from models.world.reading import ConfigError
-from pipelines.terminal import show_scoreboard
+from pipelines.scoreboard import show_scoreboard
 
 DAY = date(2025, 7, 3)
 SMALL, LARGE, JUDGE = "llama3.1-8b", "llama3.1-70b", "llama3.2-3b"

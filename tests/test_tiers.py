@@ -19,7 +19,7 @@ from assets.studies import decisions
 from assets.traces.ingest import ingest
 from models.world.catalogue import Catalogue, Tier, load_catalogue
 from pipelines.night import run_night
-from pipelines.terminal import show_other_targets
+from pipelines.scoreboard import show_other_targets
 
 LLM, DAY, DAYS, REQUESTS = "llama2-70b", date(2025, 7, 3), 3, 1500
 TPOT_SLO_S = 0.0373  # of about half the requests

@@ -11,7 +11,7 @@ from wired import DAY, LLMS, changed
 
 from assets.lake.settings import Progress, Settings
 from assets.lake.warehouse import Lake
-from assets.replays import by_hour, replays, units
+from assets.replays import by_hour, nights, units
 from models.world.reading import ConfigError
 from models.world.replay_config import Cascade
 
@@ -37,10 +37,10 @@ def played(night: Settings, folder: Path) -> dict[str, pa.Table]:
     """What a night writes that replays unit after unit, the last one first, in a lake of its own."""
     own = dataclasses.replace(night, lake=Lake(folder / "lake"))
     shutil.copytree(night.lake.root, own.lake.root, dirs_exist_ok=True)
-    for unit in reversed(replays.begin_units(own, DAY)):
-        replays.replay_unit(own, DAY, unit, Progress())
-    replays.end_units(own, DAY)
-    replays.require_same_config(own, DAY)
+    for unit in reversed(nights.begin_units(own, DAY)):
+        nights.replay_unit(own, DAY, unit, Progress())
+    nights.end_units(own, DAY)
+    nights.require_same_config(own, DAY)
     return {
         table: own.lake.read(table, trace="wired", day=DAY).sort_by(keys)
         for table, keys in zip(TABLES, (KEYS, HOURS), strict=True)
@@ -70,7 +70,7 @@ def test_units_that_a_resumed_run_left_out_are_played_in_the_end(
 ) -> None:
     """Dagster resumes a killed run without the dynamic steps that had not begun, and calls that a success."""
     monkeypatch.setenv(units.UNITS, "llm")
-    monkeypatch.setattr(replays, "begin_units", lambda *asked: units.units_of(night)[:1])
+    monkeypatch.setattr(nights, "begin_units", lambda *asked: units.units_of(night)[:1])
     for table, rows in played(night, tmp_path).items():
         assert rows.equals(at_once[table]), table
 
@@ -100,15 +100,13 @@ def test_a_unit_replays_what_is_not_there(
         path.parent.mkdir(parents=True)
         path.touch()
     told: list[list[str]] = []
-    play = replays.replay_pieces
-    monkeypatch.setattr(
-        replays, "replay_pieces", lambda *a: told.append([piece.policy for piece in a[2]]) or play(*a)
-    )
+    play = nights.replay_together
+    monkeypatch.setattr(nights, "replay_together", lambda *a: told.append([*a[2].policies]) or play(*a))
     for missing in ("", "outcomes", "fleet_hours", ""):
         if missing and told:
             own.lake.path(missing, trace="wired", day=DAY, policy="reactive").unlink()
-        (unit,) = replays.begin_units(own, DAY)
-        replays.replay_unit(own, DAY, unit, Progress())
+        (unit,) = nights.begin_units(own, DAY)
+        nights.replay_unit(own, DAY, unit, Progress())
     assert told == [[*POLICIES], ["reactive"], ["reactive"]]
     assert not stale.exists()
     assert not other.exists()

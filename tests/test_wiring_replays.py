@@ -14,7 +14,8 @@ from wired import DAY, LLMS, OPEN, REGIONS, SUSTAINED, TIERS, changed
 
 from assets.lake.settings import Settings
 from assets.replays.drives import DAY_S, day_drives, setting
-from assets.replays.outcomes import ENDED_S, MOVES, fleet_hours_table, outcomes_table
+from assets.replays.fleet_hours import MOVES, fleet_hours_table
+from assets.replays.outcomes import ENDED_S, outcomes_table
 from assets.replays.scorecards import scoreboard
 from assets.replays.workloads import Workload, read_workload
 from models.replay.requests import rows_of

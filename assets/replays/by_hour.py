@@ -4,7 +4,6 @@ Memory holds the requests of an hour and those that have not ended. The numbers 
 piece, to the last bit; the rows of `outcomes` come in the hour in which they ended.
 """
 
-from collections.abc import Callable
 from datetime import date
 from functools import partial
 from typing import Any
@@ -13,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from assets.lake.machine import cores, memory_bytes
-from assets.lake.settings import HOURS, Settings
+from assets.lake.settings import HOURS, Settings, Step
 from assets.replays.drives import DAY_S, HOUR_S
-from assets.replays.outcomes import Piece, per_row, written
+from assets.replays.units import Unit
 from assets.replays.workloads import Workload, has_legs, read_workload
+from assets.replays.writing import per_row, written
 from models.replay.requests import rows_of
 from models.replay.run import QUEUED, TAIL_PERIODS, Drive, Session, Spent
 
@@ -36,14 +36,14 @@ def fits(settings: Settings, policy: str, requests: int) -> bool:
 
 
 def play_by_hour(
-    settings: Settings, day: date, piece: Piece, session: Session, drive: Drive, step: Callable[[int], None]
+    settings: Settings, day: date, policy: str, session: Session, drive: Drive, step: Step, unit: Unit
 ) -> None:
     """Play a policy's day on a session that has played nothing yet, and write what came of it."""
     ended, spent = 0, list[Spent]()
     there: pa.Table | None = None  # the requests that have not ended
-    with written(settings, day, piece, (session.fleet, session.rules)) as (append, close):
+    with written(settings, day, policy, (session.fleet, session.rules), unit) as (append, close):
         for hour in range(HOURS):
-            fresh = read_workload(settings, day, piece.llms, (hour, hour + 1))
+            fresh = read_workload(settings, day, unit.llms, (hour, hour + 1))
             there = pa.concat_tables([there, fresh.requests]) if there is not None else fresh.requests
             session.feed(fresh.trace)
             count = partial(lambda before, requests: step(before + requests), ended)

@@ -1,63 +1,25 @@
 """Replays of a day: every policy on the same requests, from the same fleet."""
 
-import dataclasses
-import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from threading import Event, Lock
-from typing import Any
 
 import numpy as np
 
-from assets.lake.kept import content_of, say_kept
 from assets.lake.lookups import require_day
-from assets.lake.settings import Progress, Settings, side_by_side
-from assets.lake.store import Place
+from assets.lake.settings import Progress, Settings, Step, side_by_side
 from assets.plans.quality_nights import as_planned
 from assets.replays.by_hour import fits, play_by_hour
 from assets.replays.closed_loop import play_closed
-from assets.replays.drives import (
-    DAY_S,
-    HOUR_S,
-    day_drives,
-    measured,
-    read_of_plans,
-    setting,
-)
-from assets.replays.outcomes import Piece, by_day, write_outcome
+from assets.replays.drives import DAY_S, HOUR_S, day_drives, measured, read_of_plans, setting
 from assets.replays.quarters import WatchedSession
-from assets.replays.units import Unit, forget_others, units_of
-from assets.replays.workloads import Workload, has_legs, in_legs, read_workload
+from assets.replays.units import WHOLE, Unit
+from assets.replays.workloads import has_legs, on_one_clock, remembered, requests_in
+from assets.replays.writing import by_day, write_outcome
 from models.replay.run import QUEUED, TAIL_PERIODS, Outcome, Session
-from models.replay.state import Floats, Ints, Trace
-from models.world.reading import ConfigError, require_known
-
-KEPT_DAYS = 3  # of requests in memory, where days are played in one go
-OF_UNITS: dict[tuple[Any, ...], Workload] = {}  # what the unit that this process played last has read
-
-
-def replay_unit(settings: Settings, day: date, unit: Unit, progress: Progress) -> None:
-    """Replay what of a unit has not been replayed yet: as it is, from what there is to replay it from."""
-    if left := _left(settings, day, unit, content_of(settings, "replays", day)):
-        replay_pieces(settings, [day], left, progress)
-    else:
-        say_kept("replays", day, progress)
-
-
-def _left(settings: Settings, day: date, unit: Unit, content: str) -> list[Piece]:
-    """The pieces of a unit that are not there, or were made from something else than `content`."""
-    pieces = [Piece(policy, unit.llms, unit.file, content) for policy in unit.policies]
-    return [
-        piece
-        for piece in pieces
-        if not all(
-            settings.lake.is_made_from(
-                table, content, file=piece.file, policy=piece.policy, trace=settings.trace, day=day
-            )
-            for table in ("outcomes", "fleet_hours")
-        )
-    ]
+from models.replay.state import Fleet, Floats, Ints
+from models.world.reading import require_known
 
 
 def replay_day(
@@ -88,191 +50,114 @@ def replay_through(
     """
     for policy in policies:
         require_known(policy, settings.config.rules, "policy", "replay")
-    return replay_pieces(settings, days, [Piece(policy) for policy in policies], progress, largest)
+    return replay_together(settings, days, WHOLE._replace(policies=tuple(policies)), progress, largest)
 
 
-def replay_pieces(
+def replay_together(
     settings: Settings,
     days: Sequence[date],
-    pieces: Sequence[Piece],
+    unit: Unit,
     progress: Progress,
     largest: dict[str, Ints] | None = None,
 ) -> int:
-    """As replay_through, for a policy each, and the same llms of all."""
+    """As replay_through, for the policies of a unit and its llms."""
     for day in days:
         require_day(settings.lake, "plans", settings.trace, day)
-    policies, llms = [piece.policy for piece in pieces], pieces[0].llms
-    workload = remembered(settings, llms, pieces[0].made_from)
-    drives = [day_drives(settings, day, policies) for day in days]
-    policy_of = settings.config.rules
+    run = Run(settings, days, unit)
+    with progress.bar(f"replay {spoken(days)}", run.total) as done:
+        ended = Ended(done)
 
-    @cache
-    def read(day: date, policy: str | None) -> Floats:
-        if policy is None:
-            return read_of_plans(settings, day)
-        return read_of_plans(as_planned(settings, day, policy), day, policy)
-
-    sizes = {
-        policy: [
-            workload(day, policy).trace.arrival_s.size  # with all legs
-            if has_legs(settings, policy)
-            else requests_in(settings, day, llms)
-            for day in days
-        ]
-        for policy in policies
-    }
-    total = sum(map(sum, sizes.values()))
-    watched = Session if largest is None else WatchedSession
-    ended, lock, stopped = dict.fromkeys(policies, 0), Lock(), Event()
-    with progress.bar(f"replay {spoken(days)}", total) as done:
-
-        def one(piece: Piece) -> None:
-            policy = piece.policy
-
-            def step(requests: int) -> None:
-                if stopped.is_set():
-                    raise KeyboardInterrupt
-                with lock:
-                    ended[policy] = requests
-                    done(sum(ended.values()))
-
-            own = [as_planned(settings, day, policy) for day in days]
-            sustained = [read(day, policy if policy_of[policy].answers else None) for day in days]
-            fleet, rules = setting(own[0], policy, len(days))
-            session = watched(fleet, rules, np.asarray(drives[0][policy].start))
-            if len(days) == 1 and not fits(settings, policy, sizes[policy][0]):
-                session.fleet = measured(settings.under(policy), fleet, sustained[0])
-                play_by_hour(settings, days[0], piece, session, drives[0][policy], step)
-                return step(sizes[policy][0])
-
-            def played() -> Iterator[Outcome]:
-                before = 0
-                for at, trace in enumerate(on_one_clock(workload(day, policy) for day in days)):
-                    session.fleet = measured(own[at].under(policy), fleet, sustained[at])
-                    session.feed(trace)
-                    count = partial(lambda before, requests: step(before + requests), before)
-                    if policy_of[policy].is_closed:
-                        spent = play_closed(settings, days[at], policy, session, count)
-                    else:
-                        spent = session.play(drives[at][policy], (at + 1) * DAY_S, count)
-                    if at == len(days) - 1:
-                        session.finish(len(days) * DAY_S + TAIL_PERIODS * HOUR_S)
-                    outcome = session.outcome(*spent)
-                    before = sum(sizes[policy][: at + 1]) - int(np.count_nonzero(outcome.status == QUEUED))
-                    yield outcome
-
-            for at, outcome in by_day(played(), sizes[policy]):
-                write_outcome(settings, days[at], piece, workload(days[at], policy), (fleet, rules), outcome)
+        def one(policy: str) -> None:
+            session = run.play(policy, Session if largest is None else WatchedSession, ended.step_of(policy))
             if largest is not None and isinstance(session, WatchedSession):
                 largest[policy] = session.largest()
-            return step(sum(sizes[policy]))
 
-        side_by_side(one, pieces, stopped.set)  # what has begun stops at its next step
-    return total
-
-
-def requests_in(settings: Settings, day: date, llms: Collection[str]) -> int:
-    """The requests of a day, or those for some llms."""
-    if not llms:
-        return settings.lake.count("requests", trace=settings.trace, day=day)
-    query = (
-        "select count(*) as n from requests "
-        "where trace = $trace and day = $day::date and list_contains($llms, llm)"
-    )
-    return int(settings.lake.sql(query, trace=settings.trace, day=day, llms=list(llms))["n"][0].as_py())
+        side_by_side(one, unit.policies, ended.stopped.set)  # what has begun stops at its next step
+    return run.total
 
 
-def remembered(
-    settings: Settings, llms: Collection[str] = (), made_from: str = ""
-) -> Callable[[date, str], Workload]:
-    """The requests of a day, read once for the policies that play it side by side; a few days are kept.
+class Ended:
+    """Counts the requests that have ended under policies that play side by side; `stopped` ends them all."""
 
-    Also for the next unit that this process plays, where it is `made_from` the same. Policies that have a
-    plan of who answers have legs of their own.
-    """
-    lock = Lock()
-    rules = settings.config.rules
-    kinds = 1 + sum(rules[name].answers is not None for name in settings.config.replay.policies)
+    def __init__(self, done: Step) -> None:
+        self.done, self.lock, self.stopped = done, Lock(), Event()
+        self.ended: dict[str, int] = {}
 
-    @lru_cache(KEPT_DAYS)
-    def read(day: date) -> Workload:
-        key = (made_from, day, *llms)
-        if key not in OF_UNITS:
-            found = read_workload(settings, day, llms)
-            if not made_from:
-                return found
-            OF_UNITS.clear()
-            OF_UNITS[key] = found
-        return OF_UNITS[key]
+    def step_of(self, policy: str) -> Step:
+        """What a policy tells how many of its requests have ended."""
 
-    @lru_cache(KEPT_DAYS * kinds)
-    def legs(day: date, policy: str | None) -> Workload:
-        own = settings if policy is None else as_planned(settings, day, policy)
-        return in_legs(own, day, read(day))
+        def step(requests: int) -> None:
+            if self.stopped.is_set():
+                raise KeyboardInterrupt
+            with self.lock:
+                self.ended[policy] = requests
+                self.done(sum(self.ended.values()))
 
-    def workload(day: date, policy: str) -> Workload:
-        with lock:
-            return legs(day, policy if rules[policy].answers else None)
+        return step
 
-    return workload
+
+class Run:
+    """Days on end under the policies of a unit, which share what is read of each day."""
+
+    def __init__(self, settings: Settings, days: Sequence[date], unit: Unit) -> None:
+        self.settings, self.days, self.unit = settings, days, unit
+        self.workload = remembered(settings, unit.llms, unit.made_from)
+        self.drives = [day_drives(settings, day, unit.policies) for day in days]
+        self.sizes = {policy: [self._size(day, policy) for day in days] for policy in unit.policies}
+        self.total = sum(map(sum, self.sizes.values()))
+        self._read = cache(self._sustained)
+
+    def _size(self, day: date, policy: str) -> int:
+        if has_legs(self.settings, policy):
+            return self.workload(day, policy).trace.arrival_s.size  # with all legs
+        return requests_in(self.settings, day, self.unit.llms)
+
+    def _sustained(self, day: date, policy: str | None) -> Floats:
+        if policy is None:
+            return read_of_plans(self.settings, day)
+        return read_of_plans(as_planned(self.settings, day, policy), day, policy)
+
+    def play(self, policy: str, watched: type[Session], step: Step) -> Session:
+        """Play a policy on all days, and write what came of it."""
+        settings, days = self.settings, self.days
+        own = [as_planned(settings, day, policy) for day in days]
+        answered_by = policy if settings.config.rules[policy].answers else None
+        fleet, rules = setting(own[0], policy, len(days))
+        fleets = [
+            measured(of.under(policy), fleet, self._read(day, answered_by))
+            for of, day in zip(own, days, strict=True)
+        ]
+        session = watched(fleet, rules, np.asarray(self.drives[0][policy].start))
+        if len(days) == 1 and not fits(settings, policy, self.sizes[policy][0]):
+            session.fleet = fleets[0]
+            play_by_hour(settings, days[0], policy, session, self.drives[0][policy], step, self.unit)
+        else:
+            for at, outcome in by_day(self._played(policy, session, fleets, step), self.sizes[policy]):
+                workload = self.workload(days[at], policy)
+                write_outcome(settings, days[at], policy, workload, (fleet, rules), outcome, self.unit)
+        step(sum(self.sizes[policy]))
+        return session
+
+    def _played(
+        self, policy: str, session: Session, fleets: Sequence[Fleet], step: Step
+    ) -> Iterator[Outcome]:
+        """What each day came to, of all requests that had not ended before it."""
+        days, sizes, before = self.days, self.sizes[policy], 0
+        for at, trace in enumerate(on_one_clock(self.workload(day, policy) for day in days)):
+            session.fleet = fleets[at]
+            session.feed(trace)
+            count = partial(lambda before, requests: step(before + requests), before)
+            if self.settings.config.rules[policy].is_closed:
+                spent = play_closed(self.settings, days[at], policy, session, count)
+            else:
+                spent = session.play(self.drives[at][policy], (at + 1) * DAY_S, count)
+            if at == len(days) - 1:
+                session.finish(len(days) * DAY_S + TAIL_PERIODS * HOUR_S)
+            outcome = session.outcome(*spent)
+            before = sum(sizes[: at + 1]) - int(np.count_nonzero(outcome.status == QUEUED))
+            yield outcome
 
 
 def spoken(days: Sequence[date]) -> str:
     """The days in words."""
     return f"{days[0]}" if len(days) == 1 else f"{days[0]} to {days[-1]}"
-
-
-def on_one_clock(workloads: Iterable[Workload]) -> Iterator[Trace]:
-    """The traces of days on end as one goes through them; blocks of prompts are not shared over midnight."""
-    known = 0
-    for at, workload in enumerate(workloads):
-        trace = workload.trace
-        yield trace._replace(arrival_s=trace.arrival_s + at * DAY_S, hashes=trace.hashes + known)
-        known += int(trace.hashes.max(initial=-1)) + 1
-
-
-def begin_units(settings: Settings, day: date) -> list[Unit]:
-    """What the day's replays are cut into; what others left goes. They are unfinished from here on."""
-    units = units_of(settings)
-    forget_others(settings, day, units)
-    note = _note(settings, day)
-    note.parent.mkdir(parents=True, exist_ok=True)
-    note.write_text("unfinished")
-    return units
-
-
-def end_units(settings: Settings, day: date) -> None:
-    """All units of a day have been replayed: note of which config.
-
-    A run that Dagster resumes after a kill leaves out the units that had not begun: they are played here.
-    """
-    content = content_of(settings, "replays", day)
-    for unit in units_of(settings):
-        if left := _left(settings, day, unit, content):
-            replay_pieces(settings, [day], left, Progress())
-    _note(settings, day).write_text(_fingerprint(settings))
-    OF_UNITS.clear()
-
-
-def require_same_config(settings: Settings, day: date) -> None:
-    """Refuse to set one policy beside others that were planned and replayed under another config."""
-    note = _note(settings, day)
-    if note.is_file() and note.read_text() != _fingerprint(settings):
-        raise ConfigError(
-            f"The results of {day} are not of {settings.config.file.name} as it is now: it or the catalogue "
-            f"has changed, or the night did not end. Make the day again: fleetcast nightly --date {day}"
-        )
-
-
-def _note(settings: Settings, day: date) -> Place:
-    return settings.lake.path("outcomes", trace=settings.trace, day=day).parent.parent / "made_from"
-
-
-def _fingerprint(settings: Settings) -> str:
-    """Of all that a plan and a replay of the day's requests depend on, whichever policies are named."""
-    config = settings.config
-    replay = dataclasses.replace(config.replay, policies=())
-    parts = (settings.catalogue, config.trace.seed, config.fleet, config.forecast, config.plan, replay)
-    return hashlib.sha256(
-        repr((*parts, config.policies, config.calendar, config.quality)).encode()
-    ).hexdigest()

@@ -36,6 +36,10 @@ class Unit(NamedTuple):
     policies: tuple[str, ...]
     llms: tuple[str, ...] = ()  # none: all of them
     file: str = "part"  # of each table's partition
+    made_from: str = ""  # the content of all that it is replayed from, which its files tell
+
+
+WHOLE = Unit(ALL, ())  # what a policy's replay is written as where nothing is cut
 
 
 def units_of(settings: Settings, environ: Mapping[str, str] = os.environ) -> list[Unit]:

@@ -1,7 +1,9 @@
 """What goes into a replay of a day: its requests as the kernel's arrays, with levels, prompts and legs."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import date, timedelta
+from functools import lru_cache
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +15,8 @@ from numpy.typing import NDArray
 from assets.lake.lookups import positions
 from assets.lake.settings import HOURS, Settings, midnight
 from assets.plans.quality_known import Drawer, Known, known_answers
+from assets.plans.quality_nights import as_planned
+from assets.replays.drives import DAY_S
 from models.replay.legs import as_legs
 from models.replay.state import Bools, Ints, Trace
 from models.traffic.priorities import BY_APP, Levels, levels_by_app, levels_of
@@ -24,6 +28,7 @@ KEPT = (
 PROMPTS = {"given": "cached_tokens", "blocks": "prefix_hashes"}  # what tells of them, by [fleet] prefix
 
 
+KEPT_DAYS = 3  # of requests in memory, where days are played in one go
 NO_LEGS, NO_SHADOWS = np.zeros(0, np.int64), np.zeros(0, np.bool_)
 
 
@@ -35,6 +40,9 @@ class Workload(NamedTuple):
     answerer: Ints = NO_LEGS  # (R,) llm whose answer a row makes or judges; empty: the row's own
     is_shadow: Bools = NO_SHADOWS  # (R,) nobody waits for it; empty: somebody does for all
     known: Known | None = None  # what is known of the answers to these requests
+
+
+OF_UNITS: dict[tuple[Any, ...], Workload] = {}  # what the unit that this process played last has read
 
 
 def read_workload(
@@ -130,3 +138,58 @@ def in_legs(settings: Settings, day: date, workload: Workload) -> Workload:
     drawer = Drawer(settings, day, known, trace.input_tokens, trace.output_tokens)
     chained = as_legs(trace, settings.catalogue, cascades, drawer.answers)
     return workload._replace(**chained._asdict(), known=known)
+
+
+def requests_in(settings: Settings, day: date, llms: Collection[str]) -> int:
+    """The requests of a day, or those for some llms."""
+    if not llms:
+        return settings.lake.count("requests", trace=settings.trace, day=day)
+    query = (
+        "select count(*) as n from requests "
+        "where trace = $trace and day = $day::date and list_contains($llms, llm)"
+    )
+    return int(settings.lake.sql(query, trace=settings.trace, day=day, llms=list(llms))["n"][0].as_py())
+
+
+def remembered(
+    settings: Settings, llms: Collection[str] = (), made_from: str = ""
+) -> Callable[[date, str], Workload]:
+    """The requests of a day, read once for the policies that play it side by side; a few days are kept.
+
+    Also for the next unit that this process plays, where it is `made_from` the same. Policies that have a
+    plan of who answers have legs of their own.
+    """
+    lock = Lock()
+    rules = settings.config.rules
+    kinds = 1 + sum(rules[name].answers is not None for name in settings.config.replay.policies)
+
+    @lru_cache(KEPT_DAYS)
+    def read(day: date) -> Workload:
+        key = (made_from, day, *llms)
+        if key not in OF_UNITS:
+            found = read_workload(settings, day, llms)
+            if not made_from:
+                return found
+            OF_UNITS.clear()
+            OF_UNITS[key] = found
+        return OF_UNITS[key]
+
+    @lru_cache(KEPT_DAYS * kinds)
+    def legs(day: date, policy: str | None) -> Workload:
+        own = settings if policy is None else as_planned(settings, day, policy)
+        return in_legs(own, day, read(day))
+
+    def workload(day: date, policy: str) -> Workload:
+        with lock:
+            return legs(day, policy if rules[policy].answers else None)
+
+    return workload
+
+
+def on_one_clock(workloads: Iterable[Workload]) -> Iterator[Trace]:
+    """The traces of days on end as one goes through them; blocks of prompts are not shared over midnight."""
+    known = 0
+    for at, workload in enumerate(workloads):
+        trace = workload.trace
+        yield trace._replace(arrival_s=trace.arrival_s + at * DAY_S, hashes=trace.hashes + known)
+        known += int(trace.hashes.max(initial=-1)) + 1

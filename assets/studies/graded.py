@@ -19,9 +19,9 @@ from assets.lake.settings import HOURS, Progress, Settings
 from assets.lake.warehouse import Lake, LakeError
 from assets.plans.kinds import by_pool, hourly_cells, pools
 from assets.replays.drives import DAY_S, HOUR_S, measured, plan_rows, setting, sustained_of_plans
-from assets.replays.outcomes import Piece, write_outcome
 from assets.replays.scorecards import score_day
 from assets.replays.workloads import Workload, in_legs, read_workload
+from assets.replays.writing import write_outcome
 from assets.studies.trials import FOLLOWS
 from models.replay.run import Drive, replay
 from models.replay.state import Floats
@@ -120,7 +120,7 @@ def _met(settings: Settings, day: date, workload: Workload, targets: Floats) -> 
     outcome = replay(workload.trace, fleet, Drive(targets, None, targets[0], HOUR_S), rules, DAY_S)
     with settings.lake.scratch() as folder:
         own = replace(settings, lake=Lake(folder))
-        write_outcome(own, day, Piece(FOLLOWS), workload, (fleet, rules), outcome)
+        write_outcome(own, day, FOLLOWS, workload, (fleet, rules), outcome)
         score_day(own, day)
         late = {row["tier"]: row["ttft_p95_s"] for row in own.lake.sql(LATE).to_pylist()}
         return [{**row, "ttft_p95_s": late[row["tier"]]} for row in own.lake.sql(MET).to_pylist()]

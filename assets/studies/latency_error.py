@@ -24,10 +24,10 @@ from assets.pages.pictures import save
 from assets.pages.style import FAINT
 from assets.replays.drives import DAY_S, day_drives, measured, read_of_plans, setting
 from assets.replays.figures import draw_cost_against_misses
-from assets.replays.outcomes import Piece, write_outcome
-from assets.replays.replays import require_same_config
+from assets.replays.nights import require_same_config
 from assets.replays.scorecards import SCOREBOARD, score_day
 from assets.replays.workloads import Workload, in_legs, read_workload
+from assets.replays.writing import write_outcome
 from models.latency.error import MEDIAN_SIGMAS, ProfileError, drawn, errors_in_use
 from models.replay.policies import Policy
 from models.replay.run import Drive, replay
@@ -135,7 +135,7 @@ def _play(
             fleet, rules = setting(own, policy)
             fleet = measured(own.under(policy), fleet, sustained)
             outcome = replay(workload.trace, fleet, drives[policy], rules, DAY_S, step)
-            write_outcome(own, day, Piece(policy), workload, (fleet, rules), outcome)
+            write_outcome(own, day, policy, workload, (fleet, rules), outcome)
             counted.one_more()
 
         side_by_side(one, policies, stopped.set)

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from assets.lake.schemas import SCHEMAS
-from assets.replays.outcomes import MOVES, moved_live, stopped_s
+from assets.replays.fleet_hours import MOVES
+from assets.replays.outcomes import moved_live, stopped_s
 from assets.replays.workloads import app_codes
 from assets.studies.endpoint import Endpoint, gpu_hours, play
 from models.replay.capacity import meets

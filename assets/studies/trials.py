@@ -15,9 +15,9 @@ from assets.lake.warehouse import Lake
 from assets.plans.kinds import by_pool, of_llms
 from assets.plans.plan_tables import Day
 from assets.replays.drives import DAY_S, HOUR_S, measured, setting
-from assets.replays.outcomes import Piece, write_outcome
 from assets.replays.scorecards import BY_TIER, NAMED, SCOREBOARD, score_day
 from assets.replays.workloads import Workload, in_legs, read_workload
+from assets.replays.writing import write_outcome
 from models.replay.run import Drive, replay
 from models.replay.state import Floats, Trace
 from models.traffic.arrivals import multiplied
@@ -99,7 +99,7 @@ def _score(settings: Settings, day: date, trial: Trial, workload: Workload) -> p
         fewest = np.minimum(fleet.min_instances, targets.min(axis=0))
         fleet = fleet._replace(min_instances=fewest.astype(np.int64))
     outcome = replay(workload.trace, fleet, drive, rules, DAY_S)
-    write_outcome(settings, day, Piece(trial.name), workload, (fleet, rules), outcome)
+    write_outcome(settings, day, trial.name, workload, (fleet, rules), outcome)
     score_day(settings, day)
     board = settings.lake.sql(SCOREBOARD, trace=settings.trace, day=day).to_pandas().set_index("policy")
     by_tier = settings.lake.sql(BY_TIER, trace=settings.trace, day=day).to_pylist()

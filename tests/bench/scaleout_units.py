@@ -17,7 +17,7 @@ from assets.forecasts.forecasts import forecast_day
 from assets.lake.machine import MEMORY_GIB
 from assets.lake.settings import Progress, Settings, load_settings
 from assets.plans.plans import plan_day
-from assets.replays import replays
+from assets.replays import nights
 from assets.replays.scorecards import score_day, scoreboard
 from assets.replays.units import UNITS
 from assets.traces.traces import make_day, to_requests, write_tiers
@@ -92,9 +92,9 @@ def large_day() -> Figures:
 
 def night(settings: Settings, day: date) -> None:
     """All units of a day, one after the other."""
-    for unit in replays.begin_units(settings, day):
-        replays.replay_unit(settings, day, unit, Progress())
-    replays.end_units(settings, day)
+    for unit in nights.begin_units(settings, day):
+        nights.replay_unit(settings, day, unit, Progress())
+    nights.end_units(settings, day)
 
 
 def small_day(folder: Path) -> Settings:

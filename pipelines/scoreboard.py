@@ -1,0 +1,81 @@
+"""What a night prints: the scoreboard, other targets, the leaderboard of forecasts, plans that are short."""
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.tables import figure, percent, show_board
+from pipelines.terminal import ERR
+
+
+def show_scoreboard(board: pa.Table, trace: str, day: date) -> None:
+    """The scoreboard of a day: what each policy cost and what it missed; quality, where it is known."""
+    told = board.to_pylist()
+    is_known = any(row["quality"] is not None for row in told)
+    title = f"{trace}, {day}   (attainment and distance in %, TTFT in s)"
+    heads = ("\n\npolicy", "SLA\nattained\niw_fast", "\nworst\nllm", "\n\niw_normal", "\n\nniw",
+             "TTFT\np95\niw_fast", "\nGPU-\nhours", "\nleft\nto do", "\n\nUSD",
+             "over\nclair-\nvoyant", *(["\n\nquality"] if is_known else []))  # fmt: skip
+    parts = ("iw_fast", "worst_llm", "iw_normal", "niw")
+    rows = [
+        (
+            row["policy"],
+            *(percent(row[f"{of}_attainment_share"], ".1f") for of in parts),
+            figure(row["ttft_p95_s"], ".2f"),
+            *(figure(row[name], ",.0f") for name in ("gpu_hours", "left_gpu_hours", "usd")),
+            percent(row["over_clairvoyant_share"], "+.1f"),
+            *([figure(row["quality"], ".3f")] if is_known else []),
+        )
+        for row in told
+    ]
+    show_board(title, heads, rows)
+
+
+def show_other_targets(found: pa.Table | None) -> None:
+    """How tiers fared that the scoreboard has no column for, or by a target that it does not tell apart."""
+    if found is None or found.num_rows == 0:
+        return
+    heads = ("\n\npolicy", "\n\ntier", "all\ntargets,\n%", "\nTTFT,\n%", "\nTPOT,\n%", "TTFT\np95,\ns",
+             "TPOT\np95,\nms")  # fmt: skip
+    rows = [
+        (
+            row["policy"],
+            row["tier"],
+            *(percent(row[f"{of}attainment_share"], ".1f") for of in ("", "ttft_", "tpot_")),
+            figure(row["ttft_p95_s"], ".2f"),
+            figure(None if row["tpot_p95_s"] is None else 1e3 * row["tpot_p95_s"], ".1f"),
+        )
+        for row in found.to_pylist()
+    ]
+    show_board("attainment by target   (TPOT: time per output token)", heads, rows)
+
+
+def show_leaderboard(board: pa.Table) -> None:
+    """The methods side by side an hour ahead, the best first."""
+    rows = [row for row in board.to_pylist() if row["horizon_minutes"] == 60]
+    title = f"{rows[0]['tier']}, an hour ahead, over all days backtested   (shares in %)"
+    heads = ("\n\nmethod", "\n\nWAPE", "\npinball\nloss", "at or\nbelow\nP90", "hour's\npeak\nunder",
+             "peak\nabove\nits P90", "series\nwith P90\noff", "saved by the\nplanned one\n(95 % interval)",
+             "CPU ms\nper fore-\ncast")  # fmt: skip
+    shares = ("wape_share", "pinball_share", "below_p90_share", "under_share", "above_peak_p90_share")
+    told = []
+    for row in rows:
+        saved, low, high = (percent(row[f"saved{name}_share"], ".1f") for name in ("", "_low", "_high"))
+        interval = "" if row["saved_share"] is None else saved if low == "–" else f"{saved} ({low} to {high})"
+        figures = (percent(row[name], ".1f") for name in shares)
+        off = f"{row['p90_off_endpoints']} of {row['endpoints']}"
+        told.append((row["method"], *figures, off, interval, figure(row["cpu_ms"], ",.1f")))
+    show_board(title, heads, told)
+
+
+def show_short(plans: Sequence[Mapping[str, Any]]) -> None:
+    """Which plans the fleet cannot carry, and how many instances are missing in their worst hour."""
+    for plan in plans:
+        line = (
+            "{policy}: the fleet is too small in {short_hours} of 24 hours; at {hour_start:%H:%M} {llm} in "
+            "{region} is short of {short_tokens_per_s:,.0f} input tokens/s, {missing_instances} instances. "
+            "Raise max_instances or cap_gpus."
+        ).format(**plan)
+        ERR.print(line, style="yellow", markup=False, soft_wrap=True)

@@ -1,0 +1,119 @@
+"""`fleetcast whatif` and `fleetcast decide`: a planned day under other conditions, or by other forecasts."""
+
+from datetime import date
+from typing import Annotated
+
+import pyarrow as pa
+import typer
+
+from pipelines.error_cli import show_differences, show_savings
+from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
+from pipelines.tables import OUT, figure, percent, show_board
+from pipelines.terminal import near, spoken
+
+
+def whatif(
+    cases: Annotated[
+        list[str] | None, typer.Argument(help="Cases of data/whatif.toml; without any all.", metavar="CASE")
+    ] = None,
+    policy: Annotated[str, typer.Option(help="Which is planned and replayed.")] = "corrected",
+    date_: Day = None,
+    config: Config = "office",
+    quiet: Quiet = False,
+) -> None:
+    """Plan and replay a day under other demand, prices, GPUs, regions, budgets: cost against attainment.
+
+        fleetcast whatif
+
+        fleetcast whatif as_is min_1 demand_1_3
+
+        fleetcast whatif demand_1_3 --policy reactive
+
+    The day must have forecasts (`fleetcast nightly`). A case takes some ten seconds. Its row tells what the
+    day cost, what it attained, and what its plan could not carry: hours in which load is served nowhere,
+    demand served farther away than epsilon allows, the part of niw's buffer that is given up, hours in which
+    an endpoint has fewer instances than its minimum.
+    """
+    with spoken():
+        from assets.lake.settings import load_settings
+        from assets.on_demand import whatifs_said
+        from assets.studies.whatif import draw, what_if
+        from pipelines.runs import report
+
+        settings = load_settings(config_of(config))
+        day = day_of(date_) or settings.config.trace.replay_day
+        table = what_if(settings, day, cases or [], progress_of(quiet), policy)
+        settings.lake.publish()
+        report("whatifs", whatifs_said(settings, day, table))
+        show_whatifs(table, settings.trace, day, policy)
+        show_differences(settings, day, table)
+        OUT.print(f"figure   {near(draw(settings, day, table.to_pandas()))}")
+        OUT.print('table    fleetcast sql "from whatifs"')
+
+
+def decide(date_: Day = None, config: Config = "office", quiet: Quiet = False) -> None:
+    """Let every forecast method plan a planned day and replay it: what is each worth? Minutes.
+
+    fleetcast decide
+
+    fleetcast sql sql/queries/which_forecast_pays.sql
+    """
+    with spoken():
+        from assets.lake.settings import load_settings
+        from assets.on_demand import decisions_said
+        from assets.studies import decisions
+        from pipelines.runs import report
+
+        settings = load_settings(config_of(config))
+        day = day_of(date_) or settings.config.trace.replay_day
+        table = decisions.decide(settings, day, progress_of(quiet))
+        report("decisions", {day.isoformat(): decisions_said(settings, day, table)})
+        board = decisions.leaderboard(settings, day)
+        show_decisions(board, settings.trace, day)
+        show_savings(settings, day, board)
+        OUT.print(f"figure   {near(settings.figures(day))}/decision_curves.png")
+        OUT.print('tables   fleetcast sql "from decisions", "from decision_leaderboard"')
+
+
+def show_whatifs(cases: pa.Table, trace: str, day: date, policy: str) -> None:
+    """What each case of a what-if costs and attains."""
+    title = f"what if under {policy}, {trace}, {day}   (attainment in %)"
+    heads = ("\n\ncase", "\n\nUSD", "USD,\ndear-\nest h", "\nGPU-\nhours", "SLA\nattained\niw_fast",
+             "\niw_\nnormal", "\n\nniw", "plan\nshort,\nhours", "too\nfar,\n%", "buffer\nlost,\n%",
+             "below\nmin,\nhours")  # fmt: skip
+    rows = [
+        (
+            row["case_name"],
+            *(figure(row[name], ",.0f") for name in ("usd", "dearest_hour_usd", "gpu_hours")),
+            *(percent(row[f"{tier}_attainment_share"], ".2f") for tier in ("iw_fast", "iw_normal", "niw")),
+            str(row["short_hours"]),
+            *(percent(row[name], ".1f") for name in ("remote_share", "buffer_short_share")),
+            str(row["below_minimum_hours"]),
+        )
+        for row in cases.to_pylist()
+    ]
+    show_board(title, heads, rows)
+    for row in cases.to_pylist():
+        OUT.print(f"{row['case_name']}: {row['what']}", soft_wrap=True)
+
+
+def show_decisions(board: pa.Table, trace: str, day: date) -> None:
+    """What each forecast costs where all attain the same, the cheapest first."""
+    rows = board.to_pylist()
+    at = f"{percent(rows[0]['matched_share'], '.0f')} % attainment of {rows[0]['tier']}"
+    title = f"what a forecast is worth, {trace}, {day}   (GPU-hours at {at})"
+    heads = ("\nforecast", "GPU-\nhours", "\nUSD", "for the\nerror", "for\nboots", "over\ntruth, %",
+             "saved on last\nvalue, %", "on seasonal\nnaive, %")  # fmt: skip
+    shares = ("over_truth_share", "saved_on_last_value_share", "saved_on_seasonal_naive_share")
+    told = []
+    for row in rows:
+        figures = (figure(row[name], ",.0f") for name in ("gpu_hours", "usd", "forecast_usd", "boot_usd"))
+        told.append((row["method"], *figures, *(percent(row[name], "+.1f") for name in shares)))
+    show_board(title, heads, told)
+    apart = max((row["apart_share"] for row in rows if row["apart_share"] is not None), default=0.0)
+    OUT.print(
+        f"read between replays up to {percent(apart, '.1f')} % apart: differences below that say nothing"
+    )
+    for row in rows:
+        if row["why_not"]:
+            OUT.print(f"{row['method']}: {row['why_not']}", soft_wrap=True)
