@@ -4,18 +4,23 @@ On wired.py's day endpoints stand above their minimum for hours, so that a mecha
 reached with another's figure, changes what comes out.
 """
 
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import metrics
 import numpy as np
 import pytest
 from wired import DAY, LLMS, OPEN, REGIONS, SUSTAINED, TIERS, changed
 
-from assets.lake.settings import Settings
+from assets.lake.settings import Progress, Settings
+from assets.lake.warehouse import Lake
 from assets.replays.drives import DAY_S, day_drives, setting
 from assets.replays.fleet_hours import MOVES, fleet_hours_table
 from assets.replays.outcomes import ENDED_S, outcomes_table
+from assets.replays.replays import replay_day
 from assets.replays.scorecards import scoreboard
 from assets.replays.workloads import Workload, read_workload
 from models.replay.requests import rows_of
@@ -181,6 +186,22 @@ def test_each_policy_is_replayed_as_itself(wired_scored: Settings) -> None:
         np.testing.assert_allclose(own["booting_s"], booting_s.ravel())
         told.add((round(ttft_s.sum(), 6), round(own["serving_s"].sum(), 6)))
     assert len(told) == len(OPEN) - len(ALIKE)
+
+
+def test_a_reflex_counts_on_as_much_of_an_instance_as_its_plan(
+    wired_scored: Settings, tmp_path: Path
+) -> None:
+    own = replace(wired_scored, lake=Lake(tmp_path))
+    shutil.copytree(wired_scored.lake.root, tmp_path, dirs_exist_ok=True)
+    replay_day(own, DAY, ["lean", "hasty"], Progress())
+    told = own.lake.sql("select policy, ttft_s from outcomes order by policy, request_id").to_pandas()
+    trace = read_workload(own, DAY).trace
+    for policy, share in {"lean": 0.5, "hasty": 0.93}.items():
+        fleet, rules = setting(own, policy)
+        fleet = fleet._replace(tokens_per_s=share * np.array(SUSTAINED)[fleet.llm])
+        alone = replay(trace, fleet, day_drives(own, DAY)[policy], rules, DAY_S)
+        ttft_s = told.loc[told["policy"] == policy, "ttft_s"]
+        np.testing.assert_allclose(ttft_s, alone.first_token_s - trace.arrival_s)
 
 
 def test_a_scorecard_has_each_percentile_in_its_column(wired_scored: Settings) -> None:

@@ -61,6 +61,17 @@ def measured(settings: Settings, fleet: Fleet, sustained: Floats) -> Fleet:
     return fleet._replace(tokens_per_s=np.where(tokens_per_s > 0, tokens_per_s, np.inf))
 
 
+def own_share(settings: Settings, policy: str) -> float:
+    """How much of an instance a policy counts on, over what the common plans do."""
+    own, common = settings.under(policy).config.plan, settings.config.plan
+    return own.corrected_capacity_share / common.corrected_capacity_share
+
+
+def of_reflex(settings: Settings, policy: str) -> float:
+    """The same of a reflex, so that it passes a plan where more comes than that counts on; 1 of others."""
+    return own_share(settings, policy) if settings.config.rules[policy].scaling == "reflex" else 1.0
+
+
 def sustained_of_plans(settings: Settings, rows: pd.DataFrame, policy: str = "clairvoyant") -> Floats:
     """The capacity that the day's plans count on, tokens/s, shape (services, regions, options).
 
@@ -112,10 +123,7 @@ def day_drives(settings: Settings, day: date, policies: Collection[str] | None =
             drives[policy] = Drive(start=start, hour_s=HOUR_S)
         elif rule.plan == "autoscaler":
             demand = hourly_demand(settings, rows, "lt_i", 1)[0]
-            own, shared = (
-                one.config.plan.corrected_capacity_share for one in (settings.under(policy), settings)
-            )
-            sustained = sustained_of_plans(settings, rows) * own / shared
+            sustained = sustained_of_plans(settings, rows) * own_share(settings, policy)
             table = autoscaled.targets_of_day(settings.under(policy), day, sustained, demand)
             targets = by_pool(settings, table)
             drives[policy] = Drive(targets, None, targets[0], HOUR_S, round(HOUR_S / autoscaled.SAMPLE_S))

@@ -12,7 +12,7 @@ from assets.lake.settings import Progress, Settings, Step, side_by_side
 from assets.plans.quality_nights import as_planned
 from assets.replays.by_hour import fits, play_by_hour
 from assets.replays.closed_loop import play_closed
-from assets.replays.drives import DAY_S, HOUR_S, day_drives, measured, read_of_plans, setting
+from assets.replays.drives import DAY_S, HOUR_S, day_drives, measured, of_reflex, read_of_plans, setting
 from assets.replays.quarters import WatchedSession
 from assets.replays.units import WHOLE, Unit
 from assets.replays.workloads import has_legs, on_one_clock, remembered, requests_in
@@ -124,7 +124,7 @@ class Run:
         answered_by = policy if settings.config.rules[policy].answers else None
         fleet, rules = setting(own[0], policy, len(days))
         fleets = [
-            measured(of.under(policy), fleet, self._read(day, answered_by))
+            measured(of.under(policy), fleet, self._read(day, answered_by) * of_reflex(settings, policy))
             for of, day in zip(own, days, strict=True)
         ]
         session = watched(fleet, rules, np.asarray(self.drives[0][policy].start))

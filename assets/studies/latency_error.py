@@ -22,7 +22,7 @@ from assets.lake.store import Place
 from assets.lake.warehouse import Lake
 from assets.pages.pictures import save
 from assets.pages.style import FAINT
-from assets.replays.drives import DAY_S, day_drives, measured, read_of_plans, setting
+from assets.replays.drives import DAY_S, day_drives, measured, of_reflex, read_of_plans, setting
 from assets.replays.figures import draw_cost_against_misses
 from assets.replays.nights import require_same_config
 from assets.replays.scorecards import SCOREBOARD, score_day
@@ -133,7 +133,7 @@ def _play(
 
         def one(policy: str) -> None:
             fleet, rules = setting(own, policy)
-            fleet = measured(own.under(policy), fleet, sustained)
+            fleet = measured(own.under(policy), fleet, sustained * of_reflex(own, policy))
             outcome = replay(workload.trace, fleet, drives[policy], rules, DAY_S, step)
             write_outcome(own, day, policy, workload, (fleet, rules), outcome)
             counted.one_more()
