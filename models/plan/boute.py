@@ -42,19 +42,24 @@ def knapsack(costs: Sequence[Floats], values: Sequence[Floats], budget: float) -
 
     Class by class, sums that are dearer and worth no more than others are dropped (Nemhauser and Ullmann).
     """
-    found: list[tuple[float, float, tuple[int, ...]]] = [(0.0, 0.0, ())]
-    for cost, value in zip(costs, values, strict=True):
-        items = [(-1, 0.0, 0.0), *zip(range(len(cost)), cost.tolist(), value.tolist(), strict=True)]
-        sums = sorted(
-            ((c + more_c, v + more_v, (*chosen, n)) for c, v, chosen in found for n, more_c, more_v in items
-             if c + more_c <= budget),
-            key=lambda one: (one[0], -one[1]),
-        )  # fmt: skip
-        found = []
-        for one in sums:
-            if not found or one[1] > found[-1][1]:
-                found.append(one)
-    return list(found[-1][2]) if found else None
+    cost, value, kept = np.zeros(1), np.zeros(1), list[tuple[Ints, int]]()
+    for more_cost, more_value in zip(costs, values, strict=True):
+        items = more_cost.size + 1  # the first of them is none
+        costs_here = np.add.outer(cost, np.concatenate([[0.0], more_cost])).ravel()
+        values_here = np.add.outer(value, np.concatenate([[0.0], more_value])).ravel()
+        order = np.flatnonzero(costs_here <= budget)
+        order = order[np.lexsort((-values_here[order], costs_here[order]))]
+        best_before = np.maximum.accumulate(np.concatenate([[-np.inf], values_here[order]]))[:-1]
+        order = order[values_here[order] > best_before]
+        cost, value = costs_here[order], values_here[order]
+        kept.append((order, items))
+    if not cost.size:
+        return None
+    chosen, at = list[int](), cost.size - 1
+    for order, items in reversed(kept):
+        at, item = divmod(int(order[at]), items)
+        chosen.append(item - 1)
+    return chosen[::-1]
 
 
 def homogeneous(
@@ -91,12 +96,12 @@ def candidates(offer: Offer, demand: Demand, point: int, llm: int) -> list[Candi
     most = min(demand.budget_usd_per_hour, sum(max(c.usd_per_hour for c in own) for own in by_type))
     mixed = []
     costs = [np.array([c.usd_per_hour for c in own]) for own in by_type]
+    carried = [np.array([c.instances for c in own]) @ carry for own in by_type]  # (candidates, latencies)
     for budget in np.linspace(0, most, BUDGETS + 1)[1:]:
         low, high, best = -1, grid.size, None
         while high - low > 1:
             middle = (low + high) // 2
-            values = [np.array([c.instances @ carry[:, middle] for c in own]) for own in by_type]
-            chosen = knapsack(costs, values, float(budget))
+            chosen = knapsack(costs, [own[:, middle] for own in carried], float(budget))
             picked = [own[n] for own, n in zip(by_type, chosen or [], strict=True) if n >= 0]
             instances = sum((c.instances for c in picked), np.zeros(offer.llm.size, np.int64))
             if instances @ carry[:, middle] >= load:
