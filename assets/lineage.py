@@ -27,6 +27,7 @@ from assets.pages.telling import (
     markdown,
     opened,
     picture,
+    pictures,
     plainly,
     say_of_day,
     text_table,
@@ -221,8 +222,7 @@ def figures(
             if is_needed:
                 draw_day(chosen, day, wanted, progress)
         paths = {name: chosen.figures(day) / f"{name}.png" for name in wanted}
-    pictures = {name: picture(path) for name, path in paths.items()}
-    return dg.MaterializeResult(metadata={"trace": chosen.trace, **pictures})
+    return dg.MaterializeResult(metadata={"trace": chosen.trace, **pictures(paths)})
 
 
 @dg.asset(partitions_def=DAYS, deps=[scorecard, after("demand", WITH_HISTORY)], **described("advice"))

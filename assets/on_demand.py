@@ -6,7 +6,6 @@ written, be it in a run or from the command line. Plans on demand stand in plans
 
 from collections.abc import Mapping
 from datetime import date
-from typing import Any
 
 import dagster as dg
 import pyarrow as pa
@@ -17,19 +16,15 @@ from assets.demand.demand import INTERACTIVE
 from assets.forecasts import backtests as backtesting
 from assets.forecasts.leaderboard import decision_curves, forecast_leaderboard
 from assets.lake.partitions import DAYS, WITH_HISTORY
-from assets.lake.settings import Progress, Settings
+from assets.lake.settings import Settings
 from assets.lake.warehouse import Lake
+from assets.pages.on_demand import Call, on_demand
 from assets.pages.pictures import draw_day
 from assets.pages.telling import (
     Said,
-    SettingsResource,
     after,
-    day_of,
-    described,
     markdown,
-    opened,
-    picture,
-    plainly,
+    pictures,
     told,
 )
 from assets.studies import decisions as deciding
@@ -43,25 +38,18 @@ CASES = dg.StaticPartitionsDefinition(case_names())
 DAYS_AND_CASES = dg.MultiPartitionsDefinition({"day": DAYS, "case": CASES})
 
 
-@dg.asset(
-    deps=[after("demand", dg.AllPartitionMapping())],
-    **described("characterisation"),
-)
-def characterisation(
-    context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
-) -> dg.MaterializeResult:
+@on_demand(after("demand", dg.AllPartitionMapping()))
+def characterisation(call: Call) -> Said:
     """How bursty, how seasonal and how foreseeable the trace and its parts are, over all its days."""
-    with plainly():
-        chosen = opened(context, settings)
-        table = characterise(chosen.lake, chosen.trace, progress)
-        return dg.MaterializeResult(metadata=characterisation_said(chosen.lake, chosen.trace, table))
+    table = characterise(call.settings.lake, call.settings.trace, call.progress)
+    return characterisation_said(call.settings.lake, call.settings.trace, table)
 
 
 def characterisation_said(lake: Lake, trace: str, table: pa.Table) -> Said:
     """The table characterisation of a trace, and its figures."""
     lake.publish()
-    pictures = {name: picture(path) for name, path in draw_character(lake, trace).items()}
-    return {**told(trace, table, "tables/characterisation.sql"), **pictures}
+    figures = draw_character(lake, trace)
+    return {**told(trace, table, "tables/characterisation.sql"), **pictures(figures)}
 
 
 class Backtest(dg.Config):
@@ -70,22 +58,11 @@ class Backtest(dg.Config):
     tier: str = INTERACTIVE
 
 
-@dg.asset(
-    partitions_def=DAYS,
-    deps=[after("demand", WITH_HISTORY)],
-    **described("backtests"),
-)
-def backtests(
-    context: dg.AssetExecutionContext,
-    config: Backtest,
-    settings: SettingsResource,
-    progress: dg.ResourceParam[Progress],
-) -> dg.MaterializeResult:
+@on_demand(after("demand", WITH_HISTORY), of=DAYS, config=Backtest)
+def backtests(call: Call) -> Said:
     """Every forecast method on a past day, ten minutes to two hours ahead; never a part of the night."""
-    with plainly():
-        chosen, day = opened(context, settings), day_of(context)
-        table = backtesting.backtest_days(chosen, day, day, config.tier, progress)
-        return dg.MaterializeResult(metadata=backtests_said(chosen, day, config.tier, table))
+    table = backtesting.backtest_days(call.settings, call.day, call.day, call.config.tier, call.progress)
+    return backtests_said(call.settings, call.day, call.config.tier, table)
 
 
 def backtests_said(settings: Settings, day: date, tier: str, table: pa.Table) -> Said:
@@ -93,56 +70,36 @@ def backtests_said(settings: Settings, day: date, tier: str, table: pa.Table) ->
     figure = draw_day(settings, day, {"forecast_leaderboard": forecast_leaderboard})
     settings.lake.publish()
     board = backtesting.leaderboard(settings, tier)
-    said: dict[str, Any] = {name: picture(path) for name, path in figure.items()}
-    said |= {"leaderboard": dg.MetadataValue.md(markdown(board)), "tier": tier}
+    said = {**pictures(figure), "leaderboard": dg.MetadataValue.md(markdown(board)), "tier": tier}
     return {**told(settings.trace, table, "tables/backtests.sql"), **said}
 
 
-@dg.asset(
-    partitions_def=DAYS,
-    deps=[
-        *map(after, ("plans", "forecasts", "requests")),
-        after("demand", WITH_HISTORY),
-    ],
-    **described("decisions"),
-)
-def decisions(
-    context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
-) -> dg.MaterializeResult:
+@on_demand(*map(after, ("plans", "forecasts", "requests")), after("demand", WITH_HISTORY), of=DAYS)
+def decisions(call: Call) -> Said:
     """What each forecast is worth: every method plans the day and is replayed, where all attain the same."""
-    with plainly():
-        chosen, day = opened(context, settings), day_of(context)
-        table = deciding.decide(chosen, day, progress)
-        return dg.MaterializeResult(metadata=decisions_said(chosen, day, table))
+    table = deciding.decide(call.settings, call.day, call.progress)
+    return decisions_said(call.settings, call.day, table)
 
 
 def decisions_said(settings: Settings, day: date, table: pa.Table) -> Said:
     """The decisions of a day, with their leaderboard and the curves that it is read from."""
     figure = draw_day(settings, day, {"decision_curves": decision_curves})
     settings.lake.publish()
-    said: dict[str, Any] = {name: picture(path) for name, path in figure.items()}
-    said["leaderboard"] = dg.MetadataValue.md(markdown(deciding.leaderboard(settings, day)))
+    board = deciding.leaderboard(settings, day)
+    said = {**pictures(figure), "leaderboard": dg.MetadataValue.md(markdown(board))}
     return {**told(settings.trace, table, "tables/decisions.sql"), **said}
 
 
 SAME_DAY = dg.MultiToSingleDimensionPartitionMapping("day")
 
 
-@dg.asset(
-    partitions_def=DAYS_AND_CASES,
-    deps=[after(name, SAME_DAY) for name in ("forecasts", "demand", "requests")],
-    **described("whatifs"),
-)
-def whatifs(
-    context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
-) -> dg.MaterializeResult:
+@on_demand(*[after(name, SAME_DAY) for name in ("forecasts", "demand", "requests")], of=DAYS_AND_CASES)
+def whatifs(call: Call) -> Said:
     """Cost and attainment of a day under a case of data/whatif.toml: other prices, GPUs, regions, budgets."""
-    with plainly():
-        chosen, day = opened(context, settings), day_of(context)
-        table = whatif.what_if(chosen, day, [case_of(context)], progress)
-        chosen.lake.publish()
-        [said] = whatifs_said(chosen, day, table).values()
-    return dg.MaterializeResult(metadata=said)
+    table = whatif.what_if(call.settings, call.day, [case_of(call.context)], call.progress)
+    call.settings.lake.publish()
+    [said] = whatifs_said(call.settings, call.day, table).values()
+    return said
 
 
 def whatifs_said(settings: Settings, day: date, table: pa.Table) -> Mapping[str | None, Said]:
@@ -169,20 +126,11 @@ class Draws(dg.Config):
     draws: int = latency_error.DRAWS
 
 
-@dg.asset(
-    partitions_def=DAYS, deps=[*map(after, ("replays", "plans", "requests"))], **described("error_draws")
-)
-def error_draws(
-    context: dg.AssetExecutionContext,
-    config: Draws,
-    settings: SettingsResource,
-    progress: dg.ResourceParam[Progress],
-) -> dg.MaterializeResult:
+@on_demand(*map(after, ("replays", "plans", "requests")), of=DAYS, config=Draws)
+def error_draws(call: Call) -> Said:
     """The scoreboard of a day on latencies that are off by the error of their profiles: what of it lasts?"""
-    with plainly():
-        chosen, day = opened(context, settings), day_of(context)
-        table = latency_error.replay_draws(chosen, day, [], config.draws, progress)
-        return dg.MaterializeResult(metadata=error_draws_said(chosen, day, table))
+    table = latency_error.replay_draws(call.settings, call.day, [], call.config.draws, call.progress)
+    return error_draws_said(call.settings, call.day, table)
 
 
 def error_draws_said(settings: Settings, day: date, table: pa.Table) -> Said:
@@ -211,18 +159,11 @@ class Levelled(dg.Config):
         return levelling.Asked(**said)
 
 
-@dg.asset(partitions_def=DAYS, deps=[*map(after, ("requests", "plans"))], **described("level_trials"))
-def level_trials(
-    context: dg.AssetExecutionContext,
-    config: Levelled,
-    settings: SettingsResource,
-    progress: dg.ResourceParam[Progress],
-) -> dg.MaterializeResult:
+@on_demand(after("requests"), after("plans"), of=DAYS, config=Levelled)
+def level_trials(call: Call) -> Said:
     """How many levels of priority, how much headroom, do moves pay? An endpoint under every stack."""
-    with plainly():
-        chosen, day = opened(context, settings), day_of(context)
-        table = levelling.try_levels(chosen, day, config.asked(), progress)
-        return dg.MaterializeResult(metadata=level_trials_said(chosen, day, table))
+    table = levelling.try_levels(call.settings, call.day, call.config.asked(), call.progress)
+    return level_trials_said(call.settings, call.day, table)
 
 
 def level_trials_said(settings: Settings, day: date, table: pa.Table) -> Said:
@@ -231,8 +172,8 @@ def level_trials_said(settings: Settings, day: date, table: pa.Table) -> Said:
     first = table.slice(0, 1).to_pylist()[0]
     of_endpoint = {name: first[name] for name in ("llm", "region")}
     drawings = level_drawings(**of_endpoint, dealt_by=first["dealt_by"], load=first["load_factor"])
-    said: dict[str, Any] = {name: picture(path) for name, path in draw_day(settings, day, drawings).items()}
-    said["answer"] = dg.MetadataValue.md("\n\n".join(levelling.answers(settings, day, **of_endpoint)))
+    answer = "\n\n".join(levelling.answers(settings, day, **of_endpoint))
+    said = {**pictures(draw_day(settings, day, drawings)), "answer": dg.MetadataValue.md(answer)}
     return {**told(settings.trace, table, "tables/level_trials.sql"), **of_endpoint, **said}
 
 
@@ -243,20 +184,12 @@ class Planners(dg.Config):
     ideas: bool = True
 
 
-@dg.asset(
-    partitions_def=DAYS, deps=[*map(after, ("plans", "forecasts", "requests"))], **described("planner_trials")
-)
-def planner_trials(
-    context: dg.AssetExecutionContext,
-    config: Planners,
-    settings: SettingsResource,
-    progress: dg.ResourceParam[Progress],
-) -> dg.MaterializeResult:
+@on_demand(*map(after, ("plans", "forecasts", "requests")), of=DAYS, config=Planners)
+def planner_trials(call: Call) -> Said:
     """The planners of five papers and ours on a day, searched to the same attainment and quality."""
-    with plainly():
-        chosen, day = opened(context, settings), day_of(context)
-        table = planner_board.try_planners(chosen, day, config.planners or (), config.ideas, progress)
-        return dg.MaterializeResult(metadata=planner_trials_said(chosen, day, table))
+    planners, ideas = call.config.planners or (), call.config.ideas
+    table = planner_board.try_planners(call.settings, call.day, planners, ideas, call.progress)
+    return planner_trials_said(call.settings, call.day, table)
 
 
 def planner_trials_said(settings: Settings, day: date, table: pa.Table) -> Said:
@@ -265,8 +198,8 @@ def planner_trials_said(settings: Settings, day: date, table: pa.Table) -> Said:
     drawings = {"planner_board": planner_figure}
     if planner_board.worth(settings, day).num_rows:
         drawings["idea_worth"] = idea_figure
-    said: dict[str, Any] = {name: picture(path) for name, path in draw_day(settings, day, drawings).items()}
-    said["board"] = dg.MetadataValue.md(markdown(planner_board.board(settings, day)))
+    board = planner_board.board(settings, day)
+    said = {**pictures(draw_day(settings, day, drawings)), "board": dg.MetadataValue.md(markdown(board))}
     return {**told(settings.trace, table, "tables/planner_trials.sql"), **said}
 
 

@@ -10,17 +10,13 @@ import pyarrow as pa
 
 from assets.demand.history import not_known
 from assets.lake.partitions import DAYS
-from assets.lake.settings import Progress, Settings
+from assets.lake.settings import Settings
+from assets.pages.on_demand import Call, on_demand
 from assets.pages.telling import (
     Said,
-    SettingsResource,
     after,
-    day_of,
-    described,
     markdown,
-    opened,
     picture,
-    plainly,
     told,
 )
 from assets.plans import ahead as planning
@@ -34,19 +30,12 @@ from assets.studies.quality_figures import draw_quality
 from assets.studies.rent_asked import question
 
 
-@dg.asset(
-    deps=[after("demand", dg.AllPartitionMapping())],
-    **described("day_ahead_plans"),
-)
-def day_ahead_plans(
-    context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
-) -> dg.MaterializeResult:
+@on_demand(after("demand", dg.AllPartitionMapping()))
+def day_ahead_plans(call: Call) -> Said:
     """The fleet of the day after the last one with demand, from what is known when it begins."""
-    with plainly():
-        chosen = opened(context, settings)
-        day = planning.day_to_come(chosen)
-        table = planning.plan_ahead(chosen, day, progress)
-        return dg.MaterializeResult(metadata=day_ahead_plans_said(chosen, day, table))
+    day = planning.day_to_come(call.settings)
+    table = planning.plan_ahead(call.settings, day, call.progress)
+    return day_ahead_plans_said(call.settings, day, table)
 
 
 def day_ahead_plans_said(settings: Settings, day: date, table: pa.Table) -> Said:
@@ -63,18 +52,11 @@ def day_ahead_plans_said(settings: Settings, day: date, table: pa.Table) -> Said
     return {**told(settings.trace, table, "tables/day_ahead_plans.sql"), **said}
 
 
-@dg.asset(
-    deps=[after("demand", dg.AllPartitionMapping())],
-    **described("rolling_plans"),
-)
-def rolling_plans(
-    context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
-) -> dg.MaterializeResult:
+@on_demand(after("demand", dg.AllPartitionMapping()))
+def rolling_plans(call: Call) -> Said:
     """The fleet of the next 48 hours, from the demand until now; made again and again."""
-    with plainly():
-        chosen = opened(context, settings)
-        table = roll.plan_rolling(chosen, None, progress)
-        return dg.MaterializeResult(metadata=rolling_plans_said(chosen, table))
+    table = roll.plan_rolling(call.settings, None, call.progress)
+    return rolling_plans_said(call.settings, table)
 
 
 def rolling_plans_said(settings: Settings, table: pa.Table) -> Said:
@@ -92,15 +74,11 @@ def rolling_plans_said(settings: Settings, table: pa.Table) -> Said:
     }
 
 
-@dg.asset(partitions_def=DAYS, deps=[*map(after, ("plans", "requests"))], **described("shadow_runs"))
-def shadow_runs(
-    context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
-) -> dg.MaterializeResult:
+@on_demand(after("plans"), after("requests"), of=DAYS)
+def shadow_runs(call: Call) -> Said:
     """Yesterday's advice against the fleet that ran, both replayed: what it would have saved and missed."""
-    with plainly():
-        chosen, day = opened(context, settings), day_of(context)
-        table = graded.grade_shadow(chosen, day, planning.POLICY, progress)
-        return dg.MaterializeResult(metadata=shadow_runs_said(chosen, day, table))
+    table = graded.grade_shadow(call.settings, call.day, planning.POLICY, call.progress)
+    return shadow_runs_said(call.settings, call.day, table)
 
 
 def shadow_runs_said(settings: Settings, day: date, table: pa.Table) -> Said:
@@ -121,22 +99,12 @@ class Terms(dg.Config):
     weeks: int = 4
 
 
-@dg.asset(
-    deps=[after("demand", dg.AllPartitionMapping())],
-    **described("commitments"),
-)
-def commitments(
-    context: dg.AssetExecutionContext,
-    config: Terms,
-    settings: SettingsResource,
-    progress: dg.ResourceParam[Progress],
-) -> dg.MaterializeResult:
+@on_demand(after("demand", dg.AllPartitionMapping()), config=Terms)
+def commitments(call: Call) -> Said:
     """What to reserve, to buy on demand and to take from spot, from the need of past weeks."""
-    with plainly():
-        chosen = opened(context, settings)
-        terms = buying.Terms(config.reserved, config.spot)
-        day, table = buying.buy(chosen, terms, config.weeks, progress)
-        return dg.MaterializeResult(metadata=commitments_said(chosen, day, table))
+    terms = buying.Terms(call.config.reserved, call.config.spot)
+    day, table = buying.buy(call.settings, terms, call.config.weeks, call.progress)
+    return commitments_said(call.settings, day, table)
 
 
 def commitments_said(settings: Settings, day: date, table: pa.Table) -> Said:
@@ -158,23 +126,14 @@ class Renting(dg.Config):
     way: str = "any"  # or together, or apart
 
 
-@dg.asset(
-    deps=[after(name, dg.AllPartitionMapping()) for name in ("demand", "requests")],
-    **described("gpu_fleets"),
-)
-def gpu_fleets(
-    context: dg.AssetExecutionContext,
-    config: Renting,
-    settings: SettingsResource,
-    progress: dg.ResourceParam[Progress],
-) -> dg.MaterializeResult:
+@on_demand(*[after(name, dg.AllPartitionMapping()) for name in ("demand", "requests")], config=Renting)
+def gpu_fleets(call: Call) -> Said:
     """Which GPUs to rent for an llm: USD per token by phase, and the best fleets, replayed at the peak."""
-    with plainly():
-        chosen = opened(context, settings)
-        day = planning.day_to_come(chosen)
-        asked = question(chosen, day, config.llm, config.gpus, [], config.way, None, None, progress)
-        _, table = renting.write(chosen, day, renting.answer(chosen, day, asked, progress))
-        return dg.MaterializeResult(metadata=gpu_fleets_said(chosen, day, asked.llm, table))
+    day = planning.day_to_come(call.settings)
+    llm, gpus, way = call.config.llm, call.config.gpus, call.config.way
+    asked = question(call.settings, day, llm, gpus, [], way, None, None, call.progress)
+    _, table = renting.write(call.settings, day, renting.answer(call.settings, day, asked, call.progress))
+    return gpu_fleets_said(call.settings, day, asked.llm, table)
 
 
 def gpu_fleets_said(settings: Settings, day: date, llm: str, table: pa.Table) -> Said:
@@ -201,19 +160,12 @@ class Asked(dg.Config):
     whatif: bool = False  # the cases of data/quality_cases.toml too
 
 
-@dg.asset(**described("quality_plans"))
-def quality_plans(
-    context: dg.AssetExecutionContext,
-    config: Asked,
-    settings: SettingsResource,
-    progress: dg.ResourceParam[Progress],
-) -> dg.MaterializeResult:
+@on_demand(config=Asked)
+def quality_plans(call: Call) -> Said:
     """Which llm answers what on which GPUs, for a quality and a latency; needs a config with [quality]."""
-    with plainly():
-        chosen = opened(context, settings)
-        question = asking.Question(config.quality, config.latency_s, config.budget_usd_per_hour)
-        answering.plan_quality(chosen, question, config.front, progress, config.whatif)
-        return dg.MaterializeResult(metadata=quality_plans_said(chosen, question.name))
+    question = asking.Question(call.config.quality, call.config.latency_s, call.config.budget_usd_per_hour)
+    answering.plan_quality(call.settings, question, call.config.front, call.progress, call.config.whatif)
+    return quality_plans_said(call.settings, question.name)
 
 
 def quality_plans_said(settings: Settings, question: str) -> Said:

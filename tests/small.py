@@ -1,13 +1,16 @@
 """A small run for tests: the office config with a trickle of requests on three days."""
 
 import re
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
+
+import pytest
 
 from assets.demand import history
 from assets.forecasts.forecasts import forecast_day
 from assets.lake.settings import Progress, Settings
-from assets.plans.plans import plan_day
+from assets.plans import plans
 from models.world.loading import CONFIG_DIR
 
 DAGSTER = """
@@ -17,9 +20,25 @@ compute_logs: {module: dagster._core.storage.noop_compute_log_manager, class: No
 """  # of a home of its own; the rest is said in the dagster.yaml of the root
 
 
+def shipped(config: str, /, **changes: str) -> str:
+    """The text of a shipped config; `changes` replace the first line of that key, in TOML."""
+    text = (CONFIG_DIR / f"{config}.toml").read_text(encoding="utf-8")
+    for key, value in changes.items():
+        text, found = re.subn(rf"^{key} = [^#\n]*", f"{key} = {value}", text, count=1, flags=re.M)
+        assert found == 1, f"{config}.toml has no key {key}"
+    return text
+
+
+def in_two_hours(text: str) -> str:
+    """A config whose requests all come within two hours of the day."""
+    hours = ", ".join("1.0" if hour in (10, 11) else "0.0" for hour in range(24))
+    text, found = re.subn(r"^by_hour = .*$", f"by_hour = [{hours}]", text, flags=re.M)
+    assert found
+    return text
+
+
 def small_config(folder: Path, **changes: str) -> str:
     """Write it to a file and return its path; `changes` replace the first line of that key, in TOML."""
-    text = (CONFIG_DIR / "office.toml").read_text(encoding="utf-8")
     values = {
         "name": '"small"',
         "days": "3",
@@ -28,18 +47,23 @@ def small_config(folder: Path, **changes: str) -> str:
         "paper_method": '"last_value"',
         "methods": '["last_value"]',
     }
-    for key, value in (values | changes).items():
-        text, found = re.subn(rf"^{key} = [^#\n]*", f"{key} = {value}", text, count=1, flags=re.M)
-        assert found == 1, f"office.toml has no key {key}"
     path = folder / "small.toml"
-    path.write_text(text, encoding="utf-8")
+    path.write_text(shipped("office", **(values | changes)), encoding="utf-8")
     return str(path)
 
 
-def make_plans(settings: Settings, day: date) -> None:
-    """What a night makes up to its plans: requests and demand of the history and the day, then forecasts."""
+def make_plans(
+    settings: Settings, day: date, sustained: Callable[..., Sequence[float]] | None = None
+) -> None:
+    """What a night makes up to its plans: requests and demand of the history and the day, then forecasts.
+
+    `sustained`: what an instance of each kind does, instead of measuring it.
+    """
     days = [*settings.history(day), day]
     history.make_requests(settings, days, Progress())
     list(history.make_demand(settings, days, Progress()))
     forecast_day(settings, day, Progress())
-    plan_day(settings, day, Progress())
+    with pytest.MonkeyPatch.context() as patch:
+        if sustained is not None:
+            patch.setattr(plans, "sustained_tokens_per_s", sustained)
+        plans.plan_day(settings, day, Progress())

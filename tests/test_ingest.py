@@ -18,8 +18,9 @@ from assets.demand.history import forget_changed
 from assets.lake.schemas import REQUEST_SCHEMA
 from assets.lake.settings import Settings
 from assets.lake.warehouse import Lake, LakeError
-from assets.traces.ingest import IngestError, ingest, landed_files, lone_mappings, withdraw
+from assets.traces.ingest import IngestError, ingest, landed_files, lone_mappings
 from assets.traces.landing import forget
+from assets.traces.staging import withdraw
 from assets.traces.traces import make_day
 from models.world.catalogue import load_catalogue
 from models.world.loading import load_config

@@ -11,7 +11,8 @@ from test_plan_quality import CONFIG, SAID, asked
 from assets.lake.settings import Settings, load_settings
 from assets.lake.warehouse import Lake
 from assets.plans.quality_questions import Questions, questions_of
-from assets.traces.ingest import ingest, withdraw
+from assets.traces.ingest import ingest
+from assets.traces.staging import withdraw
 from assets.traces.traces import to_requests
 from models.quality.join import made_up
 from models.quality.judges import load_quality

@@ -11,10 +11,11 @@ from prometheus_parts import TOKENS, prometheus_of, served
 
 from assets.lake.settings import Progress
 from assets.lake.warehouse import Lake
-from assets.traces import prometheus
+from assets.traces import prometheus_client
 from assets.traces.bounds import IngestError
 from assets.traces.metered import land_metrics
-from assets.traces.prometheus import TOKEN, Order, download, fetch
+from assets.traces.prometheus import Order, download, fetch
+from assets.traces.prometheus_client import TOKEN
 from models.world.catalogue import load_catalogue
 from models.world.engine_metrics import load_metrics
 
@@ -93,7 +94,7 @@ def test_a_real_prometheus_gives_every_request_that_its_engines_counted(tmp_path
 
 def wait_until_scraped(url: str, engines: list[Engine]) -> None:
     """Until it has what the engines count now, and has had it for a whole second: the step of the test."""
-    client = prometheus.Client(url, time.monotonic() + 30)
+    client = prometheus_client.Client(url, time.monotonic() + 30)
     expected = sorted(engine.requests for engine in engines)
     for _ in range(300):
         try:
@@ -134,7 +135,7 @@ def test_a_server_that_answers_badly_is_one_line(
 
 
 def test_a_server_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prometheus, "WAIT_S", 0.0)
+    monkeypatch.setattr(prometheus_client, "WAIT_S", 0.0)
     with served(lambda _: (200, {}, b"")) as url:
         pass
     with pytest.raises(IngestError, match=r"answers nothing \(.*refused\), 5 times"):

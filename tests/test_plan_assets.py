@@ -24,8 +24,9 @@ from assets.plans import ahead as plan_ahead
 from assets.plans import cluster, plans, workloads
 from assets.plans import export as plan_export
 from assets.plans.handover import HandOver
-from assets.plans.inputs import forecast_windows, hour_problems, problem_template
+from assets.plans.inputs import forecast_windows
 from assets.plans.kinds import by_pool, hourly_cells
+from assets.plans.problems import hour_problems, problem_template
 from assets.replays.drives import plan_rows, setting
 from assets.replays.replays import replay_day
 from assets.replays.workloads import read_workload

@@ -13,8 +13,8 @@ from assets.demand.demand import build_demand
 from assets.forecasts.forecasts import forecast_day
 from assets.lake.settings import Progress, Settings, load_settings
 from assets.plans import plans
-from assets.plans.inputs import problem_template
 from assets.plans.kinds import by_cell, by_pool, cells, kinds, options, pools, services
+from assets.plans.problems import problem_template
 from assets.replays import drives
 from assets.replays.replays import replay_day
 from assets.replays.scorecards import score_day

@@ -1,6 +1,5 @@
 """The planners on one board: each mechanism acts, the search ends where it should, the marts say so."""
 
-import re
 from dataclasses import replace
 from datetime import date, timedelta
 from itertools import pairwise
@@ -9,9 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 import pytest
+from small import in_two_hours, make_plans, shipped
 
-from assets.demand.history import make_demand, make_requests
-from assets.forecasts.forecasts import forecast_day
 from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Progress, Settings, load_settings
 from assets.lake.store import LakeError
@@ -23,7 +21,6 @@ from assets.studies.planner_board import Board, chosen_before, common_ratio, sam
 from models.plan.crossing import Tried
 from models.replay.planners import BOARD, IDEAS, candidates, steps
 from models.world.config import OwnPolicy
-from models.world.loading import CONFIG_DIR
 
 DAY = date(2025, 7, 3)
 SHARE = 0.8  # of an instance, that plans count on
@@ -46,25 +43,11 @@ SMALLER = {
 def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """A planned day of the shipped config with few requests, all of them within two hours."""
     folder = tmp_path_factory.mktemp("board")
-    text = (CONFIG_DIR / "together.toml").read_text()
-    for key, value in SMALLER.items():
-        text, found = re.subn(rf"^{key} = [^#\n]*", f"{key} = {value}", text, count=1, flags=re.M)
-        assert found, key
-    hours = ", ".join("1.0" if hour in (10, 11) else "0.0" for hour in range(24))
-    text = re.sub(r"^by_hour = .*$", f"by_hour = [{hours}]", text, flags=re.M)
-    text = text.replace("points = 60", "points = 6").replace(
-        "[quality]\n", "[quality]\nrequests = 1_000\nreplays = 8\n"
-    )
+    text = in_two_hours(shipped("together", **SMALLER)).replace("points = 60", "points = 6")
+    text = text.replace("[quality]\n", "[quality]\nrequests = 1_000\nreplays = 8\n")
     (folder / "mine.toml").write_text(text)
-    settings, quiet = load_settings(str(folder / "mine.toml"), folder / "lake"), Progress()
-    days = [*settings.history(DAY), DAY]
-    make_requests(settings, days, quiet)
-    for _ in make_demand(settings, days, quiet):
-        pass
-    forecast_day(settings, DAY, quiet)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "sustained_tokens_per_s", measured)
-        plans.plan_day(settings, DAY, quiet)
+    settings = load_settings(str(folder / "mine.toml"), folder / "lake")
+    make_plans(settings, DAY, measured)
     return settings
 
 
@@ -153,13 +136,13 @@ def test_ours_has_what_was_cheapest_on_the_day_before(
     night: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not what attains too little, and all of it where nothing does; those that are alike are tried once."""
-    costs: dict[str, float | None] = dict.fromkeys(candidates(), 20.0) | {"hourly_corrected_levels": 19.0}
-    costs["hourly_corrected_answers"] = None
-    searched = list[tuple[date, int]]()
+    costs = dict.fromkeys(candidates(), 20.0) | {"hourly_corrected_levels": 19.0}
+    late, searched = {"hourly_corrected_answers"}, list[tuple[date, int]]()
 
     class Found:
-        def cost(self, name: str) -> float | None:
-            return costs[name]
+        def rows(self, name: str, twin: str) -> list[dict]:
+            in_time = [] if name in late else [trial(twin, 0.8, costs[name], 1.0)]
+            return [*in_time, trial(twin, 0.9, 15.0, 0.99), trial(twin, 0.7, 14.0, 1.2, quality=0.54)]
 
     def search(settings: Settings, day: date, names: list[str], progress: Progress) -> Found:
         searched.append((day, len(names)))
@@ -168,7 +151,7 @@ def test_ours_has_what_was_cheapest_on_the_day_before(
     monkeypatch.setattr(Board, "searched", search)
     assert chosen_before(night, DAY, Progress()) == "hourly_corrected_levels"
     assert searched == [(DAY - timedelta(days=1), 8)]
-    costs = dict.fromkeys(costs)
+    late = {*candidates()}
     assert chosen_before(night, DAY, Progress()) == "all_ideas"
     plain = replace(night, config=replace(night.config, quality=None))
     chosen_before(plain, DAY, Progress())

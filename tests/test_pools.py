@@ -14,8 +14,9 @@ from assets.lake.settings import Progress, Settings, load_settings
 from assets.lake.sql_files import SQL, read_sql
 from assets.plans import cluster, export, plans
 from assets.plans.handover import HandOver
-from assets.plans.inputs import Load, hour_problems, problem_template
+from assets.plans.inputs import Load
 from assets.plans.kinds import by_cell, by_pool, kinds, options, pools, services
+from assets.plans.problems import hour_problems, problem_template
 from assets.replays import drives
 from assets.replays.replays import replay_day
 from assets.replays.scorecards import score_day

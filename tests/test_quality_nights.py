@@ -8,12 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from small import in_two_hours, make_plans, shipped
 
-from assets.demand.history import make_demand, make_requests
-from assets.forecasts.forecasts import forecast_day
 from assets.lake.settings import Progress, Settings, load_settings
 from assets.lake.sql_files import SQL
-from assets.plans import plans
 from assets.plans.kinds import answered_shares, kinds
 from assets.plans.mixes import token_mixes
 from assets.plans.quality_nights import as_planned, question_of
@@ -22,7 +20,7 @@ from assets.replays.scorecards import score_day, scoreboard
 from assets.replays.workloads import in_legs, read_workload
 from models.replay.policies import ANSWERS
 from models.world.catalogue import load_catalogue
-from models.world.loading import CONFIG_DIR, load_config
+from models.world.loading import load_config
 from models.world.reading import ConfigError
 from pipelines.scoreboard import show_scoreboard
 
@@ -40,35 +38,22 @@ SMALLER = {
 
 def written(folder: Path, change: Callable[[str], str] = lambda text: text, **values: str) -> str:
     """The shipped config with other figures, and changed as a text; its path."""
-    text = (CONFIG_DIR / "cascades.toml").read_text()
-    for key, value in (SMALLER | values).items():
-        text, found = re.subn(rf"^{key} = [^#\n]*", f"{key} = {value}", text, count=1, flags=re.M)
-        assert found, key
     path = folder / "mine.toml"
-    path.write_text(change(text))
+    path.write_text(change(shipped("cascades", **(SMALLER | values))))
     return str(path)
 
 
 def quick(text: str) -> str:
     """All requests within two hours, fewer points and replays in the search."""
-    hours = ", ".join("1.0" if hour in (10, 11) else "0.0" for hour in range(24))
-    text, found = re.subn(r"^by_hour = \[0\.70.*$", f"by_hour = [{hours}]", text, flags=re.M)
-    assert found == 1
-    return text.replace("[quality]\n", "[quality]\npoints = 7\nrequests = 3_000\nreplays = 12\n")
+    few = "[quality]\npoints = 7\nrequests = 3_000\nreplays = 12\n"
+    return in_two_hours(text).replace("[quality]\n", few)
 
 
 def night_of(folder: Path, config: str) -> Settings:
     """A day from its requests to its scorecard."""
-    settings, quiet = load_settings(config, folder / "lake"), Progress()
-    days = [*settings.history(DAY), DAY]
-    make_requests(settings, days, quiet)
-    for _ in make_demand(settings, days, quiet):
-        pass
-    forecast_day(settings, DAY, quiet)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "sustained_tokens_per_s", lambda settings, *_: [2000.0] * len(kinds(settings)))
-        plans.plan_day(settings, DAY, quiet)
-    replay_day(settings, DAY, settings.config.replay.policies, quiet)
+    settings = load_settings(config, folder / "lake")
+    make_plans(settings, DAY, lambda settings, *_: [2000.0] * len(kinds(settings)))
+    replay_day(settings, DAY, settings.config.replay.policies, Progress())
     score_day(settings, DAY)
     return settings
 

@@ -39,19 +39,23 @@ def of_tomorrow(settings: Settings, day: date, table: str = "day_ahead_plans") -
     method = settings.config.forecast.method
     foreseen = settings.lake.sql(FORESEEN, method=method, tier=INTERACTIVE, **asked).to_pylist()
     held = [{k: v for k, v in row.items() if k != "why"} for row in rows if row["instances"] > 0]
-    by_hour = _by_hour(rows, foreseen)
+    told = {"day": day, "basis": "forecast", "method": method, "hours": held}
+    changes = [f"{row['hour']:02d}:00 {row['why']}" for row in rows if row["why"]]
+    summed = _summed(settings, rows, _by_hour(rows, foreseen), changes)
+    return {**told, **summed, "not_known": not_known(settings, day)}
+
+
+def _summed(
+    settings: Settings, rows: Sequence[Numbers], by_hour: Sequence[Numbers], changes: Sequence[str] = ()
+) -> Numbers:
+    """A plan's rows by hour and in all."""
     return {
-        "day": day,
-        "basis": "forecast",
-        "method": method,
-        "hours": held,
         "by_hour": by_hour,
-        "changes": [f"{row['hour']:02d}:00 {row['why']}" for row in rows if row["why"]],
+        "changes": list(changes),
         "gpu_hours": sum(row["gpus"] for row in by_hour),
         "usd": sum(row["usd"] for row in by_hour),
         "usd_error_share": usd_error_share(settings, rows),
         "short_hours": sum(row["short_tokens_per_s"] > 0 for row in by_hour),
-        "not_known": not_known(settings, day),
     }
 
 
@@ -62,10 +66,7 @@ def _by_hour(rows: Sequence[Numbers], foreseen: Sequence[Numbers]) -> list[Numbe
         own = [row for row in rows if row["hour"] == hour]
         known = [row for row in foreseen if row["hour"] == hour]
         first = [row for row in own if row["role"] in FIRST]
-        told: Numbers = {"hour": hour}
-        told["instances"] = sum(row["instances"] for row in own)
-        told["gpus"] = sum(row["instances"] * row["gpus_per_instance"] for row in own)
-        told["usd"] = sum(row["usd"] for row in own)
+        told = _held(hour, own)
         for name in ("forecast", "p90"):
             rate = f"{name}_tokens_per_s"
             told[rate] = sum(row[rate] for row in known) if known else None
@@ -74,6 +75,16 @@ def _by_hour(rows: Sequence[Numbers], foreseen: Sequence[Numbers]) -> list[Numbe
         told["short_tokens_per_s"] = sum(row["short_tokens_per_s"] or 0.0 for row in own)
         found.append(told)
     return found
+
+
+def _held(hour: int, own: Sequence[Numbers]) -> Numbers:
+    """What a plan holds in an hour."""
+    return {
+        "hour": hour,
+        "instances": sum(row["instances"] for row in own),
+        "gpus": sum(row["instances"] * row["gpus_per_instance"] for row in own),
+        "usd": sum(row["usd"] for row in own),
+    }
 
 
 def _filled(known: Sequence[Numbers], rate: str, plan: Sequence[Numbers]) -> float:
@@ -90,19 +101,34 @@ def _filled(known: Sequence[Numbers], rate: str, plan: Sequence[Numbers]) -> flo
 
 def of_sizes(settings: Settings, sizes: Sequence[Sized], stands: Mapping[str, Stand]) -> Numbers:
     """The same from a trace without history: hours that it has as they were, others as the largest."""
+    hours = _sized_hours(settings, sizes, stands)
+    by_hour = []
+    for hour in range(HOURS):
+        own = [row for row in hours if row["hour"] == hour]
+        rates = [row["demand_tokens_per_s"] for row in own if row["demand_tokens_per_s"] is not None]
+        told = {**_held(hour, own), "forecast_tokens_per_s": sum(rates) if rates else None}
+        told |= dict.fromkeys(("forecast_gpus", "p90_tokens_per_s", "p90_gpus", "carries_tokens_per_s"))
+        by_hour.append({**told, "short_tokens_per_s": 0.0})
+    day = max(one.hour_start for one in sizes).date() + timedelta(days=1)
+    told = {"day": day, "basis": "trace", "method": None, "hours": hours}
+    return {**told, **_summed(settings, hours, by_hour), "not_known": ""}
+
+
+def _sized_hours(settings: Settings, sizes: Sequence[Sized], stands: Mapping[str, Stand]) -> list[Numbers]:
+    """A row per hour, region and llm that was asked in that hour of the day, or in one that is not known."""
     usd = {llm: _usd_per_hour(settings, stand) for llm, stand in stands.items()}
     most: dict[tuple[str, str], Sized] = {}
     seen: dict[tuple[int, str, str], Sized] = {}
     for one in sorted(sizes, key=lambda one: one.instances):  # the largest is kept
         most[one.region, one.llm] = seen[one.hour_start.hour, one.region, one.llm] = one
-    hours, known = list[Numbers](), {one.hour_start.hour for one in sizes}
+    rows, known = list[Numbers](), {one.hour_start.hour for one in sizes}
     for hour in range(HOURS):
         for (region, llm), largest in most.items():
             size = seen.get((hour, region, llm)) if hour in known else largest
             if size is None:
                 continue
             pool = stands[llm].deployment
-            hours.append(
+            rows.append(
                 {
                     "hour": hour,
                     "region": region,
@@ -119,38 +145,7 @@ def of_sizes(settings: Settings, sizes: Sequence[Sized], stands: Mapping[str, St
                     "requests": size.requests if hour in known else 0,
                 }
             )
-    by_hour = []
-    for hour in range(HOURS):
-        own = [row for row in hours if row["hour"] == hour]
-        rates = [row["demand_tokens_per_s"] for row in own if row["demand_tokens_per_s"] is not None]
-        by_hour.append(
-            {
-                "hour": hour,
-                "instances": sum(row["instances"] for row in own),
-                "gpus": sum(row["instances"] * row["gpus_per_instance"] for row in own),
-                "usd": sum(row["usd"] for row in own),
-                "forecast_tokens_per_s": sum(rates) if rates else None,
-                "forecast_gpus": None,
-                "p90_tokens_per_s": None,
-                "p90_gpus": None,
-                "carries_tokens_per_s": None,
-                "short_tokens_per_s": 0.0,
-            }
-        )
-    rows = [{"llm": row["llm"], "usd": row["usd"]} for row in hours]
-    return {
-        "day": max(one.hour_start for one in sizes).date() + timedelta(days=1),
-        "basis": "trace",
-        "method": None,
-        "hours": hours,
-        "by_hour": by_hour,
-        "changes": [],
-        "gpu_hours": sum(row["gpus"] for row in by_hour),
-        "usd": sum(row["usd"] for row in by_hour),
-        "usd_error_share": usd_error_share(settings, rows),
-        "short_hours": 0,
-        "not_known": "",
-    }
+    return rows
 
 
 def _usd_per_hour(settings: Settings, stand: Stand) -> float:

@@ -141,6 +141,11 @@ def picture(path: Place) -> dg.MetadataValue:
     return dg.MetadataValue.md(f"![{path.stem}](data:image/png;base64,{packed})")
 
 
+def pictures(paths: Mapping[str, Place]) -> Mapping[str, dg.MetadataValue]:
+    """Figures by name as pictures."""
+    return {name: picture(path) for name, path in paths.items()}
+
+
 def day_of(context: Context) -> date:
     """The day that is asked for, alone or together with something else."""
     key = context.partition_key

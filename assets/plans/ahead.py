@@ -20,10 +20,11 @@ from assets.demand.history import (
 from assets.forecasts.forecasts import forecast_day_ahead
 from assets.lake.settings import HOURS, Progress, Settings, midnight
 from assets.lake.warehouse import LakeError
-from assets.plans.inputs import day_ahead_load, hour_problems, problem_template
+from assets.plans.inputs import day_ahead_load
 from assets.plans.kinds import hourly_cells
 from assets.plans.plan_tables import plan_table
 from assets.plans.plans import checked_solve, open_loop, sustained_tokens_per_s
+from assets.plans.problems import hour_problems, problem_template
 from models.plan.policies import spot_that_fits
 from models.plan.problem import Ints, Problem
 

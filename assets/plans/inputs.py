@@ -7,7 +7,6 @@ truth      what really came: no policy can know it, every policy is measured aga
 peak       the largest hours of the history, to be held all day
 """
 
-from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import NamedTuple
 
@@ -18,22 +17,11 @@ from assets.demand.demand import INTERACTIVE, demand_matrix
 from assets.lake.lookups import positions
 from assets.lake.settings import HOURS, Settings, midnight
 from assets.plans.kinds import (
-    Option,
     answered,
-    by_cell,
-    kinds,
-    options,
-    pools,
-    services,
 )
-from models.plan.problem import Problem
-from models.replay.fleet import boot_cold_s
-from models.world.catalogue import Catalogue
 
 Floats = NDArray[np.float64]
 Tokens = NDArray[np.int32]
-
-OF_PAPERS = ("forecast", "peak", "melange")  # plans that count on [plan] capacity_share
 
 
 class Load(NamedTuple):
@@ -159,95 +147,7 @@ def _by_hour(per_bucket: Floats, bucket_minutes: int) -> Floats:
     return np.moveaxis(per_bucket.reshape(llms, regions, -1, 60 // bucket_minutes), 2, 0)
 
 
-def usd_per_hour(catalogue: Catalogue, option: Option) -> float:
-    """Of all the GPUs of an option."""
-    return sum(catalogue.gpus[part.gpu].usd_per_hour * part.gpus * part.instances for part in option.parts)
-
-
-def problem_template(settings: Settings, sustained_tokens_per_s: Sequence[float], programme: str) -> Problem:
-    """All of an hour but its load: capacities, prices, limits and the fleet at the start.
-
-    `sustained_tokens_per_s` is that of one of each of `kinds`; each kind of plan counts on its own share of
-    it ([plan]). A team boots as long as the slowest of its instances.
-    """
-    catalogue, config, asked = settings.catalogue, settings.config, settings.config.plan
-    gpus, served, what = list(catalogue.gpus), services(settings), options(settings)
-    share = asked.capacity_share if programme in OF_PAPERS else asked.corrected_capacity_share
-    theta, usd = np.full((len(served), len(what)), np.nan), np.zeros((len(served), len(what)))
-    uses = np.zeros((*usd.shape, len(gpus)), np.int64)
-    for kind, sustained in zip(kinds(settings), sustained_tokens_per_s, strict=True):
-        i, k = served.index(kind.service), what.index(kind.option)
-        theta[i, k] = sustained * share
-        for part in kind.option.parts:
-            uses[i, k, gpus.index(part.gpu)] += part.gpus * part.instances
-        usd[i, k] = usd_per_hour(catalogue, kind.option)
-    start, least, most = (
-        by_cell(settings, np.array([getattr(pool, name) for pool in pools(settings)]))
-        for name in ("instances_at_start", "min_instances", "max_instances")
-    )
-    if asked.together:
-        is_team = np.array([option.is_team for option in what])
-        has_whole = most[..., ~is_team].any(axis=(1, 2), keepdims=True)
-        least, most = (np.where(has_whole & is_team, 0, counts) for counts in (least, most))
-    sites = catalogue.regions.values()
-    return Problem(
-        llms=tuple(llm for llm, _ in served),
-        roles=tuple(role for _, role in served),
-        regions=tuple(catalogue.regions),
-        options=tuple(option.title for option in what),
-        gpus=tuple(gpus),
-        instances_now=start,
-        spot=np.zeros_like(start),
-        tokens_per_s=theta,
-        usd_per_hour=usd,
-        demand_tokens_per_s=np.zeros((*start.shape[:2], 1)),
-        buffer_tokens_per_s=np.zeros(start.shape[:2]),
-        uses=uses,
-        cap_gpus=np.array([[site.cap_gpus.get(gpu, 0) for gpu in gpus] for site in sites]),
-        min_instances=least.sum(axis=2),
-        max_instances=most.sum(axis=2),
-        min_option_instances=least,
-        max_option_instances=most,
-        budget_usd=np.inf,
-        epsilon=asked.epsilon,
-        window_s=60.0 * config.forecast.bucket_minutes,
-        hours=1.0,
-        boot_spot_s=np.tile(
-            [
-                config.replay.boot_spot_s * max(catalogue.gpus[part.gpu].boot_factor for part in option.parts)
-                for option in what
-            ],
-            (len(served), 1),
-        ),
-        boot_cold_s=np.array(
-            [
-                [
-                    [
-                        max(boot_cold_s(catalogue, config.replay, llm, site, part.gpu) for part in one.parts)
-                        for one in what
-                    ]
-                    for site in catalogue.regions
-                ]
-                for llm, _ in served
-            ]
-        ),
-        spot_earning_share=asked.spot_earning_share,
-        hysteresis_share=asked.hysteresis_share,
-        export_share=asked.export_share,
-    )
-
-
 def in_slots(load: Load, per_hour: int) -> Load:
     """The load of each slot of the hours: shape (hours * per_hour, llms, regions, windows / per_hour)."""
     slots = np.stack(np.split(load.demand, per_hour, axis=3), axis=1)
     return Load(slots.reshape(-1, *slots.shape[2:]), np.repeat(load.buffer, per_hour, axis=0))
-
-
-def hour_problems(template: Problem, load: Load) -> list[Problem]:
-    """The hours of a load, in order; every service of an llm carries all of its requests."""
-    llms = list(dict.fromkeys(template.llms))
-    of = [llms.index(llm) for llm in template.llms]
-    return [
-        template._replace(demand_tokens_per_s=demand[of], buffer_tokens_per_s=buffer[of])
-        for demand, buffer in zip(*load, strict=True)
-    ]

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from assets.lake.result_schemas import FLOWS, RESULTS
 from assets.lake.settings import HOURS, Settings, midnight
-from assets.plans.inputs import Load, hour_problems, problem_template
+from assets.plans.inputs import Load
+from assets.plans.problems import hour_problems, problem_template
 from models.plan.bounds import bounds
 from models.plan.problem import Plan, Problem
 from models.plan.reasons import reasons

@@ -15,17 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from assets.lake.settings import HOURS, Counted, Progress, Settings, Step, side_by_side
-from assets.plans.inputs import (
-    Load,
-    day_ahead_load,
-    day_loads,
-    hour_problems,
-    in_slots,
-    problem_template,
-)
+from assets.plans.inputs import Load, day_ahead_load, day_loads, in_slots
 from assets.plans.kinds import Kind, kind_of, kinds
 from assets.plans.mixes import token_mixes
 from assets.plans.plan_tables import Day, write_bounds, write_plans
+from assets.plans.problems import hour_problems, problem_template
 from assets.plans.quality_nights import as_planned, plan_night
 from models.plan import corrected, melange, paper
 from models.plan.policies import Solve, hourly_plans, peak_plan

@@ -18,7 +18,8 @@ from assets.plans.ran import Sample, known_workloads, write_ran
 from assets.traces.bounds import IngestError
 from assets.traces.ingest import LANDING
 from assets.traces.mapping import TraceMapping, read_bounds, read_mapping
-from assets.traces.prometheus import DAY_S, Client
+from assets.traces.prometheus import DAY_S
+from assets.traces.prometheus_client import Client
 from assets.traces.samples import FOLDER
 from models.world.engine_metrics import Engine, Metrics, load_metrics
 

@@ -17,17 +17,11 @@ from assets.lake.settings import HOURS, Progress, Settings
 from assets.plans.ahead import POLICY as FOLLOWED
 from assets.plans.ahead import fleet_before
 from assets.plans.export import ROLLING
-from assets.plans.inputs import (
-    Floats,
-    Load,
-    hour_problems,
-    latest_buffer,
-    problem_template,
-    quantile_path,
-)
+from assets.plans.inputs import Floats, Load, latest_buffer, quantile_path
 from assets.plans.kinds import answered
 from assets.plans.plan_tables import rows_of
 from assets.plans.plans import checked_solve, open_loop, sustained_tokens_per_s
+from assets.plans.problems import hour_problems, problem_template
 from models.plan.policies import Solve
 from models.plan.problem import Plan, Problem
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from assets.lake.lookups import positions
 from assets.lake.settings import HOURS, Settings
-from assets.plans.inputs import problem_template
 from assets.plans.kinds import answered, kinds
 from assets.plans.mixes import token_mixes
+from assets.plans.problems import problem_template
 from models.plan import combo_lp
 from models.plan.autoscale import DEFAULTS, Best, targets
 from models.plan.problem import TOLERANCE, Floats, Ints, Problem

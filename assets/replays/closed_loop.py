@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 
 from assets.lake.settings import Settings, Step
-from assets.plans.inputs import day_loads, hour_problems, problem_template
+from assets.plans.inputs import day_loads
 from assets.plans.kinds import by_cell, by_pool, hourly_cells, kinds, of_llms
 from assets.plans.plan_tables import Day, plan_table
 from assets.plans.plans import checked_solve
+from assets.plans.problems import hour_problems, problem_template
 from assets.replays.drives import HOUR_S, plan_rows
 from models.plan.problem import Ints, Problem
 from models.replay.run import Drive, Session, Spent

@@ -8,7 +8,6 @@ import pandas as pd
 
 from assets.demand.demand import INTERACTIVE, demand_matrix
 from assets.lake.settings import HOURS, Settings
-from assets.plans.inputs import OF_PAPERS
 from assets.plans.kinds import (
     answered,
     by_pool,
@@ -21,6 +20,7 @@ from assets.plans.kinds import (
     services,
 )
 from assets.plans.mixes import token_mixes
+from assets.plans.problems import OF_PAPERS
 from assets.plans.quality_nights import standing
 from assets.replays import autoscaled
 from models.replay.fleet import make_fleet

@@ -64,20 +64,27 @@ def read_workload(
     )  # fmt: skip
     if len(settings.lake.files("requests", **of_day)) > 1:  # of several sources, each in order
         table = table.sort_by([("arrived_at", "ascending"), ("request_id", "ascending")])
-    catalogue = settings.catalogue
-    since = pc.subtract(table["arrived_at"], pa.scalar(midnight(day), pa.timestamp("us", "UTC")))
-    config = settings.config
-    prompts = prompts_of(table, prefix, f"{config.file.name} [fleet] prefix", settings.trace)
-    trace = Trace(
-        arrival_s=since.cast(pa.int64()).to_numpy() / 1e6,
-        region=positions(table, "region", catalogue.regions),
-        llm=positions(table, "llm", catalogue.llms),
-        tier=positions(table, "tier", catalogue.tiers),
-        input_tokens=table["input_tokens"].to_numpy(),
-        output_tokens=table["output_tokens"].to_numpy(),
-        **prompts,
-    )
+    trace = trace_of(settings, day, table)
     return Workload(table, trace._replace(level=levels_of_day(settings, day, table, trace.tier)))
+
+
+def trace_of(settings: Settings, day: date, requests: pa.Table) -> Trace:
+    """Requests as the kernel's arrays, arrivals in s since the day began, all of one level.
+
+    ConfigError where the fleet's prefix asks for what none of them says.
+    """
+    catalogue, fleet = settings.catalogue, settings.config.fleet
+    since = pc.subtract(requests["arrived_at"], pa.scalar(midnight(day), pa.timestamp("us", "UTC")))
+    said_in = f"{settings.config.file.name} [fleet] prefix"
+    return Trace(
+        arrival_s=since.cast(pa.int64()).to_numpy() / 1e6,
+        region=positions(requests, "region", catalogue.regions),
+        llm=positions(requests, "llm", catalogue.llms),
+        tier=positions(requests, "tier", catalogue.tiers),
+        input_tokens=requests["input_tokens"].to_numpy(),
+        output_tokens=requests["output_tokens"].to_numpy(),
+        **prompts_of(requests, fleet.prefix, said_in, settings.trace),
+    )
 
 
 def levels_of_day(settings: Settings, day: date, table: pa.Table, tier: Levels) -> Levels:

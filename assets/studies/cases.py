@@ -8,8 +8,9 @@ from typing import Annotated
 import numpy as np
 
 from assets.lake.settings import Settings
-from assets.plans.inputs import Load, usd_per_hour
+from assets.plans.inputs import Load
 from assets.plans.kinds import kinds, services
+from assets.plans.problems import usd_per_hour
 from models.plan.problem import Problem
 from models.replay.fleet import kv_capacity_tokens
 from models.world.config import QUANTILES, replaced

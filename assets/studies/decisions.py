@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from assets.lake.lookups import require_day
 from assets.lake.settings import Progress, Settings
-from assets.plans.inputs import Load, day_loads, forecast_windows, hour_problems, problem_template
+from assets.plans.inputs import Load, day_loads, forecast_windows
 from assets.plans.kinds import by_pool, hourly_cells
 from assets.plans.plans import checked_solve, open_loop, sustained_tokens_per_s
+from assets.plans.problems import hour_problems, problem_template
 from assets.replays.drives import plan_rows
 from assets.studies.trials import Trial, score
 from models.plan.crossing import Tried, next_point

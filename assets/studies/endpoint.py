@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets.lake.lookups import positions, require_day
-from assets.lake.settings import Settings, midnight
-from assets.replays.workloads import prompts_of
+from assets.lake.lookups import require_day
+from assets.lake.settings import Settings
+from assets.replays.workloads import trace_of
 from models.replay.capacity import trial_fleet
 from models.replay.requests import rows_of
 from models.replay.rules import make_rules
@@ -82,36 +82,25 @@ def read_endpoint(settings: Settings, day: date, llm: str | None, region: str | 
     llm, region = str(busiest[0]["llm"]), str(busiest[0]["region"])
     asked |= {"llm": llm, "region": region}
     deployment = only_pool(settings, llm, region)
-    table = settings.lake.sql(REQUESTS, **asked)
-    since = pc.subtract(table["arrived_at"], pa.scalar(midnight(day), pa.timestamp("us", "UTC")))
-    arrival_s = since.cast(pa.int64()).to_numpy() / 1e6
+    table, trace = busiest_hours(settings, day, llm, region, hours)
+    planned = settings.lake.sql(LARGEST_HOUR, **asked)["instances"][0].as_py()
+    start, *_ = settings.config.fleet.limits(deployment)
+    instances = max(1, int(planned or start))
+    return Endpoint(settings, llm, region, deployment, instances, hours, table, trace)
+
+
+def busiest_hours(settings: Settings, day: date, llm: str, region: str, hours: int) -> tuple[pa.Table, Trace]:
+    """The requests of an endpoint in its busiest `hours` on end, by tokens, which begin at 0 s."""
+    table = settings.lake.sql(REQUESTS, trace=settings.trace, day=day, llm=llm, region=region)
+    trace = trace_of(settings, day, table)
+    arrival_s = trace.arrival_s
     tokens = pc.add(table["input_tokens"], table["output_tokens"]).to_numpy().astype(float)
     by_hour = np.bincount((arrival_s // HOUR_S).astype(np.int64), tokens, minlength=24)
     first = int(np.argmax(np.convolve(by_hour, np.ones(hours), "valid")))
     here = np.flatnonzero((arrival_s >= first * HOUR_S) & (arrival_s < (first + hours) * HOUR_S))
     nobody = np.zeros(arrival_s.size, np.int16)
-    config = settings.config
-    trace = Trace(
-        arrival_s=arrival_s - first * HOUR_S,
-        region=nobody,
-        llm=nobody,
-        tier=positions(table, "tier", settings.catalogue.tiers),
-        input_tokens=table["input_tokens"].to_numpy(),
-        output_tokens=table["output_tokens"].to_numpy(),
-        **prompts_of(table, config.fleet.prefix, f"{config.file.name} [fleet] prefix", settings.trace),
-    )
-    planned = settings.lake.sql(LARGEST_HOUR, **asked)["instances"][0].as_py()
-    start, *_ = config.fleet.limits(deployment)
-    return Endpoint(
-        settings,
-        llm,
-        region,
-        deployment,
-        max(1, int(planned or start)),
-        hours,
-        table.take(pa.array(here)),
-        rows_of(trace, here),
-    )
+    alone = trace._replace(arrival_s=arrival_s - first * HOUR_S, region=nobody, llm=nobody)
+    return table.take(pa.array(here)), rows_of(alone, here)
 
 
 def only_pool(settings: Settings, llm: str, region: str) -> Deployment:

@@ -26,7 +26,7 @@ from assets.plans.plans import Asked, World, asked_by, followed_plans, truth_of,
 from assets.plans.quality_nights import plan_night
 from assets.replays.replays import replay_day
 from assets.replays.scorecards import BY_TIER, SCOREBOARD, score_day
-from assets.replays.units import Unit, forget_others
+from assets.replays.units import WHOLE, forget_others
 from assets.studies.latency_error import usd_error_share
 from assets.studies.study import KNOWN, share
 from models.plan.crossing import Tried, next_point
@@ -58,9 +58,14 @@ def try_planners(
     if OURS in asked:
         settings = with_ours(settings, chosen_before(settings, day, progress))
     alike = same_policies(settings, asked + (list(steps()) if ideas else []))
-    board = Board.searched(settings, day, list(alike), progress)
-    rows = [row for name, twins in alike.items() for twin in twins for row in board.rows(name, twin)]
-    table = pa.Table.from_pylist(rows, RESULTS["planner_trials"])
+    searched = Board.searched(settings, day, list(alike), progress)
+    rows = [row for name, twins in alike.items() for twin in twins for row in searched.rows(name, twin)]
+    return write_trials(settings, day, rows)
+
+
+def write_trials(settings: Settings, day: date, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Write planner_trials of a day, which the mart planner_board compares."""
+    table = pa.Table.from_pylist(list(rows), RESULTS["planner_trials"])
     settings.lake.write("planner_trials", table, trace=settings.trace, day=day)
     return table
 
@@ -75,9 +80,13 @@ def chosen_before(settings: Settings, day: date, progress: Progress) -> str:
         return last
     alike = same_policies(settings, list(candidates()))
     progress.say(f"what of ours pays, by {before}")
-    board = Board.searched(settings, before, list(alike), progress)
-    costs = {name: cost for name in alike if (cost := board.cost(name)) is not None}
-    return min(costs, key=lambda name: costs[name], default=last)
+    searched = Board.searched(settings, before, list(alike), progress)
+    with settings.lake.scratch() as folder:
+        own = replace(settings, lake=Lake(folder))
+        write_trials(own, before, [row for name in alike for row in searched.rows(name, name)])
+        costs = {row["planner"]: row["total_usd"] for row in board(own, before).to_pylist()}
+    attained = [name for name in alike if costs.get(name) is not None]
+    return min(attained, key=costs.__getitem__, default=last)
 
 
 def with_ours(settings: Settings, candidate: str) -> Settings:
@@ -164,7 +173,7 @@ class Board:
         own = replace(own, config=replace(own.config, policies={**known, **counting}))
         plans = {name: asked_by(own, name) for name in (*ALWAYS, *self._planned(own))}
         followed = followed_plans(own, self.day, plans, self.worlds, self.progress, self.days)
-        forget_others(own, self.day, [Unit("all", tuple(asked))])
+        forget_others(own, self.day, [WHOLE._replace(policies=tuple(asked))])
         write_plans(own, self.day, followed)
         replay_day(own, self.day, list(asked), self.progress)
         score_day(own, self.day, self.progress)
@@ -192,17 +201,6 @@ class Board:
             if rules[name].answers in lacking:
                 self.tried[name], self.found[name] = [], []
         self._plan_answers()
-
-    def cost(self, name: str) -> float | None:
-        """USD of the cheapest trial of a planner that keeps what is asked; None where there is none."""
-        said = self.settings.config.quality
-        kept = [
-            row["usd"] + row["left_usd"]
-            for row in self.found[name]
-            if row["attained_ratio"] >= self.asked_ratio
-            and (said is None or said.quality is None or (row["quality"] or 1.0) >= said.quality)
-        ]
-        return min(kept, default=None)
 
     def _scored(self, own: Settings) -> list[dict[str, Any]]:
         """What became of each planner, with the tier that is furthest below its target."""

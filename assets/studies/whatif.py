@@ -14,10 +14,11 @@ from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Progress, Settings
 from assets.lake.store import Place
 from assets.pages.pictures import save
-from assets.plans.inputs import Load, hour_problems, in_slots, problem_template
+from assets.plans.inputs import Load, in_slots
 from assets.plans.kinds import by_pool
 from assets.plans.plan_tables import Day
 from assets.plans.plans import all_loads, checked_solve, open_loop, sustained_tokens_per_s
+from assets.plans.problems import hour_problems, problem_template
 from assets.replays.drives import parted, whole
 from assets.replays.figures import draw_cost_against_misses
 from assets.studies.cases import CASES, Case, limited, multiplied_load, possible_cases, without

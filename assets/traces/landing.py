@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 from assets.lake.settings import Progress, Settings
 from assets.lake.warehouse import Lake
-from assets.traces.ingest import IngestError, IngestReport, ingest, landed_files, lone_mappings, withdraw
+from assets.traces.ingest import IngestError, IngestReport, ingest, landed_files, lone_mappings
 from assets.traces.metered import land_metrics
 from assets.traces.quality import assess
 from assets.traces.samples import FOLDER, is_metrics
+from assets.traces.staging import withdraw
 from models.world.catalogue import Catalogue, load_catalogue
 from models.world.reading import nearest
 

@@ -6,11 +6,11 @@ and said in the quality report: which output follows which input, the order in a
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +21,19 @@ from assets.lake.sql_files import read_sql
 from assets.lake.warehouse import Connection, Lake, one_line_errors
 from assets.traces.bounds import Guard, IngestError
 from assets.traces.drawn import SEED, US, drawn_days
-from assets.traces.endpoints import Metered, Place, Reader
-from assets.traces.ingest import IngestReport, is_known, report, require_alone, require_not_made
+from assets.traces.endpoints import Metered, Place
+from assets.traces.ingest import (
+    IngestReport,
+    is_known,
+    report,
+    require_alone,
+    require_not_made,
+    said_of,
+)
 from assets.traces.mapping import TraceMapping, read_bounds, read_mapping
+from assets.traces.reader import Reader
 from assets.traces.samples import Answers, Finding, answer_files, read_answers
+from assets.traces.sureness import summed_up
 from assets.traces.traces import write_tiers
 from models.traffic.counters import HOUR_S
 from models.world.catalogue import Catalogue
@@ -64,35 +73,51 @@ def land_metrics(
         answers = read_answers(path, con, metrics, guard)
         found, findings = measured(path, con, answers, metrics, mapping)
         llms = _llms(con, mapping, catalogue, sorted({one.place.model for one in found}))
-    days = list[date]()
-    ends, rows = list[int](), 0
-    with ThreadPoolExecutor(1) as beside:  # a day is written while the next one is drawn
-        writing = None
-        for day, requests in drawn_days(found, llms, mapping, catalogue, path.name, guard):
-            instants = requests["arrived_at"].cast(pa.int64())
-            ends += [instants[0].as_py(), instants[-1].as_py()]
-            days.append(day)
-            rows += requests.num_rows
-            if writing is not None:
-                writing.result()
-            place: dict[str, Any] = {"file": path.name, "trace": mapping.trace, "day": day}
-            writing = beside.submit(lake.write, "requests", requests, **place)
-        if writing is not None:
-            writing.result()
-    for stale in set(lake.days("requests", mapping.trace)) - set(days):
+    days = drawn_days(found, llms, mapping, catalogue, path.name, guard)
+    written = write_days(lake, path.name, mapping.trace, days)
+    for stale in set(lake.days("requests", mapping.trace)) - set(written.days):
         lake.drop_day(mapping.trace, stale)
     write_tiers(lake, mapping.trace, catalogue)
     lake.write("engine_histograms", histograms(found, llms), trace=mapping.trace)
     said = [{"file": path.name, **finding._asdict()} for finding in findings]
     lake.write("metric_findings", pa.Table.from_pylist(said, SCHEMAS["metric_findings"]), trace=mapping.trace)
     record = {
-        **{"file": path.name, "format": FORMAT, "sha256": sha256, "rows_in": rows, "rows_kept": rows},
-        **{"rows_quarantined": 0, "rows_out_of_order": 0, "largest_step_back_s": None, "clock": CLOCK},
-        **{"first_at": _instant(ends[0]), "last_at": _instant(ends[-1])},
+        **{"file": path.name, "format": FORMAT, "sha256": sha256, "clock": CLOCK},
+        **dict.fromkeys(("rows_in", "rows_kept"), written.rows),
+        **{"rows_quarantined": 0, "rows_out_of_order": 0, "largest_step_back_s": None},
+        **{"first_at": written.first_at, "last_at": written.last_at},
     }
     table = pa.Table.from_pylist([record], SCHEMAS["ingests"])
     lake.write("ingests", table, file=path.name, trace=mapping.trace)
     return report(lake, mapping.trace, path.name, is_new=True)
+
+
+class Written(NamedTuple):
+    """The requests that were written."""
+
+    days: Sequence[date]
+    rows: int
+    first_at: datetime
+    last_at: datetime
+
+
+def write_days(lake: Lake, file: str, trace: str, drawn: Iterable[tuple[date, pa.Table]]) -> Written:
+    """Write requests day by day: a day is written while the next one is drawn."""
+    days, ends, rows = list[date](), list[int](), 0
+    with ThreadPoolExecutor(1) as beside:
+        writing = None
+        for day, requests in drawn:
+            instants = requests["arrived_at"].cast(pa.int64())
+            ends += [instants[0].as_py(), instants[-1].as_py()]
+            days.append(day)
+            rows += requests.num_rows
+            if writing is not None:
+                writing.result()
+            place: dict[str, Any] = {"file": file, "trace": trace, "day": day}
+            writing = beside.submit(lake.write, "requests", requests, **place)
+        if writing is not None:
+            writing.result()
+    return Written(days, rows, _instant(ends[0]), _instant(ends[-1]))
 
 
 def _instant(us: int) -> datetime:
@@ -105,8 +130,7 @@ def fingerprint(path: Path, mapping: TraceMapping, catalogue: Catalogue) -> str:
     for file in answer_files(path):
         with file.open("rb") as opened:
             digest.update(hashlib.file_digest(opened, "sha256").digest())
-    deadlines = {name: tier.deadline_s for name, tier in catalogue.tiers.items()}
-    digest.update(repr((mapping, list(catalogue.regions), list(catalogue.llms), deadlines)).encode())
+    digest.update(said_of(mapping, catalogue))
     return digest.hexdigest()
 
 
@@ -143,59 +167,6 @@ def measured(
             "with its tokens (data/catalogue/metrics.toml), over two readings at least."
         )
     return found, [*answers.findings, *reader.findings, *summed_up(reader, found)]
-
-
-def summed_up(reader: Reader, found: Sequence[Metered]) -> Iterator[Finding]:
-    """What the reader met, and how sure the drawn requests are."""
-    requests = int(sum(one.requests.sum() for one in found))
-    if reader.restarts:
-        yield Finding(
-            "restarts",
-            f"{reader.restarts:,} counters of requests began again: what a process counted after its last "
-            "reading is lost",
-        )
-    if reader.unknown_before:
-        yield Finding(
-            "joined late",
-            f"{reader.unknown_before:,} processes had counted before they were first read: left out",
-        )
-    if reader.gaps:
-        hours = sum(last - first for first, last in reader.gaps) / HOUR_S
-        yield Finding(
-            "gaps",
-            f"{len(reader.gaps):,} stretches, {hours:,.1f} h in all, in which nobody read an endpoint: "
-            "how many came is known, when is not; left out, so that they are unknown and not 0",
-            "warn",
-            reader.left_out,
-            reader.left_out / max(requests + reader.left_out, 1),
-        )
-    for name in sorted(reader.renamed):
-        yield Finding("renamed", f"{name}: read where a newer name of it is not there yet")
-    for measure, layouts in reader.histograms.layouts.items():
-        if len(layouts) > 1:
-            yield Finding(
-                "other buckets",
-                f"{measure} come in {len(layouts)} layouts of buckets: each is read by its own",
-            )
-    if reader.histograms.above_last:
-        detail = "lengths beyond every bucket: taken to be at most twice the last bound"
-        rows = reader.histograms.above_last
-        yield Finding("above the last bucket", detail, rows=rows, share=rows / max(requests, 1))
-    for measure, share in reader.histograms.widest.items():
-        lacks = share >= 1.0
-        detail = (
-            f"no histogram of {measure}: the requests of a reading have its mean"
-            if lacks
-            else f"{measure}: the rank of a length is known to within {100 * share:.0f} %, its widest bucket"
-        )
-        yield Finding("confidence", detail, "warn" if lacks else "note", share=share)
-    yield Finding(
-        "confidence",
-        "requests are the counters' at every reading, tokens at least by the quarter of an hour; "
-        "drawn independently: which output has which input, the order in a reading, clients, sessions",
-        rows=requests,
-        share=1.0,
-    )
 
 
 def _llms(

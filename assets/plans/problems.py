@@ -1,0 +1,127 @@
+"""The hours that a plan solves: capacities, prices, limits and boots of the fleet, and the load of each."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from assets.lake.settings import Settings
+from assets.plans.inputs import Load
+from assets.plans.kinds import Option, by_cell, kinds, options, pools, services
+from models.plan.problem import Problem
+from models.replay.fleet import boot_cold_s
+from models.world.catalogue import Catalogue
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+OF_PAPERS = ("forecast", "peak", "melange")  # plans that count on [plan] capacity_share
+
+
+def problem_template(settings: Settings, sustained_tokens_per_s: Sequence[float], programme: str) -> Problem:
+    """All of an hour but its load: capacities, prices, limits and the fleet at the start.
+
+    `sustained_tokens_per_s` is that of one of each of `kinds`; each kind of plan counts on its own share of
+    it ([plan]). A team boots as long as the slowest of its instances.
+    """
+    catalogue, config, asked = settings.catalogue, settings.config, settings.config.plan
+    served, what = services(settings), options(settings)
+    start, least, most = counts(settings)
+    tokens_per_s, uses = of_one(settings, sustained_tokens_per_s, programme)
+    prices = [usd_per_hour(catalogue, option) for option in what]
+    from_spot_s, cold_s = boots(settings)
+    sites, gpus = catalogue.regions.values(), tuple(catalogue.gpus)
+    return Problem(
+        llms=tuple(llm for llm, _ in served),
+        roles=tuple(role for _, role in served),
+        regions=tuple(catalogue.regions),
+        options=tuple(option.title for option in what),
+        gpus=gpus,
+        instances_now=start,
+        spot=np.zeros_like(start),
+        tokens_per_s=tokens_per_s,
+        usd_per_hour=np.where(uses.any(axis=2), prices, 0.0),
+        demand_tokens_per_s=np.zeros((*start.shape[:2], 1)),
+        buffer_tokens_per_s=np.zeros(start.shape[:2]),
+        uses=uses,
+        cap_gpus=np.array([[site.cap_gpus.get(gpu, 0) for gpu in gpus] for site in sites]),
+        min_instances=least.sum(axis=2),
+        max_instances=most.sum(axis=2),
+        min_option_instances=least,
+        max_option_instances=most,
+        budget_usd=np.inf,
+        epsilon=asked.epsilon,
+        window_s=60.0 * config.forecast.bucket_minutes,
+        hours=1.0,
+        boot_spot_s=from_spot_s,
+        boot_cold_s=cold_s,
+        spot_earning_share=asked.spot_earning_share,
+        hysteresis_share=asked.hysteresis_share,
+        export_share=asked.export_share,
+    )
+
+
+def of_one(
+    settings: Settings, sustained_tokens_per_s: Sequence[float], programme: str
+) -> tuple[Floats, Ints]:
+    """Of one each: tokens/s that a plan counts on, (i, k), NaN where none runs; GPUs by type, (i, k, n)."""
+    asked, gpus = settings.config.plan, list(settings.catalogue.gpus)
+    served, what = services(settings), options(settings)
+    share = asked.capacity_share if programme in OF_PAPERS else asked.corrected_capacity_share
+    theta = np.full((len(served), len(what)), np.nan)
+    uses = np.zeros((*theta.shape, len(gpus)), np.int64)
+    for kind, sustained in zip(kinds(settings), sustained_tokens_per_s, strict=True):
+        i, k = served.index(kind.service), what.index(kind.option)
+        theta[i, k] = sustained * share
+        for part in kind.option.parts:
+            uses[i, k, gpus.index(part.gpu)] += part.gpus * part.instances
+    return theta, uses
+
+
+def counts(settings: Settings) -> tuple[Ints, Ints, Ints]:
+    """Instances at the start, at least and at most, each of shape (i, j, k)."""
+    start, least, most = (
+        by_cell(settings, np.array([getattr(pool, name) for pool in pools(settings)]))
+        for name in ("instances_at_start", "min_instances", "max_instances")
+    )
+    if settings.config.plan.together:
+        is_team = np.array([option.is_team for option in options(settings)])
+        has_whole = most[..., ~is_team].any(axis=(1, 2), keepdims=True)
+        least, most = (np.where(has_whole & is_team, 0, held) for held in (least, most))
+    return start, least, most
+
+
+def boots(settings: Settings) -> tuple[Floats, Floats]:
+    """Seconds of a boot from spot, (i, k), and of a cold one, (i, j, k)."""
+    catalogue, replay, what = settings.catalogue, settings.config.replay, options(settings)
+    served = services(settings)
+    spot_s = [
+        replay.boot_spot_s * max(catalogue.gpus[part.gpu].boot_factor for part in option.parts)
+        for option in what
+    ]
+    cold_s = [
+        [
+            [
+                max(boot_cold_s(catalogue, replay, llm, site, part.gpu) for part in option.parts)
+                for option in what
+            ]
+            for site in catalogue.regions
+        ]
+        for llm, _ in served
+    ]
+    return np.tile(spot_s, (len(served), 1)), np.array(cold_s)
+
+
+def usd_per_hour(catalogue: Catalogue, option: Option) -> float:
+    """Of all the GPUs of an option."""
+    return sum(catalogue.gpus[part.gpu].usd_per_hour * part.gpus * part.instances for part in option.parts)
+
+
+def hour_problems(template: Problem, load: Load) -> list[Problem]:
+    """The hours of a load, in order; every service of an llm carries all of its requests."""
+    llms = list(dict.fromkeys(template.llms))
+    of = [llms.index(llm) for llm in template.llms]
+    return [
+        template._replace(demand_tokens_per_s=demand[of], buffer_tokens_per_s=buffer[of])
+        for demand, buffer in zip(*load, strict=True)
+    ]

@@ -1,0 +1,222 @@
+"""From the counters of processes to what each endpoint was asked: requests, tokens, shapes by hour.
+
+A process is what all labels but the inner ones of data/catalogue/metrics.toml tell. One that is read twice
+counts once, one that begins again counts on, and where nobody read an endpoint nothing is made up.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from assets.lake.warehouse import Connection
+from assets.traces.endpoints import QUARTER_S, Floats, Integers, Metered, Place
+from assets.traces.engine_histograms import Histograms, Target, on_common_bounds
+from assets.traces.samples import Finding, Series
+from models.traffic.counters import (
+    HOUR_S,
+    Increases,
+    Readings,
+    age_s,
+    increases,
+    row_of,
+    span_of,
+    step_of,
+    twins,
+)
+from models.world.engine_metrics import Engine
+
+LONGEST_GAP_S = 900.0  # over which the requests of an endpoint that nobody read are spread evenly
+
+
+class Reader:
+    """Reads the endpoints of a folder of answers one after the other, and notes what it finds."""
+
+    def __init__(self, con: Connection, series: Sequence[Series]) -> None:
+        self.con, self.series = con, series
+        first = con.execute("select min(t) from samples").fetchone()
+        self.origin_s = float(first[0]) if first and first[0] is not None else 0.0
+        self.findings: list[Finding] = []
+        self.histograms = Histograms(series)
+        self.restarts = self.unknown_before = self.left_out = 0
+        self.gaps: set[tuple[float, float]] = set()
+        self.renamed: set[str] = set()
+
+    def read(self, place: Place, engine: Engine, numbers: Sequence[int]) -> Metered | None:
+        """One endpoint; None where it was asked nothing, or no counter of its requests is there."""
+        rows = self.con.execute(
+            "select series, t, max(value) as value from samples where series in (select unnest($numbers)) "
+            "group by series, t order by series, t",
+            {"numbers": list(numbers)},
+        ).fetchnumpy()
+        readings = Readings(*(np.asarray(rows[name]) for name in Readings._fields))
+        is_bucket = np.isin(readings.series, [n for n in numbers if self.series[n].le is not None])
+        counters, buckets = readings.at(~is_bucket), readings.at(is_bucket)
+        step_s = step_of(counters.t)
+        found = increases(counters, step_s)
+        targets = self._alone(engine, numbers, counters)
+        ages_s = self._ages_s(engine, targets, found, step_s)
+        found, unread = self._usable(found, targets, ages_s, step_s)
+        pairs = [(row.requests, row.input_tokens) for row in engine.counted]
+        requests, tokens = self._of_roles(found, targets, pairs)
+        self.restarts += int(requests.is_reset.sum())
+        self.left_out += int(self._of_roles(unread, targets, pairs)[0].by.sum())
+        if not requests.by.sum() > 0:
+            return None
+        t0, t1, n, total = _joined(requests, tokens)
+        quarters, hours = (np.unique(span_of(t1[n > 0], span_s)) for span_s in (QUARTER_S, HOUR_S))
+        (outputs,) = self._of_roles(found, targets, [(name,) for name in engine.outputs])
+        hits, looked_up = self._of_roles(found, targets, [(row.hits, row.of) for row in engine.cache])
+        late_s, late = self._of_roles(found, targets, [row.delay for row in engine.counted])
+        per_hour = _by(requests, hours)
+        histograms = self.histograms.read(buckets, engine, targets, set(ages_s), hours)
+        return Metered(
+            place, t0, t1, n, total,
+            quarters, np.rint(_by(outputs, quarters, QUARTER_S)).astype(np.int64),
+            hours,
+            np.clip(_ratio(_by(hits, hours), _by(looked_up, hours)), 0.0, 1.0),
+            np.clip(_ratio(_by(late_s, hours), _by(late, hours)), 0.0, HOUR_S),
+            self.histograms.shape("input_tokens", histograms, _ratio(_by(tokens, hours), per_hour)),
+            self.histograms.shape("output_tokens", histograms, _ratio(_by(outputs, hours), per_hour)),
+            {measure: on_common_bounds(parts, hours.size) for measure, parts in histograms.items() if parts},
+        )  # fmt: skip
+
+    def _alone(self, engine: Engine, numbers: Iterable[int], counters: Readings) -> dict[Target, list[int]]:
+        """The counters of each process; of one that is read twice those of one reading."""
+        targets: dict[Target, list[int]] = defaultdict(list)
+        for number in numbers:
+            targets[tuple(sorted(self.series[number].labels.items()))].append(number)
+        known = list(targets)
+        tables: tuple[dict[int, tuple[Floats, Floats]], ...] = ({}, {})
+        for key, target in enumerate(known):
+            for row in engine.counted:
+                values = [
+                    _summed(counters, [n for n in targets[target] if self.series[n].metric == name])
+                    for name in (row.requests, row.input_tokens)
+                ]
+                if all(t.size for t, _ in values):
+                    tables[0][key], tables[1][key] = values
+                    break
+        for group in twins(*tables):
+            keep, *others = sorted(group, key=lambda key: (-tables[0][key][0].size, key))
+            for other in others:
+                differ = dict(set(known[other]) - set(known[keep]))
+                shown = ", ".join(f"{name}={text}" for name, text in sorted(differ.items()))
+                self.findings.append(
+                    Finding("read twice", f"{shown or 'a process'} repeats another series: counted once")
+                )
+                del targets[known[other]]
+        return dict(targets)
+
+    def _ages_s(
+        self, engine: Engine, targets: Mapping[Target, Sequence[int]], found: Increases, step_s: float
+    ) -> dict[int, float]:
+        """The counters whose first value is known to have come lately, and over how many seconds.
+
+        Those of a process that was there before it was first read have none, nor those that were there when
+        the readings begin. A counter that joins the others of its process has counted for a step.
+        """
+        rows = np.flatnonzero(found.is_first)
+        firsts = dict(zip(found.series[rows].tolist(), rows.tolist(), strict=True))
+        requests = {row.requests for row in engine.counted}
+        ages_s: dict[int, float] = {}
+        for numbers in targets.values():
+            own = {n: float(found.t1[firsts[n]]) for n in numbers if n in firsts}
+            start = min(own.values(), default=0.0)
+            at_start = [n for n, t in own.items() if t <= start + step_s / 2]
+            ages_s |= dict.fromkeys(own.keys() - set(at_start), step_s)
+            if start <= self.origin_s + step_s / 2:
+                continue
+            known = [age_s(found, firsts[n], step_s) for n in at_start if self.series[n].metric in requests]
+            if known and None not in known:
+                ages_s |= dict.fromkeys(
+                    set(numbers) - own.keys() | set(at_start), max(age for age in known if age is not None)
+                )
+            elif known:
+                self.unknown_before += 1
+        return ages_s
+
+    def _usable(
+        self,
+        found: Increases,
+        targets: Mapping[Target, Sequence[int]],
+        ages_s: dict[int, float],
+        step_s: float,
+    ) -> tuple[Increases, Increases]:
+        """The increases of the processes that count; apart those of stretches in which nobody read any."""
+        own = np.isin(found.series, [n for numbers in targets.values() for n in numbers])
+        found = found.at(own & (~found.is_first | np.isin(found.series, list(ages_s))))
+        times = np.unique(np.concatenate([found.t1, found.t0[~found.is_first]]))
+        t0 = found.t0.copy()
+        for row in np.flatnonzero(found.is_first):
+            t0[row] = found.t1[row] - ages_s[int(found.series[row])]
+        for row in np.flatnonzero(found.is_reset & (found.t1 - t0 > 1.5 * step_s)):
+            t0[row] = max(t0[row], found.t1[row] - (age_s(found, int(row), step_s) or np.inf))
+        before = times[np.maximum(np.searchsorted(times, found.t1) - 1, 0)]
+        is_out = ~found.is_first & (before <= t0 + 1e-6) & (found.t1 - t0 > max(LONGEST_GAP_S, 1.5 * step_s))
+        self.gaps |= set(zip(t0[is_out].tolist(), found.t1[is_out].tolist(), strict=True))
+        found = found._replace(t0=t0)
+        return found.at(~is_out), found.at(is_out)
+
+    def _of_roles(
+        self, found: Increases, targets: Mapping[Target, Sequence[int]], names: Sequence[tuple[str, ...]]
+    ) -> list[Increases]:
+        """The increases of each role, of the first names that a process has at the time."""
+        width = len(names[0]) if names else 2
+        picked: list[list[Increases]] = [[] for _ in range(width)]
+        by_name: dict[str, list[int]] = defaultdict(list)
+        for numbers in targets.values():
+            covered: list[Floats] = []
+            by_name.clear()
+            for number in numbers:
+                by_name[self.series[number].metric].append(number)
+            for row in names:
+                if not all(name in by_name for name in row):
+                    continue
+                parts = [found.at(_rows(found.series, by_name[name])) for name in row]
+                seen = np.concatenate([np.zeros(0), *covered])
+                free = [~np.isin(part.t1, seen) for part in parts]
+                if covered and any(part.by[mask].sum() > 0 for part, mask in zip(parts, free, strict=True)):
+                    self.renamed.add(row[0])
+                for place, (part, mask) in enumerate(zip(parts, free, strict=True)):
+                    picked[place].append(part.at(mask))
+                covered.append(np.unique(parts[0].t1))
+        return [_together([found.at(np.zeros(0, np.int64)), *parts]) for parts in picked]
+
+
+def _together(parts: Sequence[Increases]) -> Increases:
+    columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Increases(*columns)
+
+
+def _rows(series: Integers, numbers: Sequence[int]) -> Integers:
+    """Where some counters stand among others that are in order."""
+    ends = zip(np.searchsorted(series, numbers), np.searchsorted(series, numbers, side="right"), strict=True)
+    return np.concatenate([np.zeros(0, np.int64), *(np.arange(first, last) for first, last in ends)])
+
+
+def _summed(readings: Readings, numbers: Sequence[int]) -> tuple[Floats, Floats]:
+    """The sum of some counters at each instant."""
+    own = _rows(readings.series, numbers)
+    t, at = np.unique(readings.t[own], return_inverse=True)
+    return t, np.bincount(at, readings.value[own], t.size).astype(np.float64)
+
+
+def _joined(requests: Increases, tokens: Increases) -> tuple[Floats, Floats, Integers, Integers]:
+    """Requests and tokens of the same intervals, summed over the processes."""
+    t0, t1 = (np.concatenate([getattr(part, name) for part in (requests, tokens)]) for name in ("t0", "t1"))
+    keys, at = np.unique(np.stack([t1, t0]), axis=1, return_inverse=True)
+    at, size = at.ravel(), keys.shape[1]
+    n = np.bincount(at[: requests.by.size], requests.by, size)
+    total = np.bincount(at[requests.by.size :], tokens.by, size)
+    return keys[1], keys[0], np.rint(n).astype(np.int64), np.rint(total).astype(np.int64)
+
+
+def _by(found: Increases, spans: Integers, span_s: float = HOUR_S) -> Floats:
+    """The increases of each span."""
+    at = row_of(spans, found.t1, span_s)
+    return np.bincount(at, found.by, spans.size).astype(np.float64)
+
+
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    return np.divide(part, whole, out=np.zeros(part.size), where=whole > 0)
