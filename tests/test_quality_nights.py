@@ -14,7 +14,7 @@ from assets.lake.settings import Progress, Settings, load_settings
 from assets.lake.sql_files import SQL
 from assets.plans.kinds import answered_shares, kinds
 from assets.plans.mixes import token_mixes
-from assets.plans.quality_nights import as_planned, question_of
+from assets.plans.quality_nights import as_planned, title_of
 from assets.replays.replays import replay_day
 from assets.replays.scorecards import score_day, scoreboard
 from assets.replays.workloads import in_legs, read_workload
@@ -79,7 +79,7 @@ def test_what_a_plan_says_of_who_answers_is_what_is_replayed(
     night: Settings, told: pd.DataFrame, policy: str
 ) -> None:
     """Shares, instances and quality; the config's own cascade, which `corrected` has, sends on others."""
-    asked = {"question": question_of(DAY), "plan": policy}
+    asked = {"question": title_of(DAY), "plan": policy}
     where = "where question = $question and plan = $plan"
     plan = night.lake.sql(f"from quality_plans {where}", **asked).to_pylist()[0]
     pools = night.lake.sql(f"from quality_pools {where}", **asked).to_pandas()

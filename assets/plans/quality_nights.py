@@ -39,39 +39,56 @@ PEAK = (
 )
 
 
-def question_of(day: date) -> str:
+def title_of(day: date) -> str:
     """The question under which a night's plans stand in the lake."""
     return f"night_{day}"
 
 
-def plan_night(
-    settings: Settings, day: date, progress: Progress, more: Mapping[str, float] | None = None
-) -> None:
+def question_of(said: QualityConfig | None) -> Question:
+    """What [quality] asks of a night."""
+    assert said is not None
+    assert said.quality is not None
+    assert said.latency_s is not None
+    return Question(said.quality, said.latency_s)
+
+
+def plan_night(settings: Settings, day: date, progress: Progress) -> None:
     """Plan for each policy of the config that follows a plan for quality, and write the plans.
 
-    Some of ANSWERS are asked for so much `more` quality than [quality] asks.
     ConfigError where no plan keeps what [quality] asks, or one asks for more instances than a pool may have.
     """
+    if kinds := answers_asked(settings):
+        market = night_market(settings, day, progress)
+        write_night(settings, day, {kind: planned(market, kind, progress) for kind in kinds})
+
+
+def answers_asked(settings: Settings) -> list[str]:
+    """Those of ANSWERS that the config's policies follow; none where [quality] asks nothing."""
+    said, rules = settings.config.quality, settings.config.rules
+    if said is None or said.quality is None or said.latency_s is None:
+        return []
+    kinds = (rules[name].answers for name in settings.config.replay.policies)
+    return list(dict.fromkeys(kind for kind in kinds if kind is not None))
+
+
+def write_night(settings: Settings, day: date, found: Mapping[str, Plan]) -> None:
+    """Write a night's plans, each under the names of the policies that follow it."""
     rules = settings.config.rules
-    asked = {name: rules[name].answers for name in settings.config.replay.policies if rules[name].answers}
-    said = settings.config.quality
-    if not asked or said is None or said.quality is None or said.latency_s is None:
-        return
-    question = Question(said.quality, said.latency_s)
-    market = night_market(settings, day, said, progress)
-    found = {}
-    for kind in dict.fromkeys(asked.values()):
-        own = question._replace(quality=said.quality + (more or {}).get(str(kind), 0.0))
-        found[kind] = planned(market, own, str(kind), progress)
-    plans = [found[kind]._replace(name=name) for name, kind in asked.items()]
+    plans = [
+        found[kind]._replace(name=name)
+        for name in settings.config.replay.policies
+        if (kind := rules[name].answers) is not None
+    ]
     for plan in plans:
         if rules[plan.name].plan == "standing":
             require_room(settings, plan)
-    write(settings, question, plans, question_of(day))
+    write(settings, question_of(settings.config.quality), plans, title_of(day))
 
 
-def night_market(settings: Settings, day: date, said: QualityConfig, progress: Progress) -> Market:
+def night_market(settings: Settings, day: date, progress: Progress) -> Market:
     """What a night's plans are made of: the history's requests at their peak, the GPUs of the place."""
+    said = settings.config.quality
+    assert said is not None
     past, minutes = settings.history(day), settings.config.forecast.bucket_minutes
     asked = {"trace": settings.trace, "past": past, "llms": list(said.llms), "minutes": minutes}
     peak = settings.lake.sql(PEAK, **asked).to_pydict().popitem()[1][0]
@@ -97,8 +114,13 @@ def night_market(settings: Settings, day: date, said: QualityConfig, progress: P
     return market_of(own, progress, past=past)
 
 
-def planned(market: Market, question: Question, kind: str, progress: Progress) -> Plan:
-    """A plan of one of ANSWERS; where none of its own keeps what is asked, its dearest."""
+def planned(market: Market, kind: str, progress: Progress, more: float = 0.0) -> Plan:
+    """A plan of one of ANSWERS; where none of its own keeps what is asked, its dearest.
+
+    It is asked for so much `more` quality than [quality] asks.
+    """
+    question = question_of(market.said)
+    question = question._replace(quality=question.quality + more)
     if kind == "quality":
         return chosen(market, question, progress)
     found = sized(market, question, kind, POLICIES[kind](market, question))
@@ -129,7 +151,7 @@ def pool_of(row: PoolRow) -> Pool:
 
 def read_plan(settings: Settings, day: date, policy: str) -> tuple[Mapping, dict[Pool, Mapping]]:
     """A policy's plan of a night: its row of quality_plans, and those of its pools."""
-    asked = {"trace": settings.trace, "question": question_of(day), "plan": policy}
+    asked = {"trace": settings.trace, "question": title_of(day), "plan": policy}
     rows, of_pools = (
         settings.lake.sql(
             f"from {table} where trace = $trace and question = $question and plan = $plan", **asked

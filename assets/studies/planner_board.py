@@ -8,8 +8,8 @@ well. The mart planner_board compares them there; idea_worth tells what each ide
 worth.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 from typing import Any
@@ -23,7 +23,8 @@ from assets.lake.settings import Progress, Settings
 from assets.lake.warehouse import Lake
 from assets.plans.plan_tables import Day, write_bounds, write_plans
 from assets.plans.plans import Asked, World, asked_by, followed_plans, truth_of, worlds_of
-from assets.plans.quality_nights import plan_night
+from assets.plans.quality_asked import Plan
+from assets.plans.quality_nights import answers_asked, night_market, planned, write_night
 from assets.replays.replays import replay_day
 from assets.replays.scorecards import BY_TIER, SCOREBOARD, score_day
 from assets.replays.units import WHOLE, forget_others
@@ -115,14 +116,19 @@ class Board:
     def __init__(self, settings: Settings, day: date, progress: Progress) -> None:
         """`settings` with every planner among the policies, over a lake that has the day's forecasts."""
         self.settings, self.day, self.progress = settings, day, progress
-        self.more: dict[str, float] = {}  # quality that is asked for above that of [quality], by who answers
+        self.more = defaultdict[str, float](float)  # quality asked above that of [quality], by who answers
+            float
+        )  # quality that is asked for above that of [quality], by who answers
         self.raises = Counter[str]()
         self.asked_ratio = 1.0  # of every tier's target
         self.tried: dict[str, list[Tried]] = {name: [] for name in settings.config.replay.policies}
         self.found: dict[str, list[dict[str, Any]]] = {name: [] for name in self.tried}
         self.days: dict[Asked, Day] = {}
         self.worlds: dict[str | None, World] = {}
-        self._plan_answers()
+        self.answers: dict[str, Plan] = {}
+        kinds = answers_asked(settings)
+        self.market = night_market(settings, day, progress) if kinds else None
+        self._plan_answers(kinds)
         world = self.worlds[None]
         write_bounds(settings, day, world.sustained, truth_of(world))
 
@@ -140,12 +146,16 @@ class Board:
             board.search(names)
         return board
 
-    def _plan_answers(self) -> None:
+    def _plan_answers(self, kinds: Collection[str]) -> None:
         """Plan who answers; what was planned by the answers of before is forgotten."""
-        plan_night(self.settings, self.day, self.progress, self.more)
-        asked = {name: asked_by(self.settings, name) for name in (*ALWAYS, *self._planned(self.settings))}
-        self.worlds = worlds_of(self.settings, self.day, asked, self.progress)
-        self.days = {one: plan for one, plan in self.days.items() if one.answers is None}
+        if self.market is not None:
+            for kind in kinds:
+                self.answers[kind] = planned(self.market, kind, self.progress, self.more[kind])
+            write_night(self.settings, self.day, self.answers)
+        every = {name: asked_by(self.settings, name) for name in (*ALWAYS, *self._planned(self.settings))}
+        asked = {name: one for name, one in every.items() if one.answers in (*kinds, None)}
+        self.worlds |= worlds_of(self.settings, self.day, asked, self.progress)
+        self.days = {one: plan for one, plan in self.days.items() if one.answers not in kinds}
 
     @staticmethod
     def _planned(settings: Settings) -> list[str]:
@@ -195,12 +205,12 @@ class Board:
         if not lacking:
             return
         for answers, lack in lacking.items():
-            self.more[answers] = self.more.get(answers, 0.0) + RAISED_BY * lack
+            self.more[answers] += RAISED_BY * lack
             self.raises[answers] += 1
         for name in self.tried:
             if rules[name].answers in lacking:
                 self.tried[name], self.found[name] = [], []
-        self._plan_answers()
+        self._plan_answers(lacking)
 
     def _scored(self, own: Settings) -> list[dict[str, Any]]:
         """What became of each planner, with the tier that is furthest below its target."""
