@@ -117,8 +117,6 @@ class Board:
         """`settings` with every planner among the policies, over a lake that has the day's forecasts."""
         self.settings, self.day, self.progress = settings, day, progress
         self.more = defaultdict[str, float](float)  # quality asked above that of [quality], by who answers
-            float
-        )  # quality that is asked for above that of [quality], by who answers
         self.raises = Counter[str]()
         self.asked_ratio = 1.0  # of every tier's target
         self.tried: dict[str, list[Tried]] = {name: [] for name in settings.config.replay.policies}
