@@ -7,6 +7,7 @@ import pytest
 
 from assets.lake.settings import Progress
 from assets.plans.offers import Judging, judged_of, offer_of, points_of, routed_of, with_shadows
+from assets.studies import quality_gears
 from assets.studies import quality_shift as shift
 from models.plan.quality import Answer, Demand, Offer, carries, cheapest
 from models.plan.quality_modes import least_cost
@@ -256,7 +257,7 @@ def test_a_plan_that_stays_is_the_replay_of_the_plan_bit_by_bit() -> None:
     whole = play("cascade", 0.4, judge_s)
     alike = [(0.0, STAYS.thresholds), (3.0, STAYS.thresholds)]
     for table in ([], alike):
-        rules = shift.rules_of(SERVICE, STAYS, table)
+        rules = quality_gears.rules_of(SERVICE, STAYS, table)
         found = shift.play(SERVICE, load, STAYS, rules, anew=False)
         np.testing.assert_array_equal(found.served.took_s, whole.took_s)
         np.testing.assert_array_equal(found.served.score, whole.score)
@@ -268,7 +269,7 @@ def test_a_new_plan_is_made_where_the_load_has_left_the_band_and_the_fleet_follo
     load = shift.loaded(DRAWN, phases, seed=3)
     small = STAYS._replace(instances=np.array([1, 1]), requests_per_s=6.0)
     calm, found = (
-        shift.play(SERVICE, of, small, shift.rules_of(SERVICE, small), anew=True)
+        shift.play(SERVICE, of, small, quality_gears.rules_of(SERVICE, small), anew=True)
         for of in (shift.loaded(DRAWN, phases[:1], seed=3), load)
     )
     assert (calm.plans, found.plans) == (0, 1)

@@ -12,7 +12,7 @@ from small import make_plans, small_config
 
 from assets.lake.settings import Progress, Settings, load_settings
 from assets.lake.sql_files import SQL, read_sql
-from assets.plans import cluster, export, plans
+from assets.plans import cluster, export
 from assets.plans.handover import HandOver
 from assets.plans.inputs import Load
 from assets.plans.kinds import by_cell, by_pool, kinds, options, pools, services
@@ -214,9 +214,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
         text = text.replace(line, f"{llm} = [{several}]")
     config.write_text(text)
     settings = load_settings(str(config), folder / "lake")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "sustained_tokens_per_s", lambda settings, *_: sustained(settings))
-        make_plans(settings, DAY)
+    make_plans(settings, DAY, lambda settings, *_: sustained(settings))
     replay_day(settings, DAY, POLICIES, Progress())
     score_day(settings, DAY)
     return settings

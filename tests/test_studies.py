@@ -94,7 +94,7 @@ def test_days_in_one_go_are_one_long_day(wired_day: Settings, monkeypatch: pytes
     own = changed(wired_day, "replay", niw_pull_one_share=0.0, niw_pull_two_share=0.0)
     told: list[tuple[Workload, Outcome]] = []
     monkeypatch.setattr(
-        replays, "write_outcome", lambda s, d, p, workload, _, out: told.append((workload, out))
+        replays, "write_outcome", lambda s, d, p, workload, _, out, u: told.append((workload, out))
     )
     for policy in ("lt_ua", "corrected"):
         told.clear()

@@ -98,10 +98,8 @@ def planned(
     llms = came.llms or (brought.AS_IF,)
     stands = world.on_today(pools) or world.plain(llms, catalogue, office)
     config, last = folder / "advice.toml", came.last_whole_day
-    settings, next_day = (
-        world.write_config(came, stands, catalogue, config),
-        came.last_at.date() + timedelta(1),
-    )
+    settings = world.write_config(came, stands, catalogue, config)
+    next_day = came.last_at.date() + timedelta(1)
     found = empty(came)
     found["history"] = numbers.of_history(settings, came.last_at.date())
     if not came.llms:
@@ -113,12 +111,12 @@ def planned(
             beside.wait(passed)
     peaks = brief.peaks(settings) if last is None else None
     answers = work.rent(settings, next_day, llms, asked.gpus, peaks, progress)
-    if not pools and last is None:
-        types = {llm: work.profiled_gpus(llm, asked.gpus, catalogue) for llm in llms}
-        stands = brief.cheapest_stands(settings, llms, types, progress)
-        settings = world.write_config(came, stands, catalogue, config)
-    elif not pools:
-        stands = work.stands_on(answers, llms, catalogue, office)
+    if not pools:
+        if last is None:
+            types = {llm: work.profiled_gpus(llm, asked.gpus, catalogue) for llm in llms}
+            stands = brief.cheapest_stands(settings, llms, types, progress)
+        else:
+            stands = work.stands_on(answers, llms, catalogue, office)
         settings = world.write_config(came, stands, catalogue, config)
     found["gpus"] = numbers.of_gpus(answers)
     if last is None:

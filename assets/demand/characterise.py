@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from assets.demand.demand import build_demand, is_unknown
 from assets.demand.gaps import write_windows
-from assets.lake.lookups import days_there
+from assets.lake.lookups import known_days
 from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Progress
-from assets.lake.warehouse import Lake, LakeError
+from assets.lake.warehouse import Lake
 from models.characterise.load import HORIZONS_MINUTES
 from models.characterise.portrait import Portrait, portray
 
@@ -36,13 +36,7 @@ def characterise(lake: Lake, trace: str, progress: Progress) -> pa.Table:
     LakeError
         The lake has no request of that trace.
     """
-    days = lake.days("requests", trace)
-    if not days:
-        raise LakeError(f"The trace {trace!r} has no requests. {days_there(lake, 'requests', trace)}")
-    with progress.bar(f"days of {trace}", len(days)) as done:
-        for count, day in enumerate(days, start=1):
-            read_day(lake, trace, day)
-            done(count)
+    read_days(lake, trace, progress)
     streams = _streams(lake, trace)
     rows, episodes = [], []
     with progress.bar(f"parts of {trace}", len(streams)) as done:
@@ -57,6 +51,16 @@ def characterise(lake: Lake, trace: str, progress: Progress) -> pa.Table:
     lake.write("characterisation", described, trace=trace)
     lake.write("episodes", pa.Table.from_pylist(episodes, SCHEMAS["episodes"]), trace=trace)
     return lake.sql("tables/characterisation.sql", trace=trace)
+
+
+def read_days(lake: Lake, trace: str, progress: Progress) -> list[date]:
+    """Bring what is known of each day of a trace up to date; the days. LakeError where it has none."""
+    days = known_days(lake, "requests", trace)
+    with progress.bar(f"days of {trace}", len(days)) as done:
+        for count, day in enumerate(days, start=1):
+            read_day(lake, trace, day)
+            done(count)
+    return days
 
 
 def read_day(lake: Lake, trace: str, day: date) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from assets.demand.characterise import MINUTE, read_day, recorded_minutes
+from assets.demand.characterise import MINUTE, read_days, recorded_minutes
 from assets.demand.spacings import KEYS as CLIENT
 from assets.demand.spacings import spacings
 from assets.demand.token_pairs import pairs_of
@@ -25,11 +25,7 @@ MOST_CLIENTS = 20_000  # their rates by minute fill memory
 
 def fit_clients(lake: Lake, trace: str, names: Names, progress: Progress) -> tuple[ClientTraffic, list[str]]:
     """Fit every client of a trace; with the names of the apps."""
-    days = lake.days("requests", trace)
-    with progress.bar(f"days of {trace}", len(days)) as done:
-        for count, day in enumerate(days, start=1):
-            read_day(lake, trace, day)
-            done(count)
+    days = read_days(lake, trace, progress)
     record = _read(lake, trace)
     apps = sorted(record.clients["app"].unique())
     table = pa.Table.from_pandas(record.clients, preserve_index=False)

@@ -9,7 +9,7 @@ from assets.demand.characterise import recorded_minutes
 from assets.demand.demand import MINUTES_PER_DAY
 from assets.demand.fitting import fit_clients
 from assets.demand.prompts import fit_prompts, with_prompts
-from assets.lake.lookups import days_there
+from assets.lake.lookups import known_days
 from assets.lake.settings import Progress
 from assets.lake.store import removal
 from assets.lake.warehouse import Lake, LakeError
@@ -46,11 +46,7 @@ def generate(lake: Lake, catalogue: Catalogue, order: Order, progress: Progress)
     ValueError
         A change that the trace cannot have.
     """
-    days = lake.days("requests", order.like)
-    if not days:
-        raise LakeError(
-            f"The trace {order.like!r} has no requests. {days_there(lake, 'requests', order.like)}"
-        )
+    days = known_days(lake, "requests", order.like)
     TRACE_NAME.check(order.name, "--name")
     if order.days < 1:
         raise ValueError(f"days is {order.days}, needs 1 or more.")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from assets.demand.time_axes import in_minutes
 from assets.pages.style import MUTED, PALETTE
 from models.world.catalogue import load_catalogue
 
@@ -71,14 +72,6 @@ def largest(llms: Sequence[str]) -> str:
     """The llm with the most parameters; the first where the catalogue knows none of them."""
     known = load_catalogue().llms
     return max(sorted(set(llms)), key=lambda name: known[name].parameters_b if name in known else 0.0)
-
-
-def in_minutes(panel: "Axes") -> None:
-    """Name minutes on the axis of time."""
-    from matplotlib.dates import DateFormatter, MinuteLocator
-
-    panel.xaxis.set_major_locator(MinuteLocator(byminute=(0, 15, 30, 45)))
-    panel.xaxis.set_major_formatter(DateFormatter("%H:%M"))
 
 
 def define(figure: "Figure", text: str) -> None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from assets.demand.latency_panels import define, draw_latency, in_minutes
+from assets.demand.latency_panels import define, draw_latency
+from assets.demand.time_axes import in_days, in_hours, in_minutes
 from assets.lake.warehouse import Lake
 from assets.pages.style import PALETTE
 
@@ -234,19 +235,3 @@ def draw_apps_by_hour(apps: pd.DataFrame) -> "Figure":
     in_hours(panel)
     define(figure, f"{apps['time'].min():%Y-%m-%d}, means of an hour (SageServe figure 6b).")
     return figure
-
-
-def in_days(panel: "Axes", short: bool = False) -> None:
-    """Name the days on the axis of time."""
-    from matplotlib.dates import DateFormatter, DayLocator
-
-    panel.xaxis.set_major_locator(DayLocator())
-    panel.xaxis.set_major_formatter(DateFormatter("%d" if short else "%a %d"))
-
-
-def in_hours(panel: "Axes") -> None:
-    """Name the hours on the axis of time."""
-    from matplotlib.dates import DateFormatter
-
-    panel.xaxis.set_major_formatter(DateFormatter("%H"))
-    panel.set_xlabel("hour of the day, UTC")

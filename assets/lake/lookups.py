@@ -17,6 +17,13 @@ def require_day(lake: Lake, table: str, trace: str, day: date) -> None:
         raise LakeError(f"The trace {trace!r} has no {table} on {day}. {days_there(lake, table, trace)}")
 
 
+def known_days(lake: Lake, table: str, trace: str) -> list[date]:
+    """The days of a table that the lake has of a trace; LakeError where there is none."""
+    if days := lake.days(table, trace):
+        return days
+    raise LakeError(f"The trace {trace!r} has no {table}. {days_there(lake, table, trace)}")
+
+
 def days_there(lake: Lake, table: str, trace: str) -> str:
     """Which days of a table the lake has, and what to do for another one, as a sentence."""
     days = lake.days(table, trace)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from assets.lake.sql_files import SQL, SqlFile, read_sql
+from assets.lake.views import quoted
 
 README = SQL / "README.md"
 INTRODUCTION = """# Tables, marts and recipes
@@ -85,14 +86,10 @@ def comments(columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
     for path in (*SQL.glob("tables/*.sql"), *SQL.glob("marts/*.sql")):
         file, view = read_sql(path), path.stem
         if view in columns:
-            yield f"comment on view {view} is {_quoted(file.sentence)}"
+            yield f"comment on view {view} is '{quoted(file.sentence)}'"
         for column, meaning in file.columns.items():
             if column in columns.get(view, ()):
-                yield f"comment on column {view}.{column} is {_quoted(meaning)}"
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+                yield f"comment on column {view}.{column} is '{quoted(meaning)}'"
 
 
 def _entry(file: SqlFile) -> str:

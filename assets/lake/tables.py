@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 
 from assets.lake import store
 from assets.lake.duck import Connection, one_line_errors
-from assets.lake.schemas import LAKE_VERSION, OPTIONAL, PARTITIONS, SCHEMAS, quoted
+from assets.lake.schemas import LAKE_VERSION, OPTIONAL, PARTITIONS, SCHEMAS
 from assets.lake.store import LakeError, Place
+from assets.lake.views import quoted
 from models.world.reading import nearest
 
 ROW_GROUP_ROWS = 100_000

@@ -26,11 +26,12 @@ from assets.lake.duck import (
 )
 from assets.lake.environment import LAKE
 from assets.lake.limits import Limits, Watch
-from assets.lake.schemas import LAKE_VERSION, PARTITIONS, REQUEST_SCHEMA, SCHEMAS, no_rows, scan
+from assets.lake.schemas import LAKE_VERSION, PARTITIONS, REQUEST_SCHEMA, SCHEMAS
 from assets.lake.sql_docs import comments
 from assets.lake.sql_files import read_sql, recipes, words_meant
 from assets.lake.store import ChangedError, LakeError, Place
 from assets.lake.tables import LakeVersionError, Tables
+from assets.lake.views import no_rows, scan
 
 __all__ = [
     "LAKE_VERSION",

@@ -153,19 +153,10 @@ def market_of(
     }
     fleet = dataclasses.replace(settings.config.fleet, deployments=deployed)
     world = with_reach(world, fleet, settings.config.file.name)
-    offers = {
-        rule: offer_of(
-            chosen_on,
-            rule,
-            points_of(chosen_on, rule, said.points),
-            shapes,
-            world,
-            settings.config,
-            judging,
-            progress,
-        )
-        for rule in rules_of(said, world, judging.llm is None and has_router(chosen_on))
-    }
+    rules = rules_of(said, world, judging.llm is None and has_router(chosen_on))
+    grids = {rule: points_of(chosen_on, rule, said.points) for rule in rules}
+    served_by = (shapes, world, settings.config, judging, progress)
+    offers = {rule: offer_of(chosen_on, rule, grid, *served_by) for rule, grid in grids.items()}
     caps = np.array([said.gpus.get(gpu, 0) for gpu in world.gpus])
     demand = Demand(said.requests_per_s, caps)
     asked_on = (demand, chosen_on, judged_on, world, settings.config, said, questions.source)

@@ -147,12 +147,7 @@ def landed_of(trace: str, frame: pd.DataFrame, said: QualityConfig, judge: str, 
     ConfigError names an llm without an answer, llms without a query in common, and a judge who routes and
     measures where there is another.
     """
-    for llm in said.llms:
-        if llm not in set(frame["llm"]):
-            raise ConfigError(
-                f"{where}: no answer of {llm} has landed for {trace}; there are those of "
-                f"{', '.join(sorted(set(frame['llm'])))}. Land some, or drop it from llms."
-            )
+    require_answers(trace, frame, said, where)
     said_by = {name: wide(frame.assign(value=what_says(frame, name)), said) for name in judges_of(frame)}
     score = wide(frame.assign(value=frame["score"]), said)
     outputs = wide(frame.assign(value=frame["output_tokens"]), said)
@@ -185,6 +180,17 @@ def landed_of(trace: str, frame: pd.DataFrame, said: QualityConfig, judge: str, 
             ranks(hardness[:, None], rng)[:, 0] if is_routed else np.full(len(at), np.nan),
         ),
     )
+
+
+def require_answers(trace: str, frame: pd.DataFrame, said: QualityConfig, where: str) -> None:
+    """Refuse a service with an llm of which no answer has landed."""
+    there = set(frame["llm"])
+    for llm in said.llms:
+        if llm not in there:
+            raise ConfigError(
+                f"{where}: no answer of {llm} has landed for {trace}; there are those of "
+                f"{', '.join(sorted(there))}. Land some, or drop it from llms."
+            )
 
 
 def what_says(frame: pd.DataFrame, judge: str) -> np.ndarray:

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from assets.demand.demand import INTERACTIVE, demand_matrix
-from assets.lake.result_schemas import RESULTS
 from assets.lake.settings import HOURS, Progress, Settings
+from assets.lake.study_schemas import STUDIED
 from assets.lake.warehouse import LakeError
 from assets.plans.kinds import Kind, answered, kinds
 from assets.plans.plans import sustained_tokens_per_s
@@ -65,8 +65,8 @@ def buy(settings: Settings, terms: Terms, weeks: int, progress: Progress) -> tup
         rows += [{**place, "is_best": row["reserved_gpus"] == best, **row} for row in _rows(need, found)]
     lost = _lost(settings, needs, chosen, prices)
     tables = (
-        pa.Table.from_pylist([_renamed(row) for row in rows], schema=RESULTS["commitments"]),
-        pa.Table.from_pylist(lost, schema=RESULTS["lost_pools"]),
+        pa.Table.from_pylist([_renamed(row) for row in rows], schema=STUDIED["commitments"]),
+        pa.Table.from_pylist(lost, schema=STUDIED["lost_pools"]),
     )
     for name, table in zip(("commitments", "lost_pools"), tables, strict=True):
         settings.lake.write(name, table, trace=settings.trace, day=days[-1])

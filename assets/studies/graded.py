@@ -14,8 +14,8 @@ import pandas as pd
 import pyarrow as pa
 
 from assets.lake.lookups import require_day
-from assets.lake.result_schemas import RESULTS
 from assets.lake.settings import HOURS, Progress, Settings
+from assets.lake.study_schemas import STUDIED
 from assets.lake.warehouse import Lake, LakeError
 from assets.plans.kinds import by_pool, hourly_cells, pools
 from assets.replays.drives import DAY_S, HOUR_S, measured, plan_rows, setting, sustained_of_plans
@@ -81,7 +81,7 @@ def grade_shadow(settings: Settings, day: date, policy: str, progress: Progress)
             done(n)
     seen = _seen(settings, day)
     rows = [row | (seen.get(row["tier"], {}) if row["fleet"] == "ran" else {}) for row in rows]
-    table = pa.Table.from_pylist(rows, schema=RESULTS["shadow_runs"])
+    table = pa.Table.from_pylist(rows, schema=STUDIED["shadow_runs"])
     settings.lake.write("shadow_runs", table, trace=settings.trace, day=day)
     return table
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from assets.forecasts.forecasts import forecast_day
 from assets.lake.lookups import require_day
-from assets.lake.result_schemas import RESULTS
 from assets.lake.settings import Progress, Settings
+from assets.lake.study_schemas import STUDIED
 from assets.lake.warehouse import Lake
 from assets.plans.plan_tables import Day, write_bounds, write_plans
 from assets.plans.plans import Asked, World, asked_by, followed_plans, truth_of, worlds_of
@@ -66,7 +66,7 @@ def try_planners(
 
 def write_trials(settings: Settings, day: date, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Write planner_trials of a day, which the mart planner_board compares."""
-    table = pa.Table.from_pylist(list(rows), RESULTS["planner_trials"])
+    table = pa.Table.from_pylist(list(rows), STUDIED["planner_trials"])
     settings.lake.write("planner_trials", table, trace=settings.trace, day=day)
     return table
 
@@ -243,7 +243,7 @@ class Board:
             "what": self.settings.config.rules[twin].what,
             "ideas": None if ideas is None else ", ".join(ideas),
         }
-        names = set(RESULTS["planner_trials"].names)
+        names = set(STUDIED["planner_trials"].names)
         kept = ({key: value for key, value in row.items() if key in names} for row in self.found[name])
         return [said | asked | row for row in kept]
 

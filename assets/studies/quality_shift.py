@@ -4,7 +4,7 @@ Between control rows a controller looks at what came: every LOOK_S the rate, and
 first llm their mean length and how many would be sent on. Where one has left the band around what the plan
 was made for, a new plan is made from the answers that all llms gave to a share of the requests (SHADOW_SHARE:
 extra requests that nobody waits for). It is there SOLVE_S later, and the fleet follows one instance at a
-time. Gears and valve leave the fleet alone and move the threshold (models/replay/chain.py).
+time. Gears and valve leave the fleet alone and move the threshold (quality_gears.py).
 """
 
 from collections.abc import Sequence
@@ -14,18 +14,15 @@ import numpy as np
 
 from assets.lake.settings import Progress
 from assets.plans.offers import Judging, offer_of, points_of
-from models.plan import gears
 from models.plan.quality import Answer, Demand, Offer
 from models.plan.quality_modes import least_cost
 from models.quality.answers import Answers, Floats, Ints
 from models.quality.judges import Judge
 from models.replay.answering import Served, told
 from models.replay.capacity import standing_fleet
-from models.replay.chain import BY_LOAD, BY_RATE
 from models.replay.performance import Shape
 from models.replay.questions import Legs, as_trace, cascade, with_shadows
 from models.replay.questions import Plan as Chains
-from models.replay.rules import make_rules
 from models.replay.run import Drive, Outcome, Session
 from models.replay.state import NOBODY, Fleet, Rules, Trace
 from models.world.catalogue import Catalogue
@@ -35,9 +32,7 @@ ROW_S, LOOK_S, SOLVE_S = 20.0, 300.0, 20.0  # a control row is also what one ins
 SAMPLED, SHADOW_SHARE = 50, 0.05
 RATE_BAND_SHARE, BAND_ERRORS = 0.15, 3.0  # of the rate; standard errors of lengths and scores
 SPARE_SHARE = 0.05  # above the measured rate, that a plan is made for
-VALVE = ((0.6, 2 / 3), (0.8, 1 / 3), (1.0, 0.0))  # load of the llm behind, and what is left of the threshold
 POINTS = 25
-Table = Sequence[tuple[float, Floats]]  # from what level on which thresholds hold
 
 
 class Service(NamedTuple):
@@ -213,36 +208,6 @@ def laid_out(service: Service, plan: Plan) -> Fleet:
         boot_spot_s=np.full(1, ROW_S),
         boot_factor=np.ones_like(fleet.boot_factor),
     )
-
-
-def rules_of(service: Service, plan: Plan, table: Table = (), by: int = BY_RATE) -> Rules:
-    """The plan's thresholds; with a table of (least, thresholds) those of the gear."""
-    llms = len(service.shapes)
-    world = service.catalogue.serving([shape.llm for shape in service.shapes])
-    rules = make_rules(world, service.config.replay, "follow")
-    below, judge_s = np.zeros(llms), np.full(llms, service.judge.seconds)
-    below[:-1] = plan.thresholds
-    rules = rules._replace(go_on_below=below, judge_s=judge_s, route_utilisation_share=1.0)
-    if not table:
-        return rules
-    seen = np.append(np.arange(1, llms) if by == BY_LOAD else np.zeros(llms - 1, np.int64), NOBODY)
-    least = np.tile([at for at, _ in table], (llms, 1))
-    shifted = np.stack([np.append(thresholds, 0.0) for _, thresholds in table], axis=1)
-    return rules._replace(gears_by=by, gear_llm=seen, gear_from=least, gear_below=shifted)
-
-
-def geared(service: Service, offer: Offer, answer: Answer, most_per_s: float) -> Table:
-    """CascadeServe's table: by measured rate what the fleet of the plan carries in time."""
-    caps = np.full(len(service.catalogue.gpus), service.gpus)
-    loads = np.linspace(most_per_s / 24, most_per_s, 24)
-    found = gears.gears(offer, Demand(1.0, caps), answer.instances, service.latency_s, loads)
-    first = [(0.0, offer.thresholds[found[0].point])]
-    return [*first, *((gear.from_per_s, offer.thresholds[gear.point]) for gear in found[1:])]
-
-
-def valve(plan: Plan) -> Table:
-    """Lower thresholds while the llm behind is full."""
-    return [(0.0, plan.thresholds), *((least, left * plan.thresholds) for least, left in VALVE)]
 
 
 def fed(load: Load, shadow_share: float) -> tuple[Legs, Trace]:

@@ -6,7 +6,7 @@ import zlib
 from pathlib import Path
 from typing import IO
 
-from assets.lake.schemas import quoted
+from assets.lake.views import quoted
 from assets.traces.bounds import Guard, IngestError
 from assets.traces.formats import (
     COPY_AGAIN,

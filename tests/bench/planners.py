@@ -9,11 +9,9 @@ import tempfile
 from pathlib import Path
 
 from measure import Figures, Target
+from small import make_plans
 
-from assets.demand.history import make_demand, make_requests
-from assets.forecasts.forecasts import forecast_day
 from assets.lake.settings import Progress, load_settings
-from assets.plans.plans import plan_day
 from assets.studies import planner_board
 
 OTHERS = ("sageserve", "llumnix_hourly", "cauchy_types", "cascadia_hourly", "boute_hourly")
@@ -34,12 +32,7 @@ def of_config(name: str) -> Figures:
     with tempfile.TemporaryDirectory() as folder:
         settings, quiet = load_settings(CONFIGS[name], Path(folder, "lake")), Progress()
         day = settings.config.trace.replay_day
-        days = [*settings.history(day), day]
-        make_requests(settings, days, quiet)
-        for _ in make_demand(settings, days, quiet):
-            pass
-        forecast_day(settings, day, quiet)
-        plan_day(settings, day, quiet)
+        make_plans(settings, day)
         planner_board.try_planners(settings, day, (), False, quiet)
         board = planner_board.board(settings, day).to_pandas().set_index("planner")
     usd, apart = board["total_usd"], board["apart_share"].fillna(0.0)

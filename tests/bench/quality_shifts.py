@@ -7,6 +7,7 @@ from measure import Figures, Target
 from pandas import DataFrame
 from quality import H100, PAIR, settings_with
 
+from assets.studies import quality_gears
 from assets.studies import quality_shift as shift
 from models.plan.quality import Answer, Offer
 from models.quality.answers import Answers
@@ -72,15 +73,15 @@ def shifts() -> Figures:
         hardest = shift.loaded(drawn, [worst._replace(seconds=120.0)], seed=5).answers
         plan, offer, answer = first
         peak = plan_of(service, hardest, worst.requests_per_s)[0]
-        table = shift.geared(service, offer, answer, 3 * phases[0].requests_per_s)
-        geared = shift.rules_of(service, plan, table, BY_RATE)
-        valved = shift.rules_of(service, plan, shift.valve(plan), BY_LOAD)
+        table = quality_gears.geared(service, offer, answer, 3 * phases[0].requests_per_s)
+        geared = quality_gears.rules_of(service, plan, table, BY_RATE)
+        valved = quality_gears.rules_of(service, plan, quality_gears.valve(plan), BY_LOAD)
         played = {
-            "stays": shift.play(service, load, plan, shift.rules_of(service, plan), anew=False),
+            "stays": shift.play(service, load, plan, quality_gears.rules_of(service, plan), anew=False),
             "gears": shift.play(service, load, plan, geared, anew=False),
             "valve": shift.play(service, load, plan, valved, anew=False),
-            "anew": shift.play(service, load, plan, shift.rules_of(service, plan), anew=True),
-            "peak": shift.play(service, load, peak, shift.rules_of(service, peak), anew=False),
+            "anew": shift.play(service, load, plan, quality_gears.rules_of(service, plan), anew=True),
+            "peak": shift.play(service, load, peak, quality_gears.rules_of(service, peak), anew=False),
         }
         rows = []
         for way, found in played.items():

@@ -1,0 +1,30 @@
+"""What stands on an axis of time: days, hours or minutes."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def in_days(panel: "Axes", short: bool = False) -> None:
+    """Name the days on the axis of time."""
+    from matplotlib.dates import DateFormatter, DayLocator
+
+    panel.xaxis.set_major_locator(DayLocator())
+    panel.xaxis.set_major_formatter(DateFormatter("%d" if short else "%a %d"))
+
+
+def in_hours(panel: "Axes") -> None:
+    """Name the hours on the axis of time."""
+    from matplotlib.dates import DateFormatter
+
+    panel.xaxis.set_major_formatter(DateFormatter("%H"))
+    panel.set_xlabel("hour of the day, UTC")
+
+
+def in_minutes(panel: "Axes") -> None:
+    """Name minutes on the axis of time."""
+    from matplotlib.dates import DateFormatter, MinuteLocator
+
+    panel.xaxis.set_major_locator(MinuteLocator(byminute=(0, 15, 30, 45)))
+    panel.xaxis.set_major_formatter(DateFormatter("%H:%M"))

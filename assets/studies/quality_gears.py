@@ -1,0 +1,46 @@
+"""How a cascade's thresholds move while its fleet stays: by CascadeServe's gears, or by a valve."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from assets.studies.quality_shift import Plan, Service
+from models.plan import gears
+from models.plan.quality import Answer, Demand, Offer
+from models.quality.answers import Floats
+from models.replay.chain import BY_LOAD, BY_RATE
+from models.replay.rules import make_rules
+from models.replay.state import NOBODY, Rules
+
+VALVE = ((0.6, 2 / 3), (0.8, 1 / 3), (1.0, 0.0))  # load of the llm behind, and what is left of the threshold
+Table = Sequence[tuple[float, Floats]]  # from what level on which thresholds hold
+
+
+def rules_of(service: Service, plan: Plan, table: Table = (), by: int = BY_RATE) -> Rules:
+    """The plan's thresholds; with a table of (least, thresholds) those of the gear."""
+    llms = len(service.shapes)
+    world = service.catalogue.serving([shape.llm for shape in service.shapes])
+    rules = make_rules(world, service.config.replay, "follow")
+    below, judge_s = np.zeros(llms), np.full(llms, service.judge.seconds)
+    below[:-1] = plan.thresholds
+    rules = rules._replace(go_on_below=below, judge_s=judge_s, route_utilisation_share=1.0)
+    if not table:
+        return rules
+    seen = np.append(np.arange(1, llms) if by == BY_LOAD else np.zeros(llms - 1, np.int64), NOBODY)
+    least = np.tile([at for at, _ in table], (llms, 1))
+    shifted = np.stack([np.append(thresholds, 0.0) for _, thresholds in table], axis=1)
+    return rules._replace(gears_by=by, gear_llm=seen, gear_from=least, gear_below=shifted)
+
+
+def geared(service: Service, offer: Offer, answer: Answer, most_per_s: float) -> Table:
+    """CascadeServe's table: by measured rate what the fleet of the plan carries in time."""
+    caps = np.full(len(service.catalogue.gpus), service.gpus)
+    loads = np.linspace(most_per_s / 24, most_per_s, 24)
+    found = gears.gears(offer, Demand(1.0, caps), answer.instances, service.latency_s, loads)
+    first = [(0.0, offer.thresholds[found[0].point])]
+    return [*first, *((gear.from_per_s, offer.thresholds[gear.point]) for gear in found[1:])]
+
+
+def valve(plan: Plan) -> Table:
+    """Lower thresholds while the llm behind is full."""
+    return [(0.0, plan.thresholds), *((least, left * plan.thresholds) for least, left in VALVE)]
