@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from models.latency import LatencyTables
-from models.replay.batch import WHOLE
+from models.replay.admit import WHOLE
 from models.replay.freeness import HEAD
 from models.replay.prefix import NONE
 from models.replay.queue import FCFS

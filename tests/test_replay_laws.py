@@ -8,7 +8,7 @@ import pytest
 import theory
 from one_endpoint import DECODE_S, KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_trace, run, some_rules
 
-from models.replay.batch import CHUNKED
+from models.replay.admit import CHUNKED
 from models.replay.route import ROUND_ROBIN
 from models.replay.rules import with_failures
 from models.replay.run import FINISHED, QUEUED, REFUSED, Drive, Session, replay

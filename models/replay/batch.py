@@ -14,48 +14,47 @@ A chunk attends to what is cached of its prompt: c tokens behind a context of x 
 of p tokens in k chunks of c costs k*prefill_s(c) + h*c*c*k*(k-1)/2.
 """
 
+from models.replay.admit import (
+    CHUNKED,
+    WHOLE,
+    admit,
+    fits,
+    may_have_place,
+    start_decoding,
+)
 from models.replay.chain import go_on
 from models.replay.compiled import compiled
-from models.replay.events import drop_key, push_key, reschedule
+from models.replay.events import drop_key, reschedule
 from models.replay.freeness import note_first_token
-from models.replay.handover import brings_cache, send
+from models.replay.handover import send
 from models.replay.infaas import note_service
 from models.replay.leap import prefill_s, stretch_s
 from models.replay.memory import (
-    blocks_of,
     blocks_taken,
-    capacity_blocks,
     cross,
     longest_blocks,
-    needed_blocks,
     prompt_tokens,
     see_kv,
     steps_in_memory,
 )
 from models.replay.move import give_up, let_go, stop_soon
 from models.replay.pools import assign
-from models.replay.preempt import make_way, preempt_while_full
+from models.replay.preempt import preempt_while_full
 from models.replay.prefix import (
     NONE,
     blocks_back,
     forget_the_oldest,
-    held_by_others,
-    hold_prefix,
-    reusable_tokens,
     work_of,
 )
 from models.replay.queue import (
     DPA,
     PREEMPTIVE,
     is_unknown,
-    next_lane,
     notice,
     pop_front,
-    push_back,
     somebody_waits,
 )
 from models.replay.state import (
-    ADMITTED,
     CACHED,
     DECODE,
     ENDED,
@@ -69,39 +68,6 @@ from models.replay.state import (
     State,
     Trace,
 )
-
-WHOLE, CHUNKED, ORCA = range(3)  # positions in models.world.mechanisms.BATCHINGS
-
-
-@compiled
-def has_place(fleet: Fleet, state: State, slot: int) -> bool:
-    """Whether the batch is not full."""
-    return state.batch[slot] + state.joining[slot] < fleet.max_batch[fleet.slot_kind[slot]]
-
-
-@compiled
-def may_have_place(fleet: Fleet, rules: Rules, state: State, slot: int) -> bool:
-    """Whether the batch is not full, or somebody may make way."""
-    return rules.order == PREEMPTIVE or has_place(fleet, state, slot)
-
-
-@compiled
-def fits(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> bool:
-    """Whether there is a place in the batch, and memory for the prompt and one decode step of everyone.
-
-    Orca asks for memory for everyone's whole output instead.
-    """
-    if not has_place(fleet, state, slot):
-        return False
-    if fleet.batching[fleet.slot_kind[slot]] == ORCA:
-        blocks = state.reserved[slot] + longest_blocks(trace, fleet, request)
-    else:
-        blocks = state.blocks[slot] + blocks_taken(fleet, state, slot, 1) + state.brimful[slot]
-        is_computed = not brings_cache(fleet, state, request)  # else its latest token is not cached yet
-        blocks += blocks_of(fleet, prompt_tokens(trace, state, request) + is_computed)
-        if is_computed and blocks > capacity_blocks(fleet, slot):
-            blocks -= held_by_others(trace, fleet, state, slot, request)
-    return blocks <= capacity_blocks(fleet, slot)
 
 
 @compiled
@@ -120,72 +86,6 @@ def begin(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
     else:
         state.phase[slot] = IDLE
         reschedule(state, slot, NEVER)
-
-
-@compiled
-def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
-    """Give as many waiting requests as fit their memory, in queue order; their prompts are pending then."""
-    state.look[slot] = False
-    before, kind, gave_way = state.counts[ADMITTED], fleet.slot_kind[slot], False
-    while True:
-        waiting = next_lane(trace, fleet, rules, state, slot, now)
-        if waiting == NOBODY:
-            break
-        request = state.head[slot, waiting]
-        if not fits(trace, fleet, state, slot, request):
-            if rules.order == PREEMPTIVE and make_way(trace, fleet, rules, state, slot, request):
-                gave_way = True
-                continue
-            break
-        prompt = prompt_tokens(trace, state, request)
-        comes_along = brings_cache(fleet, state, request)
-        work = prompt - (0 if comes_along else reusable_tokens(trace, fleet, state, slot, request))
-        is_full = state.joining[slot] > 0 and state.pending[slot] + work > fleet.max_prefill_tokens[kind]
-        if fleet.batching[kind] == WHOLE and is_full and not comes_along:
-            state.look[slot] = True  # the next boundary can take it
-            break
-        pop_front(state, state.head[slot], waiting)
-        state.waiting_blocks[slot] -= needed_blocks(trace, fleet, state, request)
-        state.reserved[slot] += longest_blocks(trace, fleet, request)
-        state.counts[ADMITTED] += 1
-        state.admitted[request] = state.counts[ADMITTED]
-        if comes_along:
-            state.joined_s[request] = now
-            take_in(trace, fleet, state, slot, request)
-            continue
-        push_back(state, state.joining_head, state.joining_tail, slot, request)
-        state.joining[slot] += 1
-        state.pending[slot] += work
-        state.blocks[slot] += blocks_of(fleet, prompt)
-        if fleet.prefix != NONE:
-            state.blocks[slot] -= held_by_others(trace, fleet, state, slot, request)
-            hold_prefix(trace, fleet, state, slot, request, prompt - work)
-        state.brimful[slot] += prompt % fleet.kv_block_tokens == 0
-        if state.generated[request] == 0:
-            state.admitted_s[request] = now
-    if gave_way or state.counts[ADMITTED] > before:
-        see_kv(fleet, state, slot, now)
-
-
-@compiled
-def take_in(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> None:
-    """A request that brings its cache joins the decode batch; nothing is computed."""
-    cached = state.carried[request]
-    state.carried[request] = 0
-    state.blocks[slot] += blocks_of(fleet, cached)
-    forget_the_oldest(fleet, state, slot)
-    start_decoding(trace, fleet, state, slot, request)
-
-
-@compiled
-def start_decoding(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> None:
-    """Let a request whose cache is here into the decode batch; its latest token is not cached yet."""
-    left = trace.output_tokens[request] - state.generated[request]
-    cached = prompt_tokens(trace, state, request) - 1
-    state.kv[slot] += cached
-    cross(fleet, state, slot, cached, 1)
-    push_key(state.finish_key[slot], state.batch[slot], (state.steps[slot] + left) << 32 | request)
-    state.batch[slot] += 1
 
 
 @compiled

@@ -1,6 +1,7 @@
 """The end of a hand-over: the cache has come, or is lost because one of the two instances died."""
 
-from models.replay.batch import cut_stretch, may_have_place
+from models.replay.admit import may_have_place
+from models.replay.batch import cut_stretch
 from models.replay.compiled import called
 from models.replay.events import note_stale, reschedule
 from models.replay.handover import take_off_the_way

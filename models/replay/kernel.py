@@ -24,14 +24,16 @@ from models.replay.batch import begin, end_prefill, end_stretch
 from models.replay.chain import is_first_leg, shift, spare
 from models.replay.compiled import called, entry
 from models.replay.deliver import deliver
+from models.replay.failures import fail
 from models.replay.freeness import adapt_headroom
 from models.replay.handover import take_off_the_way
 from models.replay.leap import stretch_s
 from models.replay.life import account_instance, change_status, donate_when_empty
+from models.replay.manager import hold_niw, pull_niw, release_aged_niw
 from models.replay.memory import integrate_kv
 from models.replay.move import ask_for_move, copy_next
 from models.replay.pools import endpoint_of
-from models.replay.route import fail, hold_niw, pull_niw, release_aged_niw, release_kept, route, take_stranded
+from models.replay.route import release_kept, route, take_stranded
 from models.replay.scale import (
     FOLLOW,
     HPA,

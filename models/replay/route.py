@@ -1,28 +1,18 @@
-"""Where a request goes: region, then instance (SageServe 6.1, 6.2), and where to when its instance dies."""
+"""Where a request goes: region, then instance (SageServe 6.1, 6.2)."""
 
 from models.replay.compiled import called
-from models.replay.deliver import come, lose, recall
-from models.replay.events import reschedule
+from models.replay.deliver import come
 from models.replay.freeness import freest
-from models.replay.handover import brings_cache
 from models.replay.holdback import is_behind, keep_back, may_leave
 from models.replay.infaas import cheapest
-from models.replay.leap import steps_until
-from models.replay.life import change_status
 from models.replay.memory import is_under
 from models.replay.opportunism import begins_at
 from models.replay.pools import assign, endpoint_of
-from models.replay.preempt import drop_last_decoding, drop_last_joining
 from models.replay.prefix import NONE, reusable_tokens
-from models.replay.queue import insert_in_order, is_aged, pop_front, push_back
-from models.replay.signal import is_slack, keeps_up
-from models.replay.spread import IN_ORDER, choose_by_spread, may_choose, may_have
+from models.replay.queue import pop_front, push_back
+from models.replay.signal import keeps_up
+from models.replay.spread import IN_ORDER, choose_by_spread, may_choose
 from models.replay.state import (
-    CACHED,
-    DECODE,
-    GONE,
-    IDLE,
-    NEVER,
     NOBODY,
     SERVING,
     Fleet,
@@ -30,9 +20,8 @@ from models.replay.state import (
     State,
     Trace,
 )
-from models.replay.teams import first_slot, is_led, load_of, team_of, teams_of
+from models.replay.teams import first_slot, load_of, teams_of
 
-PATIENCE_SHARE = 0.1  # of the time to ageing, in which niw takes only what no signal claims
 # Positions in models.world.mechanisms.ROUTINGS.
 SHORTEST_QUEUE, ROUND_ROBIN, LEAST_KV, LEAST_WORK, FREENESS, INFAAS = range(6)
 
@@ -198,137 +187,3 @@ def release_kept(trace: Trace, fleet: Fleet, rules: Rules, state: State, llm: in
                 break
             pop_front(state, state.kept_head, line)
             dispatch(trace, fleet, rules, state, request, pool, now)
-
-
-@called
-def hold_niw(trace: Trace, state: State, request: int) -> None:
-    """Let a non-interactive request wait at the queue manager."""
-    llm = trace.llm[request]
-    push_back(state, state.manager_head, state.manager_tail, llm, request)
-    state.manager_output_tokens[llm] += trace.output_tokens[request]
-    state.manager_input_tokens[llm] += trace.input_tokens[request]
-
-
-@called
-def take_niw(trace: Trace, state: State, llm: int) -> int:
-    """The request that the queue manager has held longest, which must be there."""
-    request = pop_front(state, state.manager_head, llm)
-    state.manager_output_tokens[llm] -= trace.output_tokens[request]
-    state.manager_input_tokens[llm] -= trace.input_tokens[request]
-    return request
-
-
-@called
-def has_spare(fleet: Fleet, rules: Rules, state: State, pool: int, share: float, is_patient: bool) -> bool:
-    """Whether less than `share` of the pool is in use: as the signal tells, or of its memory."""
-    return is_slack(fleet, rules, state, pool, share) if is_patient else is_under(state, pool, share)
-
-
-@called
-def pull_niw(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -> None:
-    """The pool signals spare memory and gets one request of the queue manager, or two (60 %, 50 %).
-
-    Where the signal is not memory alone, the other one counts too for a tenth of the time to ageing.
-    """
-    llm, pulls = fleet.llm[pool], 0
-    if state.manager_head[llm] == NOBODY:
-        return
-    waits_s = now - trace.arrival_s[state.manager_head[llm]]
-    is_patient = waits_s < PATIENCE_SHARE * rules.niw_priority_age_s
-    if has_spare(fleet, rules, state, pool, rules.niw_pull_two_share, is_patient):
-        pulls = 2
-    elif has_spare(fleet, rules, state, pool, rules.niw_pull_one_share, is_patient):
-        pulls = 1
-    while pulls > 0 and state.manager_head[llm] != NOBODY:
-        if not may_have(trace, fleet, pool, state.manager_head[llm]):
-            break
-        dispatch(trace, fleet, rules, state, take_niw(trace, state, llm), pool, now)
-        pulls -= 1
-
-
-@called
-def release_aged_niw(trace: Trace, fleet: Fleet, rules: Rules, state: State, llm: int, now: float) -> None:
-    """Requests old enough for priority 0 wait for no signal: they go where an interactive one would."""
-    while state.manager_head[llm] != NOBODY and is_aged(trace, rules, state.manager_head[llm], now):
-        route(trace, fleet, rules, state, take_niw(trace, state, llm), now)
-
-
-@called
-def fail(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
-    """The instance dies, and its team with it: VMs are gone, requests are routed anew, in turn."""
-    if state.status[slot] != SERVING:
-        return
-    pool = fleet.pool[slot]
-    if fleet.team[pool] == 0:
-        lose_vm(trace, fleet, rules, state, slot, now)
-        route_anew(trace, fleet, rules, state, slot, now)
-        return
-    team = team_of(fleet, slot)
-    lead = pool
-    if is_led(fleet, pool):
-        for other in range(fleet.kind.size):
-            lead = other if fleet.then[other] == pool else lead
-    for is_routed in (False, True):
-        for side in (lead, fleet.then[lead]):
-            for member in range(first_slot(fleet, side, team), first_slot(fleet, side, team + 1)):
-                if is_routed:
-                    route_anew(trace, fleet, rules, state, member, now)
-                elif state.status[member] == SERVING:
-                    lose_vm(trace, fleet, rules, state, member, now)
-
-
-@called
-def lose_vm(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
-    """The VM is gone, and with it what is cached there: its requests wait at it to be routed anew."""
-    change_status(fleet, state, slot, GONE, now)
-    if fleet.hands_over:
-        recall(trace, fleet, rules, state, slot, now)
-    empty_instance(trace, fleet, state, slot, now)
-
-
-@called
-def route_anew(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
-    """Route those that wait at an instance that is gone, in order of their arrival."""
-    if state.status[slot] != GONE:
-        return
-    request = state.head[slot, 0]
-    state.head[slot, 0] = NOBODY
-    while request != NOBODY:
-        behind = state.next[request]
-        if brings_cache(fleet, state, request):
-            lose(fleet, state, request)
-        state.served_by[request] = NOBODY
-        if state.generated[request] == 0 and fleet.is_interactive[trace.tier[request]]:
-            state.waiting_tokens[fleet.pool[slot]] -= trace.input_tokens[request]
-        route(trace, fleet, rules, state, request, now)
-        request = behind
-
-
-@called
-def empty_instance(trace: Trace, fleet: Fleet, state: State, slot: int, now: float) -> None:
-    """Take everything off the slot and gather its requests in its first list, in order of arrival."""
-    if state.phase[slot] == DECODE:  # the step under way is lost, those before it are not
-        done = steps_until(fleet, state, slot, now) - 1
-        state.steps[slot] += done
-        state.counts[CACHED] += done * state.batch[slot]
-    heads, tails = state.head[slot], state.tail[slot]
-    for at in range(1, heads.size):
-        while heads[at] != NOBODY:
-            insert_in_order(state, heads, tails, 0, pop_front(state, heads, at))
-    while state.joining[slot] + state.batch[slot] > 0:
-        if state.joining[slot] > 0:
-            request = drop_last_joining(trace, fleet, state, slot)
-        else:
-            request = drop_last_decoding(trace, fleet, False, state, slot)
-        state.preemptions[request] += 1
-        if fleet.prefix != NONE:
-            state.held_hashes[request] = 0
-        insert_in_order(state, heads, tails, 0, request)
-    state.kv[slot] = state.blocks[slot] = state.kv_seen[slot] = state.reserved[slot] = 0
-    state.load[slot] = state.interactive[slot] = state.waiting_blocks[slot] = 0
-    for level in range(state.present.shape[1]):
-        state.present[slot, level] = 0
-    state.pending[slot] = state.prefilled[slot] = 0
-    state.look[slot] = False
-    state.phase[slot] = IDLE
-    reschedule(state, slot, NEVER)

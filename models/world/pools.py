@@ -1,6 +1,6 @@
 """The pools of an llm: who hands on to whom, and which lists of pools cannot be."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from models.world.catalogue import Catalogue
 from models.world.fleet_config import Deployment, FleetConfig
@@ -68,41 +68,12 @@ def check_pools(file: str, fleet: FleetConfig, catalogue: Catalogue) -> None:
             takers = [taker(fleet, llm, pool) for pool in pools]
         except ConfigError as error:
             raise ConfigError(f"{file} {error}") from error
-        names = [pool.name for pool in pools if pool.name is not None]
         where = f"{file} {PLACE} {llm}"
-        if len(set(names)) < len(names):
-            raise ConfigError(f"{where}: two pools have one name among {', '.join(names)}. Rename one.")
-        alike = {(pool.role, pool.gpu, pool.gpus): pool for pool in pools}
-        for pool in pools:
-            other = alike[pool.role, pool.gpu, pool.gpus]
-            is_split_alike = other.tensor_parallel == pool.tensor_parallel
-            if not is_split_alike or fleet.engine(other) != fleet.engine(pool):
-                differ = "under different engine limits" if is_split_alike else "in different splits"
-                raise ConfigError(
-                    f"{where}: two pools are {pool.gpus} x {pool.gpu} {differ}, which plans and "
-                    "tables would not tell apart. Give them different numbers of GPUs."
-                )
-        if all(pool.role == "decode" for pool in pools):
-            raise ConfigError(f"{where}: no pool takes requests: all decode. Add one that prefills.")
+        check_names(where, fleet, pools)
+        check_roles(where, pools)
         for pool, to in zip(pools, takers, strict=True):
             here = f"{where}, {pool.role} on {pool.gpu}"
-            start, least, most = fleet.limits(pool)
-            if not least <= most or start > most:
-                raise ConfigError(
-                    f"{here}: min_instances = {least}, instances_at_start = {start}, max_instances = {most}; "
-                    "neither of the first may exceed the last. Change one."
-                )
-            engine = fleet.engine(pool)
-            if engine.max_prefill_tokens <= engine.max_batch:
-                raise ConfigError(
-                    f"{here}: max_prefill_tokens = {engine.max_prefill_tokens} must exceed max_batch = "
-                    f"{engine.max_batch}. Change one, here or in [fleet]."
-                )
-            if engine.kv_tokens is not None and engine.kv_tokens < fleet.kv_block_tokens:
-                raise ConfigError(
-                    f"{here}: kv_tokens = {engine.kv_tokens} is less than a block of "
-                    f"{fleet.kv_block_tokens}. Give the tokens that the engine says fit."
-                )
+            check_limits(here, fleet, pool)
             if pool.role == "decode" and pool not in takers:
                 raise ConfigError(f"{here}: no pool hands on to it. Let one prefill, or drop its role.")
             if to is not None:
@@ -110,13 +81,57 @@ def check_pools(file: str, fleet: FleetConfig, catalogue: Catalogue) -> None:
                 check_teams(here, fleet, pool, to, takers.count(to))
             elif pool.team and pool.role == "whole":
                 raise ConfigError(f"{here}: team = {pool.team}, but it hands nothing on. Drop it.")
-        roles = {"whole" if pool.team else pool.role for pool in pools}
-        if "whole" in roles and len(roles) > 1:
+
+
+def check_names(where: str, fleet: FleetConfig, pools: Sequence[Deployment]) -> None:
+    """Refuse pools that a name, or plans and tables, would not tell apart."""
+    names = [pool.name for pool in pools if pool.name is not None]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"{where}: two pools have one name among {', '.join(names)}. Rename one.")
+    alike = {(pool.role, pool.gpu, pool.gpus): pool for pool in pools}
+    for pool in pools:
+        other = alike[pool.role, pool.gpu, pool.gpus]
+        is_split_alike = other.tensor_parallel == pool.tensor_parallel
+        if not is_split_alike or fleet.engine(other) != fleet.engine(pool):
+            differ = "under different engine limits" if is_split_alike else "in different splits"
             raise ConfigError(
-                f"{where}: some pools, or teams of them, do whole requests, others "
-                f"{' or '.join(sorted(roles - {'whole'}))}; a plan counts on one or the other. Give all of "
-                "them parts, or none, or a team to those that have parts."
+                f"{where}: two pools are {pool.gpus} x {pool.gpu} {differ}, which plans and "
+                "tables would not tell apart. Give them different numbers of GPUs."
             )
+
+
+def check_limits(here: str, fleet: FleetConfig, pool: Deployment) -> None:
+    """Refuse limits of a pool, or of its engine, that cross."""
+    start, least, most = fleet.limits(pool)
+    if not least <= most or start > most:
+        raise ConfigError(
+            f"{here}: min_instances = {least}, instances_at_start = {start}, max_instances = {most}; "
+            "neither of the first may exceed the last. Change one."
+        )
+    engine = fleet.engine(pool)
+    if engine.max_prefill_tokens <= engine.max_batch:
+        raise ConfigError(
+            f"{here}: max_prefill_tokens = {engine.max_prefill_tokens} must exceed max_batch = "
+            f"{engine.max_batch}. Change one, here or in [fleet]."
+        )
+    if engine.kv_tokens is not None and engine.kv_tokens < fleet.kv_block_tokens:
+        raise ConfigError(
+            f"{here}: kv_tokens = {engine.kv_tokens} is less than a block of "
+            f"{fleet.kv_block_tokens}. Give the tokens that the engine says fit."
+        )
+
+
+def check_roles(where: str, pools: Sequence[Deployment]) -> None:
+    """Refuse an llm that nobody prefills, or that some pools serve whole and others in parts."""
+    if all(pool.role == "decode" for pool in pools):
+        raise ConfigError(f"{where}: no pool takes requests: all decode. Add one that prefills.")
+    roles = {"whole" if pool.team else pool.role for pool in pools}
+    if "whole" in roles and len(roles) > 1:
+        raise ConfigError(
+            f"{where}: some pools, or teams of them, do whole requests, others "
+            f"{' or '.join(sorted(roles - {'whole'}))}; a plan counts on one or the other. Give all of "
+            "them parts, or none, or a team to those that have parts."
+        )
 
 
 def check_teams(here: str, fleet: FleetConfig, pool: Deployment, to: Deployment, leaders: int) -> None:

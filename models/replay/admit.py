@@ -1,0 +1,136 @@
+"""Who of those that wait gets into an instance's batch: a place, and memory for what it will take."""
+
+from models.replay.compiled import compiled
+from models.replay.events import push_key
+from models.replay.handover import brings_cache
+from models.replay.memory import (
+    blocks_of,
+    blocks_taken,
+    capacity_blocks,
+    cross,
+    longest_blocks,
+    needed_blocks,
+    prompt_tokens,
+    see_kv,
+)
+from models.replay.preempt import make_way
+from models.replay.prefix import (
+    NONE,
+    forget_the_oldest,
+    held_by_others,
+    hold_prefix,
+    reusable_tokens,
+)
+from models.replay.queue import (
+    PREEMPTIVE,
+    next_lane,
+    pop_front,
+    push_back,
+)
+from models.replay.state import (
+    ADMITTED,
+    NOBODY,
+    Fleet,
+    Rules,
+    State,
+    Trace,
+)
+
+WHOLE, CHUNKED, ORCA = range(3)  # positions in models.world.mechanisms.BATCHINGS; in words: batch.py
+
+
+@compiled
+def has_place(fleet: Fleet, state: State, slot: int) -> bool:
+    """Whether the batch is not full."""
+    return state.batch[slot] + state.joining[slot] < fleet.max_batch[fleet.slot_kind[slot]]
+
+
+@compiled
+def may_have_place(fleet: Fleet, rules: Rules, state: State, slot: int) -> bool:
+    """Whether the batch is not full, or somebody may make way."""
+    return rules.order == PREEMPTIVE or has_place(fleet, state, slot)
+
+
+@compiled
+def fits(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> bool:
+    """Whether there is a place in the batch, and memory for the prompt and one decode step of everyone.
+
+    Orca asks for memory for everyone's whole output instead.
+    """
+    if not has_place(fleet, state, slot):
+        return False
+    if fleet.batching[fleet.slot_kind[slot]] == ORCA:
+        blocks = state.reserved[slot] + longest_blocks(trace, fleet, request)
+    else:
+        blocks = state.blocks[slot] + blocks_taken(fleet, state, slot, 1) + state.brimful[slot]
+        is_computed = not brings_cache(fleet, state, request)  # else its latest token is not cached yet
+        blocks += blocks_of(fleet, prompt_tokens(trace, state, request) + is_computed)
+        if is_computed and blocks > capacity_blocks(fleet, slot):
+            blocks -= held_by_others(trace, fleet, state, slot, request)
+    return blocks <= capacity_blocks(fleet, slot)
+
+
+@compiled
+def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
+    """Give as many waiting requests as fit their memory, in queue order; their prompts are pending then."""
+    state.look[slot] = False
+    before, kind, gave_way = state.counts[ADMITTED], fleet.slot_kind[slot], False
+    while True:
+        waiting = next_lane(trace, fleet, rules, state, slot, now)
+        if waiting == NOBODY:
+            break
+        request = state.head[slot, waiting]
+        if not fits(trace, fleet, state, slot, request):
+            if rules.order == PREEMPTIVE and make_way(trace, fleet, rules, state, slot, request):
+                gave_way = True
+                continue
+            break
+        prompt = prompt_tokens(trace, state, request)
+        comes_along = brings_cache(fleet, state, request)
+        work = prompt - (0 if comes_along else reusable_tokens(trace, fleet, state, slot, request))
+        is_full = state.joining[slot] > 0 and state.pending[slot] + work > fleet.max_prefill_tokens[kind]
+        if fleet.batching[kind] == WHOLE and is_full and not comes_along:
+            state.look[slot] = True  # the next boundary can take it
+            break
+        pop_front(state, state.head[slot], waiting)
+        state.waiting_blocks[slot] -= needed_blocks(trace, fleet, state, request)
+        state.reserved[slot] += longest_blocks(trace, fleet, request)
+        state.counts[ADMITTED] += 1
+        state.admitted[request] = state.counts[ADMITTED]
+        if comes_along:
+            state.joined_s[request] = now
+            take_in(trace, fleet, state, slot, request)
+            continue
+        push_back(state, state.joining_head, state.joining_tail, slot, request)
+        state.joining[slot] += 1
+        state.pending[slot] += work
+        state.blocks[slot] += blocks_of(fleet, prompt)
+        if fleet.prefix != NONE:
+            state.blocks[slot] -= held_by_others(trace, fleet, state, slot, request)
+            hold_prefix(trace, fleet, state, slot, request, prompt - work)
+        state.brimful[slot] += prompt % fleet.kv_block_tokens == 0
+        if state.generated[request] == 0:
+            state.admitted_s[request] = now
+    if gave_way or state.counts[ADMITTED] > before:
+        see_kv(fleet, state, slot, now)
+
+
+@compiled
+def take_in(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> None:
+    """A request that brings its cache joins the decode batch; nothing is computed."""
+    cached = state.carried[request]
+    state.carried[request] = 0
+    state.blocks[slot] += blocks_of(fleet, cached)
+    forget_the_oldest(fleet, state, slot)
+    start_decoding(trace, fleet, state, slot, request)
+
+
+@compiled
+def start_decoding(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> None:
+    """Let a request whose cache is here into the decode batch; its latest token is not cached yet."""
+    left = trace.output_tokens[request] - state.generated[request]
+    cached = prompt_tokens(trace, state, request) - 1
+    state.kv[slot] += cached
+    cross(fleet, state, slot, cached, 1)
+    push_key(state.finish_key[slot], state.batch[slot], (state.steps[slot] + left) << 32 | request)
+    state.batch[slot] += 1

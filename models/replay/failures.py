@@ -1,0 +1,107 @@
+"""An instance dies: its VM is gone, and its requests go elsewhere."""
+
+from models.replay.compiled import called
+from models.replay.deliver import lose, recall
+from models.replay.events import reschedule
+from models.replay.handover import brings_cache
+from models.replay.leap import steps_until
+from models.replay.life import change_status
+from models.replay.preempt import drop_last_decoding, drop_last_joining
+from models.replay.prefix import NONE
+from models.replay.queue import insert_in_order, pop_front
+from models.replay.route import route
+from models.replay.state import (
+    CACHED,
+    DECODE,
+    GONE,
+    IDLE,
+    NEVER,
+    NOBODY,
+    SERVING,
+    Fleet,
+    Rules,
+    State,
+    Trace,
+)
+from models.replay.teams import first_slot, is_led, team_of
+
+
+@called
+def fail(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
+    """The instance dies, and its team with it: VMs are gone, requests are routed anew, in turn."""
+    if state.status[slot] != SERVING:
+        return
+    pool = fleet.pool[slot]
+    if fleet.team[pool] == 0:
+        lose_vm(trace, fleet, rules, state, slot, now)
+        route_anew(trace, fleet, rules, state, slot, now)
+        return
+    team = team_of(fleet, slot)
+    lead = pool
+    if is_led(fleet, pool):
+        for other in range(fleet.kind.size):
+            lead = other if fleet.then[other] == pool else lead
+    for is_routed in (False, True):
+        for side in (lead, fleet.then[lead]):
+            for member in range(first_slot(fleet, side, team), first_slot(fleet, side, team + 1)):
+                if is_routed:
+                    route_anew(trace, fleet, rules, state, member, now)
+                elif state.status[member] == SERVING:
+                    lose_vm(trace, fleet, rules, state, member, now)
+
+
+@called
+def lose_vm(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
+    """The VM is gone, and with it what is cached there: its requests wait at it to be routed anew."""
+    change_status(fleet, state, slot, GONE, now)
+    if fleet.hands_over:
+        recall(trace, fleet, rules, state, slot, now)
+    empty_instance(trace, fleet, state, slot, now)
+
+
+@called
+def route_anew(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
+    """Route those that wait at an instance that is gone, in order of their arrival."""
+    if state.status[slot] != GONE:
+        return
+    request = state.head[slot, 0]
+    state.head[slot, 0] = NOBODY
+    while request != NOBODY:
+        behind = state.next[request]
+        if brings_cache(fleet, state, request):
+            lose(fleet, state, request)
+        state.served_by[request] = NOBODY
+        if state.generated[request] == 0 and fleet.is_interactive[trace.tier[request]]:
+            state.waiting_tokens[fleet.pool[slot]] -= trace.input_tokens[request]
+        route(trace, fleet, rules, state, request, now)
+        request = behind
+
+
+@called
+def empty_instance(trace: Trace, fleet: Fleet, state: State, slot: int, now: float) -> None:
+    """Take everything off the slot and gather its requests in its first list, in order of arrival."""
+    if state.phase[slot] == DECODE:  # the step under way is lost, those before it are not
+        done = steps_until(fleet, state, slot, now) - 1
+        state.steps[slot] += done
+        state.counts[CACHED] += done * state.batch[slot]
+    heads, tails = state.head[slot], state.tail[slot]
+    for at in range(1, heads.size):
+        while heads[at] != NOBODY:
+            insert_in_order(state, heads, tails, 0, pop_front(state, heads, at))
+    while state.joining[slot] + state.batch[slot] > 0:
+        if state.joining[slot] > 0:
+            request = drop_last_joining(trace, fleet, state, slot)
+        else:
+            request = drop_last_decoding(trace, fleet, False, state, slot)
+        state.preemptions[request] += 1
+        if fleet.prefix != NONE:
+            state.held_hashes[request] = 0
+        insert_in_order(state, heads, tails, 0, request)
+    state.kv[slot] = state.blocks[slot] = state.kv_seen[slot] = state.reserved[slot] = 0
+    state.load[slot] = state.interactive[slot] = state.waiting_blocks[slot] = 0
+    for level in range(state.present.shape[1]):
+        state.present[slot, level] = 0
+    state.pending[slot] = state.prefilled[slot] = 0
+    state.look[slot] = False
+    state.phase[slot] = IDLE
+    reschedule(state, slot, NEVER)
