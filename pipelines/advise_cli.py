@@ -11,6 +11,7 @@ from pipelines.tables import OUT
 from pipelines.terminal import near, spoken
 
 if TYPE_CHECKING:
+    from assets.advice.advise import Asked
     from assets.advice.files import Files
     from assets.lake.settings import Progress
 
@@ -32,6 +33,10 @@ def advise(
     gpus: Annotated[
         str | None, typer.Option(help="GPU types that may be rented, joined by commas; else all timed ones.")
     ] = None,
+    outputs: Annotated[
+        int | None,
+        typer.Option(help="Output tokens to assume where a file does not tell them.", min=1, max=2**31 - 1),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The folder of the page; else one of data/figures.", file_okay=False)
     ] = None,
@@ -52,6 +57,7 @@ def advise(
         fleetcast advise --config office --date 2025-07-15   # from what its night has made
     """
     with spoken():
+        from assets.advice.advise import Asked
         from models.replay import beside
 
         if sum(one is not None for one in (file, trace, config)) != 1:
@@ -59,13 +65,19 @@ def advise(
         progress = progress_of(quiet)
         with beside.compiling():
             if config is not None:
-                if as_ or on or gpus:
-                    raise ValueError("--as, --on and --gpus go with a trace; a config says them itself.")
+                if as_ or on or gpus or outputs:
+                    raise ValueError(
+                        "--as, --on, --gpus and --outputs go with a trace; a config says them itself."
+                    )
                 numbers, files = of_config(config, day_of(date_), out, progress)
             else:
                 if date_ is not None:
                     raise ValueError("--date goes with --config; a trace is read to its end.")
-                numbers, files = of_trace(file, trace, as_, on, gpus, out, progress)
+                if trace is not None and outputs is not None:
+                    raise ValueError("--outputs goes with a FILE; a trace that has landed has its outputs.")
+                types = tuple(one.strip() for one in gpus.split(",")) if gpus else ()
+                path = None if file is None else file_of(file)
+                numbers, files = of_trace(Asked(path, trace, as_, on, types, outputs), out, progress)
         for line in numbers["answer"]:
             OUT.print(line, soft_wrap=True, markup=False)
         said = len(numbers["cannot"])
@@ -73,26 +85,23 @@ def advise(
         OUT.print(f"numbers  {near(files.numbers)}", soft_wrap=True)
 
 
-def of_trace(
-    file: Path | None,
-    trace: str | None,
-    as_: str | None,
-    on: str | None,
-    gpus: str | None,
-    out: Path | None,
-    progress: "Progress",
-) -> tuple[dict[str, Any], "Files"]:
+def of_trace(asked: "Asked", out: Path | None, progress: "Progress") -> tuple[dict[str, Any], "Files"]:
     """The numbers and files of a trace."""
-    from assets.advice.advise import FOLDER, Asked
+    from assets.advice.advise import FOLDER
     from assets.advice.advise import advise as numbers_of
     from assets.advice.bring import trace_name
     from assets.advice.files import write
 
-    path = None if file is None else file_of(file)
-    types = tuple(one.strip() for one in gpus.split(",")) if gpus else ()
-    folder = file_of(out).resolve() if out else FOLDER / (trace_name(path) if path else str(trace))
-    numbers = numbers_of(Asked(path, trace, as_, on, types), folder, progress)
+    folder = folder_of(out) or FOLDER / (trace_name(asked.file) if asked.file else str(asked.trace))
+    numbers = numbers_of(asked, folder, progress)
     return numbers, write(numbers, folder)
+
+
+def folder_of(out: Path | None) -> Path | None:
+    """The folder that --out names; ValueError for one in a bucket, which would be a folder called s3:."""
+    if out is not None and out.parts[:1] == ("s3:",):
+        raise ValueError(f"--out {out}: a page is written to a disk. Name a folder, and copy it from there.")
+    return None if out is None else file_of(out).resolve()
 
 
 def of_config(
@@ -108,6 +117,6 @@ def of_config(
     settings = load_settings(config_of(config))
     day = day or settings.config.trace.replay_day
     numbers = advise_night(settings, day, progress)
-    files = write(numbers, file_of(out).resolve() if out else settings.figures(day))
+    files = write(numbers, folder_of(out) or settings.figures(day))
     report("advice", {day.isoformat(): advice_said(settings.trace, numbers)})
     return numbers, files

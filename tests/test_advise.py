@@ -12,15 +12,20 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from assets.advice import brief, bring, judged, work, world
+from assets.advice import brief, bring, judged, lacking, work, world
 from assets.advice.advise import Asked, advise
+from assets.advice.brought import Brought
 from assets.advice.files import write
 from assets.advice.page import page
+from assets.advice.parts import empty
 from assets.lake.settings import Progress, Settings, load_settings
+from assets.lake.warehouse import Lake
 from assets.studies import tried
+from assets.traces.landing import land_one
 from models.world.catalogue import load_catalogue
 from models.world.loading import load_config
 from models.world.reading import ConfigError
+from pipelines.advise_cli import folder_of
 from pipelines.cli import app
 
 TODAY = "2 x llama3.1-8b@l40s-48gb"
@@ -29,6 +34,7 @@ DAY, NEXT = date(2025, 3, 5), date(2025, 3, 6)
 
 def trace(path: Path, hours: int, per_hour: int, **more: Any) -> Path:
     """Requests of a service that is busiest at noon, as BurstGPT writes them; `more` replaces columns."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(3)
     rate = 1.0 - 0.8 * np.cos(2 * np.pi * np.arange(hours) / 24)
     counts = rng.poisson(per_hour * rate)
@@ -207,6 +213,114 @@ def test_requests_of_no_profile_leave_the_others_a_plan(tmp_path: Path) -> None:
     assert {row["llm"] for row in found["tomorrow"]["hours"]} == {"llama3.1-8b"}
 
 
+def mute(path: Path) -> Path:
+    """Requests as Azure writes them, without the column of output tokens and with a zone of their own."""
+    at = pd.date_range("2025-03-03T09:00", periods=10, freq="min", tz="+05:30")
+    pd.DataFrame({"TIMESTAMP": at, "ContextTokens": 500}).to_csv(path, index=False)
+    return path
+
+
+def judged_answers(path: Path) -> Path:
+    """Answers, which are no requests."""
+    pd.DataFrame({"query_id": ["q"], "llm": "llama3.1-8b", "score": 0.5, "output_tokens": 9}).to_csv(
+        path, index=False
+    )
+    return path
+
+
+def came_of(file: Path, folder: Path, **more: Any) -> tuple[Brought, dict[str, str]]:
+    """A file in a lake of its own, and what cannot be said of it; nothing is planned."""
+    came = bring.land(file, folder, load_catalogue(), None, Progress(), **more)
+    return came, lines({"cannot": lacking.cannot(came, load_catalogue(), empty(came))})
+
+
+def test_outputs_that_no_file_tells_are_assumed_and_told_ones_stay(tmp_path: Path) -> None:
+    came, told = came_of(mute(tmp_path / "mute.csv"), tmp_path / "a", output_tokens=150)
+    assert (came.requests, came.output_tokens) == (10, 1500)
+    assert "150 tokens are assumed (--outputs)" in told["outputs"]
+    assert "(10) each is 10.0 %" in told["few"]
+    assert "no time zone are read as UTC" in told["clock"]
+    assert f"{came.first_at:%H:%M}" == "03:30"  # of 09:00 in a zone 5:30 ahead
+    file = trace(tmp_path / "half.csv", 3, 20)
+    rows = pd.read_csv(file)
+    rows["Response tokens"] = rows["Response tokens"].astype("Int64").mask(np.arange(len(rows)) % 2 == 0)
+    rows.to_csv(file, index=False)
+    begun = file.with_suffix(".toml").read_text(encoding="utf-8")
+    file.with_suffix(".toml").unlink()
+    share = (len(rows) + 1) // 2 / len(rows)
+    left, told = came_of(file, tmp_path / "b")
+    assert left.requests == len(rows) // 2
+    assert f"({100 * share:,.0f} %) are left out, and nothing is planned for them" in told["left_out"]
+    assert "--outputs TOKENS" in told["left_out"]
+    assert "taken to have come at 2024-01-01 00:" in told["clock"]
+    file.with_suffix(".toml").write_text(begun, encoding="utf-8")
+    came, told = came_of(file, tmp_path / "b", output_tokens=150)
+    assert came.requests == len(rows)
+    assert came.output_tokens == rows["Response tokens"].fillna(150).sum()
+    assert not {"left_out", "clock"} & told.keys()  # its mapping file tells the start
+
+
+def test_regions_that_the_catalogue_lacks_are_one_place_beside_those_it_has(tmp_path: Path) -> None:
+    at, rows = pd.date_range("2025-03-03", periods=300, freq="min", tz="UTC"), np.arange(300)
+    named = np.select([rows % 3 == 0, rows % 3 == 1], ["east", "eu-1"], 'a "quoted" one')
+    tokens = {"input_tokens": 500, "output_tokens": 50}
+    file = tmp_path / "away.parquet"
+    pd.DataFrame({"request_id": rows, "arrived_at": at, **tokens, "region": named}).to_parquet(file)
+    came, told = came_of(file, tmp_path / "a")
+    assert (came.requests, came.regions, came.left_out) == (300, ("central", "east"), {})
+    assert "(67 % of the rows): all of that is planned in one place, called central" in told["region"]
+    file.with_suffix(".toml").write_text(
+        'label_names = { "eu-1" = "west", \'a "quoted" one\' = "west" }', encoding="utf-8"
+    )
+    came, told = came_of(file, tmp_path / "a")  # its own mapping goes before
+    assert (came.regions, "region" in told) == (("east", "west"), False)
+
+
+def test_a_trace_whose_llms_were_dealt_says_so_and_takes_the_one_that_is_named(tmp_path: Path) -> None:
+    at = pd.date_range("2025-03-03T09:00", periods=200, freq="min")
+    rows = {"TIMESTAMP": at, "ContextTokens": 500, "GeneratedTokens": 1}
+    pd.DataFrame(rows).to_csv(tmp_path / "a.csv", index=False)
+    catalogue, lake = load_catalogue(), Lake(tmp_path / "lake")
+    land_one(tmp_path / "a.csv", lake, catalogue)
+    came = bring.copy(lake, "azure_llm", tmp_path / "out", catalogue, None)
+    assert came.dealt == ("region", "llm", "tier")
+    told = lines({"cannot": lacking.cannot(came, catalogue, empty(came))})
+    assert "names no region and no llm and no tier: that was dealt" in told["dealt"]
+    assert "--as NAME" in told["dealt"]
+    assert "one token long" in told["outputs"]
+    came = bring.copy(lake, "azure_llm", tmp_path / "out", catalogue, "qwen3-32b")
+    assert (came.llms, came.dealt, came.requests) == (("qwen3-32b",), ("region", "tier"), 200)
+
+
+def test_what_no_page_left_in_a_folder_is_never_removed(
+    made: tuple[Path, dict[str, Any], Settings], tmp_path: Path
+) -> None:
+    for name in ("lake", "landing"):
+        precious = trace(tmp_path / name / name / "own.csv", 3, 20)
+        with pytest.raises(ConfigError, match=r"would be removed.*--out"):
+            came_of(precious, tmp_path / name)
+        with pytest.raises(ConfigError, match=r"would be removed.*--out"):
+            bring.copy(made[2].lake, "service", tmp_path / name, load_catalogue(), None)
+        assert precious.is_file()
+    again = tmp_path / "again"
+    page = came_of(trace(tmp_path / "a.csv", 3, 20), again)[0]
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="lies in the folder of the page"):
+            bring.copy(page.lake, "a", again, load_catalogue(), None)
+        with pytest.raises(ConfigError, match="lies in the folder of the page"):
+            came_of(again / "landing" / "a.csv", again)
+    assert page.lake.count("requests") == page.requests
+    assert came_of(tmp_path / "a.csv", again)[0].requests == page.requests  # its own it makes anew
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_work_begins(tmp_path: Path) -> None:
+    file = trace(tmp_path / "a.csv", 3, 20)
+    with pytest.raises(ConfigError, match=r"cannot be written: Not a directory\. Name another folder: --out"):
+        came_of(file, file / "page")
+    with pytest.raises(ValueError, match="a page is written to a disk"):
+        folder_of(Path("s3://bucket/page"))
+
+
 REFUSED: list[tuple[Callable[[Path], list[str]], str]] = [
     (lambda at: [str(at / "none.csv")], "There is no file"),
     (
@@ -219,6 +333,11 @@ REFUSED: list[tuple[Callable[[Path], list[str]], str]] = [
     (lambda at: [], "Name one of"),
     (lambda at: ["--config", "office", "--as", "llama3.1-8b"], "go with a trace"),
     (lambda at: ["--trace", "nobody"], "has no requests"),
+    (lambda at: ["--trace", "nobody", "--outputs", "9"], "goes with a FILE"),
+    (lambda at: ["--config", "office", "--outputs", "9"], "--outputs go with a trace"),
+    (lambda at: [str(mute(at / "column.csv"))], "advise --outputs 200"),
+    (lambda at: [str(at)], "is a folder. Name a trace file in it"),
+    (lambda at: [str(judged_answers(at / "answers.csv"))], "holds answers that were judged, no requests"),
 ]
 
 

@@ -38,6 +38,7 @@ class Asked(NamedTuple):
     as_llm: str | None = None  # stands for llms without a profile, or without a name
     on: str | None = None  # what runs today, as `fleetcast try` reads it
     gpus: tuple[str, ...] = ()  # types that may be rented; else those of `default_gpus`
+    output_tokens: int | None = None  # of answers whose length the file does not tell
 
 
 def advise(asked: Asked, folder: Path, progress: Progress, lake: Lake | None = None) -> Numbers:
@@ -53,7 +54,7 @@ def advise(asked: Asked, folder: Path, progress: Progress, lake: Lake | None = N
     as_llm = asked.as_llm or (pools[0].llm if len(pools) == 1 else None)
     if asked.file is not None:
         with progress.bar(f"land {asked.file.name}", 0):
-            came = bring.land(asked.file, folder, catalogue, as_llm, Progress())
+            came = bring.land(asked.file, folder, catalogue, as_llm, Progress(), asked.output_tokens)
     else:
         came = bring.copy(lake or Lake(), str(asked.trace), folder, catalogue, as_llm)
     if missing := [llm for llm in came.llms if pools and llm not in {pool.llm for pool in pools}]:
@@ -80,6 +81,7 @@ def _shown(folder: Path) -> str:
 def _options(asked: Asked) -> str:
     parts = [f" --as {asked.as_llm}"] if asked.as_llm else []
     parts += [f' --on "{asked.on}"'] if asked.on else []
+    parts += [f" --outputs {asked.output_tokens}"] if asked.output_tokens else []
     parts += [f" --gpus {','.join(asked.gpus)}"] if asked.gpus else []
     return "".join(parts)
 

@@ -5,22 +5,30 @@ Where a file names no region all is one place; no urgency: all is of the stricte
 the one that is planned as if. What it names itself stays. A mapping file beside the trace goes before.
 """
 
+import json
+import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from assets.advice.brought import AS_IF, MOST_DAYS, Brought, require_profiled
 from assets.advice.settled import told
+from assets.advice.world import HEAD
 from assets.lake.settings import Progress
+from assets.lake.sql_files import SQL
 from assets.lake.store import Place
 from assets.lake.warehouse import Lake, LakeError
 from assets.traces.landing import land_one
 from assets.traces.mapping import mapping_file
+from assets.traces.samples import is_metrics
+from assets.traces.staging import ANSWERS
 from models.world.catalogue import Catalogue
 from models.world.reading import ConfigError, parse_toml
 
+STRANGE = "unknown region "  # what sql/staging/staged.sql says of one that the catalogue lacks
 TABLES = ("ingests", "tiers", "tier_verdicts", "metric_findings")  # of a trace that has landed before
 
 
@@ -30,26 +38,85 @@ def trace_name(file: Path) -> str:
     return plain.strip("._-")[:60] or "trace"
 
 
-def land(file: Path, folder: Path, catalogue: Catalogue, as_llm: str | None, progress: Progress) -> Brought:
-    """Land a file in a lake of its own under `folder`, in the place of what was there.
+def land(
+    file: Path,
+    folder: Path,
+    catalogue: Catalogue,
+    as_llm: str | None,
+    progress: Progress,
+    output_tokens: int | None = None,
+) -> Brought:
+    """Land a file in a lake of its own under `folder`, in the place of what an earlier page left there.
 
-    Errors as of `land_one`; ConfigError where no row is a request, or `as_llm` has no profile.
+    `output_tokens` are taken for answers whose length the file does not tell. Regions that the catalogue
+    lacks become one of its own. Errors as of `land_one`; ConfigError where no row is a request, `as_llm` has
+    no profile, or `folder` cannot be emptied.
     """
     if not file.exists():
         raise ConfigError(f"There is no file {file}. Name one, or --trace NAME of a trace that has landed.")
     require_profiled(as_llm, catalogue)
-    name = trace_name(file)
-    for made in ("lake", "landing"):
-        shutil.rmtree(folder / made, ignore_errors=True)
-    (folder / "landing").mkdir(parents=True)
-    link = folder / "landing" / file.name
+    file = Path(os.path.abspath(file))
+    if file.is_dir() and not is_metrics(file):
+        raise ConfigError(f"{file} is a folder. Name a trace file in it, or a folder NAME.metrics.")
+    _begin(folder, file)
+    name, link = trace_name(file), folder / "landing" / file.name
+    link.parent.mkdir()
     link.symlink_to(file.resolve())
-    mapped = _write_mapping(file, link, name, catalogue, as_llm)
+    said = _write_mapping(file, link, name, catalogue, as_llm, output_tokens)
     lake = Lake(folder / "lake")
     report = land_one(link, lake, catalogue, progress)
+    strange = {
+        why.removeprefix(STRANGE): rows for why, rows in report.reasons.items() if why.startswith(STRANGE)
+    }
+    place = ""
+    if strange and "label_names" not in said:
+        place = _take_as_one(list(strange), lake, link, catalogue)
+        report = land_one(link, lake, catalogue, progress)
+    if report.format == ANSWERS:
+        raise ConfigError(
+            f"{file.name} holds answers that were judged, no requests: fleetcast plan quality reads them. "
+            "Name a trace of requests."
+        )
     if not report.rows_kept:
         raise ConfigError(none_kept(file.name, report.rows_in, report.reasons))
-    return told(lake, name, file.name, report.format, report.reasons, catalogue, as_llm, mapped)
+    mapped = frozenset(said) & {"region", "llm", "tier"}
+    came = told(lake, name, file.name, report.format, report.reasons, catalogue, as_llm, mapped)
+    return came._replace(
+        clock=None if "start" in said else report.clock,
+        output_tokens_assumed=said.get("output_tokens", output_tokens),
+        strange_regions=strange if place else {},
+        strange_place=place,
+    )
+
+
+def _begin(folder: Path, source: Place) -> None:
+    """Empty a folder of what an earlier page left there; ConfigError where somebody else's would go."""
+    made, config = (folder / "lake", folder / "landing"), folder / "advice.toml"
+    other, there = "Name another folder: --out FOLDER.", [one for one in made if one.exists()]
+    if there and not (config.is_file() and config.read_text(encoding="utf-8").startswith(HEAD)):
+        raise ConfigError(f"{there[0]} is there, of no earlier page, and would be removed. {other}")
+    if isinstance(source, Path) and any(source.is_relative_to(one) for one in made):
+        raise ConfigError(
+            f"{source} lies in the folder of the page, which is made anew. Name what that was made from "
+            f"(without FLEETCAST_LAKE={made[0]}), or another folder: --out FOLDER."
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        config.write_text(HEAD, encoding="utf-8")
+        for one in made:
+            shutil.rmtree(one, ignore_errors=True)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {error.strerror}. {other}") from error
+
+
+def _take_as_one(strange: Sequence[str], lake: Lake, link: Path, catalogue: Catalogue) -> str:
+    """Tell the mapping beside a link that these regions are one of the catalogue's, unused where one is."""
+    used = lake.sql("select distinct region from requests")["region"].to_pylist()
+    place = next((one for one in catalogue.regions if one not in used), next(iter(catalogue.regions)))
+    names = ", ".join(f'{json.dumps(one, ensure_ascii=False)} = "{place}"' for one in strange)
+    own = mapping_file(link)
+    own.write_text(f"label_names = {{ {names} }}\n{own.read_text(encoding='utf-8')}", encoding="utf-8")
+    return place
 
 
 def none_kept(file: str, rows: int, reasons: Mapping[str, int]) -> str:
@@ -58,9 +125,11 @@ def none_kept(file: str, rows: int, reasons: Mapping[str, int]) -> str:
     if why.startswith("output_tokens"):
         return (
             f"{file}: none of its {rows:,} rows tells how long the answer was ({why}, {count:,} rows), and "
-            "GPUs hang on that. Record output tokens, or start from an engine's metrics."
+            "GPUs hang on that. Record output tokens, name a mean to assume (--outputs TOKENS), or start "
+            "from an engine's metrics."
         )
-    return f"{file}: none of its {rows:,} rows is a request: {why}, {count:,} rows. Mend them."
+    mend = "Name it as source_llm, for which --as may stand" if why.startswith("unknown llm") else "Mend them"
+    return f"{file}: none of its {rows:,} rows is a request: {why}, {count:,} rows. {mend}."
 
 
 def copy(source: Lake, trace: str, folder: Path, catalogue: Catalogue, as_llm: str | None) -> Brought:
@@ -73,7 +142,7 @@ def copy(source: Lake, trace: str, folder: Path, catalogue: Catalogue, as_llm: s
             f"The trace {trace!r} has no requests. Landed is: {', '.join(there) or 'nothing'}. "
             "Name one of these, or a trace file."
         )
-    shutil.rmtree(folder / "lake", ignore_errors=True)
+    _begin(folder, source.root)
     lake = Lake(folder / "lake")
     for day in days:
         if day >= days[-1] - timedelta(days=MOST_DAYS):
@@ -84,8 +153,27 @@ def copy(source: Lake, trace: str, folder: Path, catalogue: Catalogue, as_llm: s
         for path in source.files(table, trace=trace):
             _copied(path.read_bytes(), lake.path(table, path.stem, trace=trace))
     ingests = lake.sql("select format from ingests where trace = $trace", trace=trace)["format"].to_pylist()
-    mapped = frozenset({"region", "llm", "tier"})  # what landed stays as it was mapped
-    return told(lake, trace, trace, ", ".join(sorted(set(ingests))) or "made", {}, catalogue, as_llm, mapped)
+    formats, mapped = sorted(set(ingests)), frozenset({"region", "llm", "tier"})  # stays as it was mapped
+    dealt = _unnamed(formats)
+    if as_llm and "llm" in dealt:
+        mapped -= {"llm"}
+    came = told(lake, trace, trace, ", ".join(formats) or "made", {}, catalogue, as_llm, mapped)
+    tiers = lake.sql("select count(*)::bigint as n from requests where tier_source = 'dealt'")["n"][0].as_py()
+    several = {
+        "region": "region" in dealt and len(came.regions) > 1,
+        "llm": "llm" in dealt and len(came.llms) > 1 and not came.named,
+        "tier": bool(formats) and tiers > 0,
+    }
+    return came._replace(dealt=tuple(key for key, is_so in several.items() if is_so))
+
+
+def _unnamed(formats: Sequence[str]) -> list[str]:
+    """What of region and llm no file of these formats names; metrics and made traces name both."""
+    files = [SQL / "sources" / f"{form}.sql" for form in formats]
+    if not files or not all(file.is_file() for file in files):
+        return []
+    texts = [file.read_text(encoding="utf-8") for file in files]
+    return [key for key in ("region", "llm") if not any(re.search(rf"\bas {key}\b", one) for one in texts)]
 
 
 def _copied(content: bytes, target: Place) -> None:
@@ -94,14 +182,16 @@ def _copied(content: bytes, target: Place) -> None:
 
 
 def _write_mapping(
-    file: Path, link: Path, name: str, catalogue: Catalogue, as_llm: str | None
-) -> frozenset[str]:
-    """Write what the file does not say beside its link, its own mapping before it; the keys that has."""
+    file: Path, link: Path, name: str, catalogue: Catalogue, as_llm: str | None, output_tokens: int | None
+) -> dict[str, Any]:
+    """Write what the file does not say beside its link, its own mapping before it; what that says."""
     own = mapping_file(file)
     text = own.read_text(encoding="utf-8") if own.is_file() else ""
     said = parse_toml(text, own) if text else {}
     ours = {"region": next(iter(catalogue.regions)), "llm": as_llm or AS_IF, "app": "unknown"}
     lines = [f'{key} = "{value}"' for key, value in ours.items() if key not in said]
+    if output_tokens is not None and "output_tokens" not in said:
+        lines.append(f"output_tokens = {output_tokens}")
     kept = re.sub(r"(?m)^\s*trace\s*=.*$", "", text)
     mapping_file(link).write_text("\n".join([f'trace = "{name}"', *lines, kept, ""]), encoding="utf-8")
-    return frozenset(said) & {"region", "llm", "tier"}
+    return said

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
+from types import MappingProxyType
 from typing import NamedTuple
 
 from assets.lake.settings import midnight
@@ -35,6 +36,11 @@ class Brought(NamedTuple):
     tiers: tuple[str, ...]
     app: str | None  # the only one; None where there are several
     lacks: frozenset[str]  # of region, llm, tier: what the source does not name
+    dealt: tuple[str, ...] = ()  # of region, llm, tier: by shares when the trace landed, for it names none
+    clock: str | None = None  # what its timestamps mean, where no mapping file says when they begin
+    output_tokens_assumed: int | None = None  # of answers whose length the source does not tell
+    strange_regions: Mapping[str, int] = MappingProxyType({})  # requests by region that the catalogue lacks
+    strange_place: str = ""  # the catalogue's region that stands for those
 
     @property
     def first_day(self) -> date:

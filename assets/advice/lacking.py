@@ -10,6 +10,7 @@ from models.latency.error import errors_in_use
 from models.world.catalogue import Catalogue
 
 Numbers = dict[str, Any]
+FEW = 100  # requests, below which one is more than a hundredth of the share in time
 HOW, HOW_CONFIG = '--on "8 x llama3.1-8b@h100-80gb"', "fleetcast plan ran FILE"  # to tell what runs today
 
 
@@ -50,8 +51,40 @@ def cannot(brought: Brought, catalogue: Catalogue, numbers: Numbers) -> list[Num
 
 def _of_source(brought: Brought, catalogue: Catalogue) -> list[tuple[str, str]]:
     found = []
+    total = brought.requests + sum(brought.left_out.values())
     for reason, rows in list(brought.left_out.items())[:SHOWN]:
-        found.append(("left_out", f"{rows:,} rows are left out: {reason}."))
+        more = (
+            " Name a mean to assume: --outputs TOKENS." if reason.startswith("output_tokens is miss") else ""
+        )
+        share = percent(rows / total)
+        line = f"{rows:,} rows ({share}) are left out, and nothing is planned for them: {reason}.{more}"
+        found.append(("left_out", line))
+    if brought.requests < FEW:
+        one = percent(1 / brought.requests, 1)
+        found.append(
+            (
+                "few",
+                f"Of so few requests ({brought.requests}) each is {one} of the share in time: what serves "
+                "them in time may not serve as many others.",
+            )
+        )
+    if brought.output_tokens_assumed is not None:
+        found.append(
+            (
+                "outputs",
+                f"Where the trace does not tell how long an answer was, {brought.output_tokens_assumed:,} "
+                "tokens are assumed (--outputs): lengths that vary take more GPUs in their peaks.",
+            )
+        )
+    if brought.output_tokens == brought.requests:
+        found.append(
+            (
+                "outputs",
+                "Every answer is one token long, as where no counter tells output tokens: GPUs that longer "
+                "answers take are not in the plan.",
+            )
+        )
+    found += _of_clock(brought)
     if brought.app is not None:
         name = "" if brought.app == "unknown" else f" ({brought.app})"
         found.append(
@@ -61,7 +94,27 @@ def _of_source(brought: Brought, catalogue: Catalogue) -> list[tuple[str, str]]:
                 "whether several would even out, cannot be told.",
             )
         )
-    if "region" in brought.lacks:
+    if brought.dealt:
+        instead = "; --as NAME plans all for one llm" if "llm" in brought.dealt else ""
+        found.append(
+            (
+                "dealt",
+                f"The trace names no {' and no '.join(brought.dealt)}: that was dealt to its requests by "
+                "shares when it landed. Advise on its file, or land it with a mapping file that says which"
+                f"{instead}.",
+            )
+        )
+    if brought.strange_regions:
+        share = percent(sum(brought.strange_regions.values()) / max(total, 1))
+        names = joined(list(brought.strange_regions))
+        found.append(
+            (
+                "region",
+                f"The catalogue has no region {names} ({share} of the rows): all of that is planned in one "
+                f"place, called {brought.strange_place}. To part it: label_names in a mapping file.",
+            )
+        )
+    elif "region" in brought.lacks:
         found.append(
             (
                 "region",
@@ -79,6 +132,23 @@ def _of_source(brought: Brought, catalogue: Catalogue) -> list[tuple[str, str]]:
             )
         )
     return found
+
+
+def _of_clock(brought: Brought) -> list[tuple[str, str]]:
+    """What hours and days hang on where the timestamps do not tell it."""
+    clock, begun = brought.clock or "", f"{brought.first_at:%Y-%m-%d %H:%M}"
+    if clock.startswith("relative"):
+        return [
+            (
+                "clock",
+                f"The trace does not tell when it began: its first request is taken to have come at {begun} "
+                "UTC, and dates and hours follow from that. Tell it in a mapping file beside the trace: "
+                "start = 2025-07-01T00:00:00Z.",
+            )
+        ]
+    if "no zone" in clock:
+        return [("clock", "Timestamps that name no time zone are read as UTC; all hours here are UTC.")]
+    return []
 
 
 def _of_llms(brought: Brought, catalogue: Catalogue) -> list[tuple[str, str]]:

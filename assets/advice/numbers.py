@@ -68,6 +68,7 @@ def of_trace(brought: Brought) -> Numbers:
         "regions": list(brought.regions),
         "tiers": list(brought.tiers),
         "lacks": sorted(brought.lacks),
+        "assumed_output_tokens": brought.output_tokens_assumed,
     }
 
 

@@ -48,6 +48,8 @@ def told(
     unprofiled = {name: count for name, count in named.items() if not is_known[name]}
     if not named and "llm" in mapped:  # canonical requests and mapped ones name ours
         unprofiled = {row["llm"]: row["requests"] for row in rows if row["llm"] not in known}
+    elif not named and as_llm:  # dealt llms that nobody named
+        unprofiled = {row["llm"]: row["requests"] for row in rows if row["llm"] != as_llm}
     stands = as_llm or (AS_IF if not named and "llm" not in mapped else None)
     dealt = int(lake.sql(WHAT, trace=trace)["dealt"][0].as_py())
     strictest = catalogue.strictest_tier(catalogue.tiers)

@@ -61,8 +61,11 @@ class Content(NamedTuple):
         return f"{self.container} with {columns}"
 
 
-def recognise(path: Path, guard: Guard | None = None) -> LandedFile:
-    """Find the format most of whose columns the file has, or say what it has and which formats there are."""
+def recognise(path: Path, guard: Guard | None = None, tells_outputs: bool = False) -> LandedFile:
+    """Find the format most of whose columns the file has, or say what it has and which formats there are.
+
+    The column of output tokens may be lacking where its mapping file tells them.
+    """
     content = look_into(path, guard or Guard(path))
     if set(content.columns) >= {"status", "data"}:
         raise IngestError(
@@ -75,10 +78,13 @@ def recognise(path: Path, guard: Guard | None = None) -> LandedFile:
         raise IngestError(f"{path.name} {_what_differs(content, formats)}")
     source = max(alike, key=lambda f: (_shared(f, content), -len(f.listed("recognised by"))))
     lacking = [column for column in source.listed("recognised by") if column not in content.columns]
-    if lacking:
+    lacks_outputs = lacking == [_output_column(source)]
+    if lacking and not (lacks_outputs and tells_outputs):
+        tell = ", tell a mean to assume (output_tokens = 200 in its mapping file, or advise --outputs 200)"
         raise IngestError(
-            f"{path.name} looks like {_name(source)} but lacks the columns "
-            f"{', '.join(lacking)}; it is {content}. Add them, or describe the file in sql/sources/NAME.sql."
+            f"{path.name} looks like {_name(source)} but lacks the columns {', '.join(lacking)}; it "
+            f"is {content}. Add them{tell if lacks_outputs else ''}, or describe the file in "
+            "sql/sources/NAME.sql."
         )
     return LandedFile(path, source, *content[1:])
 
@@ -98,6 +104,12 @@ def _what_differs(content: Content, formats: Sequence[SqlFile]) -> str:
         f"is no trace format known here: {content}. Known: {', '.join(map(_name, formats))}. "
         "Bring it to one of these (data/landing/README.md), or describe it in sql/sources/NAME.sql."
     )
+
+
+def _output_column(source: SqlFile) -> str | None:
+    """The column that a format has output tokens in; None where they are no column of their own."""
+    found = re.search(r'whole\("?([\w ]+)"?\)\s+as output_tokens', source.text)
+    return None if found is None else found[1]
 
 
 def _name(source: SqlFile) -> str:

@@ -19,7 +19,7 @@ from assets.lake.store import removal
 from assets.lake.warehouse import Lake, one_line_errors
 from assets.traces.bounds import Guard, IngestError
 from assets.traces.formats import LandedFile, recognise
-from assets.traces.mapping import TraceMapping, mapping_file, read_bounds, read_mapping
+from assets.traces.mapping import TraceMapping, mapping_file, read_bounds, read_mapping, tells_outputs
 from assets.traces.samples import FOLDER, is_metrics
 from assets.traces.staging import ANSWERS, MACROS, STAGED, keep, keep_verdicts, stage, staging
 from assets.traces.traces import write_tiers
@@ -73,7 +73,7 @@ def ingest(path: Path, lake: Lake, catalogue: Catalogue, progress: Progress | No
         The mapping file beside it names what the catalogue does not have.
     """
     guard = Guard(path, read_bounds(path), progress)
-    landed = recognise(path, guard)
+    landed = recognise(path, guard, tells_outputs(path))
     mapping = read_mapping(path, landed.format, catalogue)
     has_answers = landed.format == ANSWERS
     if not has_answers:

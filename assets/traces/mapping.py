@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from assets.traces.bounds import Bounds, Minutes, Ratio
 from models.world.catalogue import CATALOGUE_DIR, Catalogue
-from models.world.reading import ConfigError, TraceName, build, convert, read_toml, require_known
+from models.world.reading import ConfigError, Range, TraceName, build, convert, read_toml, require_known
 
 KEYS = ("region", "llm", "tier", "app")
 DEFAULTS = CATALOGUE_DIR / "mapping.toml"
 INFER = "infer"  # tier = "infer": by the rules of sql/staging/tiers.sql, as without the key
+Tokens = Annotated[int, Range(1, 2**31 - 1)]
 COMPRESSED = (".gz", ".zst")
 
 
@@ -34,6 +35,7 @@ class MappingFile:
     labels: Mapping[str, str]  # region, tier, app -> the label of metrics that tells it
     label_names: Mapping[str, str]  # what such a label says -> the catalogue's name for it
     trace: TraceName | None = None
+    output_tokens: Tokens | None = None  # of an answer whose length the file does not tell
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class TraceMapping:
     rate_scale: float
     labels: Mapping[str, str]
     label_names: Mapping[str, str]
+    output_tokens: int | None
     is_tier_mapped: bool  # False: the rules of sql/staging/tiers.sql speak before the shares
 
     def variables(self) -> dict[str, Any]:
@@ -56,7 +59,10 @@ class TraceMapping:
             "start": self.start,
             "llms_there": list(self.llm_names),
             "llms_here": list(self.llm_names.values()),
+            "names_there": list(self.label_names),
+            "names_here": list(self.label_names.values()),
             "rate_scale": self.rate_scale,
+            "output_tokens": self.output_tokens,
             "is_tier_mapped": self.is_tier_mapped,
         }
         for n, (key, shares) in enumerate(self.shares.items()):
@@ -79,6 +85,12 @@ def read_bounds(path: Path) -> Bounds:
     kinds = (("unpack_ratio", Ratio), ("ingest_minutes", Minutes))
     ratio, minutes = (convert(kind, said[key], f"{own.name} {key}") for key, kind in kinds)
     return Bounds(ratio, minutes, own.name)
+
+
+def tells_outputs(path: Path) -> bool:
+    """Whether the mapping file of a trace says how long answers are that the trace does not tell."""
+    own = mapping_file(path)
+    return own.is_file() and "output_tokens" in read_toml(own)
 
 
 def read_mapping(path: Path, default_trace: str, catalogue: Catalogue) -> TraceMapping:
@@ -111,6 +123,7 @@ def read_mapping(path: Path, default_trace: str, catalogue: Catalogue) -> TraceM
         mapping.rate_scale,
         mapping.labels,
         mapping.label_names,
+        mapping.output_tokens,
         is_tier_mapped,
     )
 

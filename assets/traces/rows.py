@@ -61,9 +61,9 @@ def rows_query(landed: LandedFile, folder: Path, guard: Guard) -> str:
 
     `row` counts from 1 after the header; `dice` is a stable 64-bit number of file and row, from which ids and
     shares are drawn; `complaint` is set where a row is not even of the shape of its container. A column that
-    the format may have and the file lacks is null; a nested JSON value is its text. What a CSV format may
-    have as NAME_* is one map, from what stands for the * to the field. An archive is unpacked into
-    `folder`; its rows are its members, with name and content, whatever the archive is called.
+    the file lacks is null; a nested JSON value is its text. What a CSV format may have as NAME_* is one map,
+    from what stands for the * to the field. An archive is unpacked into `folder`; its rows are its members,
+    with name and content, whatever the archive is called.
     """
     wanted, optional = landed.source.listed("recognised by"), landed.source.listed("may have")
     container = landed.source.fields["format"]
@@ -71,7 +71,7 @@ def rows_query(landed: LandedFile, folder: Path, guard: Guard) -> str:
         return _members_query(landed, folder, guard)
     dice = "md5_number_lower(getvariable('file') || ':' || row) as dice"
     there = [c for c in (*wanted, *optional) if container == "jsonl" or c in landed.columns]
-    lacking = (column for column in optional if column not in there and not column.endswith("*"))
+    lacking = (column for column in (*wanted, *optional) if column not in there and not column.endswith("*"))
     absent = "".join(f', null as "{column}"' for column in lacking)
     if container == "parquet":
         columns = ", ".join(f'"{column}"' for column in there)

@@ -7,6 +7,7 @@
 -- at_epoch(seconds) = the instant so many seconds after 1970, null outside 1868 to 2071
 -- at_start(seconds) = the instant so many seconds after the start that the mapping names, within a century
 -- hashes(value) = a JSON list of whole numbers from 0 as block hashes; null where one of them is not
+-- named(name) = the catalogue's name for what a source calls a region or tier, as label_names of the mapping says
 -- otel_value(attributes, key) = the value of an attribute in a list of OTLP's key and value pairs
 -- nth(dice, n) = dice of the n-th request of a row that holds several
 -- fair(id) = dice of a request: its id where the format draws that from the row's dice, else a hash of the id,
@@ -73,6 +74,13 @@ create or replace temp macro called(name, dice) as
         when list_contains(getvariable('llms_there'), name)
             then list_extract(getvariable('llms_here'), list_position(getvariable('llms_there'), name))
         else mapped('llm', coalesce(md5_number_lower(name), dice))
+    end;
+
+create or replace temp macro named(name) as
+    case
+        when list_contains(getvariable('names_there'), name)
+            then list_extract(getvariable('names_here'), list_position(getvariable('names_there'), name))
+        else name
     end;
 
 create or replace temp macro otel_value(attributes, key) as

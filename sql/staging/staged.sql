@@ -40,9 +40,11 @@ filled as (
     select
         * replace (
             coalesce(part, 1) as part,
-            coalesce(region, mapped('region', coalesce(md5_number_lower(session_id), fair(request_id)))) as region,
+            coalesce(named(region), mapped('region', coalesce(md5_number_lower(session_id), fair(request_id)))) as region,
             coalesce(llm, called(source_llm, coalesce(md5_number_lower(session_id), fair(request_id)))) as llm,
-            coalesce(app, mapped('app', fair(request_id)), 'unknown') as app
+            named(tier) as tier,
+            coalesce(app, mapped('app', fair(request_id)), 'unknown') as app,
+            coalesce(nullif(output_tokens, 0), getvariable('output_tokens'), output_tokens) as output_tokens
         )
     from said
 ),
