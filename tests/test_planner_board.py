@@ -16,8 +16,9 @@ from assets.lake.store import LakeError
 from assets.lake.warehouse import Lake
 from assets.plans import plans
 from assets.plans.kinds import kinds
-from assets.studies import planner_board
-from assets.studies.planner_board import Board, chosen_before, common_ratio, same_policies
+from assets.studies import planner_board, planner_search
+from assets.studies.planner_board import chosen_before, same_policies
+from assets.studies.planner_search import Board, common_ratio
 from models.plan.crossing import Tried
 from models.replay.planners import BOARD, IDEAS, candidates, steps
 from models.world.config import OwnPolicy
@@ -73,7 +74,7 @@ def trials(night: Settings) -> pd.DataFrame:
     own = replace(night.config, policies={f"not_{name}": policy for name, policy in OFF.items()})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plans, "sustained_tokens_per_s", measured)
-        patch.setattr(planner_board, "next_point", lambda tried, *_: points.get(len(tried)))
+        patch.setattr(planner_search, "next_point", lambda tried, *_: points.get(len(tried)))
         patch.setattr(planner_board, "chosen_before", lambda *_: "all_ideas")
         named, settings = [*BOARD, *own.policies], replace(night, config=own)
         return planner_board.try_planners(settings, DAY, named, False, Progress()).to_pandas()
