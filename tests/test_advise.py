@@ -292,6 +292,17 @@ def test_a_trace_whose_llms_were_dealt_says_so_and_takes_the_one_that_is_named(t
     assert (came.llms, came.dealt, came.requests) == (("qwen3-32b",), ("region", "tier"), 200)
 
 
+def test_a_day_that_breaks_off_unnoticed_is_planned_itself(tmp_path: Path) -> None:
+    """Of few requests nobody can tell that more would have come; of many the lake knows the silence."""
+    few, _ = came_of(trace(tmp_path / "few.csv", 50, 60), tmp_path / "a")
+    assert (few.last_at.date(), few.day_to_plan) == (DAY, DAY)
+    found = empty(few) | {"tomorrow": {"day": DAY, "not_known": ""}}
+    told = lines({"cannot": lacking.cannot(few, load_catalogue(), found)})
+    assert "breaks off at 01:5" in told["cut"]
+    many, _ = came_of(trace(tmp_path / "many.csv", 50, 300), tmp_path / "b")
+    assert (many.last_at.date(), many.day_to_plan) == (DAY, NEXT)
+
+
 def test_what_no_page_left_in_a_folder_is_never_removed(
     made: tuple[Path, dict[str, Any], Settings], tmp_path: Path
 ) -> None:
@@ -310,7 +321,6 @@ def test_what_no_page_left_in_a_folder_is_never_removed(
         with pytest.raises(ConfigError, match="lies in the folder of the page"):
             came_of(again / "landing" / "a.csv", again)
     assert page.lake.count("requests") == page.requests
-    assert came_of(tmp_path / "a.csv", again)[0].requests == page.requests  # its own it makes anew
 
 
 def test_a_folder_that_cannot_be_written_is_told_before_work_begins(tmp_path: Path) -> None:
