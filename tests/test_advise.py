@@ -263,11 +263,12 @@ def test_outputs_that_no_file_tells_are_assumed_and_told_ones_stay(tmp_path: Pat
 def test_regions_that_the_catalogue_lacks_are_one_place_beside_those_it_has(tmp_path: Path) -> None:
     at, rows = pd.date_range("2025-03-03", periods=300, freq="min", tz="UTC"), np.arange(300)
     named = np.select([rows % 3 == 0, rows % 3 == 1], ["east", "eu-1"], 'a "quoted" one')
-    tokens = {"input_tokens": 500, "output_tokens": 50}
+    tokens = {"input_tokens": 500, "output_tokens": np.where(rows % 2 == 0, 50, 0)}  # 0: not told
     file = tmp_path / "away.parquet"
     pd.DataFrame({"request_id": rows, "arrived_at": at, **tokens, "region": named}).to_parquet(file)
-    came, told = came_of(file, tmp_path / "a")
+    came, told = came_of(file, tmp_path / "a", output_tokens=50)
     assert (came.requests, came.regions, came.left_out) == (300, ("central", "east"), {})
+    assert came.output_tokens == 300 * 50
     assert "(67 % of the rows): all of that is planned in one place, called central" in told["region"]
     file.with_suffix(".toml").write_text(
         'label_names = { "eu-1" = "west", \'a "quoted" one\' = "west" }', encoding="utf-8"
