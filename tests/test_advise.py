@@ -263,11 +263,12 @@ def test_outputs_that_no_file_tells_are_assumed_and_told_ones_stay(tmp_path: Pat
 def test_regions_that_the_catalogue_lacks_are_one_place_beside_those_it_has(tmp_path: Path) -> None:
     at, rows = pd.date_range("2025-03-03", periods=300, freq="min", tz="UTC"), np.arange(300)
     named = np.select([rows % 3 == 0, rows % 3 == 1], ["east", "eu-1"], 'a "quoted" one')
-    tokens = {"input_tokens": 500, "output_tokens": 50}
+    tokens = {"input_tokens": 500, "output_tokens": np.where(rows % 2 == 0, 50, 0)}  # 0: not told
     file = tmp_path / "away.parquet"
     pd.DataFrame({"request_id": rows, "arrived_at": at, **tokens, "region": named}).to_parquet(file)
-    came, told = came_of(file, tmp_path / "a")
+    came, told = came_of(file, tmp_path / "a", output_tokens=50)
     assert (came.requests, came.regions, came.left_out) == (300, ("central", "east"), {})
+    assert came.output_tokens == 300 * 50
     assert "(67 % of the rows): all of that is planned in one place, called central" in told["region"]
     file.with_suffix(".toml").write_text(
         'label_names = { "eu-1" = "west", \'a "quoted" one\' = "west" }', encoding="utf-8"
@@ -292,6 +293,17 @@ def test_a_trace_whose_llms_were_dealt_says_so_and_takes_the_one_that_is_named(t
     assert (came.llms, came.dealt, came.requests) == (("qwen3-32b",), ("region", "tier"), 200)
 
 
+def test_a_day_that_breaks_off_unnoticed_is_planned_itself(tmp_path: Path) -> None:
+    """Of few requests nobody can tell that more would have come; of many the lake knows the silence."""
+    few, _ = came_of(trace(tmp_path / "few.csv", 50, 60), tmp_path / "a")
+    assert (few.last_at.date(), few.day_to_plan) == (DAY, DAY)
+    found = empty(few) | {"tomorrow": {"day": DAY, "not_known": ""}}
+    told = lines({"cannot": lacking.cannot(few, load_catalogue(), found)})
+    assert "breaks off at 01:5" in told["cut"]
+    many, _ = came_of(trace(tmp_path / "many.csv", 50, 300), tmp_path / "b")
+    assert (many.last_at.date(), many.day_to_plan) == (DAY, NEXT)
+
+
 def test_what_no_page_left_in_a_folder_is_never_removed(
     made: tuple[Path, dict[str, Any], Settings], tmp_path: Path
 ) -> None:
@@ -310,7 +322,6 @@ def test_what_no_page_left_in_a_folder_is_never_removed(
         with pytest.raises(ConfigError, match="lies in the folder of the page"):
             came_of(again / "landing" / "a.csv", again)
     assert page.lake.count("requests") == page.requests
-    assert came_of(tmp_path / "a.csv", again)[0].requests == page.requests  # its own it makes anew
 
 
 def test_a_folder_that_cannot_be_written_is_told_before_work_begins(tmp_path: Path) -> None:

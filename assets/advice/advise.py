@@ -6,7 +6,6 @@ the next. A trace without two days is sized hour by hour (brief.py). Nothing of 
 """
 
 from collections.abc import Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -101,7 +100,7 @@ def planned(
     stands = world.on_today(pools) or world.plain(llms, catalogue, office)
     config, last = folder / "advice.toml", came.last_whole_day
     settings = world.write_config(came, stands, catalogue, config)
-    next_day = came.last_at.date() + timedelta(1)
+    next_day = came.day_to_plan
     found = empty(came)
     found["history"] = numbers.of_history(settings, came.last_at.date())
     if not came.llms:

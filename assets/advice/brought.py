@@ -14,6 +14,8 @@ AS_IF = "llama3.1-8b"  # where a trace names no llm and nobody says which
 OF_CONFIG = "config"  # the format of a trace that is read where its config has it
 MOST_DAYS = 15  # that are read: two weeks of history, and the day that is replayed
 
+OPEN = "select 1 from silences where trace = $trace and silence_start is not null and silence_end is null"
+
 
 class Brought(NamedTuple):
     """A trace in a lake, and what it says of itself."""
@@ -62,6 +64,17 @@ class Brought(NamedTuple):
         begins = midnight(self.first_at.date())
         first = self.first_at.date() + timedelta(days=int(self.first_at - begins > timedelta(hours=12)))
         return last if last > first else None
+
+    @property
+    def day_to_plan(self) -> date:
+        """The day after the last one; where that breaks off unnoticed, the one after the last whole day.
+
+        Few requests end without a silence that the lake knows; what did not come would count as zero.
+        """
+        last, whole = self.last_at.date(), self.last_whole_day
+        if whole is None or whole == last or self.lake.sql(OPEN, trace=self.trace).num_rows:
+            return last + timedelta(days=1)
+        return whole + timedelta(days=1)
 
 
 def require_profiled(llm: str | None, catalogue: Catalogue) -> None:

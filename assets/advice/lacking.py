@@ -26,6 +26,14 @@ def cannot(brought: Brought, catalogue: Catalogue, numbers: Numbers) -> list[Num
                 "policy compared; each hour that it has is sized by replay, the others like its largest.",
             )
         )
+    if numbers["tomorrow"] is not None and numbers["tomorrow"]["day"] == brought.last_at.date():
+        found.append(
+            (
+                "cut",
+                f"The trace breaks off at {brought.last_at:%H:%M} UTC: that day is planned whole, from the "
+                "days before it, and not the next.",
+            )
+        )
     if numbers["tomorrow"] is not None and numbers["tomorrow"]["not_known"]:
         found.append(("silences", numbers["tomorrow"]["not_known"]))
     if numbers["tomorrow"] is not None and not (numbers["saving"] or {}).get("is_told"):

@@ -55,6 +55,8 @@ def told(
     strictest = catalogue.strictest_tier(catalogue.tiers)
     if unprofiled or (dealt and "tier" not in mapped):
         _settle(lake, trace, catalogue, unprofiled, as_llm, None if "tier" in mapped else strictest)
+    silences = lake.sql("marts/silences.sql", trace=trace)  # what nobody collected is not zero to a forecast
+    lake.write("silences", silences, trace=trace)
     what = lake.sql(WHAT, trace=trace).to_pylist()[0]
     lacks = {"llm"} if not named and "llm" not in mapped else set()
     lacks |= {"region"} if len(what["regions"]) == 1 and "region" not in mapped else set()
