@@ -16,7 +16,8 @@ HOW, HOW_CONFIG = '--on "8 x llama3.1-8b@h100-80gb"', "fleetcast plan ran FILE" 
 
 def cannot(brought: Brought, catalogue: Catalogue, numbers: Numbers) -> list[Numbers]:
     """What the trace does not let anyone say, or what was taken in its place: a key and a line each."""
-    found = [*_of_source(brought, catalogue), *_of_llms(brought, catalogue)]
+    found = [*_of_rows(brought), *_of_clock(brought), *_of_source(brought, catalogue)]
+    found += _of_llms(brought, catalogue)
     trace = numbers["trace"]
     if numbers["board"] is None and numbers["tomorrow"] is not None:
         found.append(
@@ -57,7 +58,8 @@ def cannot(brought: Brought, catalogue: Catalogue, numbers: Numbers) -> list[Num
     return [{"key": key, "line": line} for key, line in found]
 
 
-def _of_source(brought: Brought, catalogue: Catalogue) -> list[tuple[str, str]]:
+def _of_rows(brought: Brought) -> list[tuple[str, str]]:
+    """How many requests there are, and how long their answers."""
     found = []
     total = brought.requests + sum(brought.left_out.values())
     for reason, rows in list(brought.left_out.items())[:SHOWN]:
@@ -92,7 +94,12 @@ def _of_source(brought: Brought, catalogue: Catalogue) -> list[tuple[str, str]]:
                 "answers take are not in the plan.",
             )
         )
-    found += _of_clock(brought)
+    return found
+
+
+def _of_source(brought: Brought, catalogue: Catalogue) -> list[tuple[str, str]]:
+    """Whose the requests are, where they come from and how urgent they are."""
+    found, total = [], brought.requests + sum(brought.left_out.values())
     if brought.app is not None:
         name = "" if brought.app == "unknown" else f" ({brought.app})"
         found.append(
