@@ -70,14 +70,21 @@ OFF = {  # planners with one of their mechanisms switched off
 @pytest.fixture(scope="module")
 def trials(night: Settings) -> pd.DataFrame:
     """Every planner, and each without a mechanism, at one point, whatever it attains there."""
-    points = {0: SHARE}
+    asked = list[float]()
+
+    def once(tried: list[Tried], ratio: float, near_share: float) -> float | None:
+        asked.append(ratio)
+        return None if tried else SHARE
+
     own = replace(night.config, policies={f"not_{name}": policy for name, policy in OFF.items()})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plans, "sustained_tokens_per_s", measured)
-        patch.setattr(planner_search, "next_point", lambda tried, *_: points.get(len(tried)))
+        patch.setattr(planner_search, "next_point", once)
         patch.setattr(planner_board, "chosen_before", lambda *_: "all_ideas")
         named, settings = [*BOARD, *own.policies], replace(night, config=own)
-        return planner_board.try_planners(settings, DAY, named, False, Progress()).to_pandas()
+        found = planner_board.try_planners(settings, DAY, named, False, Progress()).to_pandas()
+    found.attrs["asked"] = asked
+    return found
 
 
 def test_each_planner_does_what_no_other_does(trials: pd.DataFrame) -> None:
@@ -107,6 +114,12 @@ def test_who_answers_shows_in_the_quality_and_never_without_it(night: Settings, 
     best = quality["sageserve"]  # the largest llm answers all
     assert (quality[list(asks)] < best - 0.01).all()
     assert quality.drop(list(asks)).to_numpy() == pytest.approx(best, abs=2e-3)
+
+
+def test_hourly_plans_are_of_the_llms_that_answer(trials: pd.DataFrame) -> None:
+    planned_usd = trials.set_index("planner")["foresight_usd"]
+    assert planned_usd["boute_hourly"] < planned_usd["sageserve"]
+    assert planned_usd["cascadia_hourly"] != planned_usd["sageserve"]
 
 
 def test_ideas_are_added_one_at_a_time_both_ways(tmp_path: Path) -> None:
@@ -217,7 +230,9 @@ def test_the_board_asks_no_more_than_was_asked(tmp_path: Path) -> None:
 def test_all_are_searched_to_the_same(trials: pd.DataFrame) -> None:
     """At one point each: to all of the targets if any attains them, else to the least of what they do."""
     ratios = trials["attained_ratio"]
-    assert set(trials["asked_ratio"]) == {1.0 if ratios.max() >= 1 else ratios.min()}
+    least = 1.0 if ratios.max() >= 1 else ratios.min()
+    assert set(trials["asked_ratio"]) == {least}
+    assert (trials.attrs["asked"][0], trials.attrs["asked"][-1]) == (1.0, least)
 
 
 def test_a_day_that_nobody_planned_is_told_in_a_line(night: Settings) -> None:
