@@ -1,4 +1,4 @@
-"""Session-wide: one thread per library, as in a run; SIGTERM ends it; its last line stays pytest's own."""
+"""Session-wide: one thread per library, as in a run; SIGTERM ends it; no example has a deadline on the clock."""
 
 import atexit
 import dataclasses
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pipelines  # noqa: F401  # isort: skip  it speaks to libraries before they load
+import hypothesis
 import pytest
 import wired
 
@@ -20,6 +21,8 @@ from assets.replays.replays import replay_day
 from assets.replays.scorecards import score_day
 from pipelines.stopping import Ear
 
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 EAR = Ear({signal.SIGTERM}, lambda: None)  # Dagster and Typer swallow it, test by test
 
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from models.quality.answers import RULES, Answers, quality, skill, taken
@@ -19,7 +19,6 @@ MANY = 40_000
 DRAWN = made_up(MODEL, JUDGES["learned"], MANY, seed=3)
 
 
-@settings(deadline=None)
 @given(st.floats(-0.9, 0.9))
 def test_two_halves_of_a_normal_have_the_tetrachoric_correlation(r: float) -> None:
     """Sheppard: both are above their median with probability 1/4 + asin(r) / (2 pi)."""

@@ -154,7 +154,7 @@ def template(arrived_us: list[int]) -> Columns:
     return Columns(np.array(arrived_us), *codes, rows.astype(np.int32), np.ones(rows.size, np.int32))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.integers(0, 4_500_000_000), min_size=1, max_size=30).map(sorted),
     st.integers(0, 6),

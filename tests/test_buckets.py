@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from models.plan.buckets import Edges, dealt, expected_tokens
@@ -29,7 +29,6 @@ def test_a_request_lies_where_its_input_and_its_app_s_answers_lie() -> None:
     assert Edges((), ()).title(0) == "any in, any out"
 
 
-@settings(deadline=None)
 @given(st.integers(1, 300), st.integers(0, 10**6))
 def test_no_option_is_ever_a_request_off_its_share(requests, seed) -> None:
     """After any number of a bucket's requests; so equal shares are dealt in turn."""

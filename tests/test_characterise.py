@@ -32,7 +32,7 @@ RHYTHM = 60 * (1 + 0.8 * np.sin(2 * np.pi * MINUTES / 1440))
 # --- gaps ----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10_000), st.integers(1, 600), st.sampled_from([250_000 * 500, 250_000 * 3000]))
 def test_variation_by_window_is_what_counting_gives(seed, rows, window_us):
     """On a grid of quarter seconds, so that gaps of 0 and arrivals on a window's edge really happen."""

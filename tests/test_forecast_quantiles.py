@@ -51,7 +51,7 @@ def predicted(demand: Floats, clock: Clock) -> dict[str, Prediction]:
 # --- made from the past alone --------------------------------------------------------------------------
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     st.sampled_from([0, 4]),
     st.integers(94, 116),

@@ -39,7 +39,7 @@ def two_kinds(link_token_s: float) -> Fleet:
     )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(PROMPTS, OUTPUTS, LINKS)
 def test_each_phase_takes_the_seconds_of_its_own_gpus(prompt: int, output: int, link: int) -> None:
     """The slower end of the link tells how long a cache is under way; every step is that of who decodes."""
@@ -51,7 +51,7 @@ def test_each_phase_takes_the_seconds_of_its_own_gpus(prompt: int, output: int, 
     assert found.finish_s[0] == pytest.approx(prefill_s + prompt * link * TICK_S + steps_s, abs=1e-9)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(PROMPTS, OUTPUTS), min_size=1, max_size=12))
 def test_over_no_distance_one_at_a_time_is_as_in_place(tokens) -> None:
     """Bit by bit, whoever prefills and decodes."""
@@ -65,7 +65,7 @@ def test_over_no_distance_one_at_a_time_is_as_in_place(tokens) -> None:
     assert apart.cached_tokens == whole.cached_tokens == (prompt + output - 1).sum()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(PROMPTS, OUTPUTS, LINKS, LINKS, st.integers(1, 40))
 def test_a_wider_link_never_delays_and_layers_are_never_later(prompt, output, link, wider, layers) -> None:
     trace = a_trace([0.0], prompt, output)

@@ -37,7 +37,7 @@ def test_shares_are_right_for_ids_of_every_pattern(first: int, step: int) -> Non
     check(first, step)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(st.integers(0, (1 << 63) - 1), st.integers(1, (1 << 63) // REQUESTS))
 def test_shares_are_right_for_any_ids(first: int, step: int) -> None:
     check(first, step)

@@ -82,7 +82,7 @@ def test_only_who_moves_beyond_week_and_chance_has_a_life_of_its_own():
     assert not own_life(load[:, :40], week[:, :40]).any()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.floats(0.05, 1.0), st.floats(1.2, 8.0))
 def test_batches_have_the_cumulants_that_they_are_fitted_to(share, size):
     mean = 1 + share * (size - 1)

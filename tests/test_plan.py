@@ -28,7 +28,7 @@ EXACT = Options(gap_share=0.0)
 exactly = {module: partial(module.solve, options=EXACT) for module in (paper, corrected)}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(problems())
 def test_no_allocation_is_better_than_the_papers_plan(problem: Problem) -> None:
     """SageServe counts alpha delta where a plan tells alpha x: they differ by alpha n, whatever the plan."""
@@ -38,7 +38,7 @@ def test_no_allocation_is_better_than_the_papers_plan(problem: Problem) -> None:
     assert plan.full_usd - held_usd == pytest.approx(naive_paper_usd(problem), rel=1e-6, abs=1e-6)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(problems().filter(lambda p: p.instances_now.size == 2 and len(p.llms) == 1))
 def test_without_limits_it_is_the_papers_programme_to_the_letter(problem: Problem) -> None:
     """Only (remove), (local), (global) and alpha delta + sigma max(0, delta), by trying every delta."""
@@ -57,7 +57,7 @@ def test_without_limits_it_is_the_papers_programme_to_the_letter(problem: Proble
     assert usd == pytest.approx(best, abs=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(problems().filter(lambda p: p.instances_now.size == 2))
 def test_no_reclaim_start_or_donation_is_better_than_the_corrected_plan(problem: Problem) -> None:
     plan = exactly[corrected](problem)
@@ -66,7 +66,7 @@ def test_no_reclaim_start_or_donation_is_better_than_the_corrected_plan(problem:
 
 
 @BOTH
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(problem=sharing())
 def test_options_that_share_gpus_and_have_their_own_limits_are_planned_best(
     programme, problem: Problem
@@ -80,7 +80,7 @@ def test_options_that_share_gpus_and_have_their_own_limits_are_planned_best(
     assert plan.full_usd == pytest.approx(best, rel=1e-6, abs=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(problems(), st.data())
 def test_no_flows_are_cheaper_than_those_of_the_closed_form(problem: Problem, data: st.DataObject) -> None:
     capacity = (
@@ -109,7 +109,7 @@ def test_no_flows_are_cheaper_than_those_of_the_closed_form(problem: Problem, da
 
 
 @BOTH
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(problem=problems(), more=st.integers(1, 3))
 def test_what_makes_a_plan_dearer_and_what_cheaper(programme, problem: Problem, more: int) -> None:
     usd = exactly[programme](problem).full_usd
@@ -137,7 +137,7 @@ def test_what_makes_a_plan_dearer_and_what_cheaper(programme, problem: Problem, 
 
 
 @BOTH
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(problem=problems())
 def test_lower_prices_are_never_dearer_where_nothing_is_short(programme, problem: Problem) -> None:
     """What a shortage weighs goes by the dearest price, so that the law holds for plans that serve all."""
@@ -151,7 +151,7 @@ def test_lower_prices_are_never_dearer_where_nothing_is_short(programme, problem
 
 
 @BOTH
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(problem=problems())
 def test_highs_and_cbc_agree_and_bound_each_other(programme, problem: Problem) -> None:
     plans = [programme.solve(problem, Options(name, gap_share=0.0)) for name in ("highs", "cbc")]

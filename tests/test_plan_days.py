@@ -88,7 +88,7 @@ def test_the_peak_counts_buffers_and_the_worst_capacity_and_starts_for_nothing()
     assert peak_plan([start_is_dear], by_paper).objective_usd == 8 * 2.0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(problems())
 def test_no_plan_that_serves_all_holds_less_than_the_bounds(problem: Problem) -> None:
     problem = roomy(problem)._replace(

@@ -175,7 +175,7 @@ def test_the_programme_finds_what_brute_force_finds(seed: int, latency_s: float)
     assert usd(cheapest(legs, demand, 1, latency_s)) == pytest.approx(split)
 
 
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(SEEDS, st.floats(20, 60))
 def test_a_judge_of_ours_is_covered_and_its_legs_share_the_latency(seed: int, latency_s: float) -> None:
     """The first of three llms judges the drafts of the second, of which the third answers some anew."""

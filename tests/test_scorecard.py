@@ -211,7 +211,7 @@ REQUEST = st.fixed_dictionaries(
 sql_double = "{}::double".format
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(requests=st.lists(REQUEST, min_size=1, max_size=30))
 @example(requests=REQUESTS)
 def test_sql_and_python_agree_on_attainment_and_percentiles(lake, requests):
@@ -237,7 +237,7 @@ MANY = "having count(*) > 5000000"  # of days_of_many(): such a day's percentile
 WALKS = read_sql("macros/percentiles_of_day.sql").text
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seconds=st.lists(st.one_of(st.none(), st.just(0.0), st.floats(1e-6, 1e6)), min_size=1, max_size=60))
 @example(seconds=[2.5] * 50)
 @example(seconds=[1.0 + n / 7e4 for n in range(60)])

@@ -34,7 +34,7 @@ from pipelines.cli import app
 # --- the largest of each quarter -----------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_a_quarter_counts_the_most_that_a_timeline_has_in_it(data: st.DataObject) -> None:
     """Of a timeline whose steps lie a stretch or more apart, two looks at each stretch miss none."""

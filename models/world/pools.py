@@ -70,7 +70,8 @@ def check_pools(file: str, fleet: FleetConfig, catalogue: Catalogue) -> None:
             raise ConfigError(f"{file} {error}") from error
         where = f"{file} {PLACE} {llm}"
         check_names(where, fleet, pools)
-        check_roles(where, pools)
+        if all(pool.role == "decode" for pool in pools):
+            raise ConfigError(f"{where}: no pool takes requests: all decode. Add one that prefills.")
         for pool, to in zip(pools, takers, strict=True):
             here = f"{where}, {pool.role} on {pool.gpu}"
             check_limits(here, fleet, pool)
@@ -81,6 +82,7 @@ def check_pools(file: str, fleet: FleetConfig, catalogue: Catalogue) -> None:
                 check_teams(here, fleet, pool, to, takers.count(to))
             elif pool.team and pool.role == "whole":
                 raise ConfigError(f"{here}: team = {pool.team}, but it hands nothing on. Drop it.")
+        check_roles(where, pools)
 
 
 def check_names(where: str, fleet: FleetConfig, pools: Sequence[Deployment]) -> None:
@@ -122,9 +124,7 @@ def check_limits(here: str, fleet: FleetConfig, pool: Deployment) -> None:
 
 
 def check_roles(where: str, pools: Sequence[Deployment]) -> None:
-    """Refuse an llm that nobody prefills, or that some pools serve whole and others in parts."""
-    if all(pool.role == "decode" for pool in pools):
-        raise ConfigError(f"{where}: no pool takes requests: all decode. Add one that prefills.")
+    """Refuse an llm that some pools serve whole and others in parts."""
     roles = {"whole" if pool.team else pool.role for pool in pools}
     if "whole" in roles and len(roles) > 1:
         raise ConfigError(
