@@ -1,4 +1,4 @@
-"""Session-wide: one thread per library, as in a run; SIGTERM ends it; no example has a deadline on the clock."""
+"""Session-wide: one thread per library, as in a run; SIGTERM ends it; no property has a deadline."""
 
 import atexit
 import dataclasses

@@ -25,7 +25,7 @@ from models.plan.quality_modes import cost_front, front, least_cost, least_laten
 from models.plan.quality_regions import Regions, cheapest_over, no_longer, work
 
 SEEDS = st.integers(0, 10_000)
-FEW = settings(deadline=None, max_examples=25)
+FEW = settings(max_examples=25)
 
 
 def some_offer(seed: int, llms: int = 2, gpu_types: int = 2, rule: str = "route", points: int = 5) -> Offer:
