@@ -178,17 +178,20 @@ def level_trials_said(settings: Settings, day: date, table: pa.Table) -> Said:
 
 
 class Planners(dg.Config):
-    """Which planners, else all; with ideas also the policies between none of ours and all."""
+    """Which planners, else all; with ideas also those between; with draws also others of its requests."""
 
     planners: list[str] | None = None
     ideas: bool = True
+    draws: int = 0
 
 
 @on_demand(*map(after, ("plans", "forecasts", "requests")), of=DAYS, config=Planners)
 def planner_trials(call: Call) -> Said:
     """The planners of five papers and ours on a day, searched to the same attainment and quality."""
-    planners, ideas = call.config.planners or (), call.config.ideas
-    table = planner_board.try_planners(call.settings, call.day, planners, ideas, call.progress)
+    asked = call.config
+    table = planner_board.try_planners(
+        call.settings, call.day, asked.planners or (), asked.ideas, call.progress, asked.draws
+    )
     return planner_trials_said(call.settings, call.day, table)
 
 

@@ -1,8 +1,8 @@
 """`fleetcast board`: the planners of five papers and ours, to the same attainment and quality."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import Annotated
+from typing import Annotated, Any
 
 import pyarrow as pa
 import typer
@@ -19,6 +19,9 @@ def board(
     ideas: Annotated[
         bool, typer.Option("--ideas", help="Also what each idea on the way to ours is worth. Twice as long.")
     ] = False,
+    draws: Annotated[
+        int, typer.Option(help="Also so many other draws of the day's requests. Half as long again for each.")
+    ] = 0,
     date_: Day = None,
     config: Config = "together",
     quiet: Quiet = False,
@@ -31,6 +34,8 @@ def board(
         fleetcast nightly --config together && fleetcast board
 
         fleetcast board --ideas
+
+        fleetcast board --draws 3
     """
     with spoken():
         from assets.lake.settings import load_settings
@@ -40,7 +45,7 @@ def board(
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day
-        table = planner_board.try_planners(settings, day, planner or (), ideas, progress_of(quiet))
+        table = planner_board.try_planners(settings, day, planner or (), ideas, progress_of(quiet), draws)
         report("planner_trials", {day.isoformat(): planner_trials_said(settings, day, table)})
         show_planners(planner_board.board(settings, day), settings.trace, day)
         show_ideas(planner_board.worth(settings, day))
@@ -76,10 +81,22 @@ def show_planners(found: pa.Table, trace: str, day: date) -> None:
     show_board(title, heads, lines)
     apart = max((row["apart_share"] for row in rows if row["apart_share"] is not None), default=0.0)
     OUT.print(f"read where trials lie up to {percent(apart, '.1f')} % apart: differences below say nothing")
+    show_draws(rows)
     for row in rows:
         if row["why_not"]:
             best = percent(row["best_ratio"], ".1f")
             OUT.print(f"{row['planner']}: {row['why_not']}; at best {best} % of a target", soft_wrap=True)
+
+
+def show_draws(rows: Sequence[Mapping[str, Any]]) -> None:
+    """What each costs above ours where another draw of the day's requests came."""
+    most, told = max((row["draws"] or 0 for row in rows), default=0), []
+    for row in rows:
+        if row["draws"] and row["low_over_ours_share"] is not None and row["planner"] != "ours":
+            ends = " to ".join(percent(row[f"{end}_over_ours_share"], "+.1f") for end in ("low", "high"))
+            told.append(f"{row['planner']} {ends} %" + (f" ({row['draws']})" if row["draws"] < most else ""))
+    if told:
+        OUT.print(f"over ours in {most} other draws of the requests: {', '.join(told)}", soft_wrap=True)
 
 
 def show_ideas(found: pa.Table) -> None:

@@ -72,7 +72,7 @@ def trials(night: Settings) -> pd.DataFrame:
     """Every planner, and each without a mechanism, at one point, whatever it attains there."""
     asked = list[float]()
 
-    def once(tried: list[Tried], ratio: float, near_share: float) -> float | None:
+    def once(tried: list[Tried], ratio: float, near_share: float, *_: float) -> float | None:
         asked.append(ratio)
         return None if tried else SHARE
 
@@ -176,11 +176,13 @@ def test_ours_has_what_was_cheapest_on_the_day_before(
 
 
 def trial(
-    planner: str, share: float, usd: float, ratio: float, quality: float = 0.6, asked: float = 1.0
-) -> dict:
+    planner: str, share: float, usd: float, ratio: float, quality: float = 0.6, asked: float = 1.0,
+    draw: int | None = 0,
+) -> dict:  # fmt: skip
     return {
-        "planner": planner, "what": planner, "capacity_share": share, "usd": usd, "left_usd": 10.0,
-        "asked_ratio": asked, "attained_ratio": ratio, "asked_quality": 0.55, "quality": quality,
+        "planner": planner, "what": planner, "capacity_share": share, "usd": usd, "draw": draw,
+        "left_usd": 10.0, "asked_ratio": asked, "attained_ratio": ratio, "asked_quality": 0.55,
+        "quality": quality,
     }  # fmt: skip
 
 
@@ -202,6 +204,30 @@ def test_the_board_has_the_cheapest_trial_that_keeps_all(tmp_path: Path) -> None
         "torn": "in time or as good as asked, never both",
     }  # fmt: skip
     assert board.drop("ours")["total_usd"].isna().all()
+
+
+def test_other_draws_of_the_day_are_beside_the_board_and_not_on_it(tmp_path: Path) -> None:
+    """Compared draw by draw, each where it attains; a lake of before there were draws has the day alone."""
+    rows = [
+        trial("ours", 0.8, 990, 1.01, draw=None), trial("dear", 0.8, 1090, 1.01, draw=0),
+        trial("ours", 0.8, 790, 1.0, draw=1), trial("ours", 0.9, 740, 0.9, draw=1),
+        trial("dear", 0.8, 990, 1.2, draw=1),
+        trial("ours", 0.8, 1190, 1.0, draw=2), trial("dear", 0.8, 1250, 1.0, draw=2),
+        trial("dear", 0.7, 5000, 1.1, draw=2),
+        trial("ours", 0.8, 500, 0.98, draw=3), trial("dear", 0.8, 900, 1.2, draw=3),
+    ]  # fmt: skip
+    lake = Lake(tmp_path)
+    table = pa.Table.from_pylist(rows, SCHEMAS["planner_trials"])
+    lake.write("planner_trials", table, trace="t", day=DAY)
+    board = lake.sql("from planner_board").to_pandas().set_index("planner")
+    assert board["total_usd"].to_dict() == {"ours": 1000.0, "dear": 1100.0}
+    assert board["draws"].to_dict() == {"ours": 2, "dear": 3}
+    assert board.loc["ours", ["low_usd", "high_usd"]].tolist() == [800.0, 1200.0]
+    assert board.loc["dear", ["low_usd", "high_usd"]].tolist() == [910.0, 1260.0]
+    ends = board.loc["dear", ["low_over_ours_share", "high_over_ours_share"]].tolist()
+    assert ends == pytest.approx([0.05, 0.25])
+    lake.write("planner_trials", table.slice(0, 2), trace="t", day=DAY)
+    assert lake.sql("select draws, low_usd from planner_board").to_pandas().isna().all(axis=None)
 
 
 @pytest.mark.parametrize(
@@ -233,6 +259,49 @@ def test_all_are_searched_to_the_same(trials: pd.DataFrame) -> None:
     least = 1.0 if ratios.max() >= 1 else ratios.min()
     assert set(trials["asked_ratio"]) == {least}
     assert (trials.attrs["asked"][0], trials.attrs["asked"][-1]) == (1.0, least)
+
+
+@pytest.fixture(scope="module")
+def again(night: Settings) -> dict[int, Board]:
+    """A planner whose first trial on the day attains enough, on two other draws of it."""
+    made = dict[int, Board]()
+
+    def once(tried: list[Tried], ratio: float, near_share: float, first: float, step: float) -> float | None:
+        return None if tried else first
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plans, "sustained_tokens_per_s", measured)
+        patch.setattr(planner_search, "next_point", once)
+        made[0] = Board.searched(night, DAY, ["sageserve"], Progress())
+        made[0].asked_ratio = 0.9
+        attained = {0.6: 2.0, 0.7: 0.9, 0.8: 0.0}
+        made[0].tried = {"sageserve": [Tried(share, 5.0, ratio) for share, ratio in attained.items()]}
+        made[0].tried["static"] = [Tried(1.0, 5.0, 0.8)]  # it never attains
+        for draw in (1, 2):
+            made[draw] = made[0].redrawn(night, ["sageserve", "static"], draw)
+    return made
+
+
+def test_another_draw_is_planned_and_played_on_its_own_requests(
+    night: Settings, again: dict[int, Board]
+) -> None:
+    """From where the planner attained on the day, to the same targets; the lake is left as it was."""
+    day, *draws = (board.rows("sageserve", "sageserve") for board in again.values())
+    assert [len(rows) for rows in draws] == [1, 1]
+    assert [rows[0]["draw"] for rows in (day, *draws)] == [0, 1, 2]
+    assert {rows[0]["capacity_share"] for rows in draws} == {0.7}
+    assert {board.asked_ratio for board in again.values()} == {0.9}
+    assert "static" not in again[1].tried
+    fluid = [rows[0]["fluid_usd"] for rows in draws]  # of the requests that came
+    assert fluid[0] != fluid[1]
+    assert fluid == pytest.approx([day[0]["fluid_usd"]] * 2, rel=0.3)
+    assert night.lake.read("requests", trace=night.trace, day=DAY)["request_id"][0].as_py() > 1 << 32
+
+
+@pytest.mark.parametrize("draws", [-1, 101])
+def test_draws_that_are_too_many_are_told_in_a_line(night: Settings, draws: int) -> None:
+    with pytest.raises(ValueError, match=f"^{draws} draws of a day's requests: take 0 to 100"):
+        planner_board.try_planners(night, DAY, (), False, Progress(), draws)
 
 
 def test_a_day_that_nobody_planned_is_told_in_a_line(night: Settings) -> None:

@@ -27,6 +27,7 @@ STUDIED: Mapping[str, pa.Schema] = {
     "planner_trials": pa.schema(
         {
             **dict.fromkeys(("planner", "what", "ideas"), TEXT),
+            "draw": COUNT,
             **dict.fromkeys(("capacity_share", "usd", "left_usd", "gpu_hours"), FIGURE),
             **dict.fromkeys(("asked_ratio", "attained_ratio", "asked_quality", "quality"), FIGURE),
             "worst_tier": TEXT,

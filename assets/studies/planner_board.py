@@ -5,7 +5,7 @@ the less a day costs and the more it misses: how much makes every tier attain it
 by planner, on the same requests, GPUs and prices. On a day on which nobody can, all are searched to the share
 of every target that the least able of them attains at best. The quality that [quality] asks must be kept as
 well. The mart planner_board compares them there; idea_worth tells what each idea on the way to ours was
-worth.
+worth. How much of a difference is the day's luck, other draws of its requests tell, each searched likewise.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,16 +26,28 @@ from models.world.config import OwnPolicy
 from models.world.reading import require_known
 
 OURS = "ours"
+MOST_DRAWS = 100
 
 
 def try_planners(
-    settings: Settings, day: date, names: Sequence[str], ideas: bool, progress: Progress
+    settings: Settings, day: date, names: Sequence[str], ideas: bool, progress: Progress, draws: int = 0
 ) -> pa.Table:
     """Search where each of these planners, else all, attains what is asked; write planner_trials.
 
     Ours has those of the ideas that paid on the day before. With `ideas` also the policies between none of
-    them and all. LakeError where the day was not planned.
+    them and all; and the planners, not those between, on so many other draws of the day's requests.
+
+    Raises
+    ------
+    LakeError
+        The day was not planned.
+    ConfigError
+        There is no planner of that name.
+    ValueError
+        More draws than MOST_DRAWS, or fewer than none.
     """
+    if not 0 <= draws <= MOST_DRAWS:
+        raise ValueError(f"{draws} draws of a day's requests: take 0 to {MOST_DRAWS}; each takes minutes.")
     require_day(settings.lake, "plans", settings.trace, day)
     for name in names:
         require_known(name, settings.config.rules, "planner", "fleetcast board")
@@ -45,6 +57,11 @@ def try_planners(
     alike = same_policies(settings, asked + (list(steps()) if ideas else []))
     searched = Board.searched(settings, day, list(alike), progress)
     rows = [row for name, twins in alike.items() for twin in twins for row in searched.rows(name, twin)]
+    there = {name: own for name, twins in alike.items() if (own := [twin for twin in twins if twin in asked])}
+    for draw in range(1, draws + 1):
+        progress.say(f"draw {draw} of {draws} of the requests of {day}")
+        again = searched.redrawn(settings, there, draw)
+        rows += [row for name, twins in there.items() for twin in twins for row in again.rows(name, twin)]
     return write_trials(settings, day, rows)
 
 

@@ -25,7 +25,8 @@ def asked(frame: pd.DataFrame) -> str:
 def draw_planners(frame: pd.DataFrame) -> "Figure":
     """USD of the day by planner, the cheapest on top; ours in colour.
 
-    `frame`: rows of the mart planner_board. A whisker is the error of the latency profiles, 90 of 100 times.
+    `frame`: rows of the mart planner_board. A whisker is the error of the latency profiles, 90 of 100 times,
+    and what is thick in it the least and the most in other draws of the day's requests.
     """
     import matplotlib.pyplot as plt
 
@@ -36,12 +37,15 @@ def draw_planners(frame: pd.DataFrame) -> "Figure":
     panel.errorbar(
         usd, rows["planner"], xerr=usd * rows["usd_error_share"].fillna(0.0), fmt="none", ecolor=MUTED
     )
+    drawn = rows.dropna(subset="low_usd")
+    panel.hlines(drawn["planner"], drawn["low_usd"], drawn["high_usd"], color=INK, lw=5, zorder=3)
     for _, row in rows.iterrows():
         is_found = not pd.isna(row["total_usd"])
         text = f"  {row['total_usd']:,.0f} USD" if is_found else f"  {row['why_not']}"
         is_ours = row["planner"] == OURS and is_found
         panel.annotate(text, (0, row["planner"]), va="center", color="white" if is_ours else INK, fontsize=10)
-    panel.set(xlabel=f"USD of the day where {asked(frame)}")
+    thick = "; thick: other draws of its requests" if len(drawn) else ""
+    panel.set(xlabel=f"USD of the day where {asked(frame)}\nthin: error of the latency profiles{thick}")
     panel.grid(visible=False)
     return figure
 

@@ -1,10 +1,11 @@
 """The search of a day's planners, in a lake that is thrown away: where each attains what is asked of all."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
-from typing import Any
+from typing import Any, NamedTuple
 
 from assets.forecasts.forecasts import forecast_day
 from assets.lake.settings import Progress, Settings
@@ -18,13 +19,15 @@ from assets.replays.replays import replay_day
 from assets.replays.scorecards import BY_TIER, SCOREBOARD, score_day
 from assets.replays.units import WHOLE, forget_others
 from assets.studies.latency_error import usd_error_share
+from assets.studies.redraws import redraw_day
 from assets.studies.study import KNOWN, share
-from models.plan.crossing import Tried, next_point
+from models.plan.crossing import FIRST, STEP, Tried, next_point
 from models.replay.planners import steps
 from models.world.config import OwnPolicy
 
 ALWAYS = ("lt_i", "clairvoyant")  # where all start, and whom regret is measured against
 NEAR_SHARE = 0.005  # costs on both sides of the targets that differ by no more are near enough
+CLOSE_STEP = 1.02  # of the search on another draw of the day, from where it ended on the day itself
 RAISES, RAISED_BY = 3, 1.5  # how often who answers is planned anew, for so much of what quality lacked
 SHARED = (*KNOWN, "answers")
 WHERE = "where trace = $trace and day = $day"
@@ -36,15 +39,37 @@ def naming(settings: Settings, names: Mapping[str, Any] | Sequence[str]) -> Sett
     return replace(settings, config=replace(settings.config, replay=replay_config))
 
 
+class Start(NamedTuple):
+    """Where a search begins."""
+
+    asked_ratio: float = 1.0  # of every tier's target
+    more: Mapping[str, float] = {}  # quality asked above that of [quality], by who answers
+    first: Mapping[str, float] = {}  # what planners count on at first, where it is not the same for all
+    step: float = STEP
+    draw: int = 0  # of the day's requests; 0: as they came
+
+
+NEW = Start()
+
+
+@contextmanager
+def thrown_away(settings: Settings, names: Sequence[str]) -> Iterator[Settings]:
+    """The settings with these policies, over a lake that has what is known of the trace and then is gone."""
+    with settings.lake.scratch() as folder:
+        own = naming(replace(settings, lake=Lake(folder)), names)
+        share(settings.lake, own.lake, SHARED)
+        yield own
+
+
 class Board:
     """The trials of a day, in a lake that is thrown away."""
 
-    def __init__(self, settings: Settings, day: date, progress: Progress) -> None:
+    def __init__(self, settings: Settings, day: date, progress: Progress, start: Start = NEW) -> None:
         """`settings` with every planner among the policies, over a lake that has the day's forecasts."""
-        self.settings, self.day, self.progress = settings, day, progress
-        self.more = defaultdict[str, float](float)  # quality asked above that of [quality], by who answers
+        self.settings, self.day, self.progress, self.start = settings, day, progress, start
+        self.more = defaultdict[str, float](float, start.more)
         self.raises = Counter[str]()
-        self.asked_ratio = 1.0  # of every tier's target
+        self.asked_ratio = start.asked_ratio
         self.tried: dict[str, list[Tried]] = {name: [] for name in settings.config.replay.policies}
         self.found: dict[str, list[dict[str, Any]]] = {name: [] for name in self.tried}
         self.days: dict[Asked, Day] = {}
@@ -59,9 +84,7 @@ class Board:
     @classmethod
     def searched(cls, settings: Settings, day: date, names: list[str], progress: Progress) -> "Board":
         """The trials of these planners until each has found where it attains what is asked."""
-        with settings.lake.scratch() as folder:
-            own = naming(replace(settings, lake=Lake(folder)), names)
-            share(settings.lake, own.lake, SHARED)
+        with thrown_away(settings, names) as own:
             if day not in own.lake.days("day_ahead_forecasts", own.trace):  # the last written of a day
                 forecast_day(own, day, progress)
             board = cls(own, day, progress)
@@ -69,6 +92,25 @@ class Board:
             board.asked_ratio = common_ratio(board.tried.values())
             board.search(names)
         return board
+
+    def redrawn(self, settings: Settings, names: Iterable[str], draw: int) -> "Board":
+        """The trials of these planners on another draw of the day's requests, forecast and planned anew.
+
+        Each is searched to what was asked on the day, from where it attained that; who did not is left out.
+        """
+        first = {name: share for name in names if (share := self.attaining(name)) is not None}
+        with thrown_away(settings, list(first)) as own:
+            redraw_day(own, self.day, draw)
+            forecast_day(own, self.day, self.progress)
+            start = Start(self.asked_ratio, self.more, first, CLOSE_STEP, draw)
+            board = Board(own, self.day, self.progress, start)
+            board.search(list(first))
+        return board
+
+    def attaining(self, name: str) -> float | None:
+        """The most that a planner may count on and attain what is asked; None where it never does."""
+        found = [one.counted_on for one in self.tried[name] if one.attained >= self.asked_ratio]
+        return max(found, default=None)
 
     def _plan_answers(self, kinds: Collection[str]) -> None:
         """Plan who answers; what was planned by the answers of before is forgotten."""
@@ -93,7 +135,13 @@ class Board:
 
     def asked(self, names: Sequence[str]) -> dict[str, float]:
         """What each planner that is not found yet is to count on next."""
-        points = {name: next_point(self.tried[name], self.asked_ratio, NEAR_SHARE) for name in names}
+        start = self.start
+        points = {
+            name: next_point(
+                self.tried[name], self.asked_ratio, NEAR_SHARE, start.first.get(name, FIRST), start.step
+            )
+            for name in names
+        }
         return {name: share for name, share in points.items() if share is not None}
 
     def play(self, asked: Mapping[str, float]) -> None:
@@ -168,6 +216,7 @@ class Board:
             "planner": twin,
             "what": self.settings.config.rules[twin].what,
             "ideas": None if ideas is None else ", ".join(ideas),
+            "draw": self.start.draw,
         }
         names = set(STUDIED["planner_trials"].names)
         kept = ({key: value for key, value in row.items() if key in names} for row in self.found[name])

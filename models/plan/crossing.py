@@ -17,22 +17,28 @@ class Tried(NamedTuple):
     attained: float
 
 
-def next_point(tried: Sequence[Tried], target: float, near_share: float = NEAR_SHARE) -> float | None:
+def next_point(
+    tried: Sequence[Tried],
+    target: float,
+    near_share: float = NEAR_SHARE,
+    first: float = FIRST,
+    step: float = STEP,
+) -> float | None:
     """What to count on in the next evaluation; None where the crossing is found, or lies too far out.
 
-    By steps until both sides of the target are known, then by halves: where a curve jumps, a straight line
-    would mislead.
+    From `first` by steps until both sides of the target are known, then by halves: where a curve jumps, a
+    straight line would mislead.
     """
     meeting = [one for one in tried if one.attained >= target]
     failing = [one for one in tried if one.attained < target]
     if not tried:
-        return FIRST
+        return first
     if not failing:
         last = max(one.counted_on for one in meeting)
-        return min(MOST, last * STEP) if last < MOST else None
+        return min(MOST, last * step) if last < MOST else None
     if not meeting:
         last = min(one.counted_on for one in failing)
-        return max(LEAST, last / STEP) if last > LEAST else None
+        return max(LEAST, last / step) if last > LEAST else None
     low, high = max(meeting), min(failing)
     if high.counted_on <= NEAREST * low.counted_on or low.cost - high.cost <= near_share * high.cost:
         return None

@@ -23,6 +23,11 @@
 -- boot_usd = booting
 -- scaling_usd = what was held beyond the plan, or beyond the clairvoyant one where nothing is planned by the hour
 -- usd_error_share = how far the cost may be off for the error of the latency profiles, 90 of 100 times; null where no hours are planned
+-- draws = of the day's requests, in which it attains what is asked; null where none was searched
+-- low_usd = the least that it costs in them
+-- high_usd = the most
+-- low_over_ours_share = the least that it costs above ours in one draw of both
+-- high_over_ours_share = the most
 -- apart_share = how much cheaper the nearest trial is that does not keep what is asked: the resolution of the search
 -- over_ours_share = total_usd above that of ours
 -- best_ratio = the most that attained_ratio was in any trial
@@ -30,7 +35,8 @@
 -- why_not = null, or what no trial kept
 with told as (
     select
-        * exclude (rounding_usd, minimum_usd, hour_usd, foresight_usd),
+        * exclude (draw, rounding_usd, minimum_usd, hour_usd, foresight_usd),
+        coalesce(draw, 0)                      as draw,
         usd + left_usd                         as total_usd,
         rounding_usd + minimum_usd + hour_usd  as whole_usd,
         foresight_usd                          as planned_usd,
@@ -43,14 +49,40 @@ kept as (
     select *
     from told
     where is_in_time and is_good
-    qualify row_number() over (partition by trace, day, planner order by total_usd, capacity_share) = 1
+    qualify row_number() over (partition by trace, day, draw, planner order by total_usd, capacity_share) = 1
+),
+
+compared as (
+    select
+        *,
+        total_usd / max(total_usd) filter (where planner = 'ours') over (partition by trace, day, draw) - 1
+            as over_ours_share
+    from kept
+),
+
+found as (
+    select * from compared where draw = 0
+),
+
+redrawn as (
+    select
+        trace, day, planner,
+        count(compared.draw)          as draws,
+        min(compared.total_usd)       as low_usd,
+        max(compared.total_usd)       as high_usd,
+        min(compared.over_ours_share) as low_over_ours_share,
+        max(compared.over_ours_share) as high_over_ours_share
+    from told
+    left join compared using (trace, day, draw, planner, capacity_share)
+    where draw > 0
+    group by all
 ),
 
 nearest as (
     select told.trace, told.day, told.planner, max(told.total_usd) as total_usd
     from told
-    inner join kept using (trace, day, planner)
-    where not (told.is_in_time and told.is_good) and told.total_usd < kept.total_usd
+    inner join found using (trace, day, draw, planner)
+    where not (told.is_in_time and told.is_good) and told.total_usd < found.total_usd
     group by all
 ),
 
@@ -66,20 +98,21 @@ planners as (
             when not bool_or(is_in_time and is_good) then 'in time or as good as asked, never both'
         end as why_not
     from told
+    where draw = 0
     group by trace, day, planner
 )
 
 select
     planners.trace, planners.day, planners.planner, planners.what, planners.ideas,
-    kept.total_usd, kept.usd, kept.left_usd, kept.gpu_hours, kept.capacity_share,
-    planners.asked_ratio, kept.worst_tier, kept.attained_ratio, kept.quality,
-    kept.ttft_p95_s, kept.tpot_p95_s, kept.e2e_p95_s,
-    kept.fluid_usd, kept.whole_usd, kept.routing_usd, kept.planned_usd, kept.boot_usd, kept.scaling_usd,
-    kept.usd_error_share,
-    1 - nearest.total_usd / kept.total_usd as apart_share,
-    kept.total_usd / max(kept.total_usd) filter (where planners.planner = 'ours')
-        over (partition by planners.trace, planners.day) - 1 as over_ours_share,
-    best_ratio, best_quality, why_not
+    found.total_usd, found.usd, found.left_usd, found.gpu_hours, found.capacity_share,
+    planners.asked_ratio, found.worst_tier, found.attained_ratio, found.quality,
+    found.ttft_p95_s, found.tpot_p95_s, found.e2e_p95_s,
+    found.fluid_usd, found.whole_usd, found.routing_usd, found.planned_usd, found.boot_usd, found.scaling_usd,
+    found.usd_error_share,
+    draws, low_usd, high_usd, low_over_ours_share, high_over_ours_share,
+    1 - nearest.total_usd / found.total_usd as apart_share,
+    found.over_ours_share, best_ratio, best_quality, why_not
 from planners
-left join kept using (trace, day, planner)
+left join found using (trace, day, planner)
+left join redrawn using (trace, day, planner)
 left join nearest using (trace, day, planner)

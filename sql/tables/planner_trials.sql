@@ -1,5 +1,5 @@
 -- planner_trials: cost and attainment of a day under each planner, by how much of an instance its plan counts on.
--- grain: trace, day, planner, capacity_share
+-- grain: trace, day, draw, planner, capacity_share
 -- reads: planner_trials
 -- units: US dollars, GPU-hours, seconds, shares 0 to 1
 -- trace = name of the trace <- requests.trace
@@ -7,6 +7,7 @@
 -- planner = who plans (models/replay/planners.py)
 -- what = the planner in words
 -- ideas = of the planners on the way from none of our ideas to all, those that it has; null of others
+-- draw = 0: the day as it came; from 1: another draw of its requests within each hour (models/traffic/redrawn.py)
 -- capacity_share = of what an instance sustains within its SLO, that the plan counts on (models/plan/crossing.py searches it)
 -- usd = cost of the day, as in scoreboard
 -- left_usd = what the non-interactive requests that nobody had served by midnight would still cost <- regret.left_usd

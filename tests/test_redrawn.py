@@ -1,0 +1,46 @@
+"""Other draws of a day's requests: of the same hours, in order, whole blocks."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.traffic.redrawn import BLOCK_US, HOUR_US, redrawn
+
+DAY_US = 24 * HOUR_US
+
+
+@given(
+    st.lists(st.integers(0, 24 * 12 * 4 - 1).map(lambda n: n * (BLOCK_US // 4)), max_size=60),
+    st.integers(0, 99),
+)
+def test_whole_blocks_come_again_within_their_hour(quarters: list[int], seed: int) -> None:
+    """Against a twin that deals the blocks one by one."""
+    arrived = np.sort(np.array(quarters, np.int64))
+    rows, at = redrawn(arrived, np.random.default_rng(seed))
+    picks = np.random.default_rng(seed).integers(0, 12, 288)
+    dealt = []
+    for place, pick in enumerate(picks):
+        block = place // 12 * 12 + pick
+        dealt += [
+            (n, us + (place - block) * BLOCK_US) for n, us in enumerate(arrived) if us // BLOCK_US == block
+        ]
+    assert list(zip(rows, at, strict=True)) == dealt
+    assert (np.diff(at) >= 0).all()
+    assert (at // HOUR_US == arrived[rows] // HOUR_US).all()
+
+
+def test_an_hour_brings_as_much_on_average_and_differs_as_its_blocks_do() -> None:
+    """The variance of the hour's sum is that of twelve independent blocks."""
+    per_block = np.random.default_rng(1).poisson(30, 288)
+    starts = BLOCK_US * np.arange(288)
+    arrived = np.repeat(starts, per_block)
+    hours = np.array(
+        [
+            np.bincount(redrawn(arrived, np.random.default_rng(seed))[1] // HOUR_US, minlength=24)
+            for seed in range(400)
+        ]
+    )
+    of_hour = per_block.reshape(24, 12)
+    spread = np.sqrt(12 * of_hour.var(axis=1))
+    assert (np.abs(hours.mean(axis=0) - of_hour.sum(axis=1)) < 4 * spread / np.sqrt(400)).all()
+    assert np.allclose((hours.std(axis=0) / spread).mean(), 1.0, atol=0.03)
