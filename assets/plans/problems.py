@@ -11,11 +11,17 @@ from assets.plans.kinds import Option, by_cell, kinds, options, pools, services
 from models.plan.problem import Problem
 from models.replay.fleet import boot_cold_s
 from models.world.catalogue import Catalogue
+from models.world.config import PlanConfig
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 OF_PAPERS = ("forecast", "peak", "melange")  # plans that count on [plan] capacity_share
+
+
+def counted_share(figures: PlanConfig, programme: str | None) -> float:
+    """How much of what an instance sustains a plan counts on."""
+    return figures.capacity_share if programme in OF_PAPERS else figures.corrected_capacity_share
 
 
 def problem_template(settings: Settings, sustained_tokens_per_s: Sequence[float], programme: str) -> Problem:
@@ -67,7 +73,7 @@ def of_one(
     """Of one each: tokens/s that a plan counts on, (i, k), NaN where none runs; GPUs by type, (i, k, n)."""
     asked, gpus = settings.config.plan, list(settings.catalogue.gpus)
     served, what = services(settings), options(settings)
-    share = asked.capacity_share if programme in OF_PAPERS else asked.corrected_capacity_share
+    share = counted_share(asked, programme)
     theta = np.full((len(served), len(what)), np.nan)
     uses = np.zeros((*theta.shape, len(gpus)), np.int64)
     for kind, sustained in zip(kinds(settings), sustained_tokens_per_s, strict=True):

@@ -20,7 +20,7 @@ from assets.plans.kinds import (
     services,
 )
 from assets.plans.mixes import token_mixes
-from assets.plans.problems import OF_PAPERS
+from assets.plans.problems import counted_share
 from assets.plans.quality_nights import standing
 from assets.replays import autoscaled
 from models.replay.fleet import make_fleet
@@ -62,9 +62,9 @@ def measured(settings: Settings, fleet: Fleet, sustained: Floats) -> Fleet:
 
 
 def own_share(settings: Settings, policy: str) -> float:
-    """How much of an instance a policy counts on, over what the common plans do."""
-    own, common = settings.under(policy).config.plan, settings.config.plan
-    return own.corrected_capacity_share / common.corrected_capacity_share
+    """How much of an instance a policy's plan counts on, over what the common plans of ours do."""
+    own, plan = settings.under(policy).config.plan, settings.config.rules[policy].plan
+    return counted_share(own, plan) / settings.config.plan.corrected_capacity_share
 
 
 def of_reflex(settings: Settings, policy: str) -> float:
@@ -77,15 +77,12 @@ def sustained_of_plans(settings: Settings, rows: pd.DataFrame, policy: str = "cl
 
     Of a policy with a plan of who answers, it is measured on what comes to the llms under that plan.
     """
-    rule, common = settings.config.rules[policy], settings.config.plan.corrected_capacity_share
+    rule = settings.config.rules[policy]
     if rule.answers is None or rule.programme is None:
-        policy, counted = "clairvoyant", common
-    else:
-        own = settings.under(policy).config.plan
-        counted = own.capacity_share if rule.plan in OF_PAPERS else own.corrected_capacity_share
+        policy = "clairvoyant"
     rows = rows[rows["policy"] == policy]
     slots = settings.config.slots(policy)
-    return hourly_cells(settings, rows, "capacity_tokens_per_s", slots)[0] * common / counted
+    return hourly_cells(settings, rows, "capacity_tokens_per_s", slots)[0] / own_share(settings, policy)
 
 
 def read_of_plans(settings: Settings, day: date, policy: str = "clairvoyant") -> Floats:

@@ -9,13 +9,17 @@ Each config is made from nothing, or a real trace is landed; then it is forecast
 import tempfile
 from pathlib import Path
 
+from board import FIRST, GPU, LLM, REGION, catalogue
 from made import OTHERS as REAL
+from made import land_servegen
 from measure import SHARED, Figures, Skipped, Target
 from small import make_plans
 
-from assets.lake.settings import Progress, Settings, load_settings
+from assets.lake.settings import Progress, Settings, load_settings, settings_of
+from assets.lake.warehouse import Lake
 from assets.studies import planner_board
 from assets.traces.ingest import ingest
+from models.world.loading import load_config
 
 OTHERS = ("sageserve", "llumnix_hourly", "cauchy_types", "cascadia_hourly", "boute_hourly")
 CONFIGS = {
@@ -23,7 +27,27 @@ CONFIGS = {
     "_office": "office",
     "_bursts": "office_bursts",
     "_azure": "azure: a real hour by the hours of a real week",
+    "_servegen": "ServeGen m-small: a real Friday after eleven real days",
 }
+SERVEGEN_RATE = 1e-2  # of its 1.4 billion requests: a million a day
+SERVEGEN = f"""
+based_on = "office"
+[trace]
+name = "servegen"
+first_day = {FIRST}
+days = 12
+seed = 7
+[fleet]
+instances_at_start = 4
+min_instances = 1
+[fleet.deployments]
+{LLM} = {{ gpu = "{GPU}", tensor_parallel = 8 }}
+"""
+SERVEGEN_MAPPING = f"""
+region = "{REGION}"
+llm = "{LLM}"
+tier = {{ iw_fast = 0.72, niw = 0.28 }}
+"""
 TARGETS = {
     f"{key}{name}": target
     for name, config in CONFIGS.items()
@@ -90,10 +114,22 @@ def azure() -> Figures:
         return of_settings(settings, "_azure")
 
 
+def servegen() -> Figures:
+    """What clients really sent, thinned, to one llm in one region; nothing but counts is to be decided."""
+    require_shared()
+    with tempfile.TemporaryDirectory() as name:
+        folder, known = Path(name), catalogue()
+        (folder / "mine.toml").write_text(SERVEGEN)
+        settings = settings_of(Lake(folder / "lake"), known, load_config(str(folder / "mine.toml"), known))
+        land_servegen(settings.lake, folder, SERVEGEN_RATE, SERVEGEN_MAPPING)
+        make_plans(settings, settings.config.trace.replay_day)
+        return of_settings(settings, "_servegen")
+
+
 def require_shared() -> None:
     """Skip where the shared traces are away."""
     if not SHARED.exists():
         raise Skipped("the shared traces are not beside this checkout (../shared/data)")
 
 
-FUNCTIONS = (together, office, bursts, azure)
+FUNCTIONS = (together, office, bursts, azure, servegen)
