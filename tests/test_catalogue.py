@@ -227,7 +227,12 @@ def test_a_config_based_on_another_says_only_what_differs(tmp_path: Path) -> Non
     assert (own.rules["due"], own.under("due").replay.order, own.replay.order) == (
         (own.rules["lt_ua"]._replace(order="edf"), "edf", "fcfs")
     )
+    planner = mine(
+        '[trace]\nname = "t"\ndays = 3\n[trace.office]\n[policies.dealt]\nlike = "ours"\nspread = "goodput"\n'
+    )
+    assert planner.rules["dealt"] == planner.rules["ours"]._replace(spread="goodput")
     for text, message in (
+        ('[policies.ours]\nlike = "lt_ua"\n', r"\[policies\.ours\]: a shipped policy has this name"),
         ('[policies.lt_i]\nlike = "lt_ua"\n', r"\[policies\.lt_i\]: a shipped policy has this name"),
         (
             '[policies.p]\nlike = "lt_uu"\n',

@@ -12,6 +12,8 @@ from wired import DAY, LLMS, changed
 from assets.lake.settings import Progress, Settings
 from assets.lake.warehouse import Lake
 from assets.replays import by_hour, nights, units
+from assets.replays.replays import replay_day
+from models.replay.state import Ints
 from models.world.reading import ConfigError
 from models.world.replay_config import Cascade
 
@@ -86,6 +88,20 @@ def test_a_day_by_the_hour_is_the_day_in_one_piece(
     for table, rows in played(night, tmp_path).items():
         assert rows.equals(at_once[table]), table
     assert sorted(read) == sorted([(hour, hour + 1) for hour in range(24)] * len(POLICIES))
+
+
+def test_the_largest_fleets_are_seen_by_the_hour_too(
+    night: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = dataclasses.replace(night, lake=Lake(tmp_path / "lake"))
+    shutil.copytree(night.lake.root, own.lake.root, dirs_exist_ok=True)
+    found: list[dict[str, Ints]] = [{}, {}]
+    for largest in found:
+        replay_day(own, DAY, ["lt_ua"], Progress(), largest)
+        monkeypatch.setattr(by_hour, "BYTES_PER_REQUEST", 10**12)
+    whole, hours = (largest["lt_ua"] for largest in found)
+    np.testing.assert_array_equal(hours, whole)
+    assert whole.min() < whole.max()
 
 
 def test_a_unit_replays_what_is_not_there(

@@ -85,3 +85,4 @@ def steps() -> dict[str, tuple[str, ...]]:
 
 
 PLANNERS = {**{name: with_ideas(ideas) for name, ideas in (steps() | candidates()).items()}, **BOARD}
+SHIPPED = POLICIES | PLANNERS

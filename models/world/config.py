@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from models.forecast import ENSEMBLES, METHODS
 from models.plan.solver import SOLVERS
-from models.replay.planners import PLANNERS
-from models.replay.policies import ANSWERS, BY_SIGNAL, POLICIES, STACKS, Policy, Stack
+from models.replay.planners import PLANNERS, SHIPPED
+from models.replay.policies import ANSWERS, BY_SIGNAL, STACKS, Policy, Stack
 from models.traffic.parameters import OfficeTraffic, TiledTraffic
 from models.world.calendar import Calendar
 from models.world.fleet_config import FleetConfig
@@ -98,7 +98,7 @@ OF_REPLAY = ("signal", "order", "routing", "start", "is_balanced", "spread", "op
 class OwnPolicy:
     """A shipped policy with figures of its own, so that both stand on one board."""
 
-    like: Annotated[str, Known("policy", (*POLICIES, *PLANNERS))]
+    like: Annotated[str, Known("policy", tuple(SHIPPED))]
     scaling: Annotated[str, Known("scaling", SCALINGS)] | None = None  # else that of the policy, likewise:
     stack: Annotated[str, Known("stack", tuple(STACKS))] | None = None
     order: Annotated[str, Known("queue order", ORDERS)] | None = None  # else that of [replay], likewise:
@@ -117,7 +117,7 @@ class OwnPolicy:
     def policy(self) -> Policy:
         """The shipped one with these figures."""
         own = {name: value for name, value in vars(self).items() if name != "like" and value is not None}
-        like = (POLICIES | PLANNERS)[self.like]
+        like = SHIPPED[self.like]
         if self.stack is not None:  # what the shipped policy says of these it says no more
             like = like._replace(order=None, routing=None, is_balanced=None)
         return like._replace(**own)
@@ -144,7 +144,7 @@ class Config:
 
         Where [quality] asks nothing, a planner has the llm answer that was asked.
         """
-        found = POLICIES | PLANNERS | {name: own.policy for name, own in self.policies.items()}
+        found = SHIPPED | {name: own.policy for name, own in self.policies.items()}
         if self.quality is not None and self.quality.quality is not None:
             return found
         like = {name: own.like for name, own in self.policies.items()}

@@ -3,7 +3,7 @@
 import math
 from datetime import timedelta
 
-from models.replay.policies import POLICIES
+from models.replay.planners import SHIPPED
 from models.traffic.parameters import Burst
 from models.traffic.priorities import BY_SHARES
 from models.world.calendar import require_in_years
@@ -64,11 +64,11 @@ def check_names(config: Config, catalogue: Catalogue) -> None:
     for policy, own in config.policies.items():
         place = f"{where} [policies.{policy}]"
         TRACE_NAME.check(policy, place)  # it names folders of the lake
-        if policy in POLICIES:
+        if policy in SHIPPED:
             raise ConfigError(f"{place}: a shipped policy has this name. Choose another.")
-        by_arrivals = POLICIES[own.like].plan == "autoscaler"
+        by_arrivals = SHIPPED[own.like].plan == "autoscaler"
         of_plan = own.quantile if by_arrivals else own.capacity_share or own.quantile
-        if POLICIES[own.like].programme is None and of_plan is not None:
+        if SHIPPED[own.like].programme is None and of_plan is not None:
             has_no = "quantile. Drop it" if by_arrivals else "plan. Drop capacity_share and quantile"
             raise ConfigError(f"{place}: {own.like} has no {has_no}.")
         rule, bucket = own.policy, config.forecast.bucket_minutes
