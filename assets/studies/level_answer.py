@@ -55,7 +55,7 @@ def of_levels(stack: str, rows: Sequence[Row], limit: int | None) -> str:
         return f"{stack} meets the needs with no number of instances that was tried"
     before, told, idle = met[0], [], list[str]()
     counted = f"{before['levels']} level{'s' * (before['levels'] > 1)}"
-    first = f"{stack} needs {before['instances']} instances with {counted}"
+    first = f"{stack} needs {before['instances']} instance{'s' * (before['instances'] > 1)} with {counted}"
     for row in met[1:]:
         if row["instances"] == before["instances"]:
             idle.append(str(row["levels"]))
