@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from small import in_two_hours, make_plans, shipped
 
+from assets.forecasts.forecasts import forecast_day
 from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Progress, Settings, load_settings
 from assets.lake.store import LakeError
@@ -262,9 +263,14 @@ def test_all_are_searched_to_the_same(trials: pd.DataFrame) -> None:
 
 
 @pytest.fixture(scope="module")
-def again(night: Settings) -> dict[int, Board]:
-    """A planner whose first trial on the day attains enough, on two other draws of it."""
-    made = dict[int, Board]()
+def again(night: Settings) -> tuple[dict[int, Board], list[int]]:
+    """A planner that attains enough on the day, on two other draws of it; requests as they were forecast."""
+    made, came = dict[int, Board](), list[int]()
+
+    def forecast(settings: Settings, day: date, progress: Progress) -> None:
+        query = "select sum(requests)::bigint as requests from demand where day = $day"
+        came.append(settings.lake.sql(query, day=day)["requests"][0].as_py())
+        forecast_day(settings, day, progress)
 
     def once(tried: list[Tried], ratio: float, near_share: float, first: float, step: float) -> float | None:
         return None if tried else first
@@ -272,6 +278,7 @@ def again(night: Settings) -> dict[int, Board]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plans, "sustained_tokens_per_s", measured)
         patch.setattr(planner_search, "next_point", once)
+        patch.setattr(planner_search, "forecast_day", forecast)
         made[0] = Board.searched(night, DAY, ["sageserve"], Progress())
         made[0].asked_ratio = 0.9
         attained = {0.6: 2.0, 0.7: 0.9, 0.8: 0.0}
@@ -279,19 +286,23 @@ def again(night: Settings) -> dict[int, Board]:
         made[0].tried["static"] = [Tried(1.0, 5.0, 0.8)]  # it never attains
         for draw in (1, 2):
             made[draw] = made[0].redrawn(night, ["sageserve", "static"], draw)
-    return made
+    return made, came
 
 
 def test_another_draw_is_planned_and_played_on_its_own_requests(
-    night: Settings, again: dict[int, Board]
+    night: Settings, again: tuple[dict[int, Board], list[int]]
 ) -> None:
     """From where the planner attained on the day, to the same targets; the lake is left as it was."""
-    day, *draws = (board.rows("sageserve", "sageserve") for board in again.values())
+    boards, came = again
+    day, *draws = (board.rows("sageserve", "sageserve") for board in boards.values())
+    there = night.lake.count("requests", trace=night.trace, day=DAY)
+    assert len({there, *came}) == 3
+    assert came == pytest.approx([there] * 2, rel=0.2)
     assert [len(rows) for rows in draws] == [1, 1]
     assert [rows[0]["draw"] for rows in (day, *draws)] == [0, 1, 2]
     assert {rows[0]["capacity_share"] for rows in draws} == {0.7}
-    assert {board.asked_ratio for board in again.values()} == {0.9}
-    assert "static" not in again[1].tried
+    assert {board.asked_ratio for board in boards.values()} == {0.9}
+    assert "static" not in boards[1].tried
     fluid = [rows[0]["fluid_usd"] for rows in draws]  # of the requests that came
     assert fluid[0] != fluid[1]
     assert fluid == pytest.approx([day[0]["fluid_usd"]] * 2, rel=0.3)
