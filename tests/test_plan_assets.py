@@ -26,6 +26,8 @@ from assets.plans import export as plan_export
 from assets.plans.handover import HandOver
 from assets.plans.inputs import forecast_windows
 from assets.plans.kinds import by_pool, hourly_cells
+from assets.plans.plan_tables import Day
+from assets.plans.plans import Asked
 from assets.plans.problems import hour_problems, problem_template
 from assets.replays.drives import plan_rows, setting
 from assets.replays.replays import replay_day
@@ -37,6 +39,7 @@ from models.plan.policies import hourly_plans
 from models.plan.problem import Plan, PlanError, Problem
 from models.plan.reasons import reasons
 from models.replay.run import Session
+from models.world.config import OwnPolicy
 from models.world.reading import ConfigError
 from pipelines import plan_shown
 from pipelines.cli import app
@@ -103,6 +106,21 @@ def test_a_fleet_of_one_llm_holds_no_other(planned: Settings, tmp_path: Path) ->
     refusal = r"has the llm '.*'; this run has llama3\.1-8b\. Add it .* to \[fleet\.deployments\]"
     with pytest.raises(LakeError, match=refusal):
         replay_day(own, DAY, ["corrected"], Progress())
+
+
+def test_lt_i_itself_may_count_on_another_share(planned: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the search of `fleetcast board --planner lt_i` lets it, with the plans of before at hand."""
+    monkeypatch.setattr(plans, "sustained_tokens_per_s", lambda *_: [300.0, 400.0, 200.0, 250.0])
+    worlds = plans.worlds_of(planned, DAY, {}, Progress())
+    known: dict[Asked, Day] = {}
+    for share in (1.0, 0.5):
+        policies = {"lt_i": OwnPolicy("lt_i", capacity_share=share)}
+        own = dataclasses.replace(planned, config=dataclasses.replace(planned.config, policies=policies))
+        asked = {name: plans.asked_by(own, name) for name in ("lt_i", "lt_u")}
+        found = plans.followed_plans(own, DAY, asked, worlds, Progress(), known)
+    assert len(known) == 3
+    held = {name: sum(plan.instances.sum() for _, plan in day) for name, day in found.items()}
+    assert held["lt_i"] > 1.1 * held["lt_u"]
 
 
 def test_every_change_has_its_reason_and_nothing_else_has_one(planned: Settings) -> None:

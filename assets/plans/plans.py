@@ -117,7 +117,7 @@ def followed_plans(
     with progress.bar(f"plan {day}", sum(one.slots for one in chosen) * HOURS) as done:
         counted = Counted(done)
         for one in chosen:
-            start = days[papers][0][1].instances if days else None
+            start = days[papers][0][1].instances if papers in days else None
             days[one] = plans_of(worlds[one.answers], one, start, counted)
     return {name: days[one] for name, one in asked.items()}
 
