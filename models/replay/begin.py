@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from models.replay.prefix import BLOCKS, NEXT, NONE
+from models.replay.block_cache import NEXT
+from models.replay.inputs import NEVER, NOBODY, Bools, Fleet, Floats, Ints, Rules, Trace
+from models.replay.prefix import BLOCKS, NONE
 from models.replay.queue import lanes
 from models.replay.requests import joined, rows_of, with_legs
 from models.replay.state import (
@@ -14,20 +16,12 @@ from models.replay.state import (
     ENDED,
     GONE,
     MOVING,
-    NEVER,
-    NOBODY,
     REQUEST_BITS,
     RUNNING,
     SERVING,
     STALE,
     STATES,
-    Bools,
-    Fleet,
-    Floats,
-    Ints,
-    Rules,
     State,
-    Trace,
 )
 
 # The fields of State that begin at 0, and those that begin with nobody, by what they have an entry for.

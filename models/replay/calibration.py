@@ -29,9 +29,9 @@ from models.replay.engine_fit import (
     settle_down,
     shape_of,
 )
+from models.replay.inputs import Floats, Trace
 from models.replay.rules import make_rules
 from models.replay.run import Drive, replay
-from models.replay.state import Floats, Trace
 from models.world.catalogue import Catalogue, LatencyProfile
 from models.world.config import Config
 from models.world.fleet_config import Deployment

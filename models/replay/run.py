@@ -17,24 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from models.replay.begin import carry_over, initial_state, is_open
+from models.replay.inputs import NOBODY, Fleet, Floats, Ints, Rules, Trace
 from models.replay.kernel import account, advance, advance_balanced, move, patience, start_hour
 from models.replay.requests import EMPTY, check_trace, in_lanes
-from models.replay.state import (
-    CACHED,
-    ENDED,
-    EVENTS,
-    IDLING,
-    LOST,
-    NOBODY,
-    NOW,
-    REUSED,
-    Fleet,
-    Floats,
-    Ints,
-    Rules,
-    State,
-    Trace,
-)
+from models.replay.state import CACHED, ENDED, EVENTS, IDLING, LOST, NOW, REUSED, State
 
 TAIL_PERIODS = 4  # how many periods of the plan requests may take to finish after the horizon
 QUEUED, FINISHED, REFUSED, SPARED = range(4)

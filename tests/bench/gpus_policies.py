@@ -25,9 +25,9 @@ from models.plan.rent import bounded
 from models.plan.solver import Options as Search
 from models.replay.capacity import meets
 from models.replay.fleet import make_fleet
+from models.replay.inputs import Fleet, Trace
 from models.replay.rules import make_rules
 from models.replay.run import FINISHED, Drive, replay
-from models.replay.state import Fleet, Trace
 from models.world.catalogue import Region
 
 SECONDS, HOUR_S = 2400.0, 3600.0

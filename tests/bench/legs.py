@@ -15,10 +15,10 @@ from replay import REQUESTS_PER_S, largest_difference
 from workloads import INSTANCES, LLM, endpoint_trace, setting
 
 from models.replay.fleet import make_fleet
+from models.replay.inputs import NOBODY, Fleet, Rules, Trace
 from models.replay.rules import make_rules
 from models.replay.run import Drive, Outcome
 from models.replay.run import replay as play
-from models.replay.state import NOBODY, Fleet, Rules, Trace
 from models.world.catalogue import Region
 from models.world.fleet_config import Deployment
 
