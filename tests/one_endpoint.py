@@ -9,10 +9,11 @@ from models.replay.admit import WHOLE
 from models.replay.freeness import HEAD
 from models.replay.inputs import ALL_STEPS, DECODE_ONLY, NOBODY, PREFILL_ONLY, Fleet, Rules, Trace
 from models.replay.inputs import WHOLE as ROLE_WHOLE
+from models.replay.outcome import Outcome
 from models.replay.prefix import NONE
 from models.replay.queue import FCFS
 from models.replay.route import SHORTEST_QUEUE
-from models.replay.run import Drive, Outcome, replay
+from models.replay.run import Drive, replay
 from models.replay.scale import FOLLOW
 from models.replay.signal import MEMORY
 from models.replay.spread import IN_ORDER

@@ -20,11 +20,11 @@ from assets.studies.level_answer import answer
 from assets.studies.level_trials import Bench, Key, percentile, under
 from assets.studies.levels import Asked, answers, try_levels, values
 from models.replay.inputs import NOBODY
+from models.replay.outcome import FINISHED
 from models.replay.policies import STACKS
 from models.replay.queue import FCFS, PREEMPTIVE, PRIORITY
 from models.replay.route import FREENESS, INFAAS, ROUND_ROBIN, SHORTEST_QUEUE
 from models.replay.rules import make_rules
-from models.replay.run import FINISHED
 from models.traffic.needs import Needs, levels_of_needs
 from models.traffic.priorities import classes, levels_by_app, shares
 from models.world.catalogue import Tier

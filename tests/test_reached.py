@@ -21,8 +21,9 @@ from assets.replays.drives import (
 from assets.replays.workloads import in_legs, read_workload
 from models.replay.inputs import NOBODY, Fleet, Rules
 from models.replay.opportunism import OFF
+from models.replay.outcome import Outcome
 from models.replay.queue import FCFS
-from models.replay.run import Outcome, replay
+from models.replay.run import replay
 from models.replay.signal import MEMORY
 
 Switch = Callable[[Fleet, Rules], tuple[Fleet, Rules]]

@@ -27,7 +27,8 @@ from assets.replays.workloads import Workload, read_workload
 from assets.studies import study, study_files
 from assets.studies.study_files import Head, load_study, study_names
 from models.replay.inputs import Trace
-from models.replay.run import Drive, Outcome, replay
+from models.replay.outcome import Outcome
+from models.replay.run import Drive, replay
 from models.replay.scale import REACTIVE
 from pipelines.cli import app
 

@@ -14,8 +14,9 @@ import numpy.typing as npt
 from models.metrics import tpot_s
 from models.replay.fleet import make_fleet
 from models.replay.inputs import Bools, Fleet, Floats, Rules, Trace
+from models.replay.outcome import Outcome
 from models.replay.rules import make_rules
-from models.replay.run import Drive, Outcome, replay
+from models.replay.run import Drive, replay
 from models.world.catalogue import Catalogue, Region, Tier
 from models.world.config import Config
 from models.world.fleet_config import Deployment

@@ -25,8 +25,9 @@ from workloads import endpoint_fleet, endpoint_trace, play_endpoint, setting
 
 from models.replay.capacity import trial_fleet
 from models.replay.inputs import Trace
+from models.replay.outcome import FINISHED, Outcome
 from models.replay.rules import make_rules
-from models.replay.run import FINISHED, Drive, Outcome, replay
+from models.replay.run import Drive, replay
 from models.world.catalogue import LatencyProfile
 from models.world.fleet_config import Deployment
 

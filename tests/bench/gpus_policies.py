@@ -26,8 +26,9 @@ from models.plan.solver import Options as Search
 from models.replay.capacity import meets
 from models.replay.fleet import make_fleet
 from models.replay.inputs import Fleet, Trace
+from models.replay.outcome import FINISHED
 from models.replay.rules import make_rules
-from models.replay.run import FINISHED, Drive, replay
+from models.replay.run import Drive, replay
 from models.world.catalogue import Region
 
 SECONDS, HOUR_S = 2400.0, 3600.0

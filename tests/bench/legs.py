@@ -16,8 +16,9 @@ from workloads import INSTANCES, LLM, endpoint_trace, setting
 
 from models.replay.fleet import make_fleet
 from models.replay.inputs import NOBODY, Fleet, Rules, Trace
+from models.replay.outcome import Outcome
 from models.replay.rules import make_rules
-from models.replay.run import Drive, Outcome
+from models.replay.run import Drive
 from models.replay.run import replay as play
 from models.world.catalogue import Region
 from models.world.fleet_config import Deployment
