@@ -17,7 +17,8 @@ from models.replay import engine_fit
 from models.replay.calibration import Hypothesis, calibrate, estimate, judge
 from models.replay.engine_fit import Requests
 from models.replay.log_replay import player
-from models.world.catalogue import CATALOGUE_DIR, LatencyProfile, load_catalogue
+from models.world.catalogue import CATALOGUE_DIR, load_catalogue
+from models.world.entries import LatencyProfile
 from models.world.fleet_config import Deployment
 from models.world.loading import load_config
 from pipelines.cli import app

@@ -11,8 +11,9 @@ from models.replay.fleet import make_fleet
 from models.replay.inputs import Trace
 from models.replay.rules import make_rules
 from models.replay.run import Drive, replay
-from models.world.catalogue import Catalogue, Region, load_catalogue
+from models.world.catalogue import Catalogue, load_catalogue
 from models.world.config import Config
+from models.world.entries import Region
 from models.world.fleet_config import Deployment
 from models.world.loading import load_config
 

@@ -27,8 +27,8 @@ from models.replay.route import FREENESS, INFAAS, ROUND_ROBIN, SHORTEST_QUEUE
 from models.replay.rules import make_rules
 from models.traffic.needs import Needs, levels_of_needs
 from models.traffic.priorities import classes, levels_by_app, shares
-from models.world.catalogue import Tier
 from models.world.config import stacked
+from models.world.entries import Tier
 from models.world.reading import ConfigError
 
 ENDS_S, TIGHT_S = (1.3, 31.0), 0.05  # of the tiers; a need that is not met by every request alone

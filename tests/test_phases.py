@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from models.plan import phases
 from models.plan.phases import Load, PhasePrice
-from models.world.catalogue import Gpu, LatencyProfile, load_catalogue
+from models.world.catalogue import load_catalogue
+from models.world.entries import Gpu, LatencyProfile
 from models.world.reading import ConfigError
 
 CATALOGUE = load_catalogue()

@@ -18,7 +18,7 @@ from models.replay.outcome import Outcome
 from models.replay.requests import rows_of
 from models.replay.rules import make_rules
 from models.replay.run import Drive, replay
-from models.world.catalogue import Tier
+from models.world.entries import Tier
 from models.world.fleet_config import Deployment
 from models.world.reading import ConfigError, require_known
 from models.world.replay_config import ReplayConfig

@@ -16,8 +16,9 @@ from models.replay.inputs import Trace
 from models.replay.outcome import FINISHED
 from models.replay.rules import make_rules
 from models.replay.run import Drive, replay
-from models.world.catalogue import Catalogue, Tier
+from models.world.catalogue import Catalogue
 from models.world.config import Config
+from models.world.entries import Tier
 from models.world.fleet_config import Deployment
 
 HOUR_S = 3600.0

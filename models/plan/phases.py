@@ -31,7 +31,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from models.latency.tables import interpolate, prefill_s
-from models.world.catalogue import Gpu, LatencyProfile, Llm
+from models.world.entries import Gpu, LatencyProfile, Llm
 
 HOUR_S = 3600.0
 

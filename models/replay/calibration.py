@@ -28,8 +28,9 @@ from models.replay.engine_fit import (
     shape_of,
 )
 from models.replay.log_replay import player
-from models.world.catalogue import Catalogue, LatencyProfile
+from models.world.catalogue import Catalogue
 from models.world.config import Config
+from models.world.entries import LatencyProfile
 from models.world.fleet_config import Deployment
 
 HELD_OUT_SHARE = 0.3

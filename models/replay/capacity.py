@@ -17,8 +17,9 @@ from models.replay.inputs import Bools, Fleet, Floats, Rules, Trace
 from models.replay.outcome import Outcome
 from models.replay.rules import make_rules
 from models.replay.run import Drive, replay
-from models.world.catalogue import Catalogue, Region, Tier
+from models.world.catalogue import Catalogue
 from models.world.config import Config
+from models.world.entries import Region, Tier
 from models.world.fleet_config import Deployment
 
 REQUESTS = 20_000  # per trial: shorter ones end before a load that is slightly too high has built its queue

@@ -12,8 +12,9 @@ from models.replay.engine_fit import Requests
 from models.replay.inputs import Floats, Trace
 from models.replay.rules import make_rules
 from models.replay.run import Drive, replay
-from models.world.catalogue import Catalogue, LatencyProfile
+from models.world.catalogue import Catalogue
 from models.world.config import Config
+from models.world.entries import LatencyProfile
 from models.world.fleet_config import Deployment
 
 PATIENCE = 2  # times as long as the log: what has not ended then never does

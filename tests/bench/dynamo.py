@@ -28,7 +28,7 @@ from models.replay.inputs import Trace
 from models.replay.outcome import FINISHED, Outcome
 from models.replay.rules import make_rules
 from models.replay.run import Drive, replay
-from models.world.catalogue import LatencyProfile
+from models.world.entries import LatencyProfile
 from models.world.fleet_config import Deployment
 
 MOONCAKE = SHARED / "traces" / "mooncake_synthetic_trace.jsonl.gz"

@@ -14,7 +14,7 @@ from models.latency.measured import Fit
 from models.replay.calibration import calibrate, judge
 from models.replay.engine_fit import Requests
 from models.replay.log_replay import player
-from models.world.catalogue import LatencyProfile
+from models.world.entries import LatencyProfile
 from models.world.fleet_config import Deployment
 
 LOGS = {  # folder, and what was measured there

@@ -16,7 +16,8 @@ from models.replay.capacity import standing_fleet
 from models.replay.inputs import Trace
 from models.replay.rules import make_rules
 from models.replay.run import Drive, replay
-from models.world.catalogue import LatencyProfile, load_catalogue
+from models.world.catalogue import load_catalogue
+from models.world.entries import LatencyProfile
 from models.world.fleet_config import Deployment
 from models.world.loading import load_config
 

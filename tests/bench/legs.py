@@ -20,7 +20,7 @@ from models.replay.outcome import Outcome
 from models.replay.rules import make_rules
 from models.replay.run import Drive
 from models.replay.run import replay as play
-from models.world.catalogue import Region
+from models.world.entries import Region
 from models.world.fleet_config import Deployment
 
 BEFORE = "5f1a6f4"  # the last commit whose requests had one leg each
