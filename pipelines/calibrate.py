@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from assets.lake.settings import Progress
     from models.replay.calibration import Calibration, Judged
     from models.replay.engine_fit import Requests
-    from models.world.catalogue import Catalogue, LatencyProfile
+    from models.world.catalogue import Catalogue
     from models.world.config import Config
+    from models.world.entries import LatencyProfile
     from models.world.fleet_config import Deployment, FleetConfig
 
 ASKED = {  # limits of an engine that a fit hangs on, and how to say them

@@ -7,15 +7,16 @@ import numpy as np
 from models.latency import LatencyTables
 from models.replay.admit import WHOLE
 from models.replay.freeness import HEAD
+from models.replay.inputs import ALL_STEPS, DECODE_ONLY, NOBODY, PREFILL_ONLY, Fleet, Rules, Trace
+from models.replay.inputs import WHOLE as ROLE_WHOLE
+from models.replay.outcome import Outcome
 from models.replay.prefix import NONE
 from models.replay.queue import FCFS
 from models.replay.route import SHORTEST_QUEUE
-from models.replay.run import Drive, Outcome, replay
+from models.replay.run import Drive, replay
 from models.replay.scale import FOLLOW
 from models.replay.signal import MEMORY
 from models.replay.spread import IN_ORDER
-from models.replay.state import ALL_STEPS, DECODE_ONLY, NOBODY, PREFILL_ONLY, Fleet, Rules, Trace
-from models.replay.state import WHOLE as ROLE_WHOLE
 
 PREFILL_S_PER_TOKEN = 1 / 1024
 DECODE_S, KV_S = 1 / 32, 1 / 65536

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from models.latency import LatencyTables
 from models.replay.fleet import pools_by_endpoint
+from models.replay.inputs import ALL_STEPS, DECODE_ONLY, NOBODY, PREFILL_ONLY, WHOLE, Fleet, Rules, Trace
 from models.replay.pools import POOLINGS
 from models.replay.route import FREENESS
 from models.replay.rules import urgencies
-from models.replay.state import ALL_STEPS, DECODE_ONLY, NOBODY, PREFILL_ONLY, WHOLE, Fleet, Rules, Trace
 from models.world.mechanisms import (
     BATCHINGS,
     DEMANDS,

@@ -14,9 +14,11 @@ from assets.studies.calibration import deployment_of, write_profile
 from assets.studies.engine_logs import CalibrationError, most_running, read_engine, read_log
 from models.latency.measured import Fit, kv_floor_s
 from models.replay import engine_fit
-from models.replay.calibration import Hypothesis, calibrate, estimate, judge, player
+from models.replay.calibration import Hypothesis, calibrate, estimate, judge
 from models.replay.engine_fit import Requests
-from models.world.catalogue import CATALOGUE_DIR, LatencyProfile, load_catalogue
+from models.replay.log_replay import player
+from models.world.catalogue import CATALOGUE_DIR, load_catalogue
+from models.world.entries import LatencyProfile
 from models.world.fleet_config import Deployment
 from models.world.loading import load_config
 from pipelines.cli import app

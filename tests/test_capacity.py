@@ -8,11 +8,12 @@ import pytest
 from models.latency.reach import with_reach
 from models.replay.capacity import capacity_tokens_per_s
 from models.replay.fleet import make_fleet
+from models.replay.inputs import Trace
 from models.replay.rules import make_rules
 from models.replay.run import Drive, replay
-from models.replay.state import Trace
-from models.world.catalogue import Catalogue, Region, load_catalogue
+from models.world.catalogue import Catalogue, load_catalogue
 from models.world.config import Config
+from models.world.entries import Region
 from models.world.fleet_config import Deployment
 from models.world.loading import load_config
 

@@ -28,10 +28,10 @@ from assets.plans.mixes import token_mixes
 from assets.plans.quality_known import Drawer
 from assets.replays.timeline import write_timeline
 from models.quality.answers import Answers
+from models.replay.inputs import NOBODY, Ints, Trace
 from models.replay.legs import answers, as_legs
+from models.replay.outcome import FINISHED, QUEUED, REFUSED, SPARED
 from models.replay.rules import make_rules
-from models.replay.run import FINISHED, QUEUED, REFUSED, SPARED
-from models.replay.state import NOBODY, Ints, Trace
 from models.world.cascades import reach
 from models.world.catalogue import load_catalogue
 from models.world.loading import load_config

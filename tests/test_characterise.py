@@ -20,7 +20,8 @@ from assets.lake.warehouse import Lake, LakeError
 from assets.traces.ingest import ingest
 from models.characterise.families import FAMILIES, draw_gaps, gamma_shape, shape_of_cv, weibull_shape
 from models.characterise.gaps import distance, first_gaps, fit, window_cvs
-from models.characterise.load import autocorrelation, bursts, changes, dispersion, season_strengths, skills
+from models.characterise.level_changes import changes
+from models.characterise.load import autocorrelation, bursts, dispersion, season_strengths, skills
 from models.world.catalogue import load_catalogue
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "traces"

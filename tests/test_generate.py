@@ -21,18 +21,12 @@ from assets.traces.ingest import ingest
 from assets.traces.traces import make_day, to_requests
 from models.characterise.families import FAMILIES
 from models.traffic.changes import Changes, NewApp, Outage, load_changes
+from models.traffic.client_changes import altered
 from models.traffic.client_fit import fit_noise, weekly_rates
-from models.traffic.clients import (
-    ClientTraffic,
-    Noise,
-    altered,
-    client_day,
-    expected_rate,
-    minute_rates,
-)
+from models.traffic.clients import ClientTraffic, Noise, client_day, expected_rate, minute_rates
 from models.traffic.drawing import minute_noise
 from models.traffic.history import History
-from models.traffic.levels import fit_levels
+from models.traffic.level_fit import fit_levels
 from models.traffic.parameters import Burst, Columns, Names
 from models.traffic.renewals import Spacing
 from models.world.catalogue import load_catalogue

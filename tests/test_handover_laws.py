@@ -11,7 +11,7 @@ from one_endpoint import DECODE_S, KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_pair, a
 
 from models.latency import LatencyTables
 from models.replay.goodput import goodput_per_s
-from models.replay.state import Fleet
+from models.replay.inputs import Fleet
 from models.world.catalogue import load_catalogue
 from models.world.fleet_config import Deployment
 from models.world.loading import load_config

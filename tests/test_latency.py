@@ -36,7 +36,8 @@ from models.latency.silicon import (
 )
 from models.latency.tables import REACH, check, prefill_s, step_s, tables
 from models.replay.fleet import make_fleet
-from models.world.catalogue import Efficiency, LatencyProfile, Llm, load_catalogue
+from models.world.catalogue import load_catalogue
+from models.world.entries import Efficiency, LatencyProfile, Llm
 from models.world.fleet_config import Deployment, FleetConfig
 from models.world.loading import load_config
 from models.world.reading import ConfigError

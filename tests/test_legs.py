@@ -12,12 +12,14 @@ import pytest
 from one_endpoint import KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_pair, a_trace, run, some_rules
 
 from models.replay.chain import BY_LOAD, BY_RATE
+from models.replay.inputs import NOBODY, Fleet, Rules, Trace
 from models.replay.opportunism import IDLE, OFF, WEIGHTED
+from models.replay.outcome import FINISHED, QUEUED, SPARED, Outcome
 from models.replay.requests import with_legs
 from models.replay.route import ROUND_ROBIN as IN_TURN
-from models.replay.run import FINISHED, QUEUED, SPARED, Drive, Outcome, Session, replay
+from models.replay.run import Drive, Session, replay
 from models.replay.spread import GOODPUT, MOST_UNUSED, ROUND_ROBIN, WEIGHTS
-from models.replay.state import CACHED, LOST, NOBODY, Fleet, Rules, Trace
+from models.replay.state import CACHED, LOST
 
 TOKEN_S = 1 / 4096  # of a link
 PROMPT = 1024

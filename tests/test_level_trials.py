@@ -19,16 +19,16 @@ from assets.studies.endpoint import Endpoint, play, read_endpoint
 from assets.studies.level_answer import answer
 from assets.studies.level_trials import Bench, Key, percentile, under
 from assets.studies.levels import Asked, answers, try_levels, values
+from models.replay.inputs import NOBODY
+from models.replay.outcome import FINISHED
 from models.replay.policies import STACKS
 from models.replay.queue import FCFS, PREEMPTIVE, PRIORITY
 from models.replay.route import FREENESS, INFAAS, ROUND_ROBIN, SHORTEST_QUEUE
 from models.replay.rules import make_rules
-from models.replay.run import FINISHED
-from models.replay.state import NOBODY
 from models.traffic.needs import Needs, levels_of_needs
 from models.traffic.priorities import classes, levels_by_app, shares
-from models.world.catalogue import Tier
 from models.world.config import stacked
+from models.world.entries import Tier
 from models.world.reading import ConfigError
 
 ENDS_S, TIGHT_S = (1.3, 31.0), 0.05  # of the tiers; a need that is not met by every request alone

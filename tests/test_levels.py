@@ -11,10 +11,11 @@ from test_generate import APPS, FIRST, NAMES, draw, traffic
 
 from models.characterise.families import FAMILIES
 from models.traffic.changes import Changes, NewApp
+from models.traffic.client_changes import altered
 from models.traffic.client_fit import own_life
-from models.traffic.clients import altered
 from models.traffic.history import day_lived
-from models.traffic.levels import draw_stretch, fit_levels
+from models.traffic.level_fit import fit_levels
+from models.traffic.levels import draw_stretch
 from models.traffic.renewals import Spacing, arrivals, batch_law, cumulants, grid_of, on_grid
 
 DAYS = 56

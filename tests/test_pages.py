@@ -19,8 +19,10 @@ from models.quality.judges import Judge
 from models.replay.planners import BOARD, IDEAS
 from models.replay.policies import POLICIES
 from models.replay.pools import POOLINGS
-from models.world import catalogue
+from models.world import entries
+from models.world.catalogue import load_catalogue
 from models.world.config import Config
+from models.world.kernels import Kernels
 from models.world.loading import load_config
 from models.world.mechanisms import BATCHINGS, ORDERS, ROUTINGS, SCALINGS, SIGNALS
 from pipelines.cli import app
@@ -154,20 +156,20 @@ def test_every_key_of_a_config_is_told_with_its_unit() -> None:
 def test_the_config_that_is_shown_is_one(tmp_path: Path) -> None:
     [shown] = re.findall(r"^```toml\n(.*?)^```", text("data/config"), re.DOTALL | re.MULTILINE)
     (tmp_path / "mine.toml").write_text(shown)
-    config = load_config(str(tmp_path / "mine.toml"), catalogue.load_catalogue())
+    config = load_config(str(tmp_path / "mine.toml"), load_catalogue())
     assert (config.trace.name, config.trace.office, config.fleet.max_instances) == ("azure_llm", None, 60)
 
 
 @pytest.mark.parametrize(
     ("file", "cls"),
     [
-        ("gpus.toml", catalogue.Gpu),
-        ("llms.toml", catalogue.Llm),
-        ("regions.toml", catalogue.Region),
-        ("tiers.toml", catalogue.Tier),
-        ("latency.toml", catalogue.LatencyProfile),
-        ("roofline.toml", catalogue.Efficiency),
-        ("kernels.toml", catalogue.Kernels),
+        ("gpus.toml", entries.Gpu),
+        ("llms.toml", entries.Llm),
+        ("regions.toml", entries.Region),
+        ("tiers.toml", entries.Tier),
+        ("latency.toml", entries.LatencyProfile),
+        ("roofline.toml", entries.Efficiency),
+        ("kernels.toml", Kernels),
         ("[answers.NAME]", AnswerModel),
         ("[judges.NAME]", Judge),
     ],

@@ -19,10 +19,11 @@ from assets.lake.settings import Settings
 from assets.lake.warehouse import Lake
 from assets.plans.mixes import token_mixes
 from assets.replays.workloads import prompts_of, read_workload
+from models.replay.inputs import Fleet, Trace
+from models.replay.outcome import Outcome
 from models.replay.prefix import BLOCKS, GIVEN
 from models.replay.route import LEAST_WORK, ROUND_ROBIN
-from models.replay.run import Drive, Outcome, replay
-from models.replay.state import Fleet, Trace
+from models.replay.run import Drive, replay
 from models.world.reading import ConfigError
 
 BLOCK = 64

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from one_endpoint import DECODE_S, a_fleet, a_trace, run, some_rules
 
+from models.replay.inputs import Fleet, Rules, Trace
+from models.replay.outcome import FINISHED, Outcome
 from models.replay.queue import FCFS, PREEMPTIVE, PRIORITY
 from models.replay.route import FREENESS, INFAAS, SHORTEST_QUEUE
-from models.replay.run import FINISHED, Drive, Outcome, Session
-from models.replay.state import Fleet, Rules, Trace
+from models.replay.run import Drive, Session
 from models.traffic.priorities import levels_of, shares
 
 

@@ -19,11 +19,12 @@ from assets.replays.drives import (
     sustained_of_plans,
 )
 from assets.replays.workloads import in_legs, read_workload
+from models.replay.inputs import NOBODY, Fleet, Rules
 from models.replay.opportunism import OFF
+from models.replay.outcome import Outcome
 from models.replay.queue import FCFS
-from models.replay.run import Outcome, replay
+from models.replay.run import replay
 from models.replay.signal import MEMORY
-from models.replay.state import NOBODY, Fleet, Rules
 
 Switch = Callable[[Fleet, Rules], tuple[Fleet, Rules]]
 PAGE = Path(__file__).parents[1] / "models" / "replay" / "README.md"

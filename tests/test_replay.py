@@ -17,10 +17,12 @@ from one_endpoint import a_fleet, a_trace, some_rules
 from one_endpoint import run as run_one
 
 from models.replay.begin import is_open
+from models.replay.inputs import NOBODY, Fleet, Rules, Trace
+from models.replay.outcome import FINISHED, QUEUED, REFUSED, SPARED, Outcome
 from models.replay.prefix import NONE
 from models.replay.requests import rows_of, with_legs
-from models.replay.run import FINISHED, QUEUED, REFUSED, SPARED, TAIL_PERIODS, Drive, Outcome, Session, replay
-from models.replay.state import ARRIVED, GIVEN_UP, MOVING, NOBODY, REQUEST_BITS, Fleet, Rules, State, Trace
+from models.replay.run import TAIL_PERIODS, Drive, Session, replay
+from models.replay.state import ARRIVED, GIVEN_UP, MOVING, REQUEST_BITS, State
 from models.world.mechanisms import BATCHINGS, ORDERS, PREFIXES, ROUTINGS, SCALINGS, SIGNALS, SPREADS
 
 HOUR_S = strategies.HOUR_S

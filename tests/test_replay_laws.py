@@ -9,9 +9,10 @@ import theory
 from one_endpoint import DECODE_S, KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_trace, run, some_rules
 
 from models.replay.admit import CHUNKED
+from models.replay.outcome import FINISHED, QUEUED, REFUSED
 from models.replay.route import ROUND_ROBIN
 from models.replay.rules import with_failures
-from models.replay.run import FINISHED, QUEUED, REFUSED, Drive, Session, replay
+from models.replay.run import Drive, Session, replay
 from models.replay.scale import FOLLOW, LT_U, LT_UA, REACTIVE, REFLEX
 from models.replay.state import DONATED, SERVING
 from models.world.mechanisms import ORDERS, SCALINGS

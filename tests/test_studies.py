@@ -26,9 +26,10 @@ from assets.replays.quarters import QUARTER_S, WatchedSession, by_endpoint, larg
 from assets.replays.workloads import Workload, read_workload
 from assets.studies import study, study_files
 from assets.studies.study_files import Head, load_study, study_names
-from models.replay.run import Drive, Outcome, replay
+from models.replay.inputs import Trace
+from models.replay.outcome import Outcome
+from models.replay.run import Drive, replay
 from models.replay.scale import REACTIVE
-from models.replay.state import Trace
 from pipelines.cli import app
 
 # --- the largest of each quarter -----------------------------------------------------------------------

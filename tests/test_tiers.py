@@ -17,7 +17,8 @@ from assets.pages.telling import SettingsResource
 from assets.replays.scorecards import other_targets
 from assets.studies import decisions
 from assets.traces.ingest import ingest
-from models.world.catalogue import Catalogue, Tier, load_catalogue
+from models.world.catalogue import Catalogue, load_catalogue
+from models.world.entries import Tier
 from pipelines.night import run_night
 from pipelines.scoreboard import show_other_targets
 

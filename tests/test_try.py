@@ -15,9 +15,10 @@ from assets.lake.settings import Progress
 from assets.lake.warehouse import Lake
 from assets.studies import tried
 from models.replay.capacity import standing_fleet
+from models.replay.inputs import Trace
+from models.replay.outcome import FINISHED
 from models.replay.rules import make_rules
-from models.replay.run import FINISHED, Drive, replay
-from models.replay.state import Trace
+from models.replay.run import Drive, replay
 from models.world.catalogue import load_catalogue
 from models.world.loading import load_config
 from models.world.reading import ConfigError

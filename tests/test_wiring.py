@@ -17,11 +17,11 @@ from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Settings, load_settings
 from assets.replays.drives import DAY_S, day_drives, setting
 from models.replay.fleet import make_fleet
+from models.replay.inputs import NOBODY, Fleet, Rules
 from models.replay.policies import ANSWERS, POLICIES, planned
 from models.replay.queue import DPA
 from models.replay.rules import make_rules
 from models.replay.run import Drive
-from models.replay.state import NOBODY, Fleet, Rules
 from models.world.config import OwnPolicy
 from models.world.fleet_config import Deployment
 from models.world.mechanisms import BATCHINGS, DEMANDS, ORDERS, ROLES, ROUTINGS, SCALINGS, SIGNALS, SPREADS

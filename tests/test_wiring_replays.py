@@ -23,8 +23,9 @@ from assets.replays.outcomes import ENDED_S, outcomes_table
 from assets.replays.replays import replay_day
 from assets.replays.scorecards import scoreboard
 from assets.replays.workloads import Workload, read_workload
+from models.replay.outcome import FINISHED, QUEUED, REFUSED, Outcome
 from models.replay.requests import rows_of
-from models.replay.run import FINISHED, QUEUED, REFUSED, Drive, Outcome, replay
+from models.replay.run import Drive, replay
 
 IW_FAST, NIW = TIERS.index("iw_fast"), TIERS.index("niw")
 DYING = {"failures_per_instance_day": 20.0}  # what dies comes back by a cold start

@@ -14,7 +14,8 @@ from assets.lake.warehouse import Lake
 from assets.traces.traces import to_requests
 from models.replay.policies import POLICIES
 from models.traffic.parameters import Columns
-from models.world.catalogue import Catalogue, Region, load_catalogue
+from models.world.catalogue import Catalogue, load_catalogue
+from models.world.entries import Region
 from models.world.loading import load_config
 
 DAY = date(2025, 7, 3)

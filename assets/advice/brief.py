@@ -15,7 +15,7 @@ from assets.advice.world import LEAST_ROOM, ROOM, Stand, cheapest
 from assets.lake.settings import Counted, Progress, Settings, side_by_side
 from assets.studies.rent_hour import Hour, play
 from models.plan.crossing import fewest
-from models.replay.state import Trace
+from models.replay.inputs import Trace
 
 HOUR_S, QUARTER_S = 3600.0, 900.0
 ROWS = """

@@ -16,8 +16,8 @@ HOW, HOW_CONFIG = '--on "8 x llama3.1-8b@h100-80gb"', "fleetcast plan ran FILE" 
 
 def cannot(brought: Brought, catalogue: Catalogue, numbers: Numbers) -> list[Numbers]:
     """What the trace does not let anyone say, or what was taken in its place: a key and a line each."""
-    found = [*_of_rows(brought), *_of_clock(brought), *_of_source(brought, catalogue)]
-    found += _of_llms(brought, catalogue)
+    found = [*_of_rows(brought), *_of_clock(brought), *_of_senders(brought), *_of_regions(brought)]
+    found += [*_of_tiers(brought, catalogue), *_of_llms(brought, catalogue)]
     trace = numbers["trace"]
     if numbers["board"] is None and numbers["tomorrow"] is not None:
         found.append(
@@ -97,9 +97,9 @@ def _of_rows(brought: Brought) -> list[tuple[str, str]]:
     return found
 
 
-def _of_source(brought: Brought, catalogue: Catalogue) -> list[tuple[str, str]]:
-    """Whose the requests are, where they come from and how urgent they are."""
-    found, total = [], brought.requests + sum(brought.left_out.values())
+def _of_senders(brought: Brought) -> list[tuple[str, str]]:
+    """Whose the requests are, and what was dealt to them when they landed."""
+    found = []
     if brought.app is not None:
         name = "" if brought.app == "unknown" else f" ({brought.app})"
         found.append(
@@ -119,34 +119,41 @@ def _of_source(brought: Brought, catalogue: Catalogue) -> list[tuple[str, str]]:
                 f"{instead}.",
             )
         )
+    return found
+
+
+def _of_regions(brought: Brought) -> list[tuple[str, str]]:
+    """Where the requests come from."""
     if brought.strange_regions:
+        total = brought.requests + sum(brought.left_out.values())
         share = percent(sum(brought.strange_regions.values()) / max(total, 1))
         names = joined(list(brought.strange_regions))
-        found.append(
+        return [
             (
                 "region",
                 f"The catalogue has no region {names} ({share} of the rows): all of that is planned in one "
                 f"place, called {brought.strange_place}. To part it: label_names in a mapping file.",
             )
+        ]
+    if "region" in brought.lacks:
+        one = f"The trace names no region: all is planned in one place, called {brought.regions[0]}."
+        return [("region", one)]
+    return []
+
+
+def _of_tiers(brought: Brought, catalogue: Catalogue) -> list[tuple[str, str]]:
+    """How urgent the requests are."""
+    if "tier" not in brought.lacks:
+        return []
+    name = catalogue.strictest_tier(catalogue.tiers) or ""
+    slo_s = catalogue.tiers[name].ttft_slo_s
+    return [
+        (
+            "tier",
+            f"How urgent requests are is not told of all: the others are {name}, the first token in "
+            f"{slo_s:g} s.",
         )
-    elif "region" in brought.lacks:
-        found.append(
-            (
-                "region",
-                f"The trace names no region: all is planned in one place, called {brought.regions[0]}.",
-            )
-        )
-    if "tier" in brought.lacks:
-        name = catalogue.strictest_tier(catalogue.tiers) or ""
-        slo_s = catalogue.tiers[name].ttft_slo_s
-        found.append(
-            (
-                "tier",
-                f"How urgent requests are is not told of all: the others are {name}, the first token in "
-                f"{slo_s:g} s.",
-            )
-        )
-    return found
+    ]
 
 
 def _of_clock(brought: Brought) -> list[tuple[str, str]]:

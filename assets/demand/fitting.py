@@ -16,7 +16,8 @@ from assets.lake.warehouse import Lake, LakeError
 from models.traffic.client_fit import fit_noise, own_life, weekly_rates
 from models.traffic.clients import ClientTraffic, minute_rates
 from models.traffic.history import History
-from models.traffic.levels import Levels, fit_levels
+from models.traffic.level_fit import fit_levels
+from models.traffic.levels import Levels
 from models.traffic.parameters import Names
 
 GROUP = ["region", "llm", "tier"]  # whose clients share their noise

@@ -15,7 +15,8 @@ from assets.lake.store import removal
 from assets.lake.warehouse import Lake, LakeError
 from assets.traces.traces import to_requests, write_tiers
 from models.traffic.changes import Changes
-from models.traffic.clients import altered, client_day
+from models.traffic.client_changes import altered
+from models.traffic.clients import client_day
 from models.traffic.parameters import Names
 from models.world.calendar import require_in_years
 from models.world.catalogue import Catalogue

@@ -18,7 +18,7 @@ from assets.plans.quality_questions import TEXTS, answers_to, source_of
 from models.quality.answers import Answers, Floats, Ints
 from models.quality.join import Requests
 from models.quality.judges import load_quality
-from models.replay.state import NOBODY
+from models.replay.inputs import NOBODY
 from models.world.replay_config import Cascade
 
 Tokens = npt.NDArray[np.int32]

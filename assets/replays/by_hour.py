@@ -17,8 +17,9 @@ from assets.replays.drives import DAY_S, HOUR_S
 from assets.replays.units import Unit
 from assets.replays.workloads import Workload, has_legs, read_workload
 from assets.replays.writing import per_row, written
+from models.replay.outcome import QUEUED, Spent
 from models.replay.requests import rows_of
-from models.replay.run import QUEUED, TAIL_PERIODS, Drive, Session, Spent
+from models.replay.run import TAIL_PERIODS, Drive, Session
 
 BYTES_PER_REQUEST = 700  # of a policy under way: arrays, outcomes, and the tables that they become
 MEMORY_SHARE = 0.5  # of what there is, for the policies that are played side by side

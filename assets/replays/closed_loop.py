@@ -17,7 +17,8 @@ from assets.plans.plans import checked_solve
 from assets.plans.problems import hour_problems, problem_template
 from assets.replays.drives import HOUR_S, plan_rows
 from models.plan.problem import Ints, Problem
-from models.replay.run import Drive, Session, Spent
+from models.replay.outcome import Spent
+from models.replay.run import Drive, Session
 from models.replay.state import NOW, STATES
 
 SERVING, BOOTING, DONATED = (STATES.index(name) for name in ("serving", "booting", "donated"))

@@ -24,11 +24,11 @@ from assets.plans.problems import counted_share
 from assets.plans.quality_nights import standing
 from assets.replays import autoscaled
 from models.replay.fleet import make_fleet
+from models.replay.inputs import Fleet, Floats, Rules
 from models.replay.pool_rows import pool_rows
 from models.replay.pools import POOLINGS
 from models.replay.rules import make_rules, with_failures
 from models.replay.run import Drive
-from models.replay.state import Fleet, Floats, Rules
 from models.world.reading import require_known
 
 HOUR_S = 3600.0

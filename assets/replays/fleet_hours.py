@@ -7,8 +7,9 @@ import numpy as np
 import pyarrow as pa
 
 from assets.lake.settings import HOURS, Settings, midnight
-from models.replay.run import Outcome, share_of
-from models.replay.state import ROLES, STATES, Fleet
+from models.replay.inputs import ROLES, Fleet
+from models.replay.outcome import Outcome, share_of
+from models.replay.state import STATES
 
 MOVES = ("moved_queued", "moved_live", "moves_given_up")  # of Outcome.moved
 

@@ -10,9 +10,10 @@ from assets.lake.settings import Settings
 from assets.replays.drives import DAY_S, HOUR_S
 from assets.replays.workloads import KEPT, Workload
 from models.metrics import tpot_s
+from models.replay.inputs import NOBODY, ROLES, Bools, Fleet, Floats, Ints, Rules, Trace
 from models.replay.legs import answers, begun_s, first_legs, requests_of, summed
-from models.replay.run import FINISHED, STATUSES, TAIL_PERIODS, Outcome
-from models.replay.state import NOBODY, ROLES, Bools, Fleet, Floats, Ints, Rules, Trace
+from models.replay.outcome import FINISHED, STATUSES, Outcome
+from models.replay.run import TAIL_PERIODS
 
 ENDED_S = DAY_S + TAIL_PERIODS * HOUR_S  # when a replay stops watching, on the day's clock
 

@@ -17,8 +17,9 @@ from assets.replays.quarters import WatchedSession
 from assets.replays.units import WHOLE, Unit
 from assets.replays.workloads import has_legs, on_one_clock, remembered, requests_in
 from assets.replays.writing import by_day, write_outcome
-from models.replay.run import QUEUED, TAIL_PERIODS, Outcome, Session
-from models.replay.state import Fleet, Floats, Ints
+from models.replay.inputs import Fleet, Floats, Ints
+from models.replay.outcome import QUEUED, Outcome
+from models.replay.run import TAIL_PERIODS, Session
 from models.world.reading import require_known
 
 

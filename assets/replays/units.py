@@ -21,7 +21,7 @@ from assets.lake.kept import STAGES
 from assets.lake.settings import Settings
 from assets.replays.drives import setting
 from assets.replays.workloads import has_legs
-from models.replay.state import Fleet
+from models.replay.inputs import Fleet
 from models.traffic.priorities import BY_TIER
 from models.world.reading import require_known
 

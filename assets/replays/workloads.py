@@ -17,8 +17,8 @@ from assets.lake.settings import HOURS, Settings, midnight
 from assets.plans.quality_known import Drawer, Known, known_answers
 from assets.plans.quality_nights import as_planned
 from assets.replays.drives import DAY_S
+from models.replay.inputs import Bools, Ints, Trace
 from models.replay.legs import as_legs
-from models.replay.state import Bools, Ints, Trace
 from models.traffic.priorities import BY_APP, Levels, levels_by_app, levels_of
 from models.world.reading import ConfigError
 

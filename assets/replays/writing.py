@@ -15,9 +15,9 @@ from assets.replays.fleet_hours import fleet_hours_table
 from assets.replays.outcomes import legs_table, outcomes_table
 from assets.replays.units import WHOLE, Unit
 from assets.replays.workloads import NO_SHADOWS, Workload
+from models.replay.inputs import Fleet, Rules
+from models.replay.outcome import QUEUED, Outcome
 from models.replay.requests import rows_of
-from models.replay.run import QUEUED, Outcome
-from models.replay.state import Fleet, Rules
 
 CLOCKS = ("first_token_s", "finish_s", "dispatched_s", "admitted_s", "sent_s", "came_s", "joined_s")
 

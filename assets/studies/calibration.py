@@ -7,7 +7,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from models.world.catalogue import CATALOGUE_DIR, LatencyProfile
+from models.world.catalogue import CATALOGUE_DIR
+from models.world.entries import LatencyProfile
 from models.world.fleet_config import Deployment
 
 LATENCY = CATALOGUE_DIR / "latency.toml"

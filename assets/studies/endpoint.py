@@ -13,11 +13,12 @@ from assets.lake.lookups import require_day
 from assets.lake.settings import Settings
 from assets.replays.workloads import trace_of
 from models.replay.capacity import trial_fleet
+from models.replay.inputs import Fleet, Trace
+from models.replay.outcome import Outcome
 from models.replay.requests import rows_of
 from models.replay.rules import make_rules
-from models.replay.run import Drive, Outcome, replay
-from models.replay.state import Fleet, Trace
-from models.world.catalogue import Tier
+from models.replay.run import Drive, replay
+from models.world.entries import Tier
 from models.world.fleet_config import Deployment
 from models.world.reading import ConfigError, require_known
 from models.world.replay_config import ReplayConfig

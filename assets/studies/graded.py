@@ -23,8 +23,8 @@ from assets.replays.scorecards import score_day
 from assets.replays.workloads import Workload, in_legs, read_workload
 from assets.replays.writing import write_outcome
 from assets.studies.trials import FOLLOWS
+from models.replay.inputs import Floats
 from models.replay.run import Drive, replay
-from models.replay.state import Floats
 
 ADVICE = "select * from advice where trace = $trace and day = $day and policy = $policy"
 MET = """

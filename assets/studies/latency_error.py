@@ -29,9 +29,9 @@ from assets.replays.scorecards import SCOREBOARD, score_day
 from assets.replays.workloads import Workload, in_legs, read_workload
 from assets.replays.writing import write_outcome
 from models.latency.error import MEDIAN_SIGMAS, ProfileError, drawn, errors_in_use
+from models.replay.inputs import Floats
 from models.replay.policies import Policy
 from models.replay.run import Drive, replay
-from models.replay.state import Floats
 from models.world.reading import require_known
 
 if TYPE_CHECKING:

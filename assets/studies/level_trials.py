@@ -13,10 +13,10 @@ from assets.replays.outcomes import moved_live, stopped_s
 from assets.replays.workloads import app_codes
 from assets.studies.endpoint import Endpoint, gpu_hours, play
 from models.replay.capacity import meets
+from models.replay.inputs import Bools, Fleet, Floats, Ints, Trace
+from models.replay.outcome import FINISHED, Outcome
 from models.replay.policies import STACKS
 from models.replay.requests import rows_of
-from models.replay.run import FINISHED, Outcome
-from models.replay.state import Bools, Fleet, Floats, Ints, Trace
 from models.traffic.arrivals import multiplied
 from models.traffic.needs import Needs, drawn_needs, levels_of_needs, own_needs
 from models.traffic.priorities import BY_APP, BY_TIER

@@ -9,8 +9,8 @@ from models.plan import gears
 from models.plan.quality import Answer, Demand, Offer
 from models.quality.answers import Floats
 from models.replay.chain import BY_LOAD, BY_RATE
+from models.replay.inputs import NOBODY, Rules
 from models.replay.rules import make_rules
-from models.replay.state import NOBODY, Rules
 
 VALVE = ((0.6, 2 / 3), (0.8, 1 / 3), (1.0, 0.0))  # load of the llm behind, and what is left of the threshold
 Table = Sequence[tuple[float, Floats]]  # from what level on which thresholds hold

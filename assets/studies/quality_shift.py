@@ -20,11 +20,12 @@ from models.quality.answers import Answers, Floats, Ints
 from models.quality.judges import Judge
 from models.replay.answering import Served, told
 from models.replay.capacity import standing_fleet
+from models.replay.inputs import NOBODY, Fleet, Rules, Trace
+from models.replay.outcome import Outcome
 from models.replay.performance import Shape
 from models.replay.questions import Legs, as_trace, cascade, with_shadows
 from models.replay.questions import Plan as Chains
-from models.replay.run import Drive, Outcome, Session
-from models.replay.state import NOBODY, Fleet, Rules, Trace
+from models.replay.run import Drive, Session
 from models.world.catalogue import Catalogue
 from models.world.config import Config
 

@@ -16,8 +16,9 @@ from models.plan import phases
 from models.plan.buckets import Edges
 from models.plan.phases import Load, PhasePrice
 from models.replay.fleet import kv_capacity_tokens, link_token_s
-from models.world.catalogue import Catalogue, LatencyProfile, Tier
+from models.world.catalogue import Catalogue
 from models.world.config import Config
+from models.world.entries import LatencyProfile, Tier
 from models.world.reading import ConfigError, read_toml, require_known
 
 TENSOR_PARALLEL = (1, 2, 4, 8)  # GPUs of an instance that are tried

@@ -12,11 +12,13 @@ from models.metrics import tpot_s
 from models.plan.buckets import expected_tokens
 from models.plan.problem import Floats, Ints
 from models.replay.capacity import meets, standing_fleet
+from models.replay.inputs import Trace
+from models.replay.outcome import FINISHED
 from models.replay.rules import make_rules
-from models.replay.run import FINISHED, Drive, replay
-from models.replay.state import Trace
-from models.world.catalogue import Catalogue, Tier
+from models.replay.run import Drive, replay
+from models.world.catalogue import Catalogue
 from models.world.config import Config
+from models.world.entries import Tier
 from models.world.fleet_config import Deployment
 
 HOUR_S = 3600.0

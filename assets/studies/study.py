@@ -25,7 +25,7 @@ from assets.replays.quarters import QUARTER_S
 from assets.replays.replays import replay_through
 from assets.studies import study_files
 from assets.studies.study_files import Variant, load_study, study_names
-from models.replay.state import Floats, Ints
+from models.replay.inputs import Floats, Ints
 from models.world.places import CODE
 from models.world.reading import ConfigError
 

@@ -18,8 +18,8 @@ from assets.replays.drives import DAY_S, HOUR_S, measured, setting
 from assets.replays.scorecards import BY_TIER, NAMED, SCOREBOARD, score_day
 from assets.replays.workloads import Workload, in_legs, read_workload
 from assets.replays.writing import write_outcome
+from models.replay.inputs import Floats, Trace
 from models.replay.run import Drive, replay
-from models.replay.state import Floats, Trace
 from models.traffic.arrivals import multiplied
 
 TOLD = (

@@ -25,9 +25,10 @@ from assets.traces.landing import land_one
 from models.metrics import tpot_s
 from models.replay.capacity import meets, standing_fleet
 from models.replay.fleet import kv_capacity_tokens
+from models.replay.inputs import Fleet, Trace
+from models.replay.outcome import FINISHED, REFUSED, Outcome
 from models.replay.rules import make_rules
-from models.replay.run import FINISHED, REFUSED, Drive, Outcome, replay
-from models.replay.state import Fleet, Trace
+from models.replay.run import Drive, replay
 from models.world.catalogue import Catalogue
 from models.world.config import Config
 from models.world.fleet_config import Deployment

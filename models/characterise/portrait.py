@@ -2,18 +2,17 @@
 
 from typing import NamedTuple
 
+from models.characterise.level_changes import Change, changes
 from models.characterise.load import (
     DAY,
     FORECAST_MINUTES,
     HOUR,
     WEEK,
     Burst,
-    Change,
     Floats,
     Skill,
     autocorrelation,
     bursts,
-    changes,
     dispersion,
     rebin,
     season_strengths,

@@ -21,7 +21,8 @@ import numpy as np
 from models.latency.kernels import IN_PART
 from models.latency.roofline import context_token_s
 from models.latency.tables import Floats
-from models.world.catalogue import Catalogue, LatencyProfile
+from models.world.catalogue import Catalogue
+from models.world.entries import LatencyProfile
 from models.world.fleet_config import Deployment
 
 MEDIAN_SIGMAS = NormalDist().inv_cdf(0.75)  # the median of |z|, 0.6745

@@ -37,7 +37,8 @@ from models.latency.roofline import (
     work_of,
 )
 from models.latency.tables import Floats, interpolate
-from models.world.catalogue import Catalogue, LatencyProfile, Llm
+from models.world.catalogue import Catalogue
+from models.world.entries import LatencyProfile, Llm
 from models.world.kernels import Products
 from models.world.reading import ConfigError
 

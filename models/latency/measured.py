@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from models.latency.tables import Floats, interpolate
-from models.world.catalogue import Gpu, Llm
+from models.world.entries import Gpu, Llm
 
 KV_CEILING = 2.0  # attention kernels that fill the GPU read at half its peak bandwidth or better
 

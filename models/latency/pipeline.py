@@ -15,7 +15,8 @@ import dataclasses
 import numpy as np
 
 from models.latency.roofline import ACTIVATION_BYTES, context_token_s
-from models.world.catalogue import Catalogue, LatencyProfile
+from models.world.catalogue import Catalogue
+from models.world.entries import LatencyProfile
 from models.world.reading import ConfigError
 
 

@@ -16,7 +16,8 @@ import numpy as np
 
 from models.latency.roofline import decode_s, work_of
 from models.latency.tables import REACH, interpolate, name_of
-from models.world.catalogue import Catalogue, LatencyProfile
+from models.world.catalogue import Catalogue
+from models.world.entries import LatencyProfile
 from models.world.fleet_config import Deployment, FleetConfig
 from models.world.reading import ConfigError
 

@@ -30,7 +30,8 @@ import numpy.typing as npt
 
 from models.latency.measured import Fit, kv_floor_s
 from models.latency.tables import Floats
-from models.world.catalogue import Catalogue, Efficiency, Gpu, LatencyProfile, Llm
+from models.world.catalogue import Catalogue
+from models.world.entries import Efficiency, Gpu, LatencyProfile, Llm
 from models.world.reading import ConfigError
 
 PREFILL_KNOTS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)

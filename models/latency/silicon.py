@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from models.latency.roofline import Work, decode_s, kv_token_s, prefill_s, work_of
 from models.latency.tables import Floats
-from models.world.catalogue import Efficiency, Gpu, Llm
+from models.world.entries import Efficiency, Gpu, Llm
 
 COEFFICIENTS = {  # where the search starts, and what is possible at all
     "flops_share": (0.5, 0.1, 0.95),

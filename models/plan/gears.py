@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from models.plan import cascadia
+from models.plan.cascadia_baselines import tables_of_mean_lengths, uniform_gpus
 from models.plan.quality import Answer, Demand, Floats, Ints, Offer, carries, splits
 
 Found = tuple[int, Ints] | None  # a point, and the GPUs of each llm
@@ -72,7 +73,7 @@ def by_equal_parts(tables: cascadia.Tables, quality: float) -> Callable[[int], F
     asked, llms = quality + float(tables.offer.error.max()), tables.offer.shares.shape[1]
 
     def plan(gpus: int) -> Found:
-        point, latency_s = cascadia.uniform_gpus(cascadia.Search(tables, gpus), asked)
+        point, latency_s = uniform_gpus(cascadia.Search(tables, gpus), asked)
         return (point, np.full(llms, gpus // llms)) if np.isfinite(latency_s) else None
 
     return plan
@@ -80,11 +81,8 @@ def by_equal_parts(tables: cascadia.Tables, quality: float) -> Callable[[int], F
 
 def by_mean_lengths(tables: cascadia.Tables, quality: float) -> Callable[[int], Found]:
     """CascadeServe's planner: by load alone, all requests taken for mean ones."""
-    offer = tables.offer
-    everything = offer.mix[offer.shares.sum(axis=1).argmax()]
-    blind = offer._replace(mix=np.broadcast_to(everything, offer.mix.shape))
     most = tables.latency_s.shape[2] - 1
-    return by_algorithm1(cascadia.latency_tables(blind, tables.demand, most), quality)
+    return by_algorithm1(tables_of_mean_lengths(tables, most), quality)
 
 
 def keeps_up(offer: Offer, demand: Demand, point: int, instances: Ints, latency_s: float) -> bool:

@@ -16,7 +16,7 @@ router's: every llm has the whole latency.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,45 +106,24 @@ def _cheapest_within(
     offer: Offer, regions: Regions, quality: float, latency_s: float, gap_share: float, time_limit_s: float
 ) -> Spread | None:
     """The cheapest replicas, whose capacity is that for the longest mixes of any point."""
-    from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import csr_array, hstack, kron
+    from scipy.optimize import Bounds, milp
 
     carry, works = work(offer, latency_s)
     points, llms = works.shape
-    shapes, places, types = offer.llm.size, len(regions.requests_per_s), regions.cap_gpus.shape[1]
-    rate, alike = regions.requests_per_s, np.eye(places)
+    shapes, places = offer.llm.size, len(regions.requests_per_s)
     counts, mixes, moves = shapes * places, places * points, llms * places  # columns: n[s,j], y[j,p], z[m,j]
-
-    def rows(n: object = None, y: object = None, z: object = None, size: int = 0) -> csr_array:
-        parts = zip((n, y, z), (counts, mixes, moves), strict=True)
-        return csr_array(hstack([csr_array((size, width)) if of is None else of for of, width in parts]))
-
-    is_of = (offer.llm == np.arange(llms)[:, None]) * carry
-    by_type = (offer.gpu == np.arange(types)[:, None]) * offer.gpus
-    load = np.einsum("jk,j,pm->mjkp", alike, rate, works).reshape(moves, mixes)
-    gained = np.outer(rate, offer.quality).reshape(1, mixes)
-    lines = [
-        LinearConstraint(rows(kron(is_of, alike), csr_array(-load), csr_array(np.eye(moves)), moves), lb=0.0),
-        LinearConstraint(rows(z=kron(np.eye(llms), np.ones((1, places))), size=llms), lb=0.0, ub=0.0),
-        LinearConstraint(rows(y=kron(alike, np.ones((1, points))), size=places), lb=1.0, ub=1.0),
-        LinearConstraint(rows(y=csr_array(gained), size=1), lb=quality * rate.sum()),
-        LinearConstraint(
-            rows(kron(by_type, alike), size=types * places), ub=regions.cap_gpus.T.reshape(-1).astype(float)
-        ),
-    ]
-    whole = np.arange(counts + mixes + moves) < counts
-    routing_usd = [[offer.judging_usd(point, each) for point in range(points)] for each in rate.tolist()]
+    rates = regions.requests_per_s.tolist()
+    routing_usd = [[offer.judging_usd(point, each) for point in range(points)] for each in rates]
     usd = np.concatenate([np.repeat(offer.usd_per_hour, places), np.ravel(routing_usd), np.zeros(moves)])
+    most = np.repeat(np.where(carry > 0, np.inf, 0.0), places)
     found = milp(
         usd,
-        integrality=whole,
+        integrality=np.arange(counts + mixes + moves) < counts,
         bounds=Bounds(
             np.concatenate([np.zeros(counts + mixes), np.full(moves, -np.inf)]),
-            np.concatenate(
-                [np.repeat(np.where(carry > 0, np.inf, 0.0), places), np.full(mixes + moves, np.inf)]
-            ),
+            np.concatenate([most, np.full(mixes + moves, np.inf)]),
         ),
-        constraints=lines,
+        constraints=_constraints(offer, regions, quality, carry, works),
         options={"mip_rel_gap": gap_share, "time_limit": time_limit_s},
     )
     if found.x is None:
@@ -158,3 +137,32 @@ def _cheapest_within(
         found.x[counts + mixes :].reshape(llms, places),
         0,
     )
+
+
+def _constraints(offer: Offer, regions: Regions, quality: float, carry: Floats, works: Floats) -> list[Any]:
+    """cover, moved, one, quality and gpus, in this order, over the columns n[s,j], y[j,p], z[m,j]."""
+    from scipy.optimize import LinearConstraint
+    from scipy.sparse import csr_array, hstack, kron
+
+    points, llms = works.shape
+    places, types = regions.cap_gpus.shape
+    rate, alike = regions.requests_per_s, np.eye(places)
+    counts, mixes, moves = offer.llm.size * places, places * points, llms * places
+
+    def rows(n: object = None, y: object = None, z: object = None, size: int = 0) -> csr_array:
+        parts = zip((n, y, z), (counts, mixes, moves), strict=True)
+        return csr_array(hstack([csr_array((size, width)) if of is None else of for of, width in parts]))
+
+    is_of = (offer.llm == np.arange(llms)[:, None]) * carry
+    by_type = (offer.gpu == np.arange(types)[:, None]) * offer.gpus
+    load = np.einsum("jk,j,pm->mjkp", alike, rate, works).reshape(moves, mixes)
+    gained = np.outer(rate, offer.quality).reshape(1, mixes)
+    return [
+        LinearConstraint(rows(kron(is_of, alike), csr_array(-load), csr_array(np.eye(moves)), moves), lb=0.0),
+        LinearConstraint(rows(z=kron(np.eye(llms), np.ones((1, places))), size=llms), lb=0.0, ub=0.0),
+        LinearConstraint(rows(y=kron(alike, np.ones((1, points))), size=places), lb=1.0, ub=1.0),
+        LinearConstraint(rows(y=csr_array(gained), size=1), lb=quality * rate.sum()),
+        LinearConstraint(
+            rows(kron(by_type, alike), size=types * places), ub=regions.cap_gpus.T.reshape(-1).astype(float)
+        ),
+    ]

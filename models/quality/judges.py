@@ -14,7 +14,8 @@ import numpy as np
 
 from models.quality.answers import Answers, Floats
 from models.quality.copula import AnswerModel
-from models.world.catalogue import CATALOGUE_DIR, NotNegative
+from models.world.catalogue import CATALOGUE_DIR
+from models.world.entries import NotNegative
 from models.world.reading import Share, build, read_toml
 
 

@@ -3,6 +3,7 @@
 from models.replay.compiled import compiled
 from models.replay.events import push_key
 from models.replay.handover import brings_cache
+from models.replay.inputs import NOBODY, Fleet, Rules, Trace
 from models.replay.memory import (
     blocks_of,
     blocks_taken,
@@ -14,27 +15,9 @@ from models.replay.memory import (
     see_kv,
 )
 from models.replay.preempt import make_way
-from models.replay.prefix import (
-    NONE,
-    forget_the_oldest,
-    held_by_others,
-    hold_prefix,
-    reusable_tokens,
-)
-from models.replay.queue import (
-    PREEMPTIVE,
-    next_lane,
-    pop_front,
-    push_back,
-)
-from models.replay.state import (
-    ADMITTED,
-    NOBODY,
-    Fleet,
-    Rules,
-    State,
-    Trace,
-)
+from models.replay.prefix import NONE, forget_the_oldest, held_by_others, hold_prefix, reusable_tokens
+from models.replay.queue import PREEMPTIVE, next_lane, pop_front, push_back
+from models.replay.state import ADMITTED, State
 
 WHOLE, CHUNKED, ORCA = range(3)  # positions in models.world.mechanisms.BATCHINGS; in words: batch.py
 

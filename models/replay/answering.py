@@ -12,14 +12,15 @@ import numpy as np
 
 from models.quality.answers import Answers, Floats, Ints
 from models.replay.capacity import standing_fleet
+from models.replay.inputs import NOBODY, Rules, Trace
 from models.replay.legs import answers as answer_rows
 from models.replay.legs import begun_s
+from models.replay.outcome import FINISHED, Outcome
 from models.replay.performance import Shape
 from models.replay.questions import Legs, Plan, as_trace, cascaded, routed_by
 from models.replay.rules import make_rules
-from models.replay.run import FINISHED, Drive, Outcome, replay
+from models.replay.run import Drive, replay
 from models.replay.spread import WEIGHTS
-from models.replay.state import NOBODY, Rules, Trace
 from models.world.catalogue import Catalogue
 from models.world.config import Config
 from models.world.fleet_config import Deployment

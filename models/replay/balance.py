@@ -16,33 +16,14 @@ import math
 from models.replay.compiled import called
 from models.replay.deliver import come, look_soon
 from models.replay.events import note_stale
-from models.replay.freeness import (
-    EVERY_LEVEL,
-    free_blocks,
-    freeness,
-    freeness_to_come,
-    known_steps,
-    running,
-)
+from models.replay.freeness import EVERY_LEVEL, free_blocks, freeness, freeness_to_come, known_steps, running
+from models.replay.inputs import NEVER, NOBODY, Fleet, Rules, Trace
 from models.replay.memory import blocks_of, needed_blocks
 from models.replay.move import ask_for_move, steps_passed
 from models.replay.pools import assign
 from models.replay.prefix import NONE, reusable_tokens
 from models.replay.queue import first_of, is_unknown, pop_front, somebody_waits, tiers_or_levels
-from models.replay.state import (
-    DRAINING,
-    MOVED_LIVE,
-    MOVED_QUEUED,
-    NEVER,
-    NOBODY,
-    REQUEST_BITS,
-    SERVING,
-    STALE,
-    Fleet,
-    Rules,
-    State,
-    Trace,
-)
+from models.replay.state import DRAINING, MOVED_LIVE, MOVED_QUEUED, REQUEST_BITS, SERVING, STALE, State
 
 NOT_HERE = math.nan  # the freeness of one that is in no pair at this tick
 

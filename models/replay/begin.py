@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from models.replay.prefix import BLOCKS, NEXT, NONE
+from models.replay.block_cache import NEXT
+from models.replay.inputs import NEVER, NOBODY, Bools, Fleet, Floats, Ints, Rules, Trace
+from models.replay.prefix import BLOCKS, NONE
 from models.replay.queue import lanes
 from models.replay.requests import joined, rows_of, with_legs
 from models.replay.state import (
@@ -14,20 +16,12 @@ from models.replay.state import (
     ENDED,
     GONE,
     MOVING,
-    NEVER,
-    NOBODY,
     REQUEST_BITS,
     RUNNING,
     SERVING,
     STALE,
     STATES,
-    Bools,
-    Fleet,
-    Floats,
-    Ints,
-    Rules,
     State,
-    Trace,
 )
 
 # The fields of State that begin at 0, and those that begin with nobody, by what they have an entry for.
@@ -47,6 +41,7 @@ WITH_NOBODY = {
     "instance": ("joining_head", "joining_tail"),
     "pool": ("highest_wish",),
     "llm": ("manager_head", "manager_tail", "stranded_head", "stranded_tail"),
+    "level of an llm": ("kept_head", "kept_tail"),
 }
 # fmt: on
 ZERO_TYPES: Any = {Ints: np.int64, Floats: np.float64, Bools: np.bool_}
@@ -56,12 +51,13 @@ def initial_state(fleet: Fleet, rules: Rules, start: Ints) -> State:
     """The fleet at time 0: `start` instances of each pool serve, the others it has are donated."""
     levels, lists = rules.headroom_share.size, lanes(rules) + 1  # the last for those that are not known yet
     slots, pools, llms = fleet.pool.size, fleet.kind.size, fleet.holds.size
-    rank, status = np.arange(slots) - fleet.slots[fleet.pool], statuses(fleet, start)
+    status = statuses(fleet, start)
     instances = np.zeros((pools, 5), np.int64)
     np.add.at(instances, (fleet.pool, status), 1)
     counts = np.zeros(12, np.int64)
     counts[RUNNING], counts[STALE] = NOBODY, slots
     entries = {"instance": slots, "pool": pools, "endpoint": fleet.pools_of.shape[0], "llm": llms}
+    entries["level of an llm"] = llms * levels
     return State(
         clock=np.zeros(6),
         counts=counts,
@@ -69,6 +65,7 @@ def initial_state(fleet: Fleet, rules: Rules, start: Ints) -> State:
         **{name: zeros(name, entries[each]) for each, names in AT_ZERO.items() for name in names},
         **{name: np.full(entries[each], NOBODY) for each, names in WITH_NOBODY.items() for name in names},
         **empty_caches(fleet),
+        **in_line(fleet, status),
         status=status,
         leaves_s=np.full(slots, NEVER),
         event_s=np.full(slots + 1, NEVER),
@@ -82,24 +79,15 @@ def initial_state(fleet: Fleet, rules: Rules, start: Ints) -> State:
         present=np.zeros((slots, levels), np.int64),
         head=np.full((slots, lists), NOBODY),
         tail=np.full((slots, lists), NOBODY),
-        is_changed=np.full(slots, fleet.by_freeness),
-        next_changed=np.where(rank > 0, np.arange(slots) - 1, NOBODY),
-        queue=np.where(status == SERVING, 0.0, NEVER),
-        shortest=np.arange(slots),  # in order: those that serve are the first of their pool
-        shortest_place=rank,
         instances=instances,
         booted=np.arange(pools) * fleet.boot_spot_s.size // pools,  # each begins elsewhere in the draws
         used_gpus=gpus_of(fleet, status),
         kv_room=instances[:, SERVING] * fleet.kv_capacity[fleet.kind],
-        turn=fleet.slots[1:] - 1,
-        first_changed=fleet.slots[1:] - 1,
         headroom_share=np.tile(rules.headroom_share, (pools, 1)),
         late=np.zeros((pools, levels), np.int64),
         moved=np.zeros((pools, 3), np.int64),
         instance_s=np.zeros((pools, len(STATES))),
         go_on_below=rules.go_on_below.copy(),
-        kept_head=np.full((llms * levels), NOBODY),
-        kept_tail=np.full((llms * levels), NOBODY),
     )
 
 
@@ -109,6 +97,21 @@ def statuses(fleet: Fleet, start: Ints) -> Ints:
     status = np.where(rank < fleet.instances_at_start[fleet.pool], DONATED, GONE)
     status[rank < start[fleet.pool]] = SERVING
     return status
+
+
+def in_line(fleet: Fleet, status: Ints) -> dict[str, Any]:
+    """The fields of State by which the instances of a pool stand in line for requests."""
+    slots = np.arange(fleet.pool.size)
+    rank, last = slots - fleet.slots[fleet.pool], fleet.slots[1:] - 1
+    return {
+        "queue": np.where(status == SERVING, 0.0, NEVER),
+        "shortest": slots,  # in order: those that serve are the first of their pool
+        "shortest_place": rank,
+        "turn": last,
+        "is_changed": np.full(slots.size, fleet.by_freeness),
+        "next_changed": np.where(rank > 0, slots - 1, NOBODY),
+        "first_changed": last.copy(),
+    }
 
 
 def gpus_of(fleet: Fleet, status: Ints) -> Ints:

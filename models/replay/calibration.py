@@ -15,9 +15,7 @@ import numpy.typing as npt
 
 from models.latency.measured import Fit
 from models.latency.roofline import estimated, work_of
-from models.latency.tables import tables
 from models.metrics import tpot_s
-from models.replay.capacity import trial_fleet
 from models.replay.engine_fit import (
     Found,
     Requests,
@@ -29,11 +27,10 @@ from models.replay.engine_fit import (
     settle_down,
     shape_of,
 )
-from models.replay.rules import make_rules
-from models.replay.run import Drive, replay
-from models.replay.state import Floats, Trace
-from models.world.catalogue import Catalogue, LatencyProfile
+from models.replay.log_replay import player
+from models.world.catalogue import Catalogue
 from models.world.config import Config
+from models.world.entries import LatencyProfile
 from models.world.fleet_config import Deployment
 
 HELD_OUT_SHARE = 0.3
@@ -42,7 +39,6 @@ LEAST_REQUESTS = 100
 LONGEST = 2_000  # requests that are replayed over and over; all are for the verdict
 SEVERAL = 2  # instances of the hypothesis that it was not one
 PERCENTILES = (50, 90, 99)
-PATIENCE = 2  # times as long as the log: what has not ended then never does
 LIMITS = {"TTFT": 0.15, "TPOT": 0.07, "E2E": 0.07}  # of the verdict
 
 
@@ -166,54 +162,6 @@ def hypotheses_of(deployment: Deployment) -> list[Hypothesis]:
     schedulings = (False, True) if is_async is None else (is_async,)
     alone = [Hypothesis(*both, 1) for both in itertools.product(batchings, schedulings)]
     return [*alone, alone[0]._replace(instances=SEVERAL)]
-
-
-def player(
-    requests: Requests,
-    llm: str,
-    deployment: Deployment,
-    catalogue: Catalogue,
-    config: Config,
-    instances: int,
-    source: str,
-) -> Callable[[Fit], tuple[Floats, Floats]]:
-    """What the requests meet on so many instances by their curves: TTFT and E2E; NaN if they never end."""
-    engine = config.fleet.engine(deployment)
-
-    def profile_of(fit: Fit) -> LatencyProfile:
-        return LatencyProfile(llm, deployment.gpu, deployment.tensor_parallel, *fit, None, source)
-
-    flat = Fit((1, 2), (1e-3, 1e-3), (1, engine.max_batch + 1), (1e-3, 1e-3), 0.0)
-    only = dataclasses.replace(catalogue, latency=(profile_of(flat),))
-    fleet = trial_fleet(llm, deployment, only, config, instances=instances)
-    tokens = requests.input_tokens + requests.output_tokens
-    if tokens.max() > fleet.roomiest[0]:
-        at = int(np.argmax(tokens))
-        raise ValueError(
-            f"{source}: one has {requests.input_tokens[at]} input and {requests.output_tokens[at]} "
-            f"output tokens; {deployment.tensor_parallel} x {deployment.gpu} have no room for them "
-            f"beside {llm}. Name the deployment that was measured."
-        )
-    context_s = fleet.latency.prefill_context_s
-    rules = make_rules(catalogue, config.replay, "follow")
-    arrival_s = requests.arrival_s - requests.arrival_s[0]
-    nobody = np.zeros(arrival_s.size, np.int16)
-    trace = Trace(arrival_s, nobody, nobody, nobody, requests.input_tokens, requests.output_tokens)
-    until_s = PATIENCE * float(np.max(arrival_s + requests.e2e_s)) + 1.0
-    drive = Drive([[instances]], hour_s=until_s)
-
-    def play(fit: Fit) -> tuple[Floats, Floats]:
-        laid_out = tables([profile_of(fit)], [engine.max_batch])
-        outcome = replay(
-            trace,
-            fleet._replace(latency=laid_out._replace(prefill_context_s=context_s)),
-            drive,
-            rules,
-            until_s,
-        )
-        return outcome.first_token_s - arrival_s, outcome.finish_s - arrival_s
-
-    return play
 
 
 def judge(

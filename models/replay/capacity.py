@@ -13,11 +13,13 @@ import numpy.typing as npt
 
 from models.metrics import tpot_s
 from models.replay.fleet import make_fleet
+from models.replay.inputs import Bools, Fleet, Floats, Rules, Trace
+from models.replay.outcome import Outcome
 from models.replay.rules import make_rules
-from models.replay.run import Drive, Outcome, replay
-from models.replay.state import Bools, Fleet, Floats, Rules, Trace
-from models.world.catalogue import Catalogue, Region, Tier
+from models.replay.run import Drive, replay
+from models.world.catalogue import Catalogue
 from models.world.config import Config
+from models.world.entries import Region, Tier
 from models.world.fleet_config import Deployment
 
 REQUESTS = 20_000  # per trial: shorter ones end before a load that is slightly too high has built its queue

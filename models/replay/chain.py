@@ -11,8 +11,9 @@ many tokens wait and run there, of those that its serving instances hold (a valv
 
 from models.replay.compiled import called
 from models.replay.handover import put_under_way
+from models.replay.inputs import NOBODY, Fleet, Rules, Trace
 from models.replay.signal import SMOOTHED_S
-from models.replay.state import ENDED, NOBODY, SERVING, Fleet, Rules, State, Trace
+from models.replay.state import ENDED, SERVING, State
 
 BY_RATE, BY_LOAD = range(2)  # positions in models.world.mechanisms.GEARS_BY
 

@@ -5,13 +5,14 @@ from models.replay.batch import cut_stretch
 from models.replay.compiled import called
 from models.replay.events import note_stale, reschedule
 from models.replay.handover import take_off_the_way
+from models.replay.inputs import NOBODY, Fleet, Rules, Trace
 from models.replay.leap import steps_until
 from models.replay.memory import longest_blocks, see_less
 from models.replay.move import give_up, stay_with, stop_after
 from models.replay.pools import assign
 from models.replay.prefix import NONE, blocks_back
 from models.replay.queue import enqueue, insert_in_order, is_unknown, somebody_waits
-from models.replay.state import DECODE, DRAINING, IDLE, LOST, MOVING, NOBODY, Fleet, Rules, State, Trace
+from models.replay.state import DECODE, DRAINING, IDLE, LOST, MOVING, State
 
 
 @called

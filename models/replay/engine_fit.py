@@ -20,7 +20,7 @@ import numpy.typing as npt
 from models.latency.measured import Fit
 from models.latency.roofline import Work, decode_s, kv_token_s, prefill_s
 from models.latency.tables import Floats
-from models.world.catalogue import Efficiency
+from models.world.entries import Efficiency
 
 KNOTS = 4  # of each curve, where its slope may change
 REACH = 2.0  # of the population from the roofline's figures, in logarithms: a seventh to seven times

@@ -7,15 +7,12 @@ import numpy as np
 
 from models.latency import tables
 from models.latency.pipeline import profile_of
+from models.replay.inputs import DECODE_ONLY, NOBODY, ROLES, Bools, Fleet, Floats, Ints
 from models.replay.pool_rows import Kind, PoolRow, pool_rows
 from models.replay.pools import POOLINGS
-from models.replay.state import DECODE_ONLY, NOBODY, ROLES, Bools, Fleet, Floats, Ints
 from models.world.catalogue import Catalogue
 from models.world.fleet_config import FleetConfig
-from models.world.mechanisms import (
-    BATCHINGS,
-    PREFIXES,
-)
+from models.world.mechanisms import BATCHINGS, PREFIXES
 from models.world.reading import ConfigError
 from models.world.replay_config import ReplayConfig
 

@@ -13,11 +13,12 @@ first is evaluated until the first one's place is right. That is the freest; mos
 
 from models.replay.compiled import called
 from models.replay.events import settle
+from models.replay.inputs import NOBODY, Fleet, Rules, Trace
 from models.replay.leap import stretch_s
 from models.replay.memory import blocks_taken, capacity_blocks, needed_blocks, note_change
 from models.replay.move import steps_passed
 from models.replay.queue import deadline_s, first_of, is_unknown, notice, tiers_or_levels
-from models.replay.state import DECODE, NOBODY, SERVING, Fleet, Rules, State, Trace
+from models.replay.state import DECODE, SERVING, State
 
 HEAD, ALL = range(2)  # positions in models.world.mechanisms.DEMANDS
 GROWS, SHRINKS = 0.25, 0.0625  # of the most, at a monitor tick

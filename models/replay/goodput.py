@@ -20,8 +20,9 @@ from models.replay.capacity import (
     throughput_tokens_per_s,
 )
 from models.replay.rules import make_rules
-from models.world.catalogue import Catalogue, Tier
+from models.world.catalogue import Catalogue
 from models.world.config import Config
+from models.world.entries import Tier
 from models.world.fleet_config import Deployment
 
 Tokens = npt.NDArray[np.int32]

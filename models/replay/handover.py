@@ -15,9 +15,10 @@ boundary at which there is a place. Those that travel stand in one heap by (read
 
 from models.replay.compiled import called
 from models.replay.events import reschedule, settle
+from models.replay.inputs import NEVER, NOBODY, Fleet, Rules, Trace
 from models.replay.opportunism import keeps, receiver, set_stay
 from models.replay.pools import assign
-from models.replay.state import MOVING, NEVER, NOBODY, Fleet, Rules, State, Trace
+from models.replay.state import MOVING, State
 
 
 @called

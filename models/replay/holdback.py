@@ -11,8 +11,9 @@ first. The two limits are llm-d's.
 
 from models.replay.compiled import called
 from models.replay.infaas import requests_at
+from models.replay.inputs import NOBODY, Fleet, Rules, Trace
 from models.replay.queue import push_back
-from models.replay.state import NOBODY, SERVING, Fleet, Rules, State, Trace
+from models.replay.state import SERVING, State
 
 WAITING_LIMIT = 5.0  # requests that wait at an instance
 KV_LIMIT_SHARE = 0.8

@@ -9,7 +9,8 @@ memory. The target, 1 s, and the weights, 1 each, are those of the authors' rele
 """
 
 from models.replay.compiled import called
-from models.replay.state import NOBODY, SERVING, Fleet, State
+from models.replay.inputs import NOBODY, Fleet
+from models.replay.state import SERVING, State
 
 TARGET_S = 1.0
 NEW_SHARE = 0.6  # of the latest request in what is smoothed

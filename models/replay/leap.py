@@ -11,7 +11,8 @@ and the first boundary at or after an instant is the root of a quadratic.
 import math
 
 from models.replay.compiled import compiled
-from models.replay.state import Fleet, State
+from models.replay.inputs import Fleet
+from models.replay.state import State
 
 
 @compiled

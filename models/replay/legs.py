@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from models.quality.answers import Answers, Taken, taken
+from models.replay.inputs import NOBODY, Bools, Floats, Ints, Rules, Trace
+from models.replay.outcome import FINISHED, QUEUED, REFUSED, Outcome
 from models.replay.questions import Legs, Plan, as_trace, cascaded, routed_by
 from models.replay.requests import rows_of
-from models.replay.run import FINISHED, QUEUED, REFUSED, Outcome
-from models.replay.state import NOBODY, Bools, Floats, Ints, Rules, Trace
 from models.world.catalogue import Catalogue
 from models.world.replay_config import Cascade
 

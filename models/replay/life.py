@@ -2,21 +2,11 @@
 
 from models.replay.compiled import called
 from models.replay.events import reschedule
+from models.replay.inputs import NEVER, NOBODY, Fleet
 from models.replay.memory import integrate_kv
 from models.replay.pools import stand_in_line
 from models.replay.prefix import BLOCKS, forget_all
-from models.replay.state import (
-    BOOTING,
-    DONATED,
-    DRAINING,
-    GONE,
-    IDLE,
-    NEVER,
-    NOBODY,
-    SERVING,
-    Fleet,
-    State,
-)
+from models.replay.state import BOOTING, DONATED, DRAINING, GONE, IDLE, SERVING, State
 
 
 @called

@@ -12,7 +12,8 @@ are leapt or played. Between two changes it lags by at most one token per reques
 
 from models.replay.compiled import compiled
 from models.replay.events import note_stale
-from models.replay.state import DECODE_ONLY, SERVING, Fleet, State, Trace
+from models.replay.inputs import DECODE_ONLY, Fleet, Trace
+from models.replay.state import SERVING, State
 
 
 @compiled

@@ -10,23 +10,12 @@ request finishes or loses its memory before it leaves, or when the other instanc
 from models.replay.compiled import called
 from models.replay.events import drop_key, reschedule
 from models.replay.handover import put_under_way, take_off_the_way, token_s
+from models.replay.inputs import NOBODY, Fleet, Rules, Trace
 from models.replay.leap import steps_until, stretch_s
 from models.replay.memory import cross, longest_blocks, prompt_tokens
 from models.replay.pools import assign
 from models.replay.prefix import blocks_back, forget_the_oldest
-from models.replay.state import (
-    DECODE,
-    DRAINING,
-    GIVEN_UP,
-    NOBODY,
-    REQUEST_BITS,
-    RUNNING,
-    SERVING,
-    Fleet,
-    Rules,
-    State,
-    Trace,
-)
+from models.replay.state import DECODE, DRAINING, GIVEN_UP, REQUEST_BITS, RUNNING, SERVING, State
 
 LEAVING = -1  # the stage of a request that goes at the next boundary
 

@@ -11,9 +11,10 @@ to be found by replay.
 """
 
 from models.replay.compiled import called
+from models.replay.inputs import NOBODY, Fleet, Rules, Trace
 from models.replay.pools import assign
 from models.replay.queue import is_unknown, somebody_waits
-from models.replay.state import NOBODY, SERVING, Fleet, Rules, State, Trace
+from models.replay.state import SERVING, State
 from models.replay.teams import first_slot, team_of
 
 OFF, IDLE, WEIGHTED = range(3)  # positions in models.world.mechanisms.OPPORTUNISMS

@@ -16,10 +16,11 @@ from models.latency.pipeline import profile_of
 from models.latency.roofline import roofline
 from models.replay.capacity import FLOOD_PER_S, FLOOD_S, STEADY, Trial, trial_fleet
 from models.replay.fleet import kv_capacity_tokens
+from models.replay.inputs import Floats, Ints, Trace
 from models.replay.rules import make_rules
-from models.replay.state import Floats, Ints, Trace
-from models.world.catalogue import Catalogue, LatencyProfile
+from models.world.catalogue import Catalogue
 from models.world.config import Config
+from models.world.entries import LatencyProfile
 from models.world.fleet_config import Deployment
 from models.world.reading import ConfigError
 

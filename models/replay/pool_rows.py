@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.replay.state import Floats, Ints
+from models.replay.inputs import Floats, Ints
 from models.world.catalogue import Catalogue
 from models.world.fleet_config import Deployment, Engine, FleetConfig
 from models.world.pools import taker

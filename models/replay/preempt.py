@@ -6,6 +6,7 @@ anew, with what it had generated (recompute, as in vLLM).
 
 from models.replay.compiled import called
 from models.replay.events import drop_key
+from models.replay.inputs import NOBODY, Fleet, Rules, Trace
 from models.replay.memory import (
     blocks_taken,
     capacity_blocks,
@@ -17,7 +18,7 @@ from models.replay.memory import (
 from models.replay.move import give_up
 from models.replay.prefix import blocks_back, forget_the_oldest, work_of
 from models.replay.queue import PRIORITY, insert_in_order
-from models.replay.state import LOST, NOBODY, REQUEST_BITS, Fleet, Rules, State, Trace
+from models.replay.state import LOST, REQUEST_BITS, State
 
 
 @called

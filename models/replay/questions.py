@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from models.quality.answers import Answers, Bools, Floats, Ints
-from models.replay.state import NOBODY, Trace
+from models.replay.inputs import NOBODY, Trace
 
 GOES_ON, STAYS = -1.0, 1.0  # scores below and above a threshold of zero
 SHADOWED = 0x5AD0  # of the seed, that shadows are drawn from

@@ -5,6 +5,7 @@ from models.replay.deliver import come
 from models.replay.freeness import freest
 from models.replay.holdback import is_behind, keep_back, may_leave
 from models.replay.infaas import cheapest
+from models.replay.inputs import NOBODY, Fleet, Rules, Trace
 from models.replay.memory import is_under
 from models.replay.opportunism import begins_at
 from models.replay.pools import assign, endpoint_of
@@ -12,14 +13,7 @@ from models.replay.prefix import NONE, reusable_tokens
 from models.replay.queue import pop_front, push_back
 from models.replay.signal import keeps_up
 from models.replay.spread import IN_ORDER, choose_by_spread, may_choose
-from models.replay.state import (
-    NOBODY,
-    SERVING,
-    Fleet,
-    Rules,
-    State,
-    Trace,
-)
+from models.replay.state import SERVING, State
 from models.replay.teams import first_slot, load_of, teams_of
 
 # Positions in models.world.mechanisms.ROUTINGS.

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from models.replay.inputs import ALL_STEPS, NOBODY, Bools, Fleet, Floats, Ints, Rules
 from models.replay.queue import DPA
-from models.replay.state import ALL_STEPS, NOBODY, Bools, Fleet, Floats, Ints, Rules
 from models.world.catalogue import Catalogue
 from models.world.mechanisms import (
     DEMANDS,

@@ -17,28 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from models.replay.begin import carry_over, initial_state, is_open
+from models.replay.inputs import NOBODY, Fleet, Ints, Rules, Trace
 from models.replay.kernel import account, advance, advance_balanced, move, patience, start_hour
+from models.replay.outcome import Outcome, Spent, outcome_of
 from models.replay.requests import EMPTY, check_trace, in_lanes
-from models.replay.state import (
-    CACHED,
-    ENDED,
-    EVENTS,
-    IDLING,
-    LOST,
-    NOBODY,
-    NOW,
-    REUSED,
-    Fleet,
-    Floats,
-    Ints,
-    Rules,
-    State,
-    Trace,
-)
+from models.replay.state import ENDED, IDLING, NOW, State
 
 TAIL_PERIODS = 4  # how many periods of the plan requests may take to finish after the horizon
-QUEUED, FINISHED, REFUSED, SPARED = range(4)
-STATUSES = ("queued", "finished", "refused", "spared")
 
 
 class Drive(NamedTuple):
@@ -55,48 +40,6 @@ class Drive(NamedTuple):
     def row_s(self) -> float:
         """How long one row of the plan holds."""
         return self.hour_s / self.rows_per_hour
-
-
-class Spent(NamedTuple):
-    """What the fleet did hour by hour, as in Outcome."""
-
-    instance_s: Floats  # (hours, E, 4)
-    kv_used: Floats  # (hours, E)
-    kv_room: Floats  # (hours, E)
-    moved: Ints  # (hours, E, 3)
-
-
-class Outcome(NamedTuple):
-    """What became of every request, and what the fleet spent."""
-
-    row: Ints  # (R,) place among all requests that the session was ever fed
-    status: npt.NDArray[np.int8]  # (R,) position in STATUSES
-    first_token_s: Floats  # (R,) on the trace's clock, network included; NaN if never
-    finish_s: Floats  # (R,) likewise
-    dispatched_s: Floats  # (R,) when it reached its instance's queue; NaN if never
-    admitted_s: Floats  # (R,) when it entered that instance's batch; NaN if never
-    slot: Ints  # (R,) the instance; NOBODY if never dispatched
-    served_region: npt.NDArray[np.int16]  # (R,) NOBODY if never dispatched
-    network_s: Floats  # (R,) added because another region served it
-    preemptions: npt.NDArray[np.int32]  # (R,)
-    reused: npt.NDArray[np.int32]  # (R,) tokens of its prompt that were cached when it was admitted last
-    sent_from: Ints  # (R,) the instance before `slot`, that handed it over; NOBODY; (0,) where none may
-    sent_s: Floats  # (R,) when it did; NaN if never; (0,)
-    came_s: Floats  # (R,) when its cache had come; NaN if never; (0,)
-    joined_s: Floats  # (R,) when it entered the batch of `slot` with that cache; NaN if never; (0,)
-    instance_s: Floats  # (hours, E, 4) instance-seconds in STATES, by pool, in the hours played
-    kv_used: Floats  # (hours, E) token-seconds of KV memory in use at the serving instances
-    kv_room: Floats  # (hours, E) token-seconds of what they had
-    moved: Ints  # (hours, E, 3) moves from there: of requests that wait (queued), or decode (live); given up
-    cached_tokens: int  # computed so far by prefill and decode; the last token of a request is not cached
-    recomputed_tokens: int  # of these, lost by preemption and computed again
-    reused_tokens: int  # of prompts, so far, that were cached when they were admitted
-    events: int  # kernel events so far, for benchmarks
-
-    @property
-    def kv_share(self) -> Floats:
-        """Time-mean effective memory utilisation, shape (hours, E); NaN where none served."""
-        return share_of(self.kv_used, self.kv_room)
 
 
 class Session:
@@ -187,41 +130,8 @@ class Session:
         self._advance(until_s, True)
 
     def outcome(self, *spent: Any) -> Outcome:
-        """What became of the requests since the last feed; the network delay is added here.
-
-        `spent` are the columns of Spent.
-        """
-        fleet, state = self.fleet, self.state
-        dispatched = state.served_by != NOBODY
-        served = np.where(dispatched, fleet.region[fleet.pool[state.served_by]], NOBODY).astype(np.int16)
-        delay_s = fleet.network_s[self.trace.region, served]
-        arrival_us = np.round(self.trace.arrival_s * 1e6).astype(np.int64)
-        drawn = fleet.network_factor[arrival_us % fleet.network_factor.size]
-        network_s = np.where(dispatched, delay_s * drawn, 0.0)
-        cases = (np.isfinite(state.finish_s), state.refused, state.spared)
-        status = np.select(cases, (FINISHED, REFUSED, SPARED), QUEUED)
-        return Outcome(
-            self.row,
-            status.astype(np.int8),
-            state.first_token_s + network_s,
-            state.finish_s + network_s,
-            state.dispatched_s,
-            state.admitted_s,
-            state.served_by.astype(np.int64),
-            served,
-            network_s,
-            state.preemptions,
-            state.reused if state.reused.size else np.zeros(self.row.size, np.int32),
-            state.sent_from.astype(np.int64),
-            state.sent_s,
-            state.came_s,
-            state.joined_s,
-            *Spent(*spent),
-            int(state.counts[CACHED]),
-            int(state.counts[LOST]),
-            int(state.counts[REUSED]),
-            int(state.counts[EVENTS]),
-        )
+        """What became of the requests since the last feed; `spent` are the columns of Spent."""
+        return outcome_of(self.trace, self.fleet, self.state, self.row, Spent(*spent))
 
     def save(self, path: Path) -> None:
         """Write everything that the next play needs; the file appears whole or not at all."""
@@ -300,12 +210,6 @@ def replay(
     spent = session.play(drive, horizon_s, progress)
     session.finish(horizon_s + TAIL_PERIODS * drive.hour_s)
     return session.outcome(*spent)
-
-
-def share_of(used: Floats, room: Floats) -> Floats:
-    """Used over room; NaN where there was no room."""
-    with np.errstate(invalid="ignore"):
-        return used / room
 
 
 def plan_rows(values: npt.ArrayLike | None, shape: tuple[int, int], name: str) -> npt.NDArray[np.float64]:

@@ -17,10 +17,11 @@ import math
 
 from models.replay.compiled import called
 from models.replay.freeness import mean_freeness
+from models.replay.inputs import DECODE_ONLY, NOBODY, Fleet, Rules, Trace
 from models.replay.life import held
 from models.replay.pools import endpoint_of, is_batch
 from models.replay.signal import is_crowded, is_slack, work_tokens_per_s
-from models.replay.state import BEFORE, DECODE_ONLY, HOUR, NOBODY, Fleet, Rules, State, Trace
+from models.replay.state import BEFORE, HOUR, State
 from models.replay.teams import grow, is_led, shrink
 
 FOLLOW, REACTIVE, LT_U, LT_UA, CHIRON, HPA, REFLEX, BY_FREENESS = range(

@@ -10,7 +10,8 @@ of them that have no token yet, which are to be worked off in `catch_up_s`.
 """
 
 from models.replay.compiled import called
-from models.replay.state import SERVING, Fleet, Rules, State
+from models.replay.inputs import Fleet, Rules
+from models.replay.state import SERVING, State
 
 MEMORY, QUEUE, BOTH = range(3)  # positions in models.world.mechanisms.SIGNALS
 SMOOTHED_S = 60.0  # the memory of what comes

@@ -12,8 +12,9 @@ pool was dealt differs from its share by less than one request.
 """
 
 from models.replay.compiled import called
+from models.replay.inputs import NOBODY, Fleet, Rules, Trace
 from models.replay.memory import is_under
-from models.replay.state import NOBODY, SERVING, Fleet, Rules, State, Trace
+from models.replay.state import SERVING, State
 
 IN_ORDER, ROUND_ROBIN, MOST_UNUSED, GOODPUT, WEIGHTS = range(
     5

@@ -7,6 +7,7 @@ of the pool that prefills, which leads. A team boots as one: as long as the slow
 
 from models.replay.compiled import called
 from models.replay.events import reschedule
+from models.replay.inputs import DECODE_ONLY, NEVER, NOBODY, Fleet
 from models.replay.life import (
     add_instance,
     change_status,
@@ -18,18 +19,7 @@ from models.replay.life import (
     share_gpus,
     spot_s,
 )
-from models.replay.state import (
-    BOOTING,
-    DECODE_ONLY,
-    DONATED,
-    DRAINING,
-    GONE,
-    NEVER,
-    NOBODY,
-    SERVING,
-    Fleet,
-    State,
-)
+from models.replay.state import BOOTING, DONATED, DRAINING, GONE, SERVING, State
 
 
 @called

@@ -6,16 +6,14 @@ gaps of its own (renewals.py). Their variation and the tokens are those of a day
 lives through one of the original, so that they drift by client and hour as they did there.
 """
 
-import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from models.traffic.changes import Changes, NewApp, Outage, require_possible
+from models.traffic.changes import Changes, Outage, require_possible
 from models.traffic.drawing import (
     HOUR_US,
     MINUTE_US,
@@ -67,39 +65,6 @@ class ClientTraffic:
     pairs: NDArray[np.int32]  # (pairs, 2) input and output tokens of requests, as they were seen together
     grid_us: int = 1  # all instants lie on this grid
     grid_first_us: int = 0  # through this instant, since 1970
-
-
-def altered(
-    traffic: ClientTraffic, changes: Changes, scale: float, names: Names, apps: Sequence[str]
-) -> tuple[ClientTraffic, list[str]]:
-    """What holds on all days: the scale, the share of niw, new apps; with the names of all apps.
-
-    Raises
-    ------
-    ValueError
-        A scale or ratio that cannot be had, or a new app that is like none of the trace.
-    """
-    require_possible(0 < scale < np.inf, f"scale is {scale:g}, needs more than 0")
-    rate = scale * traffic.requests_per_hour
-    if changes.interactive_to_niw is not None:
-        is_niw = np.array([tier not in names.interactive for tier in names.tiers])[traffic.tier]
-        total, niw = rate.sum(), rate[is_niw].sum()
-        require_possible(
-            0 < niw < total, "interactive_to_niw needs a trace with interactive and niw requests"
-        )
-        wanted = total / (1 + changes.interactive_to_niw)
-        rate = rate * np.where(is_niw, wanted / niw, (total - wanted) / (total - niw))[:, None]
-    traffic = dataclasses.replace(traffic, requests_per_hour=rate)
-    known, all_apps = list(apps), list(apps)
-    total = rate.sum()
-    for new in changes.new_apps:
-        require_possible(
-            new.like in known, f"the new app {new.name!r} is like {new.like!r}; known: {', '.join(known)}"
-        )
-        require_possible(new.name not in all_apps, f"the app {new.name!r} is there already")
-        traffic = _with_app(traffic, new, known.index(new.like), len(all_apps), total)
-        all_apps.append(new.name)
-    return traffic, all_apps
 
 
 def client_day(
@@ -197,39 +162,6 @@ def _clients(
         shares = np.divide(shares, total, out=np.full(shares.shape, 1 / members.size), where=total > 0)
         client[mine] = members[draw_by_row(rng, shares, minute[mine].astype(np.int64))]
     return client
-
-
-def _with_app(traffic: ClientTraffic, new: NewApp, like: int, code: int, total: float) -> ClientTraffic:
-    """The traffic and a copy of the clients of one app, under another name and with its share of `total`.
-
-    The copies live as those do, but not at the same time: their senders and levels are copies too.
-    """
-    copied = np.flatnonzero(traffic.app == like)
-    rate = traffic.requests_per_hour[copied]
-    per_client: dict[str, Any] = {
-        name: np.concatenate([getattr(traffic, name), getattr(traffic, name)[copied]])
-        for name in ("region", "llm", "tier", "group", "pool")
-    }
-    senders, sender = np.unique(traffic.sender[copied], return_inverse=True)
-    levels, level = np.unique(traffic.level[copied], return_inverse=True)
-    asleep = levels >= 0
-    level = np.where(asleep, np.cumsum(asleep) - 1 + traffic.levels.level.deviation.size, -1)[level]
-    history = traffic.history
-    return dataclasses.replace(
-        traffic,
-        **per_client,
-        app=np.concatenate([traffic.app, np.full(copied.size, code, np.int16)]),
-        requests_per_hour=np.concatenate([traffic.requests_per_hour, rate * new.share * total / rate.sum()]),
-        sender=np.concatenate([traffic.sender, sender + traffic.spacing.family.size]),
-        level=np.concatenate([traffic.level, level]),
-        levels=traffic.levels.and_copies(levels[asleep]),
-        spacing=Spacing(*(np.concatenate([values, values[senders]]) for values in traffic.spacing)),
-        history=history._replace(
-            gap_cv=np.concatenate([history.gap_cv, history.gap_cv[senders]]),
-            levels=np.concatenate([history.levels, history.levels[levels[asleep]]]),
-            input_share=np.concatenate([history.input_share, np.zeros(asleep.sum())]),
-        ),
-    )
 
 
 def _moved(

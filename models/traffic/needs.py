@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.traffic.priorities import BY_APP, BY_TIER, Levels, classes, levels_by_app, levels_of, shares
-from models.world.catalogue import Tier
+from models.world.entries import Tier
 from models.world.reading import ConfigError
 
 STEPS = 10  # of needs that are drawn, as many as there may be levels

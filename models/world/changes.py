@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
-from models.world.catalogue import Catalogue, Gpu, Llm, Region, Tier, check_regions, check_tiers
+from models.world.catalogue import Catalogue, check_regions, check_tiers
+from models.world.entries import Gpu, Llm, Region, Tier
 from models.world.reading import ConfigError, build, convert, nearest, require_known
 
 KINDS: Mapping[str, type] = {"gpus": Gpu, "llms": Llm, "regions": Region, "tiers": Tier}

@@ -24,10 +24,11 @@ from measure import SHARED, Figures, Skipped, Target, cpu_seconds, cpu_seconds_o
 from workloads import endpoint_fleet, endpoint_trace, play_endpoint, setting
 
 from models.replay.capacity import trial_fleet
+from models.replay.inputs import Trace
+from models.replay.outcome import FINISHED, Outcome
 from models.replay.rules import make_rules
-from models.replay.run import FINISHED, Drive, Outcome, replay
-from models.replay.state import Trace
-from models.world.catalogue import LatencyProfile
+from models.replay.run import Drive, replay
+from models.world.entries import LatencyProfile
 from models.world.fleet_config import Deployment
 
 MOONCAKE = SHARED / "traces" / "mooncake_synthetic_trace.jsonl.gz"

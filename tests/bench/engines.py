@@ -11,9 +11,10 @@ from workloads import setting
 
 from assets.studies.engine_logs import read_engine, read_log
 from models.latency.measured import Fit
-from models.replay.calibration import calibrate, judge, player
+from models.replay.calibration import calibrate, judge
 from models.replay.engine_fit import Requests
-from models.world.catalogue import LatencyProfile
+from models.replay.log_replay import player
+from models.world.entries import LatencyProfile
 from models.world.fleet_config import Deployment
 
 LOGS = {  # folder, and what was measured there

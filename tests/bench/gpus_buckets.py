@@ -16,9 +16,9 @@ from models.plan.rent import Rented
 from models.plan.solver import DEFAULTS
 from models.replay.capacity import meets, standing_fleet
 from models.replay.goodput import goodput_per_s
+from models.replay.inputs import Trace
 from models.replay.rules import make_rules
 from models.replay.run import Drive, replay
-from models.replay.state import Trace
 from models.world.catalogue import load_catalogue
 
 RUNPOD = {

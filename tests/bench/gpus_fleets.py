@@ -17,9 +17,9 @@ from models.plan.phases import Load
 from models.plan.rent import EXACT, Rented
 from models.replay.capacity import meets, standing_fleet
 from models.replay.goodput import goodput_per_s
+from models.replay.inputs import Trace
 from models.replay.rules import make_rules
 from models.replay.run import Drive, replay
-from models.replay.state import Trace
 from models.world.catalogue import Catalogue
 from models.world.fleet_config import Deployment
 from models.world.loading import load_config

@@ -26,7 +26,7 @@ from assets.studies.rent_fleets import Options, team
 from models.plan import phases
 from models.plan.combos import Combo, Part
 from models.plan.phases import Load, PhasePrice
-from models.replay.state import Trace
+from models.replay.inputs import Trace
 from models.world.catalogue import Catalogue, load_catalogue
 from models.world.kernels import Products
 

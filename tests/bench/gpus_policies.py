@@ -25,10 +25,11 @@ from models.plan.rent import bounded
 from models.plan.solver import Options as Search
 from models.replay.capacity import meets
 from models.replay.fleet import make_fleet
+from models.replay.inputs import Fleet, Trace
+from models.replay.outcome import FINISHED
 from models.replay.rules import make_rules
-from models.replay.run import FINISHED, Drive, replay
-from models.replay.state import Fleet, Trace
-from models.world.catalogue import Region
+from models.replay.run import Drive, replay
+from models.world.entries import Region
 
 SECONDS, HOUR_S = 2400.0, 3600.0
 SHARES = (1.1, 1.05, 1.02, 1.0, 0.97, 0.94, 0.9, 0.85, 0.8)  # of what an option sustains, counted on

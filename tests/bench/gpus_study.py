@@ -16,9 +16,9 @@ from models.plan.rent import ANY, EXACT, Offer
 from models.replay.capacity import standing_fleet
 from models.replay.fleet import kv_capacity_tokens, link_token_s
 from models.replay.goodput import goodput_per_s
+from models.replay.inputs import Trace
 from models.replay.rules import make_rules
 from models.replay.run import Drive, replay
-from models.replay.state import Trace
 from models.world.catalogue import load_catalogue
 from models.world.fleet_config import Deployment
 from models.world.loading import load_config

@@ -13,10 +13,11 @@ import numpy as np
 from measure import Figures, Target
 
 from models.replay.capacity import standing_fleet
+from models.replay.inputs import Trace
 from models.replay.rules import make_rules
 from models.replay.run import Drive, replay
-from models.replay.state import Trace
-from models.world.catalogue import LatencyProfile, load_catalogue
+from models.world.catalogue import load_catalogue
+from models.world.entries import LatencyProfile
 from models.world.fleet_config import Deployment
 from models.world.loading import load_config
 

@@ -15,11 +15,12 @@ from replay import REQUESTS_PER_S, largest_difference
 from workloads import INSTANCES, LLM, endpoint_trace, setting
 
 from models.replay.fleet import make_fleet
+from models.replay.inputs import NOBODY, Fleet, Rules, Trace
+from models.replay.outcome import Outcome
 from models.replay.rules import make_rules
-from models.replay.run import Drive, Outcome
+from models.replay.run import Drive
 from models.replay.run import replay as play
-from models.replay.state import NOBODY, Fleet, Rules, Trace
-from models.world.catalogue import Region
+from models.world.entries import Region
 from models.world.fleet_config import Deployment
 
 BEFORE = "5f1a6f4"  # the last commit whose requests had one leg each

@@ -17,9 +17,10 @@ from assets.lake.settings import Progress, settings_of
 from assets.lake.warehouse import Lake
 from assets.studies.levels import Asked, try_levels
 from assets.traces.traces import to_requests
+from models.replay.inputs import Fleet, Rules, Trace
+from models.replay.outcome import FINISHED
 from models.replay.policies import STACKS, Stack
-from models.replay.run import FINISHED
-from models.replay.state import GIVEN_UP, Fleet, Rules, Trace
+from models.replay.state import GIVEN_UP
 from models.traffic.arrivals import office_day
 from models.traffic.parameters import Names
 from models.traffic.priorities import levels_of

@@ -25,9 +25,10 @@ from assets.lake.settings import Progress, settings_of
 from assets.lake.warehouse import Lake
 from assets.studies.levels import Asked, answers, try_levels
 from models.replay.capacity import capacity_tokens_per_s
+from models.replay.inputs import Fleet, Rules, Trace
+from models.replay.outcome import FINISHED, Outcome
 from models.replay.policies import STACKS, Stack
-from models.replay.run import FINISHED, Outcome
-from models.replay.state import GIVEN_UP, Fleet, Rules, Trace
+from models.replay.state import GIVEN_UP
 from models.traffic.priorities import levels_of
 
 Rows = list[dict[str, Any]]

@@ -7,10 +7,11 @@ import numpy as np
 from workloads import setting
 
 from models.replay.capacity import trial_fleet
+from models.replay.inputs import Fleet, Rules, Trace
+from models.replay.outcome import Outcome
 from models.replay.policies import STACKS, Stack
 from models.replay.rules import make_rules
-from models.replay.run import Drive, Outcome, replay
-from models.replay.state import Fleet, Rules, Trace
+from models.replay.run import Drive, replay
 from models.traffic.priorities import levels_of
 from models.world.config import Config, stacked
 from models.world.fleet_config import Deployment

@@ -15,6 +15,7 @@ from assets.plans.quality_asked import Question
 from assets.plans.quality_markets import FRESH, market_of
 from assets.plans.quality_search import chosen
 from models.plan import boute, cascadia
+from models.plan.cascadia_baselines import cascade_serve, uniform_gpus, uniform_parallelism
 from models.plan.front import hypervolume
 from models.plan.quality import Answer, Demand, Offer
 from models.plan.quality_modes import front, least_cost
@@ -336,9 +337,9 @@ def cascadia_claims() -> Figures:
         best = min(safe, key=lambda point: own.search.deployed(point)[1])
         gpus, latency_s = own.search.deployed(best)
         theirs_s = {
-            "uniform_gpus": cascadia.uniform_gpus(own.search, asked)[1],
-            "uniform_parallelism": cascadia.uniform_parallelism(own.tables, CASCADE_GPUS, degrees, asked)[1],
-            "cascade_serve": cascadia.cascade_serve(own.tables, CASCADE_GPUS, asked)[1],
+            "uniform_gpus": uniform_gpus(own.search, asked)[1],
+            "uniform_parallelism": uniform_parallelism(own.tables, CASCADE_GPUS, degrees, asked)[1],
+            "cascade_serve": cascade_serve(own.tables, CASCADE_GPUS, asked)[1],
         }
         for name, other_s in theirs_s.items():
             if np.isfinite(other_s):  # else it has no plan to compare with

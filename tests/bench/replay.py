@@ -21,9 +21,10 @@ from workloads import (
 
 from models.replay.capacity import capacity_tokens_per_s
 from models.replay.fleet import make_fleet
+from models.replay.inputs import Floats, Trace
+from models.replay.outcome import FINISHED, Outcome
 from models.replay.rules import make_rules
-from models.replay.run import FINISHED, Drive, Outcome, replay
-from models.replay.state import Floats, Trace
+from models.replay.run import Drive, replay
 
 REQUESTS_PER_S = 50.0  # to 60 instances: a third of their KV memory is in use, TTFT p95 is half a second
 LIGHT_PER_S, HEAVY_PER_S = 10.0, 70.0  # a twentieth and half of it

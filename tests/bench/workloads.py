@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from models.replay.capacity import trial_fleet
-from models.replay.run import Drive, Outcome, replay
-from models.replay.state import Fleet, Rules, Trace
+from models.replay.inputs import Fleet, Rules, Trace
+from models.replay.outcome import Outcome
+from models.replay.run import Drive, replay
 from models.traffic.arrivals import office_day, weekly_shape
 from models.traffic.parameters import Columns, Names
 from models.world.catalogue import Catalogue, load_catalogue

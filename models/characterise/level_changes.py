@@ -1,0 +1,108 @@
+"""Lasting changes of the level of a load, by circular binary segmentation (Olshen et al. 2004)."""
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+
+from models.characterise.load import DAY, WEEK, Floats, autocorrelation
+
+CHANGE_PENALTY = 3.0  # on the logarithm of the number of hours, in long-run variances
+LEAST_CHANGE = 1.1  # levels nearer to each other than this ratio are not told apart
+LEAST_SEGMENT_HOURS = 24
+MOST_EDGES = 700  # at which a stretch may begin or end
+
+
+class Change(NamedTuple):
+    """An hour from which the level is another."""
+
+    hour: int
+    ratio: float  # level after in level before, daily rhythm apart
+
+
+def changes(hourly: Floats, first_weekday_hour: int) -> list[Change]:
+    """Hours at which the level changes for a day or more, in order of time.
+
+    1. Logarithms, less the mean of the same hour of the day on working days or on weekends.
+    2. A cut, or a stretch between two cuts (what comes and goes shows little at one), is kept where it lowers
+       the sum of squares by CHANGE_PENALTY x ln(hours) x long-run variance per cut (the variance of the
+       remainder times (1 + r) / (1 - r), r its autocorrelation), each part lasts a day, and the levels differ
+       by LEAST_CHANGE.
+    3. Once more, with the means of the first step taken after the levels that were found.
+
+    Parameters
+    ----------
+    first_weekday_hour : int
+        Hour of the week (Monday 00:00 is 0) of the first bucket.
+    """
+    known = np.flatnonzero(hourly > 0)
+    if known.size < 2 * LEAST_SEGMENT_HOURS:
+        return []
+    logs = np.log(hourly[known])
+    week_hour = (first_weekday_hour + known) % WEEK
+    slot = week_hour % DAY + DAY * (week_hour >= 5 * DAY)
+    level = np.zeros(logs.size)
+    for _ in range(2):
+        usual = np.bincount(slot, logs - level) / np.maximum(np.bincount(slot), 1)
+        rest = logs - usual[slot]
+        cuts = sorted(_cuts(rest, 0, rest.size))
+        means = [part.mean() for part in np.split(rest, cuts)]
+        level = np.repeat(means, np.diff([0, *cuts, rest.size]))
+    return [
+        Change(int(known[cut]), float(np.exp(after - before)))
+        for cut, before, after in zip(cuts, means[:-1], means[1:], strict=True)
+    ]
+
+
+def _cuts(rest: Floats, first: int, last: int) -> list[int]:
+    """Cuts between `first` and `last`: the best one or the best two, then those of the parts."""
+    if last - first < 2 * LEAST_SEGMENT_HOURS:
+        return []
+    part = rest[first:last] - rest[first:last].mean()
+    candidates = [
+        found for found in (_best_cut(part), _best_stretch(part)) if _is_kept(part, found, rest.size)
+    ]
+    if not candidates:
+        return []
+    cuts = max(candidates, key=lambda found: _gain(part, found) / len(found))
+    edges = [first, *(first + cut for cut in cuts), last]
+    within = [cut for start, end in itertools.pairwise(edges) for cut in _cuts(rest, start, end)]
+    return [*edges[1:-1], *within]
+
+
+def _best_cut(part: Floats) -> list[int]:
+    at = np.arange(LEAST_SEGMENT_HOURS, part.size - LEAST_SEGMENT_HOURS + 1)
+    gain = np.cumsum(part)[at - 1] ** 2 / (at * (part.size - at))
+    return [int(at[gain.argmax()])]
+
+
+def _best_stretch(part: Floats) -> list[int]:
+    """Start and end of the stretch whose level differs most from that around it; [] without room."""
+    step = max(part.size // MOST_EDGES, 1)
+    edges = np.arange(0, part.size + 1, step)
+    sums = np.concatenate([[0.0], np.cumsum(part)])[edges]
+    inside = edges[None, :] - edges[:, None]
+    allowed = (inside >= LEAST_SEGMENT_HOURS) & (edges[:, None] >= LEAST_SEGMENT_HOURS)
+    allowed &= edges[None, :] <= part.size - LEAST_SEGMENT_HOURS
+    if not allowed.any():
+        return []
+    spread = np.where(allowed, inside * (part.size - inside), 1)
+    gain = np.where(allowed, (sums[None, :] - sums[:, None]) ** 2 / spread, -1.0)
+    return [int(edges[place]) for place in np.unravel_index(gain.argmax(), gain.shape)]
+
+
+def _gain(part: Floats, cuts: list[int]) -> float:
+    """By how much the means of the pieces lower the sum of squares."""
+    return float(sum(piece.size * piece.mean() ** 2 for piece in np.split(part, cuts)))
+
+
+def _is_kept(part: Floats, cuts: list[int], hours: int) -> bool:
+    if not cuts:
+        return False
+    pieces = np.split(part, cuts)
+    means = np.array([piece.mean() for piece in pieces])
+    rest = np.concatenate([piece - mean for piece, mean in zip(pieces, means, strict=True)])
+    memory = np.clip(np.nan_to_num(autocorrelation(rest, 1)), 0.0, 0.95)
+    noise = rest.var() * (1 + memory) / (1 - memory)
+    is_enough = _gain(part, cuts) > len(cuts) * CHANGE_PENALTY * np.log(hours) * noise
+    return bool(is_enough and np.abs(np.diff(means)).min() >= np.log(LEAST_CHANGE))

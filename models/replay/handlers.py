@@ -1,0 +1,135 @@
+"""What each event does: the monitor's tick, a request's entry, the end of a hand-over, a boot or a step.
+
+An instance's death is in failures.py.
+"""
+
+from models.replay.batch import begin, end_prefill, end_stretch
+from models.replay.chain import shift, spare
+from models.replay.compiled import called
+from models.replay.deliver import deliver
+from models.replay.freeness import adapt_headroom
+from models.replay.handover import take_off_the_way
+from models.replay.inputs import NOBODY, Fleet, Rules, Trace
+from models.replay.leap import stretch_s
+from models.replay.life import change_status, donate_when_empty
+from models.replay.manager import hold_niw, pull_niw, release_aged_niw
+from models.replay.move import copy_next
+from models.replay.pools import endpoint_of
+from models.replay.route import release_kept, route, take_stranded
+from models.replay.scale import (
+    FOLLOW,
+    HPA,
+    RECENT_COOLDOWNS,
+    REFLEX,
+    follow_targets,
+    keep_minimum,
+    react,
+    set_hpa_targets,
+    set_reflex,
+)
+from models.replay.signal import smooth_rates
+from models.replay.state import (
+    BEFORE,
+    BOOTING,
+    DECODE,
+    DRAINING,
+    ENDED,
+    IDLE,
+    MONITOR,
+    PREFILL,
+    SERVING,
+    SINCE,
+    State,
+)
+
+
+@called
+def monitor(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) -> None:
+    """What must happen even when no request arrives: scaling, ageing, signals of spare memory."""
+    state.clock[MONITOR] += rules.monitor_s
+    if now - state.clock[SINCE] >= RECENT_COOLDOWNS * rules.cooldown_s:
+        state.clock[BEFORE], state.clock[SINCE] = state.clock[SINCE], now
+        for endpoint in range(state.seen_tokens.size):
+            state.seen_before[endpoint], state.seen_tokens[endpoint] = state.seen_tokens[endpoint], 0
+    smooth_rates(rules, state)
+    if rules.gear_from.shape[1]:
+        shift(fleet, rules, state)
+    if rules.is_adaptive:
+        adapt_headroom(fleet, rules, state)
+    if rules.scaling == HPA:
+        set_hpa_targets(fleet, rules, state, now)
+    elif rules.scaling == REFLEX:
+        set_reflex(trace, fleet, rules, state, now)
+    if rules.scaling in (FOLLOW, REFLEX, HPA):
+        follow_targets(fleet, state, now)
+    for llm in range(state.manager_head.size):
+        release_aged_niw(trace, fleet, rules, state, llm, now)
+        if rules.holds_back:
+            release_kept(trace, fleet, rules, state, llm, now)
+    for pool in range(state.kv_used.size):
+        keep_minimum(fleet, state, pool, now)
+        react(trace, fleet, rules, state, pool, now)
+        pull_niw(trace, fleet, rules, state, pool, now)
+
+
+@called
+def enter(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, now: float) -> None:
+    """A leg begins: interactive ones are routed at once, those that share their instances are held."""
+    llm, origin = trace.llm[request], trace.region[request]
+    state.came[llm] += 1
+    if trace.input_tokens[request] + trace.output_tokens[request] > fleet.roomiest[llm]:
+        state.refused[request] = True
+        state.counts[ENDED] += 1
+        spare(trace, state, request)
+    elif fleet.holds[llm] and not fleet.is_interactive[trace.tier[request]]:
+        hold_niw(trace, state, request)
+        for rank in range(fleet.preference.shape[0]):
+            region = fleet.preference[origin, rank]
+            if region == NOBODY or state.manager_head[llm] == NOBODY:
+                break
+            for pool in fleet.pools_of[endpoint_of(fleet, llm, region)]:
+                if pool != NOBODY:
+                    pull_niw(trace, fleet, rules, state, pool, now)
+    else:
+        if fleet.is_interactive[trace.tier[request]]:
+            state.seen_tokens[endpoint_of(fleet, llm, origin)] += trace.input_tokens[request]
+        pool = route(trace, fleet, rules, state, request, now)
+        if pool != NOBODY:
+            react(trace, fleet, rules, state, pool, now)
+
+
+@called
+def arrive_by_hand(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) -> None:
+    """The next hand-over ends: a copy, a cache on its way, or a judge's look before the next leg."""
+    request = state.moving[0]
+    take_off_the_way(state, request)
+    if state.copying_to[request] != NOBODY:
+        copy_next(trace, fleet, rules, state, request, now)
+    elif state.holder[request] != NOBODY:
+        deliver(trace, fleet, rules, state, request, now)
+    else:
+        enter(trace, fleet, rules, state, request, now)
+
+
+@called
+def work(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
+    """An instance has booted or reached the end of a prefill or a stretch; then it begins what is next."""
+    phase, changed = state.phase[slot], False
+    state.phase[slot] = IDLE
+    if state.status[slot] == BOOTING:
+        change_status(fleet, state, slot, SERVING, now)
+        take_stranded(trace, fleet, rules, state, fleet.llm[fleet.pool[slot]], now)
+        changed = True
+    elif phase == PREFILL:
+        state.step_s[slot] = state.base_s[slot]
+        changed = end_prefill(trace, fleet, rules, state, slot, now)
+    elif phase == DECODE:
+        state.step_s[slot] = state.base_s[slot] + stretch_s(fleet, state, slot, state.stretch[slot] - 1)
+        changed = end_stretch(trace, fleet, rules, state, slot, now)
+    if changed and state.status[slot] == SERVING:
+        pull_niw(trace, fleet, rules, state, fleet.pool[slot], now)
+        if rules.holds_back:
+            release_kept(trace, fleet, rules, state, fleet.llm[fleet.pool[slot]], now)
+    begin(trace, fleet, rules, state, slot, now)
+    if state.status[slot] == DRAINING:
+        donate_when_empty(fleet, state, slot, now)

@@ -1,0 +1,94 @@
+"""What became of the requests of a replay, and what the fleet spent on them."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from models.replay.inputs import NOBODY, Fleet, Floats, Ints, Trace
+from models.replay.state import CACHED, EVENTS, LOST, REUSED, State
+
+QUEUED, FINISHED, REFUSED, SPARED = range(4)
+STATUSES = ("queued", "finished", "refused", "spared")
+
+
+class Spent(NamedTuple):
+    """What the fleet did hour by hour, as in Outcome."""
+
+    instance_s: Floats  # (hours, E, 4)
+    kv_used: Floats  # (hours, E)
+    kv_room: Floats  # (hours, E)
+    moved: Ints  # (hours, E, 3)
+
+
+class Outcome(NamedTuple):
+    """What became of every request, and what the fleet spent."""
+
+    row: Ints  # (R,) place among all requests that the session was ever fed
+    status: npt.NDArray[np.int8]  # (R,) position in STATUSES
+    first_token_s: Floats  # (R,) on the trace's clock, network included; NaN if never
+    finish_s: Floats  # (R,) likewise
+    dispatched_s: Floats  # (R,) when it reached its instance's queue; NaN if never
+    admitted_s: Floats  # (R,) when it entered that instance's batch; NaN if never
+    slot: Ints  # (R,) the instance; NOBODY if never dispatched
+    served_region: npt.NDArray[np.int16]  # (R,) NOBODY if never dispatched
+    network_s: Floats  # (R,) added because another region served it
+    preemptions: npt.NDArray[np.int32]  # (R,)
+    reused: npt.NDArray[np.int32]  # (R,) tokens of its prompt that were cached when it was admitted last
+    sent_from: Ints  # (R,) the instance before `slot`, that handed it over; NOBODY; (0,) where none may
+    sent_s: Floats  # (R,) when it did; NaN if never; (0,)
+    came_s: Floats  # (R,) when its cache had come; NaN if never; (0,)
+    joined_s: Floats  # (R,) when it entered the batch of `slot` with that cache; NaN if never; (0,)
+    instance_s: Floats  # (hours, E, 4) instance-seconds in STATES, by pool, in the hours played
+    kv_used: Floats  # (hours, E) token-seconds of KV memory in use at the serving instances
+    kv_room: Floats  # (hours, E) token-seconds of what they had
+    moved: Ints  # (hours, E, 3) moves from there: of requests that wait (queued), or decode (live); given up
+    cached_tokens: int  # computed so far by prefill and decode; the last token of a request is not cached
+    recomputed_tokens: int  # of these, lost by preemption and computed again
+    reused_tokens: int  # of prompts, so far, that were cached when they were admitted
+    events: int  # kernel events so far, for benchmarks
+
+    @property
+    def kv_share(self) -> Floats:
+        """Time-mean effective memory utilisation, shape (hours, E); NaN where none served."""
+        return share_of(self.kv_used, self.kv_room)
+
+
+def outcome_of(trace: Trace, fleet: Fleet, state: State, row: Ints, spent: Spent) -> Outcome:
+    """What became of the requests of `trace`, whose places are `row`; the network delay is added here."""
+    dispatched = state.served_by != NOBODY
+    served = np.where(dispatched, fleet.region[fleet.pool[state.served_by]], NOBODY).astype(np.int16)
+    delay_s = fleet.network_s[trace.region, served]
+    arrival_us = np.round(trace.arrival_s * 1e6).astype(np.int64)
+    drawn = fleet.network_factor[arrival_us % fleet.network_factor.size]
+    network_s = np.where(dispatched, delay_s * drawn, 0.0)
+    cases = (np.isfinite(state.finish_s), state.refused, state.spared)
+    status = np.select(cases, (FINISHED, REFUSED, SPARED), QUEUED)
+    return Outcome(
+        row,
+        status.astype(np.int8),
+        state.first_token_s + network_s,
+        state.finish_s + network_s,
+        state.dispatched_s,
+        state.admitted_s,
+        state.served_by.astype(np.int64),
+        served,
+        network_s,
+        state.preemptions,
+        state.reused if state.reused.size else np.zeros(row.size, np.int32),
+        state.sent_from.astype(np.int64),
+        state.sent_s,
+        state.came_s,
+        state.joined_s,
+        *spent,
+        int(state.counts[CACHED]),
+        int(state.counts[LOST]),
+        int(state.counts[REUSED]),
+        int(state.counts[EVENTS]),
+    )
+
+
+def share_of(used: Floats, room: Floats) -> Floats:
+    """Used over room; NaN where there was no room."""
+    with np.errstate(invalid="ignore"):
+        return used / room
