@@ -74,8 +74,8 @@ class Lake(Tables):
         and what that is made from, is there.
         """
         temp = "temp" if database == MEMORY else ""  # in memory others may be on the same instance
-        # A view is bound, with all below it, where it is read; a shell wants to know the columns before.
-        bound = "with (defer_binding)" if temp else ""
+        # A view is bound, with all below it, where it is read; who opens a published file sees its columns.
+        bound = "with (defer_binding)" if temp or query else ""
         with opened(self.root, database, **config) as con:
             # A mart named like a table of the lake is the recipe of that table, the others are views.
             waiting = {p: sql for p, sql in recipes().items() if p.stem not in PARTITIONS}
