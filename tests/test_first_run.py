@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import dagster as dg
 import pytest
-from small import DAGSTER, small_config
+from small import DAGSTER, ONE_TRIAL, small_config
 
 from assets.demand import demand
 from assets.lake import kept
@@ -31,7 +31,7 @@ from pipelines.scoreboard import show_short
 from pipelines.terminal import Bars
 
 DAY = date(2025, 7, 3)
-ONE = {"policies": '["lt_i"]'}
+ONE = {"policies": '["lt_i"]', **ONE_TRIAL}
 LONE = {
     **dict.fromkeys(("min_instances", "max_instances", "instances_at_start"), "1"),
     "bursts": "[{ start = 2025-07-03T18:00:00Z, minutes = 60, factor = 200.0 }]",
