@@ -314,7 +314,7 @@ def why_late(t: Tables) -> Frame:
     )
     first = first.set_index(["policy", "request_id"])[
         "instance"
-    ]  # where several had it: that which made its first token
+    ].to_dict()  # where several had it: that which made its first token
     every, found = t.outcomes, []
     there = pd.Series(
         [first.get(key) for key in zip(every["policy"], every["request_id"], strict=True)], every.index

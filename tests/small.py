@@ -19,6 +19,9 @@ nux: {enabled: false}
 compute_logs: {module: dagster._core.storage.noop_compute_log_manager, class: NoOpComputeLogManager}
 """  # of a home of its own; the rest is said in the dagster.yaml of the root
 
+# What an instance serves at all is measured in one trial, what it serves in time in some twenty.
+ONE_TRIAL = {"capacity_share": '0.85\ncapacity = "throughput" '}
+
 
 def shipped(config: str, /, **changes: str) -> str:
     """The text of a shipped config; `changes` replace the first line of that key, in TOML."""

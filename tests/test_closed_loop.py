@@ -7,7 +7,7 @@ import dagster as dg
 import numpy as np
 import pyarrow as pa
 import pytest
-from small import make_plans, small_config
+from small import ONE_TRIAL, make_plans, small_config
 
 from assets.lake.schemas import SCHEMAS
 from assets.lake.settings import Progress, Settings
@@ -33,7 +33,7 @@ SILENT = datetime(2025, 7, 3, 12, tzinfo=UTC)
 def night(tmp_path_factory: pytest.TempPathFactory) -> SettingsResource:
     """Two days of history and a third one that is planned in closed loop, under LT-UA's rule."""
     folder = tmp_path_factory.mktemp("planned")
-    config = small_config(folder, policies=f'["{CLOSED}"]', failures_per_instance_day="20.0")
+    config = small_config(folder, policies=f'["{CLOSED}"]', failures_per_instance_day="20.0", **ONE_TRIAL)
     resource = SettingsResource(config=config, lake=str(folder / "lake"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DAGSTER_HOME", str(folder))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import dagster as dg
 import pytest
-from small import DAGSTER, small_config
+from small import DAGSTER, ONE_TRIAL, small_config
 
 from assets.demand import demand
 from assets.lake import kept
@@ -31,7 +31,7 @@ from pipelines.scoreboard import show_short
 from pipelines.terminal import Bars
 
 DAY = date(2025, 7, 3)
-ONE = {"policies": '["lt_i"]'}
+ONE = {"policies": '["lt_i"]', **ONE_TRIAL}
 LONE = {
     **dict.fromkeys(("min_instances", "max_instances", "instances_at_start"), "1"),
     "bursts": "[{ start = 2025-07-03T18:00:00Z, minutes = 60, factor = 200.0 }]",
@@ -163,19 +163,34 @@ def test_a_stage_is_made_again_only_when_what_it_is_made_from_has_changed(first,
 
 
 class Analyst(Progress):
-    """Opens the published file read-only from a process of its own whenever a long step begins."""
+    """Opens the published file read-only, in a process of its own, whenever a long step begins."""
+
+    ASKS = """if True:
+        import sys
+        import duckdb
+        for file in sys.stdin:
+            try:
+                with duckdb.connect(file.strip(), read_only=True) as lake:
+                    print(lake.sql("select count(*) from scoreboard").fetchall()[0][0], flush=True)
+            except duckdb.Error as error:
+                print(repr(error), flush=True)
+    """
 
     def __init__(self, warehouse: Path) -> None:
         self.warehouse, self.answers = warehouse, []
+        asks = [sys.executable, "-c", self.ASKS]
+        self.process = subprocess.Popen(asks, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.communicate(timeout=60)
 
     @contextmanager
     def bar(self, label, total):
-        ask = "import duckdb, sys; lake = duckdb.connect(sys.argv[1], read_only=True); "
-        ask += "print(lake.sql('select count(*) from scoreboard').fetchall()[0][0])"
-        told = subprocess.run(
-            [sys.executable, "-c", ask, str(self.warehouse)], capture_output=True, text=True
-        )
-        self.answers.append(told.stdout.strip() or told.stderr)
+        print(self.warehouse, file=self.process.stdin, flush=True)
+        self.answers.append(self.process.stdout.readline().strip())
         yield lambda done: None
 
 
@@ -186,9 +201,10 @@ def test_a_night_makes_what_is_missing_and_only_that(first, monkeypatch, capsys)
     assert whole.board["policy"].to_pylist() == ["lt_i"]
     assert whole.warehouse.is_file()
     assert len(list(whole.figures.glob("*.png"))) == 5
-    analyst, before = Analyst(whole.warehouse), made(small.load())
+    before = made(small.load())
     monkeypatch.setattr(kept, "code", lambda: "another version")  # or the day would not be made again
-    second = run_night(small, None, analyst)
+    with Analyst(whole.warehouse) as analyst:
+        second = run_night(small, None, analyst)
     assert stages_made_again(before, made(small.load())) > {"forecasts", "plans", "outcomes", "scorecard"}
     assert len(analyst.answers) >= 3  # forecast, plan, replay
     assert set(analyst.answers) == {"1"}

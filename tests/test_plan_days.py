@@ -1,6 +1,7 @@
 """Plans of a day, what a fleet needs at least, and questions that contradict themselves."""
 
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -111,6 +112,29 @@ def test_the_bounds_of_an_hour_by_hand() -> None:
     assert bounds(problem) == pytest.approx((2 * (3.0 + 0.9) / 2, 2 * (3 + 1) / 2, 2 * (3 + 1) / 2, 2 * 3))
     wanted = problem._replace(min_instances=np.full((1, 2), 2))
     assert bounds(wanted)[2:] == pytest.approx((2 * 4, 2 * 4))
+
+
+@pytest.mark.parametrize("of_all", [0, 7])
+@pytest.mark.parametrize("of_each", [(0, 0), (3, 0), (0, 2)])
+@pytest.mark.parametrize("theta", [(100.0, 260.0), (100.0, 190.0)])  # of 2 and of 5 USD: either may pay
+def test_the_bounds_of_two_options_are_those_of_going_through_all(theta, of_each, of_all) -> None:
+    needs = np.array([30.0, 500.0, 790.0])
+    hour = a_problem(
+        l=1, r=1, g=2, w=3, demand_tokens_per_s=needs[None, None], min_instances=np.array([[of_all]]),
+        tokens_per_s=np.array([theta]), usd_per_hour=np.array([[2.0, 5.0]]),
+        min_option_instances=np.array([[of_each]]),
+    )  # fmt: skip
+
+    def least(need: float, of_all: int, of_each: tuple[int, int]) -> float:
+        counts = product(range(of_each[0], 12), range(of_each[1], 12))
+        serve = ((a, b) for a, b in counts if a * theta[0] + b * theta[1] >= need and a + b >= of_all)
+        return min(2 * a + 5 * b for a, b in serve)
+
+    fluid = min(2 / theta[0], 5 / theta[1]) * needs.mean()
+    whole, minimum = (
+        np.mean([least(need, *limits) for need in needs]) for limits in ((0, (0, 0)), (of_all, of_each))
+    )
+    assert bounds(hour) == pytest.approx((fluid, whole, minimum, least(needs.max(), of_all, of_each)))
 
 
 @pytest.mark.parametrize(

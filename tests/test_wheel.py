@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from numba.core.caching import _CacheLocator
-from small import small_config
+from small import ONE_TRIAL, small_config
 
 from models.replay.compiled import cache_folder
 from models.world.places import ROOT
@@ -51,14 +51,15 @@ def environment(installed: Path, cache: Path) -> dict[str, str]:
         shutil.copytree(compiled, cache / cache_folder().name / name(str(theirs / "kernel.py")))
     said = {key: value for key, value in os.environ.items() if not key.startswith("FLEETCAST")}
     path = os.pathsep.join((str(installed), PACKAGES))
-    return said | {"PYTHONPATH": path, "NUMBA_CACHE_DIR": str(cache), "PYTHONDONTWRITEBYTECODE": "1"}
+    return said | {"PYTHONPATH": path, "NUMBA_CACHE_DIR": str(cache)}
 
 
 def test_a_night_and_a_question_in_an_empty_folder(installed, tmp_path):
     """Run as another user would: from an empty folder, the code's own folder read-only."""
     said = environment(installed, tmp_path / "cache")
     said.pop("DAGSTER_HOME", None)
-    config, work = small_config(tmp_path), tmp_path / "work"
+    config = small_config(tmp_path, policies='["reactive", "lt_i"]', **ONE_TRIAL)
+    work = tmp_path / "work"
     work.mkdir()
     before = {path for path in installed.rglob("*") if "__pycache__" not in path.parts}
     fleetcast = (sys.executable, "-c", "from pipelines.cli import main; main()")
@@ -66,7 +67,7 @@ def test_a_night_and_a_question_in_an_empty_folder(installed, tmp_path):
     assert night.returncode == 0, night.stdout + night.stderr
     assert "tables   data/lake/warehouse.duckdb" in night.stdout
     asked = run(*fleetcast, "sql", "queries/policies_over_days.sql", "--config", config, cwd=work, env=said)
-    assert asked.stdout.count("\n") > 12, asked.stderr
+    assert asked.stdout.count("\n") > 2, asked.stderr
     assert sorted(path.name for path in work.iterdir()) == ["dagster.yaml", "data"]
     assert {".dagster", "figures", "lake"} <= {path.name for path in (work / "data").iterdir()}
     assert {path for path in installed.rglob("*") if "__pycache__" not in path.parts} == before

@@ -74,6 +74,8 @@ class Lake(Tables):
         and what that is made from, is there.
         """
         temp = "temp" if database == MEMORY else ""  # in memory others may be on the same instance
+        # A view is bound, with all below it, where it is read; who opens a published file sees its columns.
+        bound = "with (defer_binding)" if temp or query else ""
         with opened(self.root, database, **config) as con:
             # A mart named like a table of the lake is the recipe of that table, the others are views.
             waiting = {p: sql for p, sql in recipes().items() if p.stem not in PARTITIONS}
@@ -84,11 +86,12 @@ class Lake(Tables):
             filled = store.filled(self.root, named)
             for table in named:
                 if table in filled:
-                    con.execute(f"create {temp} view {table} as {scan(table, self.path(table, '*'))}")
+                    rows = scan(table, self.path(table, "*"))
                 elif table in SCHEMAS:
-                    con.execute(f"create {temp} view {table} as {no_rows(table)}")
+                    rows = no_rows(table)
                 else:
                     continue
+                con.execute(f"create {temp} view {table} {bound} as {rows}")
                 known.add(table)
             while ready := [p for p, sql in waiting.items() if known.issuperset(sql.listed("reads"))]:
                 for path in ready:
@@ -96,7 +99,7 @@ class Lake(Tables):
                     if path.parent.name == "macros":
                         con.execute(text.replace("replace macro", f"replace {temp} macro"))
                     else:
-                        con.execute(f"create {temp} view {path.stem} as {text}")
+                        con.execute(f"create {temp} view {path.stem} {bound} as {text}")
                     known.add(path.stem)
             try:
                 yield con

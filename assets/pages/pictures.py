@@ -49,11 +49,15 @@ def save_as(path: Place, title: str, draw: Callable[[], "Figure"]) -> None:
 
 
 def save_figure(figure: "Figure", path: Place) -> None:
-    """Save a figure as PNG, on a disk or in a bucket, and close it."""
+    """Save a figure as PNG, on a disk or in a bucket, and close it.
+
+    A constrained layout is laid out by the drawing itself; `savefig` would draw the figure once before.
+    """
     import matplotlib.pyplot as plt
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     packed = io.BytesIO()
-    figure.savefig(packed, format="png")
+    FigureCanvasAgg(figure).print_png(packed)
     plt.close(figure)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(packed.getvalue())

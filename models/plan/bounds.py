@@ -15,12 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.plan import paper
-from models.plan.problem import Problem
-from models.plan.solver import Options
-
-ENDLESS = 10**6  # more GPUs than any region has
-EXACT = Options(gap_share=0.0)
+from models.plan.problem import TOLERANCE, Floats, Ints, Problem
+from models.plan.solver import DEFAULTS
 
 
 class Bounds(NamedTuple):
@@ -34,44 +30,40 @@ class Bounds(NamedTuple):
 
 def bounds(problem: Problem) -> Bounds:
     """The bounds of an hour; its `demand_tokens_per_s` must be the true one, its theta undiminished."""
-    p = pooled(problem)
-    usd_per_token = np.where(p.runs, p.usd_per_hour / np.where(p.runs, p.tokens_per_s, 1.0), np.inf).min(
-        axis=1
+    p, runs = problem, problem.runs
+    usd_per_token = np.where(runs, p.usd_per_hour / np.where(runs, p.tokens_per_s, 1.0), np.inf).min(axis=1)
+    demand = p.demand_tokens_per_s.sum(axis=1)  # as if all regions were one
+    of_all, of_each = p.min_instances.sum(axis=1), p.min_option_instances.sum(axis=1)
+    fluid_usd = float(usd_per_token @ demand.mean(axis=1))
+    # The solver's arithmetic may end a hair below.
+    whole_usd = max(_whole_usd(p, demand, 0 * of_all, 0 * of_each), fluid_usd)
+    minimum_usd = max(_whole_usd(p, demand, of_all, of_each), whole_usd)
+    peak = demand.max(axis=1, keepdims=True)
+    hour_usd = max(_whole_usd(p, peak, of_all, of_each), minimum_usd)
+    return Bounds(fluid_usd, whole_usd, minimum_usd, hour_usd)
+
+
+def _whole_usd(problem: Problem, demand: Floats, of_all: Ints, of_each: Ints) -> float:
+    """The whole instances of every service that serve its demand, (i, w), in the mean over the windows."""
+    return sum(
+        float(np.mean([_covering_usd(need, theta[runs], usd[runs], least, each[runs]) for need in needs]))
+        for needs, runs, theta, usd, least, each in zip(
+            demand, problem.runs, problem.tokens_per_s, problem.usd_per_hour, of_all, of_each, strict=True
+        )
     )
-    fluid_usd = float(usd_per_token @ p.demand_tokens_per_s[:, 0].mean(axis=1))
-    at_least = p._replace(
-        min_instances=problem.min_instances.sum(axis=1, keepdims=True),
-        min_option_instances=problem.min_option_instances.sum(axis=1, keepdims=True),
+
+
+def _covering_usd(need: float, theta: Floats, usd: Floats, of_all: int, of_each: Ints) -> float:
+    """min usd x: theta x >= need, sum x >= of_all, x >= of_each, x whole; (k,) options of one service."""
+    if theta.size == 1:
+        return float(usd[0] * max(np.ceil(need / theta[0] * (1 - TOLERANCE)), of_all, of_each[0]))
+    from scipy import optimize
+
+    found = optimize.milp(
+        usd,
+        integrality=np.ones(usd.size),
+        bounds=optimize.Bounds(of_each, np.inf),
+        constraints=optimize.LinearConstraint(np.stack([theta, np.ones(theta.size)]), [need, of_all]),
+        options={"mip_rel_gap": 0.0, "time_limit": DEFAULTS.time_limit_s},
     )
-    whole_usd = max(_by_window(p), fluid_usd)  # the solver's arithmetic may end a hair below
-    minimum_usd = max(_by_window(at_least), whole_usd)
-    return Bounds(fluid_usd, whole_usd, minimum_usd, max(paper.solve(at_least, EXACT).bound_usd, minimum_usd))
-
-
-def _by_window(problem: Problem) -> float:
-    """The mean over the windows of the hour, each planned for itself."""
-    demand = problem.demand_tokens_per_s
-    each = (problem._replace(demand_tokens_per_s=demand[:, :, w : w + 1]) for w in range(problem.windows))
-    return float(np.mean([paper.solve(window, EXACT).bound_usd for window in each]))
-
-
-def pooled(problem: Problem) -> Problem:
-    """The same hour as if all regions were one, without limits, that has no instance yet and no boot time."""
-    services, _, options = problem.instances_now.shape
-    nothing, one = np.zeros((services, 1, options), np.int64), np.ones((services, 1), np.int64)
-    return problem._replace(
-        regions=("everywhere",),
-        instances_now=nothing,
-        spot=nothing,
-        demand_tokens_per_s=problem.demand_tokens_per_s.sum(axis=1, keepdims=True),
-        buffer_tokens_per_s=np.zeros((services, 1)),
-        cap_gpus=np.full((1, len(problem.gpus)), ENDLESS),
-        min_instances=0 * one,
-        max_instances=ENDLESS * one,
-        min_option_instances=nothing,
-        max_option_instances=nothing + ENDLESS,
-        budget_usd=np.inf,
-        epsilon=1.0,
-        boot_spot_s=np.zeros_like(problem.boot_spot_s),
-        boot_cold_s=np.zeros((services, 1, options)),
-    )
+    return float(found.mip_dual_bound)
