@@ -13,7 +13,7 @@ from assets.lake.settings import Progress, Settings
 from assets.lake.warehouse import Lake
 from assets.replays import by_hour, nights, units
 from assets.replays.replays import replay_day
-from models.replay.state import Ints
+from models.replay.inputs import Ints
 from models.world.reading import ConfigError
 from models.world.replay_config import Cascade
 
