@@ -1,5 +1,6 @@
 """The planners on one board: each mechanism acts, the search ends where it should, the marts say so."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date, timedelta
 from itertools import pairwise
@@ -126,9 +127,7 @@ def test_hourly_plans_are_of_the_llms_that_answer(trials: pd.DataFrame) -> None:
 def test_ideas_are_added_one_at_a_time_both_ways(tmp_path: Path) -> None:
     usd = {name: 1000.0 - 7 * n * n for n, name in enumerate(steps())}
     rows = [trial(name, 0.8, usd[name], 1.0) | {"ideas": ", ".join(steps()[name])} for name in steps()]
-    lake = Lake(tmp_path)
-    table = pa.Table.from_pylist([*rows, trial("sageserve", 0.8, 5.0, 1.0)], SCHEMAS["planner_trials"])
-    lake.write("planner_trials", table, trace="t", day=DAY)
+    lake = tried(tmp_path, [*rows, trial("sageserve", 0.8, 5.0, 1.0)])
     found = lake.sql("from idea_worth order by way, place").to_pandas()
     assert list(found["way"]) == ["backward"] * 6 + ["forward"] * 6
     for way, order in (("forward", list(IDEAS)), ("backward", list(reversed(IDEAS)))):
@@ -187,6 +186,19 @@ def trial(
     }  # fmt: skip
 
 
+def tried(folder: Path, rows: list[dict]) -> Lake:
+    """A lake that has these trials."""
+    lake = Lake(folder)
+    table = pa.Table.from_pylist(rows, SCHEMAS["planner_trials"])
+    lake.write("planner_trials", table, trace="t", day=DAY)
+    return lake
+
+
+def boarded(folder: Path, rows: list[dict]) -> pd.DataFrame:
+    """The mart of these trials, by planner."""
+    return tried(folder, rows).sql("from planner_board").to_pandas().set_index("planner")
+
+
 def test_the_board_has_the_cheapest_trial_that_keeps_all(tmp_path: Path) -> None:
     """Not the cheapest of all, not one that is in time but not as good; and it says which was not kept."""
     rows = [
@@ -194,10 +206,7 @@ def test_the_board_has_the_cheapest_trial_that_keeps_all(tmp_path: Path) -> None
         trial("slow", 0.5, 700, 0.9), trial("bad", 0.5, 600, 1.1, quality=0.5),
         trial("torn", 0.5, 600, 1.1, quality=0.5), trial("torn", 0.6, 590, 0.9),
     ]  # fmt: skip
-    lake, of_day = Lake(tmp_path), {"trace": "t", "day": DAY}
-    schema = SCHEMAS["planner_trials"]
-    lake.write("planner_trials", pa.Table.from_pylist(rows, schema), **of_day)
-    board = lake.sql("from planner_board").to_pandas().set_index("planner")
+    board = boarded(tmp_path, rows)
     assert board.loc["ours", ["total_usd", "capacity_share"]].tolist() == [810.0, 0.9]
     assert board.loc["ours", "apart_share"] == pytest.approx(10 / 810)
     assert board["why_not"].dropna().to_dict() == {
@@ -217,18 +226,14 @@ def test_other_draws_of_the_day_are_beside_the_board_and_not_on_it(tmp_path: Pat
         trial("dear", 0.7, 5000, 1.1, draw=2),
         trial("ours", 0.8, 500, 0.98, draw=3), trial("dear", 0.8, 900, 1.2, draw=3),
     ]  # fmt: skip
-    lake = Lake(tmp_path)
-    table = pa.Table.from_pylist(rows, SCHEMAS["planner_trials"])
-    lake.write("planner_trials", table, trace="t", day=DAY)
-    board = lake.sql("from planner_board").to_pandas().set_index("planner")
+    board = boarded(tmp_path, rows)
     assert board["total_usd"].to_dict() == {"ours": 1000.0, "dear": 1100.0}
     assert board["draws"].to_dict() == {"ours": 2, "dear": 3}
     assert board.loc["ours", ["low_usd", "high_usd"]].tolist() == [800.0, 1200.0]
     assert board.loc["dear", ["low_usd", "high_usd"]].tolist() == [910.0, 1260.0]
     ends = board.loc["dear", ["low_over_ours_share", "high_over_ours_share"]].tolist()
     assert ends == pytest.approx([0.05, 0.25])
-    lake.write("planner_trials", table.slice(0, 2), trace="t", day=DAY)
-    assert lake.sql("select draws, low_usd from planner_board").to_pandas().isna().all(axis=None)
+    assert boarded(tmp_path, rows[:2])[["draws", "low_usd"]].isna().all(axis=None)
 
 
 @pytest.mark.parametrize(
@@ -246,10 +251,7 @@ def test_the_board_asks_no_more_than_was_asked(tmp_path: Path) -> None:
         trial("ours", 0.8, 900, 0.85, asked=0.8), trial("ours", 1.0, 700, 0.82, asked=0.8),
         trial("ours", 1.2, 600, 0.79, asked=0.8), trial("least", 0.5, 950, 0.8, asked=0.8),
     ]  # fmt: skip
-    lake = Lake(tmp_path)
-    table = pa.Table.from_pylist(rows, SCHEMAS["planner_trials"])
-    lake.write("planner_trials", table, trace="t", day=DAY)
-    board = lake.sql("from planner_board").to_pandas().set_index("planner")
+    board = boarded(tmp_path, rows)
     assert board["total_usd"].to_dict() == {"ours": 710.0, "least": 960.0}
     assert set(board["asked_ratio"]) == {0.8}
 
@@ -284,8 +286,18 @@ def again(night: Settings) -> tuple[dict[int, Board], list[int]]:
         attained = {0.6: 2.0, 0.7: 0.9, 0.8: 0.0}
         made[0].tried = {"sageserve": [Tried(share, 5.0, ratio) for share, ratio in attained.items()]}
         made[0].tried["static"] = [Tried(1.0, 5.0, 0.8)]  # it never attains
-        for draw in (1, 2):
-            made[draw] = made[0].redrawn(night, ["sageserve", "static"], draw)
+        made[0].found["static"] = []
+        patch.setattr(Board, "searched", lambda *_: made[0])
+        redrawn = Board.redrawn
+
+        def drawn(board: Board, settings: Settings, first: Mapping[str, float], draw: int) -> Board:
+            made[draw] = redrawn(board, settings, first, draw)
+            return made[draw]
+
+        patch.setattr(Board, "redrawn", drawn)
+        named = ["sageserve", "static"]
+        table = planner_board.try_planners(night, DAY, named, False, Progress(), 2)
+        assert set(table["draw"].to_pylist()) == {0, 1, 2}
     return made, came
 
 

@@ -35,7 +35,8 @@ def try_planners(
     """Search where each of these planners, else all, attains what is asked; write planner_trials.
 
     Ours has those of the ideas that paid on the day before. With `ideas` also the policies between none of
-    them and all; and the planners, not those between, on so many other draws of the day's requests.
+    them and all; and those of the planners that attain it, not those between, on so many other draws of the
+    day's requests.
 
     Raises
     ------
@@ -57,11 +58,17 @@ def try_planners(
     alike = same_policies(settings, asked + (list(steps()) if ideas else []))
     searched = Board.searched(settings, day, list(alike), progress)
     rows = [row for name, twins in alike.items() for twin in twins for row in searched.rows(name, twin)]
-    there = {name: own for name, twins in alike.items() if (own := [twin for twin in twins if twin in asked])}
-    for draw in range(1, draws + 1):
+    first = {
+        name: share
+        for name, twins in alike.items()
+        if {*twins} & {*asked} and (share := searched.attaining(name)) is not None
+    }
+    for draw in range(1, draws + 1 if first else 1):
         progress.say(f"draw {draw} of {draws} of the requests of {day}")
-        again = searched.redrawn(settings, there, draw)
-        rows += [row for name, twins in there.items() for twin in twins for row in again.rows(name, twin)]
+        again = searched.redrawn(settings, first, draw)
+        rows += [
+            row for name in first for twin in alike[name] if twin in asked for row in again.rows(name, twin)
+        ]
     return write_trials(settings, day, rows)
 
 

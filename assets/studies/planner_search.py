@@ -93,12 +93,11 @@ class Board:
             board.search(names)
         return board
 
-    def redrawn(self, settings: Settings, names: Iterable[str], draw: int) -> "Board":
+    def redrawn(self, settings: Settings, first: Mapping[str, float], draw: int) -> "Board":
         """The trials of these planners on another draw of the day's requests, forecast and planned anew.
 
-        Each is searched to what was asked on the day, from where it attained that; who did not is left out.
+        Each is searched to what was asked on the day, from what it is to count on at first.
         """
-        first = {name: share for name in names if (share := self.attaining(name)) is not None}
         with thrown_away(settings, list(first)) as own:
             redraw_day(own, self.day, draw)
             forecast_day(own, self.day, self.progress)

@@ -56,6 +56,13 @@ TARGETS = {
     "generate_board_attainment_gap": Target("", "the same: iw_fast attainment, worst policy"),
     "generate_board_order": Target("", "pairs of policies that cost in the same order"),
 }
+FLEET = f"""
+[fleet]
+instances_at_start = 4
+min_instances = 1
+[fleet.deployments]
+{LLM} = {{ gpu = "{GPU}", tensor_parallel = 8 }}
+"""
 CONFIG = f"""
 based_on = "office"
 [trace]
@@ -63,11 +70,7 @@ name = "NAME"
 first_day = {FIRST - timedelta(days=HISTORY)}
 days = {HISTORY + DAYS}
 seed = 7
-[fleet]
-instances_at_start = 4
-min_instances = 1
-[fleet.deployments]
-{LLM} = {{ gpu = "{GPU}", tensor_parallel = 8 }}
+{FLEET}
 [forecast]
 history_days = {HISTORY}
 paper_method = "seasonal_level"

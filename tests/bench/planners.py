@@ -9,7 +9,7 @@ Each config is made from nothing, or a real trace is landed; then it is forecast
 import tempfile
 from pathlib import Path
 
-from board import FIRST, GPU, LLM, REGION, catalogue
+from board import FIRST, FLEET, LLM, REGION, catalogue
 from made import OTHERS as REAL
 from made import land_servegen
 from measure import SHARED, Figures, Skipped, Target
@@ -37,12 +37,7 @@ name = "servegen"
 first_day = {FIRST}
 days = 12
 seed = 7
-[fleet]
-instances_at_start = 4
-min_instances = 1
-[fleet.deployments]
-{LLM} = {{ gpu = "{GPU}", tensor_parallel = 8 }}
-"""
+{FLEET}"""
 SERVEGEN_MAPPING = f"""
 region = "{REGION}"
 llm = "{LLM}"
