@@ -9,10 +9,10 @@ from datetime import date
 import dagster as dg
 import pyarrow as pa
 
-from assets.lake.settings import Settings
-from assets.lake.sql_files import read_sql
-from assets.pages.telling import SettingsResource, days_of, key_of, markdown, plainly
-from assets.traces.quality import WARN
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.lake.sql_files import read_sql
+from fleetcast.assets.pages.telling import SettingsResource, days_of, key_of, markdown, plainly
+from fleetcast.assets.traces.quality import WARN
 
 CHECKS: Mapping[str, Sequence[str]] = {
     "landing": ("rows_are_conserved",),

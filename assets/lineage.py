@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from assets.advice.files import read, write
-from assets.advice.night import advise_night
-from assets.advice.told import advice_said
-from assets.demand import history
-from assets.forecasts import forecasts as predictions
-from assets.lake.kept import made_once
-from assets.lake.partitions import ALL_AT_ONCE, DAY_BEFORE, DAYS, WITH_HISTORY
-from assets.lake.settings import Progress
-from assets.pages.pictures import draw_day
-from assets.pages.telling import (
+from fleetcast.assets.advice.files import read, write
+from fleetcast.assets.advice.night import advise_night
+from fleetcast.assets.advice.told import advice_said
+from fleetcast.assets.demand import history
+from fleetcast.assets.forecasts import forecasts as predictions
+from fleetcast.assets.lake.kept import made_once
+from fleetcast.assets.lake.partitions import ALL_AT_ONCE, DAY_BEFORE, DAYS, WITH_HISTORY
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.pages.pictures import draw_day
+from fleetcast.assets.pages.telling import (
     RETRY,
     SettingsResource,
     after,
@@ -33,13 +33,13 @@ from assets.pages.telling import (
     text_table,
     told,
 )
-from assets.plans import page as plan_page
-from assets.plans import plans
-from assets.replays import figures as drawings
-from assets.replays import nights, scorecards
-from assets.replays.units import unit_called
-from assets.traces import quality
-from assets.traces.landing import COLUMNS, land_all, texts, traces_of
+from fleetcast.assets.plans import page as plan_page
+from fleetcast.assets.plans import plans
+from fleetcast.assets.replays import figures as drawings
+from fleetcast.assets.replays import nights, scorecards
+from fleetcast.assets.replays.units import unit_called
+from fleetcast.assets.traces import quality
+from fleetcast.assets.traces.landing import COLUMNS, land_all, texts, traces_of
 
 
 @dg.asset(**described("landing"))

@@ -10,29 +10,29 @@ from datetime import date
 import dagster as dg
 import pyarrow as pa
 
-from assets.demand.character_figures import draw_character
-from assets.demand.characterise import characterise
-from assets.demand.demand import INTERACTIVE
-from assets.forecasts import backtests as backtesting
-from assets.forecasts.leaderboard import decision_curves, forecast_leaderboard
-from assets.lake.partitions import DAYS, WITH_HISTORY
-from assets.lake.settings import Settings
-from assets.lake.warehouse import Lake
-from assets.pages.on_demand import Call, on_demand
-from assets.pages.pictures import draw_day
-from assets.pages.telling import (
+from fleetcast.assets.demand.character_figures import draw_character
+from fleetcast.assets.demand.characterise import characterise
+from fleetcast.assets.demand.demand import INTERACTIVE
+from fleetcast.assets.forecasts import backtests as backtesting
+from fleetcast.assets.forecasts.leaderboard import decision_curves, forecast_leaderboard
+from fleetcast.assets.lake.partitions import DAYS, WITH_HISTORY
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.pages.on_demand import Call, on_demand
+from fleetcast.assets.pages.pictures import draw_day
+from fleetcast.assets.pages.telling import (
     Said,
     after,
     markdown,
     pictures,
     told,
 )
-from assets.studies import decisions as deciding
-from assets.studies import latency_error, planner_board, whatif
-from assets.studies import levels as levelling
-from assets.studies.cases import case_names
-from assets.studies.level_figures import level_drawings
-from assets.studies.planner_figures import idea_figure, planner_figure
+from fleetcast.assets.studies import decisions as deciding
+from fleetcast.assets.studies import latency_error, planner_board, whatif
+from fleetcast.assets.studies import levels as levelling
+from fleetcast.assets.studies.cases import case_names
+from fleetcast.assets.studies.level_figures import level_drawings
+from fleetcast.assets.studies.planner_figures import idea_figure, planner_figure
 
 CASES = dg.StaticPartitionsDefinition(case_names())
 DAYS_AND_CASES = dg.MultiPartitionsDefinition({"day": DAYS, "case": CASES})

@@ -8,26 +8,26 @@ from datetime import date
 import dagster as dg
 import pyarrow as pa
 
-from assets.demand.history import not_known
-from assets.lake.partitions import DAYS
-from assets.lake.settings import Settings
-from assets.pages.on_demand import Call, on_demand
-from assets.pages.telling import (
+from fleetcast.assets.demand.history import not_known
+from fleetcast.assets.lake.partitions import DAYS
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.pages.on_demand import Call, on_demand
+from fleetcast.assets.pages.telling import (
     Said,
     after,
     markdown,
     picture,
     told,
 )
-from assets.plans import ahead as planning
-from assets.plans import quality_asked as asking
-from assets.plans import rolling as roll
-from assets.studies import buying, graded, renting
-from assets.studies import quality_plans as answering
-from assets.studies.buying_figure import draw_commitments
-from assets.studies.phase_figures import draw_phase_prices
-from assets.studies.quality_figures import draw_quality
-from assets.studies.rent_asked import question
+from fleetcast.assets.plans import ahead as planning
+from fleetcast.assets.plans import quality_asked as asking
+from fleetcast.assets.plans import rolling as roll
+from fleetcast.assets.studies import buying, graded, renting
+from fleetcast.assets.studies import quality_plans as answering
+from fleetcast.assets.studies.buying_figure import draw_commitments
+from fleetcast.assets.studies.phase_figures import draw_phase_prices
+from fleetcast.assets.studies.quality_figures import draw_quality
+from fleetcast.assets.studies.rent_asked import question
 
 
 @on_demand(after("demand", dg.AllPartitionMapping()))

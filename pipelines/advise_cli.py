@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.options import Day, Quiet, config_of, day_of, file_of, progress_of
-from pipelines.tables import OUT
-from pipelines.terminal import near, spoken
+from fleetcast.pipelines.options import Day, Quiet, config_of, day_of, file_of, progress_of
+from fleetcast.pipelines.tables import OUT
+from fleetcast.pipelines.terminal import near, spoken
 
 if TYPE_CHECKING:
-    from assets.advice.advise import Asked
-    from assets.advice.files import Files
-    from assets.lake.settings import Progress
+    from fleetcast.assets.advice.advise import Asked
+    from fleetcast.assets.advice.files import Files
+    from fleetcast.assets.lake.settings import Progress
 
 
 def advise(
@@ -57,8 +57,8 @@ def advise(
         fleetcast advise --config office --date 2025-07-15   # from what its night has made
     """
     with spoken():
-        from assets.advice.advise import Asked
-        from models.replay import beside
+        from fleetcast.assets.advice.advise import Asked
+        from fleetcast.models.replay import beside
 
         if sum(one is not None for one in (file, trace, config)) != 1:
             raise ValueError("Name one of: a trace FILE, --trace NAME of one that has landed, --config NAME.")
@@ -87,10 +87,10 @@ def advise(
 
 def of_trace(asked: "Asked", out: Path | None, progress: "Progress") -> tuple[dict[str, Any], "Files"]:
     """The numbers and files of a trace."""
-    from assets.advice.advise import FOLDER
-    from assets.advice.advise import advise as numbers_of
-    from assets.advice.bring import trace_name
-    from assets.advice.files import write
+    from fleetcast.assets.advice.advise import FOLDER
+    from fleetcast.assets.advice.advise import advise as numbers_of
+    from fleetcast.assets.advice.bring import trace_name
+    from fleetcast.assets.advice.files import write
 
     folder = folder_of(out) or FOLDER / (trace_name(asked.file) if asked.file else str(asked.trace))
     numbers = numbers_of(asked, folder, progress)
@@ -108,11 +108,11 @@ def of_config(
     config: str, day: date | None, out: Path | None, progress: "Progress"
 ) -> tuple[dict[str, Any], "Files"]:
     """The numbers and files of a day of a config, told to Dagster too."""
-    from assets.advice.files import write
-    from assets.advice.night import advise_night
-    from assets.advice.told import advice_said
-    from assets.lake.settings import load_settings
-    from pipelines.runs import report
+    from fleetcast.assets.advice.files import write
+    from fleetcast.assets.advice.night import advise_night
+    from fleetcast.assets.advice.told import advice_said
+    from fleetcast.assets.lake.settings import load_settings
+    from fleetcast.pipelines.runs import report
 
     settings = load_settings(config_of(config))
     day = day or settings.config.trace.replay_day

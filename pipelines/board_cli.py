@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 
-from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
-from pipelines.tables import OUT, figure, percent, show_board
-from pipelines.terminal import near, spoken
+from fleetcast.pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
+from fleetcast.pipelines.tables import OUT, figure, percent, show_board
+from fleetcast.pipelines.terminal import near, spoken
 
 
 def board(
@@ -38,10 +38,10 @@ def board(
         fleetcast board --draws 3
     """
     with spoken():
-        from assets.lake.settings import load_settings
-        from assets.on_demand import planner_trials_said
-        from assets.studies import planner_board
-        from pipelines.runs import report
+        from fleetcast.assets.lake.settings import load_settings
+        from fleetcast.assets.on_demand import planner_trials_said
+        from fleetcast.assets.studies import planner_board
+        from fleetcast.pipelines.runs import report
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day
@@ -57,7 +57,7 @@ def show_planners(found: pa.Table, trace: str, day: date) -> None:
     """A line a planner, the cheapest first; below, why one is not found, and what the figures are worth."""
     every = found.to_pylist()
     rows = [row for row in every if row["ideas"] is None] or every
-    from assets.studies.planner_figures import asked
+    from fleetcast.assets.studies.planner_figures import asked
 
     title = f"{trace}, {day}: USD where {asked(found.to_pandas())}"
     heads = ("\nplanner", "\nUSD", "over\nours, %", "error\n± %", "GPU-\nhours", "least\nany", "\nwhole",

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from pipelines.options import Quiet, config_of, file_of, progress_of
-from pipelines.terminal import ERR, OUT, near, refuse, spoken
+from fleetcast.pipelines.options import Quiet, config_of, file_of, progress_of
+from fleetcast.pipelines.terminal import ERR, OUT, near, refuse, spoken
 
 if TYPE_CHECKING:
-    from assets.lake.settings import Progress
-    from models.replay.calibration import Calibration, Judged
-    from models.replay.engine_fit import Requests
-    from models.world.catalogue import Catalogue
-    from models.world.config import Config
-    from models.world.entries import LatencyProfile
-    from models.world.fleet_config import Deployment, FleetConfig
+    from fleetcast.assets.lake.settings import Progress
+    from fleetcast.models.replay.calibration import Calibration, Judged
+    from fleetcast.models.replay.engine_fit import Requests
+    from fleetcast.models.world.catalogue import Catalogue
+    from fleetcast.models.world.config import Config
+    from fleetcast.models.world.entries import LatencyProfile
+    from fleetcast.models.world.fleet_config import Deployment, FleetConfig
 
 ASKED = {  # limits of an engine that a fit hangs on, and how to say them
     "max_batch": "--max-batch (vLLM's max_num_seqs)",
@@ -64,13 +64,13 @@ def calibrate(
         fleetcast calibrate --llm llama2-70b --gpu h200-141gb --tensor-parallel 2 --write
     """
     with spoken():
-        from assets.studies.calibration import to_toml
-        from assets.studies.engine_logs import read_log
-        from models.world.catalogue import load_catalogue
-        from models.world.fleet_config import Deployment
-        from models.world.loading import load_config
-        from models.world.places import IS_CHECKOUT
-        from models.world.reading import require_known
+        from fleetcast.assets.studies.calibration import to_toml
+        from fleetcast.assets.studies.engine_logs import read_log
+        from fleetcast.models.world.catalogue import load_catalogue
+        from fleetcast.models.world.fleet_config import Deployment
+        from fleetcast.models.world.loading import load_config
+        from fleetcast.models.world.places import IS_CHECKOUT
+        from fleetcast.models.world.reading import require_known
 
         if write and not IS_CHECKOUT:
             refuse("--write needs a checkout: an installed catalogue is not changed. Leave it out.")
@@ -79,7 +79,7 @@ def calibrate(
         require_known(gpu, catalogue.gpus, "gpu", "--gpu")
         deployment = Deployment(gpu, tensor_parallel)
         if file is None:
-            from models.replay.calibration import estimate
+            from fleetcast.models.replay.calibration import estimate
 
             profile, passes = estimate(llm, deployment, catalogue), True
         else:
@@ -115,7 +115,7 @@ class Measured(NamedTuple):
 
 def judged(of: Measured) -> "tuple[LatencyProfile, list[Judged]]":
     """The profile that there is, and how far it is off."""
-    from models.replay.calibration import judge
+    from fleetcast.models.replay.calibration import judge
 
     profile = of.catalogue.profile(of.llm, of.deployment.gpu, of.deployment.tensor_parallel)
     return profile, judge(of.requests, profile, of.deployment, of.catalogue, of.config, of.limits)
@@ -123,10 +123,10 @@ def judged(of: Measured) -> "tuple[LatencyProfile, list[Judged]]":
 
 def fitted(of: Measured, progress: "Progress") -> "tuple[LatencyProfile, list[Judged]]":
     """The profile with which the replay meets the log, and how far it is off; says which engine fits best."""
-    from assets.studies.calibration import deployment_line
-    from models.replay.calibration import calibrate as fit
-    from models.replay.calibration import hypotheses_of
-    from models.replay.compiled import is_cached
+    from fleetcast.assets.studies.calibration import deployment_line
+    from fleetcast.models.replay.calibration import calibrate as fit
+    from fleetcast.models.replay.calibration import hypotheses_of
+    from fleetcast.models.replay.compiled import is_cached
 
     first = "" if is_cached() else "compile the replay, "  # a minute, once
     with progress.bar(f"{first}replay the log", len(hypotheses_of(of.deployment))) as done:
@@ -138,7 +138,7 @@ def fitted(of: Measured, progress: "Progress") -> "tuple[LatencyProfile, list[Ju
 
 def put_down(profile: "LatencyProfile", may: bool) -> None:
     """Write the profile into the catalogue, where it may be."""
-    from assets.studies.calibration import LATENCY, write_profile
+    from fleetcast.assets.studies.calibration import LATENCY, write_profile
 
     if not may:
         refuse(
@@ -153,7 +153,7 @@ def known(deployment: "Deployment", engine: Path | None, said: dict[str, int | N
     """The deployment with the limits that the engine says, or the user, who is right where they differ."""
     import dataclasses
 
-    from assets.studies.engine_logs import CalibrationError, read_engine
+    from fleetcast.assets.studies.engine_logs import CalibrationError, read_engine
 
     limits: dict[str, Any] = {} if engine is None else read_engine(file_of(engine))
     degree = limits.pop("tensor_parallel", deployment.tensor_parallel)
@@ -173,7 +173,7 @@ def known(deployment: "Deployment", engine: Path | None, said: dict[str, int | N
 
 def asked(deployment: "Deployment", fleet: "FleetConfig", requests: "Requests", name: str) -> list[str]:
     """What nobody says of the engine, by name; CalibrationError where what is said contradicts the log."""
-    from assets.studies.engine_logs import CalibrationError, most_running
+    from fleetcast.assets.studies.engine_logs import CalibrationError, most_running
 
     limits, running = fleet.engine(deployment), most_running(requests)
     if running > limits.max_batch:

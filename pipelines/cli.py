@@ -7,23 +7,23 @@ from typing import Annotated
 
 import typer
 
-from models.replay.policies import POLICIES
-from pipelines import plan_cli, serve_cli, stopping
-from pipelines.advise_cli import advise
-from pipelines.board_cli import board
-from pipelines.calibrate import calibrate
-from pipelines.error_cli import error, show_errors
-from pipelines.gpus_cli import gpus
-from pipelines.lake_commands import explain, explore, sql, timeline
-from pipelines.levels_cli import levels
-from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
-from pipelines.scoreboard import show_leaderboard, show_other_targets, show_scoreboard, show_short
-from pipelines.study_cli import study
-from pipelines.tables import OUT
-from pipelines.terminal import near, refuse, say_interrupted, show_checks, show_refused, spoken
-from pipelines.trace_commands import characterise, forget, generate, ingest
-from pipelines.try_cli import try_
-from pipelines.whatif_cli import decide, whatif
+from fleetcast.models.replay.policies import POLICIES
+from fleetcast.pipelines import plan_cli, serve_cli, stopping
+from fleetcast.pipelines.advise_cli import advise
+from fleetcast.pipelines.board_cli import board
+from fleetcast.pipelines.calibrate import calibrate
+from fleetcast.pipelines.error_cli import error, show_errors
+from fleetcast.pipelines.gpus_cli import gpus
+from fleetcast.pipelines.lake_commands import explain, explore, sql, timeline
+from fleetcast.pipelines.levels_cli import levels
+from fleetcast.pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
+from fleetcast.pipelines.scoreboard import show_leaderboard, show_other_targets, show_scoreboard, show_short
+from fleetcast.pipelines.study_cli import study
+from fleetcast.pipelines.tables import OUT
+from fleetcast.pipelines.terminal import near, refuse, say_interrupted, show_checks, show_refused, spoken
+from fleetcast.pipelines.trace_commands import characterise, forget, generate, ingest
+from fleetcast.pipelines.try_cli import try_
+from fleetcast.pipelines.whatif_cli import decide, whatif
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -79,8 +79,8 @@ def nightly(
     """
     is_broken = False
     with spoken():
-        from assets.pages.telling import SettingsResource
-        from pipelines.night import run_nights
+        from fleetcast.assets.pages.telling import SettingsResource
+        from fleetcast.pipelines.night import run_nights
 
         resource = SettingsResource(config=config_of(config))
         for night in run_nights(resource, day_of(date_), days, progress_of(quiet)):
@@ -110,9 +110,9 @@ def replay(
     fleetcast replay --policy reactive
     """
     with spoken():
-        from assets.pages.telling import SettingsResource
-        from assets.replays.scorecards import other_targets
-        from pipelines.night import replay_policy
+        from fleetcast.assets.pages.telling import SettingsResource
+        from fleetcast.assets.replays.scorecards import other_targets
+        from fleetcast.pipelines.night import replay_policy
 
         resource = SettingsResource(config=config_of(config))
         board, trace, day = replay_policy(resource, day_of(date_), policy, progress_of(quiet))
@@ -139,8 +139,8 @@ def backtest(
     fleetcast sql sql/queries/forecast_leaderboard.sql
     """
     with spoken():
-        from assets.pages.telling import SettingsResource
-        from pipelines.night import backtest_days
+        from fleetcast.assets.pages.telling import SettingsResource
+        from fleetcast.pipelines.night import backtest_days
 
         resource = SettingsResource(config=config_of(config))
         board, figures = backtest_days(resource, day_of(date_), days, tier, progress_of(quiet))
@@ -163,9 +163,9 @@ def ui(
         with socket.socket() as probe:
             if probe.connect_ex((HOST, port)) == 0:
                 refuse(f"Port {port} answers already. Is the UI running? Stop it, or choose another --port.")
-        from assets.lake.partitions import FEW_DAYS
-        from pipelines.deployment import locations_shown
-        from pipelines.runs import embedded_home
+        from fleetcast.assets.lake.partitions import FEW_DAYS
+        from fleetcast.pipelines.deployment import locations_shown
+        from fleetcast.pipelines.runs import embedded_home
 
         shown = locations_shown()
         embedded_home()

@@ -2,15 +2,15 @@
 
 import dagster as dg
 
-from assets.checks import ASSET_CHECKS
-from assets.lake.settings import Progress
-from assets.lineage import ASSETS
-from assets.on_demand import STUDIES
-from assets.pages.telling import SettingsResource
-from assets.plans_on_demand import PLANS
-from pipelines.jobs import EXECUTOR, JOBS
-from pipelines.schedules import SCHEDULES
-from pipelines.sensors import SENSORS
+from fleetcast.assets.checks import ASSET_CHECKS
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.lineage import ASSETS
+from fleetcast.assets.on_demand import STUDIES
+from fleetcast.assets.pages.telling import SettingsResource
+from fleetcast.assets.plans_on_demand import PLANS
+from fleetcast.pipelines.jobs import EXECUTOR, JOBS
+from fleetcast.pipelines.schedules import SCHEDULES
+from fleetcast.pipelines.sensors import SENSORS
 
 RESOURCES = {"settings": SettingsResource.deployed(), "progress": Progress()}
 

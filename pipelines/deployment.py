@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import yaml
 
-from assets.lake.variables import (
+from fleetcast.assets.lake.variables import (
     CONFIG,
     CONFIG_TEXT,
     DEPLOYMENT,
@@ -26,14 +26,14 @@ from assets.lake.variables import (
     LANDS,
     LOCATION_AS,
 )
-from models.world.catalogue import load_catalogue
-from models.world.loading import load_config
-from models.world.places import HOME
-from models.world.reading import ConfigError, Range, build, read_toml, require_known
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.places import HOME
+from fleetcast.models.world.reading import ConfigError, Range, build, read_toml, require_known
 
 IN_ONE_PROCESS = "in_process"  # a process per step would cost two seconds each
 PACKAGES = {"ray": "dagster_ray", "k8s": "dagster_k8s"}  # that an executor needs, and the extra brings
-MODULE = "pipelines.locations"
+MODULE = "fleetcast.pipelines.locations"
 HOST, PORT = "127.0.0.1", 4000
 
 
@@ -149,7 +149,7 @@ def locations_shown() -> list[str]:
     """What `dagster dev` is told to load: FLEETCAST_DEPLOYMENT's locations, or the one of the environment."""
     if (file := os.environ.get(DEPLOYMENT)) is None:
         require_executor(os.environ.get(EXECUTOR) or IN_ONE_PROCESS)
-        return ["-m", "pipelines.definitions"]
+        return ["-m", "fleetcast.pipelines.definitions"]
     path = Path(file).expanduser().resolve()
     locations = read_deployment(path)
     check_deployment(locations)

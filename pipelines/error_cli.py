@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pyarrow as pa
 import typer
 
-from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
-from pipelines.tables import OUT, figure, percent, show_board
-from pipelines.terminal import near, spoken
+from fleetcast.pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
+from fleetcast.pipelines.tables import OUT, figure, percent, show_board
+from fleetcast.pipelines.terminal import near, spoken
 
 if TYPE_CHECKING:
-    from assets.lake.settings import Settings
+    from fleetcast.assets.lake.settings import Settings
 
 Row = Mapping[str, Any]
 SHOWN = {  # figure: its head, and how it is written
@@ -54,11 +54,11 @@ def error(
         fleetcast sql "from scoreboard_differences where not is_carried"
     """
     with spoken():
-        from assets.lake.settings import load_settings
-        from assets.on_demand import error_draws_said
-        from assets.replays.scorecards import scoreboard
-        from assets.studies import latency_error
-        from pipelines.runs import report
+        from fleetcast.assets.lake.settings import load_settings
+        from fleetcast.assets.on_demand import error_draws_said
+        from fleetcast.assets.replays.scorecards import scoreboard
+        from fleetcast.assets.studies import latency_error
+        from fleetcast.pipelines.runs import report
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day
@@ -74,8 +74,8 @@ def error(
 
 def show_errors(settings: "Settings", day: date, board: pa.Table, against: str | None = None) -> None:
     """Under a scoreboard: the latencies that it stands on and, where it is known, how far they move it."""
-    from assets.studies.latency_error import differences, intervals, profile_errors
-    from models.latency.error import said
+    from fleetcast.assets.studies.latency_error import differences, intervals, profile_errors
+    from fleetcast.models.latency.error import said
 
     found = intervals(settings, day, board)
     line = f"latencies: {said(profile_errors(settings))}"
@@ -100,7 +100,7 @@ def show_intervals(found: Sequence[Row], of_day: Sequence[Row], base: str, title
         for row in of_day
         if row["against"] == base and row["difference"] and not row["is_carried"]
     }
-    from assets.studies.latency_error import ENDS
+    from fleetcast.assets.studies.latency_error import ENDS
 
     figures = [name for name in SHOWN if any(row["figure"] == name for row in found)]
     rows = []
@@ -135,8 +135,8 @@ def pairs_told(of_day: Sequence[Row], name: str) -> str:
 
 def cost_error_said(settings: "Settings", rows: Sequence[Row]) -> str:
     """How far a plan's cost may be off for its latencies alone; `rows` of a plan: llm, usd."""
-    from assets.studies.latency_error import profile_errors, usd_error_share
-    from models.latency.error import said
+    from fleetcast.assets.studies.latency_error import profile_errors, usd_error_share
+    from fleetcast.models.latency.error import said
 
     return (
         f"Latencies: {said(profile_errors(settings))} in the median; for that alone the plan's cost may be "
@@ -165,7 +165,7 @@ def _show_carried(
 
     The cautious reading: it takes nothing of the error for common to what is compared.
     """
-    from assets.studies.latency_error import PLANNED_USD, usd_error_share
+    from fleetcast.assets.studies.latency_error import PLANNED_USD, usd_error_share
 
     spent = settings.lake.sql(PLANNED_USD, trace=settings.trace, day=day).to_pylist()
     error_share = usd_error_share(settings, spent)
@@ -185,8 +185,8 @@ def _show_carried(
 
 def drawn_saving_said(settings: "Settings", day: date, policy: str) -> str:
     """What a policy costs in the replay beside BASE, in all draws of the latencies; "" without draws."""
-    from assets.replays.scorecards import scoreboard
-    from assets.studies.latency_error import differences, intervals
+    from fleetcast.assets.replays.scorecards import scoreboard
+    from fleetcast.assets.studies.latency_error import differences, intervals
 
     if day not in settings.lake.days("error_draws", settings.trace):
         return ""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from assets.lake.environment import LAKE, told_config
-from assets.lake.machine import CORES, cores
-from assets.lake.variables import CONFIG, CONFIG_TEXT, DEPLOYMENT, EXECUTOR, LAKE_AT, LANDS
-from pipelines.deployment import IN_ONE_PROCESS, require_executor
+from fleetcast.assets.lake.environment import LAKE, told_config
+from fleetcast.assets.lake.machine import CORES, cores
+from fleetcast.assets.lake.variables import CONFIG, CONFIG_TEXT, DEPLOYMENT, EXECUTOR, LAKE_AT, LANDS
+from fleetcast.pipelines.deployment import IN_ONE_PROCESS, require_executor
 
 OF_THIS_MACHINE = {DEPLOYMENT, LANDS, "FLEETCAST_HOME", "FLEETCAST_SCRATCH", "FLEETCAST_POSTGRES_URL"}
 DELEGATING = {

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.options import Config, Quiet, config_of, day_of, file_of, progress_of
-from pipelines.plan_cli import ComingDay
-from pipelines.tables import OUT, figure, percent, show_board
-from pipelines.terminal import near, show_note, spoken
+from fleetcast.pipelines.options import Config, Quiet, config_of, day_of, file_of, progress_of
+from fleetcast.pipelines.plan_cli import ComingDay
+from fleetcast.pipelines.tables import OUT, figure, percent, show_board
+from fleetcast.pipelines.terminal import near, show_note, spoken
 
 if TYPE_CHECKING:
-    from assets.studies.renting import Answer
+    from fleetcast.assets.studies.renting import Answer
 
 KINDS = {
     "one_type": "one type",
@@ -60,11 +60,11 @@ def gpus(
         fleetcast gpus --apart --prices prices.toml --tpot-slo-s 0.03
     """
     with spoken():
-        from assets.lake.settings import load_settings
-        from assets.plans.ahead import day_to_come
-        from assets.plans_on_demand import gpu_fleets_said
-        from assets.studies import rent_asked, rent_buckets, renting
-        from pipelines.runs import report
+        from fleetcast.assets.lake.settings import load_settings
+        from fleetcast.assets.plans.ahead import day_to_come
+        from fleetcast.assets.plans_on_demand import gpu_fleets_said
+        from fleetcast.assets.studies import rent_asked, rent_buckets, renting
+        from fleetcast.pipelines.runs import report
 
         if apart and together:
             raise ValueError("--apart and --together: one or the other, or neither for both.")
@@ -94,9 +94,9 @@ def gpus(
 
 def show_prices(found: "Answer", llm: str, trace: str, day: date) -> None:
     """USD per million tokens by phase and GPU type, then the bound."""
-    from models.latency.error import errors_of
-    from models.latency.error import said as latencies
-    from models.plan.phases import best_of_each_gpu
+    from fleetcast.models.latency.error import errors_of
+    from fleetcast.models.latency.error import said as latencies
+    from fleetcast.models.plan.phases import best_of_each_gpu
 
     setting, load = found.setting, found.setting.load
     turn = {turn.gpu: turn for turn in found.turns}
@@ -146,7 +146,7 @@ def bound_said(found: "Answer") -> str:
 
 def show_fleets(found: "Answer") -> None:
     """The best fleet of each kind, and what it met."""
-    from assets.studies.rent_asked import targets_said
+    from fleetcast.assets.studies.rent_asked import targets_said
 
     tier = found.setting.tier
     rows = [

@@ -6,9 +6,19 @@ from typing import Annotated
 
 import typer
 
-from pipelines.options import Config, Day, Policy, Quiet, Region, config_of, day_of, file_of, progress_of
-from pipelines.tables import OUT, show_table
-from pipelines.terminal import spoken
+from fleetcast.pipelines.options import (
+    Config,
+    Day,
+    Policy,
+    Quiet,
+    Region,
+    config_of,
+    day_of,
+    file_of,
+    progress_of,
+)
+from fleetcast.pipelines.tables import OUT, show_table
+from fleetcast.pipelines.terminal import spoken
 
 BY_TIER = """
 select
@@ -87,11 +97,11 @@ def export(
         fleetcast plan export --format json --config quality --question 0.58_12s
     """
     with spoken():
-        from assets.lake.settings import load_settings
-        from assets.plans import quality_export
-        from assets.plans.cluster import FORMATS
-        from assets.plans.export import as_json, plan_of
-        from assets.plans.handover import HandOver, own_triggers, target_of
+        from fleetcast.assets.lake.settings import load_settings
+        from fleetcast.assets.plans import quality_export
+        from fleetcast.assets.plans.cluster import FORMATS
+        from fleetcast.assets.plans.export import as_json, plan_of
+        from fleetcast.assets.plans.handover import HandOver, own_triggers, target_of
 
         settings = load_settings(config_of(config))
         if question is not None:
@@ -137,9 +147,9 @@ def ran(
     of the same days is replaced.
     """
     with spoken():
-        from assets.lake.settings import load_settings
-        from assets.plans.ran import land_ran
-        from assets.plans.ran_metrics import land_ran_of
+        from fleetcast.assets.lake.settings import load_settings
+        from fleetcast.assets.plans.ran import land_ran
+        from fleetcast.assets.plans.ran_metrics import land_ran_of
 
         settings = load_settings(config_of(config))
         if (file is None) == (from_ is None):
@@ -172,10 +182,10 @@ def grade(
     below it says nothing.
     """
     with spoken():
-        from assets.lake.settings import load_settings
-        from assets.plans_on_demand import shadow_runs_said
-        from assets.studies.graded import grade_shadow
-        from pipelines.runs import report
+        from fleetcast.assets.lake.settings import load_settings
+        from fleetcast.assets.plans_on_demand import shadow_runs_said
+        from fleetcast.assets.studies.graded import grade_shadow
+        from fleetcast.pipelines.runs import report
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day

@@ -4,11 +4,11 @@ from typing import Any
 
 import dagster as dg
 
-from assets.lake.partitions import DAYS
-from assets.on_demand import DAYS_AND_CASES, STUDIES
-from assets.pages.telling import SettingsResource, key_of
-from assets.plans_on_demand import PLANS
-from pipelines.executors import executor
+from fleetcast.assets.lake.partitions import DAYS
+from fleetcast.assets.on_demand import DAYS_AND_CASES, STUDIES
+from fleetcast.assets.pages.telling import SettingsResource, key_of
+from fleetcast.assets.plans_on_demand import PLANS
+from fleetcast.pipelines.executors import executor
 
 EXECUTOR = executor()
 

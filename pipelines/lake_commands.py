@@ -7,10 +7,10 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from assets.lake.limits import Limits
-from pipelines.options import Config, Day, config_of, day_of, file_of, params_of
-from pipelines.tables import OUT, figure, show_board, show_table
-from pipelines.terminal import ERR, near, refuse, spoken
+from fleetcast.assets.lake.limits import Limits
+from fleetcast.pipelines.options import Config, Day, config_of, day_of, file_of, params_of
+from fleetcast.pipelines.tables import OUT, figure, show_board, show_table
+from fleetcast.pipelines.terminal import ERR, near, refuse, spoken
 
 
 def sql(
@@ -40,8 +40,8 @@ def sql(
         fleetcast sql sql/queries/plan_changes.sql --param policy=lt_ua
     """
     with spoken():
-        from assets.lake.recipes import parameters, why_empty
-        from assets.lake.settings import load_settings
+        from fleetcast.assets.lake.recipes import parameters, why_empty
+        from fleetcast.assets.lake.settings import load_settings
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day
@@ -65,8 +65,8 @@ def explore(
     fleetcast explore ~/fleetcast-rill && rill start ~/fleetcast-rill
     """
     with spoken():
-        from assets.lake.rill import write_project
-        from assets.lake.warehouse import Lake
+        from fleetcast.assets.lake.rill import write_project
+        from fleetcast.assets.lake.warehouse import Lake
 
         lake, target = Lake(), file_of(folder)
         lake.publish()
@@ -87,7 +87,7 @@ def explain(
     fleetcast explain REQUEST_ID
     """
     with spoken():
-        from assets.lake.settings import load_settings
+        from fleetcast.assets.lake.settings import load_settings
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day
@@ -161,8 +161,8 @@ def timeline(
     fleetcast timeline --llm bloom-176b --region east --hour 19
     """
     with spoken():
-        from assets.lake.settings import load_settings
-        from assets.replays.timeline import write_timeline
+        from fleetcast.assets.lake.settings import load_settings
+        from fleetcast.assets.replays.timeline import write_timeline
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day

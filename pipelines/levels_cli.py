@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from models.replay.policies import STACKS
-from models.world.mechanisms import LEVELS_BY
-from models.world.reading import ConfigError
-from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
-from pipelines.tables import OUT, figure, percent, show_board
-from pipelines.terminal import near, spoken
+from fleetcast.models.replay.policies import STACKS
+from fleetcast.models.world.mechanisms import LEVELS_BY
+from fleetcast.models.world.reading import ConfigError
+from fleetcast.pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
+from fleetcast.pipelines.tables import OUT, figure, percent, show_board
+from fleetcast.pipelines.terminal import near, spoken
 
 if TYPE_CHECKING:
-    from assets.lake.settings import Settings
+    from fleetcast.assets.lake.settings import Settings
 
 N = TypeVar("N", int, float)
 STACK_NAMES = ", ".join(STACKS)
@@ -59,10 +59,10 @@ def levels(
     tiers are tried beside it. Instances are fixed. A minute or two.
     """
     with spoken():
-        from assets.lake.settings import load_settings
-        from assets.on_demand import level_trials_said
-        from assets.studies.levels import Asked, answers, try_levels, values
-        from pipelines.runs import report
+        from fleetcast.assets.lake.settings import load_settings
+        from fleetcast.assets.on_demand import level_trials_said
+        from fleetcast.assets.studies.levels import Asked, answers, try_levels, values
+        from fleetcast.pipelines.runs import report
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day

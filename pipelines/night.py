@@ -8,19 +8,19 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets.demand import history
-from assets.demand.demand import INTERACTIVE
-from assets.forecasts import backtests
-from assets.lake.partitions import require_in_calendar
-from assets.lake.settings import Progress, Settings
-from assets.lake.store import Place
-from assets.on_demand import backtests_said
-from assets.pages.telling import SettingsResource
-from assets.replays import nights, replays, scorecards
-from assets.traces.ingest import landed_files
-from models.replay import beside
-from models.world.reading import require_known
-from pipelines.runs import embedded_home, report, run_job, untold
+from fleetcast.assets.demand import history
+from fleetcast.assets.demand.demand import INTERACTIVE
+from fleetcast.assets.forecasts import backtests
+from fleetcast.assets.lake.partitions import require_in_calendar
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.store import Place
+from fleetcast.assets.on_demand import backtests_said
+from fleetcast.assets.pages.telling import SettingsResource
+from fleetcast.assets.replays import nights, replays, scorecards
+from fleetcast.assets.traces.ingest import landed_files
+from fleetcast.models.replay import beside
+from fleetcast.models.world.reading import require_known
+from fleetcast.pipelines.runs import embedded_home, report, run_job, untold
 
 UNREAD = "landing: every_file_is_read"
 

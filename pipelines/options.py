@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from assets.lake.settings import Progress
-from models.replay.policies import planned
-from models.world.calendar import require_in_years
-from models.world.loading import CONFIG_DIR, config_path
-from models.world.reading import require_known
-from pipelines.terminal import Bars
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.models.replay.policies import planned
+from fleetcast.models.world.calendar import require_in_years
+from fleetcast.models.world.loading import CONFIG_DIR, config_path
+from fleetcast.models.world.reading import require_known
+from fleetcast.pipelines.terminal import Bars
 
 Config = Annotated[
     str,

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.error_cli import cost_error_said, drawn_saving_said
-from pipelines.handover_cli import export, grade, ran
-from pipelines.options import Config, Day, Policy, Quiet, Region, config_of, day_of, progress_of
-from pipelines.plan_shown import show_plans
-from pipelines.quality_cli import quality
-from pipelines.tables import show_table
-from pipelines.terminal import near, show_note, spoken
+from fleetcast.pipelines.error_cli import cost_error_said, drawn_saving_said
+from fleetcast.pipelines.handover_cli import export, grade, ran
+from fleetcast.pipelines.options import Config, Day, Policy, Quiet, Region, config_of, day_of, progress_of
+from fleetcast.pipelines.plan_shown import show_plans
+from fleetcast.pipelines.quality_cli import quality
+from fleetcast.pipelines.tables import show_table
+from fleetcast.pipelines.terminal import near, show_note, spoken
 
 if TYPE_CHECKING:
-    from assets.lake.settings import Settings
+    from fleetcast.assets.lake.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 ComingDay = Annotated[
@@ -46,7 +46,7 @@ def show(
         fleetcast plan show --region east
     """
     with spoken():
-        from assets.lake.settings import load_settings
+        from fleetcast.assets.lake.settings import load_settings
 
         settings = load_settings(config_of(config))
         _shown(settings, [day_of(date_) or settings.config.trace.replay_day], policy, region)
@@ -54,8 +54,8 @@ def show(
 
 def _shown(settings: "Settings", days: Sequence[date], policy: str, region: str | None) -> None:
     """Print the plans of days in a row; what the first of them does not know, none knows."""
-    from assets.demand.history import not_known
-    from assets.plans.export import plan_of, steps
+    from fleetcast.assets.demand.history import not_known
+    from fleetcast.assets.plans.export import plan_of, steps
 
     rows = [plan_of(settings, day, policy, region) for day in days]
     asked = {"trace": settings.trace, "policy": policy, "region": region}
@@ -87,10 +87,10 @@ def ahead(
     from all instances of the config.
     """
     with spoken():
-        from assets.lake.settings import load_settings
-        from assets.plans.ahead import POLICY, day_to_come, plan_ahead
-        from assets.plans_on_demand import day_ahead_plans_said
-        from pipelines.runs import report
+        from fleetcast.assets.lake.settings import load_settings
+        from fleetcast.assets.plans.ahead import POLICY, day_to_come, plan_ahead
+        from fleetcast.assets.plans_on_demand import day_ahead_plans_said
+        from fleetcast.pipelines.runs import report
 
         settings = load_settings(config_of(config))
         first = day_of(date_) or day_to_come(settings)
@@ -125,10 +125,10 @@ def rolling(
     from. Of each hour the plan that was made last is shown, exported and served.
     """
     with spoken():
-        from assets.lake.settings import load_settings
-        from assets.plans.rolling import ROLLING, plan_rolling
-        from assets.plans_on_demand import rolling_plans_said
-        from pipelines.runs import report
+        from fleetcast.assets.lake.settings import load_settings
+        from fleetcast.assets.plans.rolling import ROLLING, plan_rolling
+        from fleetcast.assets.plans_on_demand import rolling_plans_said
+        from fleetcast.pipelines.runs import report
 
         settings = load_settings(config_of(config))
         table = plan_rolling(settings, at, progress_of(quiet))
@@ -158,11 +158,11 @@ def buy(
     need: what the others would buy on top, and what they have no room for.
     """
     with spoken():
-        from assets.lake.settings import load_settings
-        from assets.plans_on_demand import commitments_said
-        from assets.studies.buying import Terms
-        from assets.studies.buying import buy as list_of
-        from pipelines.runs import report
+        from fleetcast.assets.lake.settings import load_settings
+        from fleetcast.assets.plans_on_demand import commitments_said
+        from fleetcast.assets.studies.buying import Terms
+        from fleetcast.assets.studies.buying import buy as list_of
+        from fleetcast.pipelines.runs import report
 
         settings = load_settings(config_of(config))
         day, table = list_of(settings, Terms(reserved, spot), weeks, progress_of(quiet))

@@ -9,8 +9,8 @@ import pyarrow as pa
 from rich import box
 from rich.table import Table
 
-from pipelines.csv_text import write_csv
-from pipelines.tables import OUT
+from fleetcast.pipelines.csv_text import write_csv
+from fleetcast.pipelines.tables import OUT
 
 Row = Mapping[str, Any]
 STEP = (

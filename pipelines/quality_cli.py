@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.options import Config, Quiet, config_of, progress_of
-from pipelines.tables import OUT, figure, percent, show_board
-from pipelines.terminal import near, spoken
+from fleetcast.pipelines.options import Config, Quiet, config_of, progress_of
+from fleetcast.pipelines.tables import OUT, figure, percent, show_board
+from fleetcast.pipelines.terminal import near, spoken
 
 if TYPE_CHECKING:
-    from assets.plans.quality_asked import Plan
-    from assets.plans.quality_markets import Market
-    from assets.plans.quality_places import Places
-    from models.plan.quality import Answer
+    from fleetcast.assets.plans.quality_asked import Plan
+    from fleetcast.assets.plans.quality_markets import Market
+    from fleetcast.assets.plans.quality_places import Places
+    from fleetcast.models.plan.quality import Answer
 
 
 def quality(
@@ -48,14 +48,14 @@ def quality(
     llms will do is the config's claim. The questions are the trace's requests, where the lake has them.
     """
     with spoken():
-        from assets.lake.settings import load_settings
-        from assets.plans.quality_asked import Question
-        from assets.plans.quality_places import over_regions
-        from assets.plans_on_demand import quality_plans_said
-        from assets.studies.quality_beside import best_of_tables, steps_usd
-        from assets.studies.quality_figures import draw_quality
-        from assets.studies.quality_plans import plan_quality
-        from pipelines.runs import report
+        from fleetcast.assets.lake.settings import load_settings
+        from fleetcast.assets.plans.quality_asked import Question
+        from fleetcast.assets.plans.quality_places import over_regions
+        from fleetcast.assets.plans_on_demand import quality_plans_said
+        from fleetcast.assets.studies.quality_beside import best_of_tables, steps_usd
+        from fleetcast.assets.studies.quality_figures import draw_quality
+        from fleetcast.assets.studies.quality_plans import plan_quality
+        from fleetcast.pipelines.runs import report
 
         settings = load_settings(config_of(config))
         question = Question(quality, latency, float("inf") if budget is None else budget)
@@ -79,7 +79,7 @@ def quality(
 
 def show_chosen(plan: "Plan") -> None:
     """The pools of the plan that was chosen, and what became of it."""
-    from assets.plans.quality_tables import pool_rows
+    from fleetcast.assets.plans.quality_tables import pool_rows
 
     offer, served = plan.market.offers[plan.rule], plan.served
     (low_s, high_s), (low, high) = served.intervals()
@@ -157,7 +157,7 @@ def show_best(best: Mapping[str, "tuple[float, Answer] | None"]) -> None:
 
 def show_regions(market: "Market", places: "Places") -> None:
     """What stands where in a plan over regions, who answers, and what regions do for each other."""
-    from assets.plans.quality_places import moved, replicas
+    from fleetcast.assets.plans.quality_places import moved, replicas
 
     rows = [
         (name, shape.llm, f"{shape.gpus} x {shape.gpu}", figure(count, ",.0f"), figure(usd, ",.2f"))

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import dagster as dg
 
-from assets.lake.settings import Progress
-from assets.pages.telling import SettingsResource, key_of
-from models.world.places import HOME, ROOT
-from pipelines import stopping
-from pipelines.definitions import defs
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.pages.telling import SettingsResource, key_of
+from fleetcast.models.world.places import HOME, ROOT
+from fleetcast.pipelines import stopping
+from fleetcast.pipelines.definitions import defs
 
 RANGE = "dagster/asset_partition_range_{}"
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}

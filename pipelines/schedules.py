@@ -2,9 +2,9 @@
 
 import dagster as dg
 
-from assets.pages.telling import SettingsResource
-from models.world.config import Config
-from pipelines.jobs import GRADE, NIGHTLY, PLAN_AHEAD, PLAN_ROLLING, SETTINGS
+from fleetcast.assets.pages.telling import SettingsResource
+from fleetcast.models.world.config import Config
+from fleetcast.pipelines.jobs import GRADE, NIGHTLY, PLAN_AHEAD, PLAN_ROLLING, SETTINGS
 
 
 def config_run() -> Config:

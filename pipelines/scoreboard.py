@@ -6,8 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.tables import figure, percent, show_board
-from pipelines.terminal import ERR
+from fleetcast.pipelines.tables import figure, percent, show_board
+from fleetcast.pipelines.terminal import ERR
 
 
 def show_scoreboard(board: pa.Table, trace: str, day: date) -> None:

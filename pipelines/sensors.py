@@ -5,9 +5,9 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.lake.variables import LANDS
-from assets.traces.ingest import LANDING, landed_files
-from pipelines.jobs import LAND, SETTINGS
+from fleetcast.assets.lake.variables import LANDS
+from fleetcast.assets.traces.ingest import LANDING, landed_files
+from fleetcast.pipelines.jobs import LAND, SETTINGS
 
 
 def newest(files: list[Path]) -> float:

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from pipelines.options import Config, Policy, config_of, file_of
-from pipelines.tables import OUT
-from pipelines.terminal import spoken
+from fleetcast.pipelines.options import Config, Policy, config_of, file_of
+from fleetcast.pipelines.tables import OUT
+from fleetcast.pipelines.terminal import spoken
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 INSTANT = "%Y-%m-%dT%H:%M"
@@ -48,9 +48,9 @@ def scaler(
     with spoken():
         import asyncio
 
-        from assets.lake.settings import load_settings
-        from assets.plans.scaler import Scaler, serve
-        from assets.plans.served import Served
+        from fleetcast.assets.lake.settings import load_settings
+        from fleetcast.assets.plans.scaler import Scaler, serve
+        from fleetcast.assets.plans.served import Served
 
         if not re.fullmatch(r"\S+:\d{1,5}", address) or int(address.rpartition(":")[2]) > 65_535:
             raise ValueError(f"--address: got {address!r}, needed HOST:PORT, like 0.0.0.0:6000.")
@@ -82,14 +82,15 @@ def code(
     that nobody has: of two servers on one port the older code would answer.
     """
     with spoken():
-        from pipelines import deployment
+        from fleetcast.pipelines import deployment
 
         chosen = deployment.chosen(location)
         listen = (host or chosen.host, port or chosen.port or deployment.PORT)
         deployment.require_executor(chosen.executor)
         deployment.take_port(*listen)
         OUT.print(f"serving {location or 'fleetcast'} on {listen[0]}:{listen[1]}   (Ctrl-C ends it)")
-        target = ["pipelines.locations", "-a", location] if location else ["pipelines.definitions"]
+        module = "fleetcast.pipelines." + ("locations" if location else "definitions")
+        target = [module, *(("-a", location) if location else ())]
         command = ["-h", listen[0], "-p", str(listen[1]), "--location-name", location or "fleetcast"]
         program = [sys.executable, "-W", "ignore", "-m", "dagster", "code-server", "start", "-m"]
         os.execv(sys.executable, [*program, *target, *command])
@@ -104,7 +105,7 @@ def workspace(
     fleetcast serve workspace deploy.toml > workspace.yaml
     """
     with spoken():
-        from pipelines import deployment
+        from fleetcast.pipelines import deployment
 
         locations = deployment.read_deployment(file_of(file))
         deployment.check_deployment(locations)

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from assets.lake.store import SCRATCHES
+from fleetcast.assets.lake.store import SCRATCHES
 
 GRACE_S = 5.0
 HEARD_S = 2.0  # the ear has a signal a moment after the handlers

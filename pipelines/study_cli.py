@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
-from pipelines.options import Quiet, config_of, progress_of
-from pipelines.tables import OUT, figure, percent, show_board
-from pipelines.terminal import near, spoken
+from fleetcast.pipelines.options import Quiet, config_of, progress_of
+from fleetcast.pipelines.tables import OUT, figure, percent, show_board
+from fleetcast.pipelines.terminal import near, spoken
 
 Listed = Annotated[bool, typer.Option("--list", help="Name the studies, and what each asks.")]
 Base = Annotated[
@@ -38,10 +38,10 @@ def study(
     a night. Nothing of the nightly tables is touched; the answers lie in the table studies.
     """
     with spoken():
-        from assets.lake.settings import load_settings
-        from assets.studies import study as studies
-        from assets.studies.study_figures import draw_against_the_paper, draw_study
-        from assets.studies.study_files import load_study, read_head, study_names
+        from fleetcast.assets.lake.settings import load_settings
+        from fleetcast.assets.studies import study as studies
+        from fleetcast.assets.studies.study_figures import draw_against_the_paper, draw_study
+        from fleetcast.assets.studies.study_files import load_study, read_head, study_names
 
         if list_ or not names:
             for name in study_names():

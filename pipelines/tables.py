@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from assets.pages.readable import readable
-from pipelines.csv_text import write_csv
+from fleetcast.assets.pages.readable import readable
+from fleetcast.pipelines.csv_text import write_csv
 
 UNBOUNDED = 10_000  # a file or a pipe has no edge
 OUT = Console(highlight=False, width=None if sys.stdout.isatty() else UNBOUNDED)

@@ -12,10 +12,10 @@ import typer
 from rich import progress
 from rich.console import Console
 
-from assets.lake.settings import Progress, Step
-from assets.lake.store import Place
-from pipelines import stopping
-from pipelines.tables import OUT
+from fleetcast.assets.lake.settings import Progress, Step
+from fleetcast.assets.lake.store import Place
+from fleetcast.pipelines import stopping
+from fleetcast.pipelines.tables import OUT
 
 ERR = Console(stderr=True, highlight=False)
 HERE = Path.cwd()  # before anything changes it

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 
-from pipelines.options import Quiet, file_of, progress_of
-from pipelines.tables import OUT, figure, percent, show_board
-from pipelines.terminal import near, refuse, show_checks, show_refused, spoken
+from fleetcast.pipelines.options import Quiet, file_of, progress_of
+from fleetcast.pipelines.tables import OUT, figure, percent, show_board
+from fleetcast.pipelines.terminal import near, refuse, show_checks, show_refused, spoken
 
 EMPTY = "data/landing has no trace file. Copy one there; data/landing/README.md names the formats."
 SHOWN_FINDINGS = 20
@@ -45,10 +45,10 @@ def ingest(
         fleetcast ingest --from http://prometheus:9090 --name mine --where 'namespace="prod"'
     """
     with spoken():
-        from assets.pages.telling import SettingsResource
-        from assets.traces.ingest import LANDING, landed_files
-        from assets.traces.prometheus import fetch
-        from pipelines.night import land
+        from fleetcast.assets.pages.telling import SettingsResource
+        from fleetcast.assets.traces.ingest import LANDING, landed_files
+        from fleetcast.assets.traces.prometheus import fetch
+        from fleetcast.pipelines.night import land
 
         if from_ is not None:
             line = fetch(from_, name, days, until, step, where, LANDING, progress_of(quiet))
@@ -69,9 +69,9 @@ def forget(file: Annotated[str, typer.Argument(help="A landed file, by its name.
     fleetcast forget AzureLLMInferenceTrace_conv.csv.gz
     """
     with spoken():
-        from assets.lake.settings import load_settings
-        from assets.traces.ingest import LANDING
-        from assets.traces.landing import forget as take_out
+        from fleetcast.assets.lake.settings import load_settings
+        from fleetcast.assets.traces.ingest import LANDING
+        from fleetcast.assets.traces.landing import forget as take_out
 
         traces = take_out(load_settings("office"), file)
         OUT.print(f"{file} is no longer in the trace {', '.join(traces)}.", markup=False)
@@ -113,11 +113,11 @@ def characterise(trace: Trace, quiet: Quiet = False) -> None:
         fleetcast sql "from episodes where trace = 'office' and kind = 'burst' order by ratio desc"
     """
     with spoken():
-        from assets.demand.character_figures import figures_of
-        from assets.demand.characterise import characterise as describe
-        from assets.lake.warehouse import Lake
-        from assets.on_demand import characterisation_said
-        from pipelines.runs import report
+        from fleetcast.assets.demand.character_figures import figures_of
+        from fleetcast.assets.demand.characterise import characterise as describe
+        from fleetcast.assets.lake.warehouse import Lake
+        from fleetcast.assets.on_demand import characterisation_said
+        from fleetcast.pipelines.runs import report
 
         lake = Lake()
         table = describe(lake, trace, progress_of(quiet))
@@ -172,10 +172,10 @@ def generate(
         fleetcast generate --like office --name stressed --changes data/changes/example.toml
     """
     with spoken():
-        from assets.demand import generate as generator
-        from assets.lake.warehouse import Lake
-        from models.traffic.changes import Changes, load_changes
-        from models.world.catalogue import load_catalogue
+        from fleetcast.assets.demand import generate as generator
+        from fleetcast.assets.lake.warehouse import Lake
+        from fleetcast.models.traffic.changes import Changes, load_changes
+        from fleetcast.models.world.catalogue import load_catalogue
 
         lake, catalogue = Lake(), load_catalogue()
         order = generator.Order(

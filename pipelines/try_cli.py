@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.options import Quiet, config_of, file_of, progress_of
-from pipelines.tables import OUT, figure, percent, show_board
-from pipelines.terminal import near, spoken
+from fleetcast.pipelines.options import Quiet, config_of, file_of, progress_of
+from fleetcast.pipelines.tables import OUT, figure, percent, show_board
+from fleetcast.pipelines.terminal import near, spoken
 
 if TYPE_CHECKING:
-    from assets.studies.tried import Tried
-    from models.world.config import Config
+    from fleetcast.assets.studies.tried import Tried
+    from fleetcast.models.world.config import Config
 
 
 def try_(
@@ -44,13 +44,13 @@ def try_(
         fleetcast try trace.csv --on "4 x llama2-70b@4xh100-80gb + 8 x llama3.1-8b@h100-80gb"
     """
     with spoken():
-        from assets.studies import tried
-        from assets.traces.metered import FORMAT
-        from models.latency.reach import with_reach
-        from models.replay.compiled import is_cached
-        from models.world.catalogue import load_catalogue
-        from models.world.changes import changed_catalogue
-        from models.world.loading import load_config
+        from fleetcast.assets.studies import tried
+        from fleetcast.assets.traces.metered import FORMAT
+        from fleetcast.models.latency.reach import with_reach
+        from fleetcast.models.replay.compiled import is_cached
+        from fleetcast.models.world.catalogue import load_catalogue
+        from fleetcast.models.world.changes import changed_catalogue
+        from fleetcast.models.world.loading import load_config
 
         catalogue = load_catalogue()
         chosen, path = with_options(load_config(config_of(config), catalogue), prefix, routing), file_of(file)
@@ -83,8 +83,8 @@ def with_options(config: "Config", prefix: str | None, routing: str | None) -> "
     """The config with what was said on the command line; ConfigError for a name that nobody knows."""
     import dataclasses
 
-    from models.world.mechanisms import PREFIXES, ROUTINGS
-    from models.world.reading import require_known
+    from fleetcast.models.world.mechanisms import PREFIXES, ROUTINGS
+    from fleetcast.models.world.reading import require_known
 
     fleet, replay = config.fleet, config.replay
     if prefix is not None:

@@ -6,10 +6,10 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from pipelines.error_cli import show_differences, show_savings
-from pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
-from pipelines.tables import OUT, figure, percent, show_board
-from pipelines.terminal import near, spoken
+from fleetcast.pipelines.error_cli import show_differences, show_savings
+from fleetcast.pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
+from fleetcast.pipelines.tables import OUT, figure, percent, show_board
+from fleetcast.pipelines.terminal import near, spoken
 
 
 def whatif(
@@ -35,10 +35,10 @@ def whatif(
     an endpoint has fewer instances than its minimum.
     """
     with spoken():
-        from assets.lake.settings import load_settings
-        from assets.on_demand import whatifs_said
-        from assets.studies.whatif import draw, what_if
-        from pipelines.runs import report
+        from fleetcast.assets.lake.settings import load_settings
+        from fleetcast.assets.on_demand import whatifs_said
+        from fleetcast.assets.studies.whatif import draw, what_if
+        from fleetcast.pipelines.runs import report
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day
@@ -59,10 +59,10 @@ def decide(date_: Day = None, config: Config = "office", quiet: Quiet = False) -
     fleetcast sql sql/queries/which_forecast_pays.sql
     """
     with spoken():
-        from assets.lake.settings import load_settings
-        from assets.on_demand import decisions_said
-        from assets.studies import decisions
-        from pipelines.runs import report
+        from fleetcast.assets.lake.settings import load_settings
+        from fleetcast.assets.on_demand import decisions_said
+        from fleetcast.assets.studies import decisions
+        from fleetcast.pipelines.runs import report
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day

@@ -26,12 +26,12 @@ from dagster._core.definitions.selector import JobSubsetSelector
 from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import GrpcServerTarget
 
-from models.world.places import ROOT
-from pipelines import deployment
+from fleetcast.models.world.places import ROOT
+from fleetcast.pipelines import deployment
 
 NODES = ("127.0.0.1", "127.0.0.2")
 PYTHON = (sys.executable, "-W", "ignore")
-FLEETCAST = (*PYTHON, "-c", "from pipelines.cli import main; main()")
+FLEETCAST = (*PYTHON, "-c", "from fleetcast.pipelines.cli import main; main()")
 
 
 class Missing(Exception):

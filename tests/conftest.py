@@ -9,17 +9,17 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-import pipelines  # noqa: F401  # isort: skip  it speaks to libraries before they load
+import fleetcast.pipelines  # noqa: F401  # isort: skip  it speaks to libraries before they load
 import hypothesis
 import pytest
 import wired
 
-from assets.lake.settings import Progress, Settings
-from assets.lake.warehouse import Lake
-from assets.plans import plans
-from assets.replays.replays import replay_day
-from assets.replays.scorecards import score_day
-from pipelines.stopping import Ear
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.plans import plans
+from fleetcast.assets.replays.replays import replay_day
+from fleetcast.assets.replays.scorecards import score_day
+from fleetcast.pipelines.stopping import Ear
 
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")

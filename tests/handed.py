@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from assets.lake.result_schemas import RESULTS
-from assets.lake.settings import Settings, midnight
-from assets.plans.kinds import kinds
+from fleetcast.assets.lake.result_schemas import RESULTS
+from fleetcast.assets.lake.settings import Settings, midnight
+from fleetcast.assets.plans.kinds import kinds
 
 
 def plan_rows(settings: Settings, day: date, policy: str, counts: Sequence[int]) -> list[dict[str, Any]]:

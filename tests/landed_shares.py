@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from assets.lake.warehouse import Lake
-from assets.traces.ingest import ingest
-from models.world.catalogue import Catalogue
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.traces.ingest import ingest
+from fleetcast.models.world.catalogue import Catalogue
 
 WANTED = {
     "region": {"east": 0.45, "central": 0.33, "west": 0.22},

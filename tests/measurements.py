@@ -7,18 +7,26 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from models.latency.kernel_fit import KNOTS, Timed, TimedDecode, fit_decode, fit_prefill, fit_products, short
-from models.latency.kernels import PASS_S, composed
-from models.latency.measured import Measured
-from models.latency.roofline import Work, decode_s, kv_token_s, prefill_s
-from models.latency.silicon import Closed, works_of
-from models.latency.tables import Floats
-from models.latency.tables import prefill_s as profile_prefill_s
-from models.latency.tables import step_s as profile_step_s
-from models.world.catalogue import Catalogue
-from models.world.entries import Efficiency, Gpu, LatencyProfile, Llm
-from models.world.kernels import Kernels, Products
-from models.world.reading import build, read_toml
+from fleetcast.models.latency.kernel_fit import (
+    KNOTS,
+    Timed,
+    TimedDecode,
+    fit_decode,
+    fit_prefill,
+    fit_products,
+    short,
+)
+from fleetcast.models.latency.kernels import PASS_S, composed
+from fleetcast.models.latency.measured import Measured
+from fleetcast.models.latency.roofline import Work, decode_s, kv_token_s, prefill_s
+from fleetcast.models.latency.silicon import Closed, works_of
+from fleetcast.models.latency.tables import Floats
+from fleetcast.models.latency.tables import prefill_s as profile_prefill_s
+from fleetcast.models.latency.tables import step_s as profile_step_s
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.entries import Efficiency, Gpu, LatencyProfile, Llm
+from fleetcast.models.world.kernels import Kernels, Products
+from fleetcast.models.world.reading import build, read_toml
 
 PROFILES = Path(__file__).parents[2] / "shared" / "data" / "profiles"
 SPLITWISE = PROFILES / "splitwise_perf_model.csv"

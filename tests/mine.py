@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import ArrayLike
 
-from assets.lake.settings import Settings, load_settings
-from assets.traces.ingest import ingest
-from models.world.catalogue import load_catalogue
+from fleetcast.assets.lake.settings import Settings, load_settings
+from fleetcast.assets.traces.ingest import ingest
+from fleetcast.models.world.catalogue import load_catalogue
 
 FIRST, DAYS = datetime(2025, 7, 1, tzinfo=UTC), 3
 CONFIG = """

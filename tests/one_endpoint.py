@@ -4,19 +4,19 @@ from typing import Any
 
 import numpy as np
 
-from models.latency import LatencyTables
-from models.replay.admit import WHOLE
-from models.replay.freeness import HEAD
-from models.replay.inputs import ALL_STEPS, DECODE_ONLY, NOBODY, PREFILL_ONLY, Fleet, Rules, Trace
-from models.replay.inputs import WHOLE as ROLE_WHOLE
-from models.replay.outcome import Outcome
-from models.replay.prefix import NONE
-from models.replay.queue import FCFS
-from models.replay.route import SHORTEST_QUEUE
-from models.replay.run import Drive, replay
-from models.replay.scale import FOLLOW
-from models.replay.signal import MEMORY
-from models.replay.spread import IN_ORDER
+from fleetcast.models.latency import LatencyTables
+from fleetcast.models.replay.admit import WHOLE
+from fleetcast.models.replay.freeness import HEAD
+from fleetcast.models.replay.inputs import ALL_STEPS, DECODE_ONLY, NOBODY, PREFILL_ONLY, Fleet, Rules, Trace
+from fleetcast.models.replay.inputs import WHOLE as ROLE_WHOLE
+from fleetcast.models.replay.outcome import Outcome
+from fleetcast.models.replay.prefix import NONE
+from fleetcast.models.replay.queue import FCFS
+from fleetcast.models.replay.route import SHORTEST_QUEUE
+from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.scale import FOLLOW
+from fleetcast.models.replay.signal import MEMORY
+from fleetcast.models.replay.spread import IN_ORDER
 
 PREFILL_S_PER_TOKEN = 1 / 1024
 DECODE_S, KV_S = 1 / 32, 1 / 65536

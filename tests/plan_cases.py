@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from models.plan.problem import Problem
+from fleetcast.models.plan.problem import Problem
 
 WINDOW_S = 1800.0
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.forecast.backtest import Clock, actuals, walk
-from models.forecast.method import Floats
-from models.forecast.predict import Prediction, predictions, walked, warm
+from fleetcast.models.forecast.backtest import Clock, actuals, walk
+from fleetcast.models.forecast.method import Floats
+from fleetcast.models.forecast.predict import Prediction, predictions, walked, warm
 
 DEMAND = Path(__file__).parents[2] / "shared" / "data" / "demand"
 LEAST_SHARE = 0.005  # of all requests, for a client to be looked at by itself: 17 clients with 98 % of them

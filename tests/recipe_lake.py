@@ -13,10 +13,10 @@ import pandas as pd
 import pyarrow as pa
 from wired import DAY, LLMS, REGIONS
 
-from assets.lake.schemas import SCHEMAS
-from assets.lake.warehouse import Lake
-from assets.replays.fleet_hours import MOVES
-from models.characterise.families import FAMILIES
+from fleetcast.assets.lake.schemas import SCHEMAS
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.replays.fleet_hours import MOVES
+from fleetcast.models.characterise.families import FAMILIES
 
 Frame = pd.DataFrame
 TIMES = ("ttft", "e2e", "stopped")  # of a trial of levels

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from recipe_lake import ASKED, Frame, Tables, ranked, summed, twin
 
-from models.characterise.families import FAMILIES
+from fleetcast.models.characterise.families import FAMILIES
 
 
 def shown(frame: Frame) -> Frame:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from assets.demand import history
-from assets.forecasts.forecasts import forecast_day
-from assets.lake.settings import Progress, Settings
-from assets.plans import plans
-from models.world.loading import CONFIG_DIR
+from fleetcast.assets.demand import history
+from fleetcast.assets.forecasts.forecasts import forecast_day
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.plans import plans
+from fleetcast.models.world.loading import CONFIG_DIR
 
 DAGSTER = """
 telemetry: {enabled: false}

@@ -5,13 +5,22 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from models.latency import LatencyTables
-from models.replay.fleet import pools_by_endpoint
-from models.replay.inputs import ALL_STEPS, DECODE_ONLY, NOBODY, PREFILL_ONLY, WHOLE, Fleet, Rules, Trace
-from models.replay.pools import POOLINGS
-from models.replay.route import FREENESS
-from models.replay.rules import urgencies
-from models.world.mechanisms import (
+from fleetcast.models.latency import LatencyTables
+from fleetcast.models.replay.fleet import pools_by_endpoint
+from fleetcast.models.replay.inputs import (
+    ALL_STEPS,
+    DECODE_ONLY,
+    NOBODY,
+    PREFILL_ONLY,
+    WHOLE,
+    Fleet,
+    Rules,
+    Trace,
+)
+from fleetcast.models.replay.pools import POOLINGS
+from fleetcast.models.replay.route import FREENESS
+from fleetcast.models.replay.rules import urgencies
+from fleetcast.models.world.mechanisms import (
     BATCHINGS,
     DEMANDS,
     OPPORTUNISMS,

@@ -12,21 +12,21 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from assets.advice import brief, bring, judged, lacking, work, world
-from assets.advice.advise import Asked, advise
-from assets.advice.brought import Brought
-from assets.advice.files import write
-from assets.advice.page import page
-from assets.advice.parts import empty
-from assets.lake.settings import Progress, Settings, load_settings
-from assets.lake.warehouse import Lake
-from assets.studies import tried
-from assets.traces.landing import land_one
-from models.world.catalogue import load_catalogue
-from models.world.loading import load_config
-from models.world.reading import ConfigError
-from pipelines.advise_cli import folder_of
-from pipelines.cli import app
+from fleetcast.assets.advice import brief, bring, judged, lacking, work, world
+from fleetcast.assets.advice.advise import Asked, advise
+from fleetcast.assets.advice.brought import Brought
+from fleetcast.assets.advice.files import write
+from fleetcast.assets.advice.page import page
+from fleetcast.assets.advice.parts import empty
+from fleetcast.assets.lake.settings import Progress, Settings, load_settings
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.studies import tried
+from fleetcast.assets.traces.landing import land_one
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.reading import ConfigError
+from fleetcast.pipelines.advise_cli import folder_of
+from fleetcast.pipelines.cli import app
 
 TODAY = "2 x llama3.1-8b@l40s-48gb"
 DAY, NEXT = date(2025, 3, 5), date(2025, 3, 6)
@@ -356,7 +356,7 @@ REFUSED: list[tuple[Callable[[Path], list[str]], str]] = [
 def test_what_is_refused_is_refused_in_a_line(
     options: Callable[[Path], list[str]], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from models.replay import beside
+    from fleetcast.models.replay import beside
 
     monkeypatch.setattr(beside, "is_cached", lambda: True)
     monkeypatch.chdir(tmp_path)

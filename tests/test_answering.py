@@ -5,20 +5,20 @@ import dataclasses
 import numpy as np
 import pytest
 
-from assets.lake.settings import Progress
-from assets.plans.offers import Judging, judged_of, offer_of, points_of, routed_of, with_shadows
-from assets.studies import quality_gears
-from assets.studies import quality_shift as shift
-from models.plan.quality import Answer, Demand, Offer, carries, cheapest
-from models.plan.quality_modes import least_cost
-from models.quality.answers import Answers, quality, taken
-from models.quality.join import made_up
-from models.quality.judges import load_quality
-from models.replay.answering import Served, Serving, arrivals_s, pools_of, served
-from models.replay.performance import Mix, Shape, carried_per_s, curve, shapes_of, with_estimates
-from models.world.catalogue import load_catalogue
-from models.world.loading import load_config
-from models.world.reading import ConfigError
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.plans.offers import Judging, judged_of, offer_of, points_of, routed_of, with_shadows
+from fleetcast.assets.studies import quality_gears
+from fleetcast.assets.studies import quality_shift as shift
+from fleetcast.models.plan.quality import Answer, Demand, Offer, carries, cheapest
+from fleetcast.models.plan.quality_modes import least_cost
+from fleetcast.models.quality.answers import Answers, quality, taken
+from fleetcast.models.quality.join import made_up
+from fleetcast.models.quality.judges import load_quality
+from fleetcast.models.replay.answering import Served, Serving, arrivals_s, pools_of, served
+from fleetcast.models.replay.performance import Mix, Shape, carried_per_s, curve, shapes_of, with_estimates
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.reading import ConfigError
 
 GPU = "h100-80gb"
 SMALL, LARGE = Shape("llama3.1-8b", GPU, 1, 1), Shape("llama3.1-70b", GPU, 4, 1)

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.quality.answers import RULES, Answers, quality, skill, taken
-from models.quality.copula import AnswerModel, class_means, fit, normal_correlation, normals_given
-from models.quality.join import Landed, Requests, answered, drawn_from, made_up
-from models.quality.judges import Judge, judged_by, load_quality
-from models.world.reading import ConfigError
+from fleetcast.models.quality.answers import RULES, Answers, quality, skill, taken
+from fleetcast.models.quality.copula import AnswerModel, class_means, fit, normal_correlation, normals_given
+from fleetcast.models.quality.join import Landed, Requests, answered, drawn_from, made_up
+from fleetcast.models.quality.judges import Judge, judged_by, load_quality
+from fleetcast.models.world.reading import ConfigError
 
 SHIPPED = load_quality()
 MODEL, JUDGES = SHIPPED.answers["mmlu_pro"], SHIPPED.judges

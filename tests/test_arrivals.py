@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.traffic.arrivals import office_day, office_rate, tile, weekly_shape
-from models.traffic.parameters import Burst, Columns, Names, TiledTraffic
-from models.world.catalogue import load_catalogue
-from models.world.loading import load_config
+from fleetcast.models.traffic.arrivals import office_day, office_rate, tile, weekly_shape
+from fleetcast.models.traffic.parameters import Burst, Columns, Names, TiledTraffic
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.loading import load_config
 
 CATALOGUE = load_catalogue().serving(("bloom-176b", "llama2-70b", "llama3.1-8b", "llama3.2-3b"))
 OFFICE = load_config("office", CATALOGUE).trace.office

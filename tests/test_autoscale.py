@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.plan import combo_lp
-from models.plan.autoscale import DEFAULTS, Scaler, given_up, linger, targets
-from models.plan.problem import Ints
-from models.plan.rent import Offer
+from fleetcast.models.plan import combo_lp
+from fleetcast.models.plan.autoscale import DEFAULTS, Scaler, given_up, linger, targets
+from fleetcast.models.plan.problem import Ints
+from fleetcast.models.plan.rent import Offer
 
 GOODPUT = np.array([2.0, 5.0])
 OFFER = Offer(

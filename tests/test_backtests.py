@@ -8,16 +8,22 @@ import pyarrow as pa
 import pytest
 from small import small_config
 
-from assets.demand.demand import build_demand
-from assets.forecasts import backtests, walks
-from assets.forecasts.forecasts import errors, forecast_day
-from assets.forecasts.leaderboard import forecast_leaderboard
-from assets.lake.schemas import SCHEMAS
-from assets.lake.settings import Progress, Settings, load_settings
-from assets.lake.warehouse import LakeError
-from assets.traces.traces import make_day
-from models.forecast.backtest import Clock
-from models.forecast.losses import covered_share, paired_bootstrap, pinball, under_forecast_share, wape
+from fleetcast.assets.demand.demand import build_demand
+from fleetcast.assets.forecasts import backtests, walks
+from fleetcast.assets.forecasts.forecasts import errors, forecast_day
+from fleetcast.assets.forecasts.leaderboard import forecast_leaderboard
+from fleetcast.assets.lake.schemas import SCHEMAS
+from fleetcast.assets.lake.settings import Progress, Settings, load_settings
+from fleetcast.assets.lake.warehouse import LakeError
+from fleetcast.assets.traces.traces import make_day
+from fleetcast.models.forecast.backtest import Clock
+from fleetcast.models.forecast.losses import (
+    covered_share,
+    paired_bootstrap,
+    pinball,
+    under_forecast_share,
+    wape,
+)
 
 DAY = date(2025, 7, 4)
 TIERS = ("interactive", "niw")

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from test_sources import CATALOGUE, FORMATS, TRACES, fixture, landed
 
-from assets.lake.sql_files import read_sql
-from assets.lake.warehouse import Lake
-from assets.traces.formats import recognise
-from assets.traces.ingest import IngestError, ingest
+from fleetcast.assets.lake.sql_files import read_sql
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.traces.formats import recognise
+from fleetcast.assets.traces.ingest import IngestError, ingest
 
 TEXTS = [name for name in FORMATS if fixture(name).suffix in (".csv", ".jsonl")]
 GARBAGE = b"caf\xe9,\xff\x00"  # neither UTF-8 nor a row of any format

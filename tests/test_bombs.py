@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from test_sources import CATALOGUE
 
-from assets.lake.settings import Progress, Step
-from assets.lake.warehouse import Lake
-from assets.traces import bounds
-from assets.traces.ingest import IngestError, ingest
+from fleetcast.assets.lake.settings import Progress, Step
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.traces import bounds
+from fleetcast.assets.traces.ingest import IngestError, ingest
 
 HEADER = b"TIMESTAMP,ContextTokens,GeneratedTokens\n"
 ROW = b"2023-11-16 10:00:00,5,5\n"

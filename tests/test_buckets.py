@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.plan.buckets import Edges, dealt, expected_tokens
-from models.plan.problem import PlanError
+from fleetcast.models.plan.buckets import Edges, dealt, expected_tokens
+from fleetcast.models.plan.problem import PlanError
 
 EDGES = Edges((512, 2048), (256,))
 

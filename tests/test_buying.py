@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from small import small_config
 from typer.testing import CliRunner
 
-from assets.demand.demand import build_demand
-from assets.lake.settings import Progress, Settings, load_settings
-from assets.lake.warehouse import LakeError
-from assets.studies import buying
-from assets.studies.buying import Terms, buy, gpu_needs, whole_weeks
-from assets.studies.buying_figure import draw_commitments
-from assets.traces.traces import make_day
-from models.plan.commitments import Prices, bought, regrets
-from pipelines.cli import app
+from fleetcast.assets.demand.demand import build_demand
+from fleetcast.assets.lake.settings import Progress, Settings, load_settings
+from fleetcast.assets.lake.warehouse import LakeError
+from fleetcast.assets.studies import buying
+from fleetcast.assets.studies.buying import Terms, buy, gpu_needs, whole_weeks
+from fleetcast.assets.studies.buying_figure import draw_commitments
+from fleetcast.assets.traces.traces import make_day
+from fleetcast.models.plan.commitments import Prices, bought, regrets
+from fleetcast.pipelines.cli import app
 
 FIRST, DAYS = date(2025, 7, 1), 8
 SUSTAINED = [9.0, 12.0, 6.0, 8.0]

@@ -7,13 +7,13 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
-from models.forecast.backtest import Clock, walk
-from models.forecast.events import MOST_FACTOR, factors
-from models.forecast.method import Floats
-from models.world.calendar import Calendar, Event, Holiday, occurrences, phases
-from models.world.catalogue import load_catalogue
-from models.world.loading import load_calendar, load_config
-from models.world.reading import ConfigError
+from fleetcast.models.forecast.backtest import Clock, walk
+from fleetcast.models.forecast.events import MOST_FACTOR, factors
+from fleetcast.models.forecast.method import Floats
+from fleetcast.models.world.calendar import Calendar, Event, Holiday, occurrences, phases
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.loading import load_calendar, load_config
+from fleetcast.models.world.reading import ConfigError
 
 PLAIN = Calendar()
 YORK = Calendar("America/New_York", (Holiday(date(2025, 3, 10), "a day off", regions=("east",)),))
@@ -103,7 +103,7 @@ def test_the_shipped_calendar_reads_and_a_config_can_name_it(tmp_path) -> None:
     text = (tmp_path / "x").parent / "named.toml"
     office = load_config("office", load_catalogue())
     assert office.calendar == Calendar()
-    from models.world.loading import CONFIG_DIR
+    from fleetcast.models.world.loading import CONFIG_DIR
 
     named = (
         (CONFIG_DIR / "office.toml")

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import assets.studies.calibration
-from assets.studies.calibration import deployment_of, write_profile
-from assets.studies.engine_logs import CalibrationError, most_running, read_engine, read_log
-from models.latency.measured import Fit, kv_floor_s
-from models.replay import engine_fit
-from models.replay.calibration import Hypothesis, calibrate, estimate, judge
-from models.replay.engine_fit import Requests
-from models.replay.log_replay import player
-from models.world.catalogue import CATALOGUE_DIR, load_catalogue
-from models.world.entries import LatencyProfile
-from models.world.fleet_config import Deployment
-from models.world.loading import load_config
-from pipelines.cli import app
+import fleetcast.assets.studies.calibration
+from fleetcast.assets.studies.calibration import deployment_of, write_profile
+from fleetcast.assets.studies.engine_logs import CalibrationError, most_running, read_engine, read_log
+from fleetcast.models.latency.measured import Fit, kv_floor_s
+from fleetcast.models.replay import engine_fit
+from fleetcast.models.replay.calibration import Hypothesis, calibrate, estimate, judge
+from fleetcast.models.replay.engine_fit import Requests
+from fleetcast.models.replay.log_replay import player
+from fleetcast.models.world.catalogue import CATALOGUE_DIR, load_catalogue
+from fleetcast.models.world.entries import LatencyProfile
+from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.loading import load_config
+from fleetcast.pipelines.cli import app
 
 CATALOGUE = load_catalogue()
 OFFICE = load_config("office", CATALOGUE)
@@ -220,7 +220,7 @@ def test_the_command_prints_a_profile_and_writes_it_where_it_passes(
 ) -> None:
     catalogue = tmp_path / "latency.toml"
     catalogue.write_text((CATALOGUE_DIR / "latency.toml").read_text())
-    monkeypatch.setattr(assets.studies.calibration, "LATENCY", catalogue)
+    monkeypatch.setattr(fleetcast.assets.studies.calibration, "LATENCY", catalogue)
     for name in ("GENERATIONS", "TRIES"):  # a coarse fit will do
         monkeypatch.setattr(engine_fit, name, 2)
     log, engine = as_csv(a_log(4.0, WHOLE, 300), tmp_path / "my log.csv"), tmp_path / "meta.json"

@@ -5,17 +5,17 @@ import dataclasses
 import numpy as np
 import pytest
 
-from models.latency.reach import with_reach
-from models.replay.capacity import capacity_tokens_per_s
-from models.replay.fleet import make_fleet
-from models.replay.inputs import Trace
-from models.replay.rules import make_rules
-from models.replay.run import Drive, replay
-from models.world.catalogue import Catalogue, load_catalogue
-from models.world.config import Config
-from models.world.entries import Region
-from models.world.fleet_config import Deployment
-from models.world.loading import load_config
+from fleetcast.models.latency.reach import with_reach
+from fleetcast.models.replay.capacity import capacity_tokens_per_s
+from fleetcast.models.replay.fleet import make_fleet
+from fleetcast.models.replay.inputs import Trace
+from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.world.catalogue import Catalogue, load_catalogue
+from fleetcast.models.world.config import Config
+from fleetcast.models.world.entries import Region
+from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.loading import load_config
 
 CATALOGUE = load_catalogue()
 CONFIG = load_config("office", CATALOGUE)

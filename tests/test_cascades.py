@@ -16,30 +16,30 @@ from small import small_config
 from test_legs import judged, two_llms
 from typer.testing import CliRunner
 
-from assets.lake import settings as lake_settings
-from assets.lake.settings import Progress, Settings
-from assets.lake.sql_files import SQL
-from assets.lake.warehouse import Lake
-from assets.pages.telling import SettingsResource
-from assets.plans import plans
-from assets.plans.inputs import day_loads, forecast_windows
-from assets.plans.kinds import kinds
-from assets.plans.mixes import token_mixes
-from assets.plans.quality_known import Drawer
-from assets.replays.timeline import write_timeline
-from models.quality.answers import Answers
-from models.replay.inputs import NOBODY, Ints, Trace
-from models.replay.legs import answers, as_legs
-from models.replay.outcome import FINISHED, QUEUED, REFUSED, SPARED
-from models.replay.rules import make_rules
-from models.world.cascades import reach
-from models.world.catalogue import load_catalogue
-from models.world.loading import load_config
-from models.world.mechanisms import GEARS_BY
-from models.world.reading import ConfigError
-from models.world.replay_config import Cascade, Gear
-from pipelines.cli import app
-from pipelines.night import run_night
+from fleetcast.assets.lake import settings as lake_settings
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.sql_files import SQL
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.pages.telling import SettingsResource
+from fleetcast.assets.plans import plans
+from fleetcast.assets.plans.inputs import day_loads, forecast_windows
+from fleetcast.assets.plans.kinds import kinds
+from fleetcast.assets.plans.mixes import token_mixes
+from fleetcast.assets.plans.quality_known import Drawer
+from fleetcast.assets.replays.timeline import write_timeline
+from fleetcast.models.quality.answers import Answers
+from fleetcast.models.replay.inputs import NOBODY, Ints, Trace
+from fleetcast.models.replay.legs import answers, as_legs
+from fleetcast.models.replay.outcome import FINISHED, QUEUED, REFUSED, SPARED
+from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.world.cascades import reach
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.mechanisms import GEARS_BY
+from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.replay_config import Cascade, Gear
+from fleetcast.pipelines.cli import app
+from fleetcast.pipelines.night import run_night
 
 DAY = date(2025, 7, 3)
 LARGE, SMALL, OTHER = "llama2-70b", "llama3.1-8b", "bloom-176b"

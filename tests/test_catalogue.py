@@ -11,16 +11,16 @@ import pandas as pd
 import pytest
 from measurements import SPLITWISE
 
-from assets.lake.settings import settings_of
-from assets.lake.warehouse import Lake
-from models.replay.fleet import kv_capacity_tokens, make_fleet
-from models.replay.rules import make_rules
-from models.world.catalogue import CATALOGUE_DIR, load_catalogue
-from models.world.config import Config, TraceConfig
-from models.world.fleet_config import Deployment
-from models.world.loading import CONFIG_DIR, load_config
-from models.world.mechanisms import SCALINGS
-from models.world.reading import ConfigError
+from fleetcast.assets.lake.settings import settings_of
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.models.replay.fleet import kv_capacity_tokens, make_fleet
+from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.world.catalogue import CATALOGUE_DIR, load_catalogue
+from fleetcast.models.world.config import Config, TraceConfig
+from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.loading import CONFIG_DIR, load_config
+from fleetcast.models.world.mechanisms import SCALINGS
+from fleetcast.models.world.reading import ConfigError
 
 CATALOGUE = load_catalogue()
 OFFICE = load_config("office", CATALOGUE)

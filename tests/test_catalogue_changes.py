@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.lake.settings import load_settings
-from assets.lake.warehouse import Lake
-from assets.replays.drives import setting
-from models.world.catalogue import load_catalogue
-from models.world.reading import ConfigError
+from fleetcast.assets.lake.settings import load_settings
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.replays.drives import setting
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.reading import ConfigError
 
 WORLD = load_catalogue()
 EAST, BULK = "[catalogue.regions.east]\n", "[catalogue.tiers.bulk]\n"
@@ -51,7 +51,7 @@ def test_what_a_config_changes_reaches_the_fleet_and_nothing_else_does(tmp_path:
 def test_the_changes_of_a_config_lie_over_those_of_the_one_below(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from models.world import loading
+    from fleetcast.models.world import loading
 
     below = written(tmp_path, "[catalogue.tiers.iw_fast]\nttft_slo_s = 2.0\ndeadline_s = 50.0\n", "below")
     (tmp_path / "office.toml").write_bytes((loading.CONFIG_DIR / "office.toml").read_bytes())

@@ -11,18 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from assets.demand import characterise as characterised
-from assets.demand.character_figures import draw_character
-from assets.demand.characterise import characterise
-from assets.lake.settings import Progress
-from assets.lake.sql_files import read_sql
-from assets.lake.warehouse import Lake, LakeError
-from assets.traces.ingest import ingest
-from models.characterise.families import FAMILIES, draw_gaps, gamma_shape, shape_of_cv, weibull_shape
-from models.characterise.gaps import distance, first_gaps, fit, window_cvs
-from models.characterise.level_changes import changes
-from models.characterise.load import autocorrelation, bursts, dispersion, season_strengths, skills
-from models.world.catalogue import load_catalogue
+from fleetcast.assets.demand import characterise as characterised
+from fleetcast.assets.demand.character_figures import draw_character
+from fleetcast.assets.demand.characterise import characterise
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.lake.sql_files import read_sql
+from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.assets.traces.ingest import ingest
+from fleetcast.models.characterise.families import (
+    FAMILIES,
+    draw_gaps,
+    gamma_shape,
+    shape_of_cv,
+    weibull_shape,
+)
+from fleetcast.models.characterise.gaps import distance, first_gaps, fit, window_cvs
+from fleetcast.models.characterise.level_changes import changes
+from fleetcast.models.characterise.load import autocorrelation, bursts, dispersion, season_strengths, skills
+from fleetcast.models.world.catalogue import load_catalogue
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "traces"
 MONDAY = date(2025, 6, 30)

@@ -16,16 +16,16 @@ from rich.console import Console
 from small import small_config
 from typer.testing import CliRunner
 
-from assets.demand import history
-from assets.lake.recipes import why_empty
-from assets.lake.settings import Progress, load_settings
-from assets.lake.warehouse import Lake
-from assets.pages.telling import SettingsResource
-from models.world.loading import CONFIG_DIR
-from pipelines import night, tables
-from pipelines.cli import app
-from pipelines.terminal import spoken
-from pipelines.trace_commands import show_findings
+from fleetcast.assets.demand import history
+from fleetcast.assets.lake.recipes import why_empty
+from fleetcast.assets.lake.settings import Progress, load_settings
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.pages.telling import SettingsResource
+from fleetcast.models.world.loading import CONFIG_DIR
+from fleetcast.pipelines import night, tables
+from fleetcast.pipelines.cli import app
+from fleetcast.pipelines.terminal import spoken
+from fleetcast.pipelines.trace_commands import show_findings
 
 OFFICE = (CONFIG_DIR / "office.toml").read_text()
 
@@ -238,7 +238,7 @@ def test_a_second_config_must_not_overwrite_the_results_of_the_first(small, tmp_
 
 
 def test_a_bad_file_in_landing_is_told_and_keeps_no_other_from_landing(small, tmp_path, monkeypatch, capsys):
-    from assets.traces import landing
+    from fleetcast.assets.traces import landing
 
     good, bad = tmp_path / "good.csv", tmp_path / "bad.csv"
     clipped = "".join(f"2023-11-16 18:17:{n}.9799600,2048,{n}\n" for n in range(10, 40))
@@ -264,7 +264,7 @@ def test_a_bad_file_in_landing_is_told_and_keeps_no_other_from_landing(small, tm
 
 
 def test_nothing_in_landing_is_said_in_a_line(monkeypatch):
-    from assets.traces import ingest
+    from fleetcast.assets.traces import ingest
 
     monkeypatch.setattr(ingest, "landed_files", list)
     assert "data/landing has no trace file" in one_line(invoke("ingest"))

@@ -9,20 +9,20 @@ import pyarrow as pa
 import pytest
 from small import ONE_TRIAL, make_plans, small_config
 
-from assets.lake.schemas import SCHEMAS
-from assets.lake.settings import Progress, Settings
-from assets.pages.telling import SettingsResource
-from assets.plans import ahead as plan_ahead
-from assets.plans.inputs import day_loads, forecast_windows
-from assets.plans.kinds import by_cell, pools
-from assets.replays import closed_loop
-from assets.replays.drives import day_drives, plan_rows, setting
-from assets.replays.replays import replay_day
-from assets.studies import decisions
-from models.replay.policies import POLICIES, Policy
-from models.replay.run import Session
-from models.replay.state import STATES
-from pipelines.definitions import defs
+from fleetcast.assets.lake.schemas import SCHEMAS
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.pages.telling import SettingsResource
+from fleetcast.assets.plans import ahead as plan_ahead
+from fleetcast.assets.plans.inputs import day_loads, forecast_windows
+from fleetcast.assets.plans.kinds import by_cell, pools
+from fleetcast.assets.replays import closed_loop
+from fleetcast.assets.replays.drives import day_drives, plan_rows, setting
+from fleetcast.assets.replays.replays import replay_day
+from fleetcast.assets.studies import decisions
+from fleetcast.models.replay.policies import POLICIES, Policy
+from fleetcast.models.replay.run import Session
+from fleetcast.models.replay.state import STATES
+from fleetcast.pipelines.definitions import defs
 
 DAY = date(2025, 7, 3)
 CLOSED = "corrected_closed"

@@ -16,13 +16,13 @@ import yaml
 from cluster_parts import FLEETCAST, Cluster, Missing, Ray, free_port, postgres
 from small import small_config
 
-from assets.lake.settings import Progress
-from assets.lake.warehouse import Lake
-from assets.pages.telling import SettingsResource
-from models.world.places import ROOT
-from models.world.reading import ConfigError
-from pipelines.definitions import defs
-from pipelines.deployment import check_deployment, read_deployment
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.pages.telling import SettingsResource
+from fleetcast.models.world.places import ROOT
+from fleetcast.models.world.reading import ConfigError
+from fleetcast.pipelines.definitions import defs
+from fleetcast.pipelines.deployment import check_deployment, read_deployment
 
 DAYS = ("2025-07-01", "2025-07-02")
 

@@ -5,22 +5,22 @@ import dataclasses
 import numpy as np
 import pytest
 
-from models.plan import combos
-from models.plan.combos import Combo, Part
-from models.plan.phases import Load, PhasePrice, saving_bound, tokens_per_usd
-from models.replay.capacity import (
+from fleetcast.models.plan import combos
+from fleetcast.models.plan.combos import Combo, Part
+from fleetcast.models.plan.phases import Load, PhasePrice, saving_bound, tokens_per_usd
+from fleetcast.models.replay.capacity import (
     Trial,
     capacity_tokens_per_s,
     drawn_requests,
     standing_fleet,
     throughput_tokens_per_s,
 )
-from models.replay.fleet import link_token_s
-from models.replay.goodput import goodput_per_s
-from models.replay.rules import make_rules
-from models.world.catalogue import load_catalogue
-from models.world.fleet_config import Deployment
-from models.world.loading import load_config
+from fleetcast.models.replay.fleet import link_token_s
+from fleetcast.models.replay.goodput import goodput_per_s
+from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.loading import load_config
 
 LOAD = Load(1000, 200)
 QUICK = PhasePrice(

@@ -10,10 +10,10 @@ import pytest
 import yaml
 from rill_schemas import faults
 
-from assets.lake import contract as contracts
-from assets.lake.contract import CONTRACT, broken, contract, main, read_contract, renewed
-from assets.lake.rill import write_project
-from assets.lake.warehouse import Lake
+from fleetcast.assets.lake import contract as contracts
+from fleetcast.assets.lake.contract import CONTRACT, broken, contract, main, read_contract, renewed
+from fleetcast.assets.lake.rill import write_project
+from fleetcast.assets.lake.warehouse import Lake
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -29,8 +29,8 @@ def column(of: dict[str, Any], mart_name: str, name: str) -> dict[str, Any]:
 def test_the_contract_is_that_of_the_headers() -> None:
     promised = read_contract(CONTRACT)
     now = contract(promised["version"])
-    assert broken(promised, now) == [], "run python -m assets.lake.contract"
-    assert promised == now, "run python -m assets.lake.contract"
+    assert broken(promised, now) == [], "run python -m fleetcast.assets.lake.contract"
+    assert promised == now, "run python -m fleetcast.assets.lake.contract"
     own = mart(now, "regret")["properties"]
     keys = {one["name"]: one["primaryKeyPosition"] for one in own if "primaryKey" in one}
     assert keys == {"trace": 1, "day": 2, "policy": 3}

@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.plan.crossing import LEAST, MOST, NEAR_SHARE, NEAREST, RESOLUTION, Tried, fewest, next_point
+from fleetcast.models.plan.crossing import (
+    LEAST,
+    MOST,
+    NEAR_SHARE,
+    NEAREST,
+    RESOLUTION,
+    Tried,
+    fewest,
+    next_point,
+)
 
 
 def searched(attained, cost, target):

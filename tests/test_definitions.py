@@ -11,21 +11,21 @@ import pyarrow as pa
 import pytest
 from small import small_config
 
-from assets.checks import ALARMS, CHECKS
-from assets.lake import partitions
-from assets.lake.schemas import REQUEST_SCHEMA
-from assets.lake.settings import Progress
-from assets.lake.sql_files import SQL, read_sql
-from assets.lake.warehouse import Lake
-from assets.pages.telling import SettingsResource
-from assets.replays.drives import day_drives, setting
-from models.replay.policies import POLICIES
-from models.replay.run import Session
-from models.world.catalogue import load_catalogue
-from models.world.loading import load_config
-from models.world.places import ROOT
-from pipelines.definitions import defs
-from pipelines.schedules import cron_of
+from fleetcast.assets.checks import ALARMS, CHECKS
+from fleetcast.assets.lake import partitions
+from fleetcast.assets.lake.schemas import REQUEST_SCHEMA
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.lake.sql_files import SQL, read_sql
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.pages.telling import SettingsResource
+from fleetcast.assets.replays.drives import day_drives, setting
+from fleetcast.models.replay.policies import POLICIES
+from fleetcast.models.replay.run import Session
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.places import ROOT
+from fleetcast.pipelines.definitions import defs
+from fleetcast.pipelines.schedules import cron_of
 
 DAY = date(2025, 7, 3)
 
@@ -142,7 +142,7 @@ def test_every_sql_check_guards_an_asset_and_stops_what_lies_behind_it():
 
 
 def test_the_landing_sensor_runs_once_per_change(tmp_path, monkeypatch):
-    from pipelines import sensors
+    from fleetcast.pipelines import sensors
 
     monkeypatch.setattr(sensors, "LANDING", tmp_path)
     monkeypatch.setattr(sensors, "landed_files", lambda: sorted(tmp_path.glob("*.csv")))
@@ -172,7 +172,7 @@ def test_the_pages_show_the_days_of_the_configured_traces_and_of_the_lake(tmp_pa
         "2026-03-03",
         "2026-03-04",
     ]
-    asked = "from assets.lake.partitions import DAYS; "
+    asked = "from fleetcast.assets.lake.partitions import DAYS; "
     asked += "print(len(DAYS.get_partition_keys()), DAYS.exclusions is None)"
     for few, most in (("1", 1000), ("", 10_000)):
         env = os.environ | {partitions.FEW_DAYS: few}
@@ -366,7 +366,7 @@ def test_every_step_of_a_night_is_tried_again_where_its_process_dies():
 
 def test_a_broken_check_stops_the_night(tmp_path, monkeypatch):
     resource = SettingsResource(config=small_config(tmp_path), lake=str(tmp_path / "lake"))
-    from assets.demand import demand
+    from fleetcast.assets.demand import demand
 
     honest = demand.build_demand
     monkeypatch.setattr(
@@ -391,7 +391,8 @@ def test_a_location_begins_every_key_and_has_the_days_of_its_trace(tmp_path):
     """In a process of its own, since the environment is read when the code is."""
     env = {**os.environ, "FLEETCAST_LOCATION": "chat", "FLEETCAST_CONFIG": small_config(tmp_path)}
     asked = (
-        "from pipelines.definitions import defs; from assets.lake.partitions import DAYS; "
+        "from fleetcast.pipelines.definitions import defs; "
+        "from fleetcast.assets.lake.partitions import DAYS; "
         "keys = defs.resolve_asset_graph().get_all_asset_keys(); "
         "checks = [spec.asset_key for check in defs.asset_checks for spec in check.check_specs]; "
         "print(len(keys), {key.path[0] for key in (*keys, *checks)}, DAYS.start.date()); "

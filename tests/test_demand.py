@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from assets.demand.demand import INTERACTIVE, build_demand, demand_matrix
-from assets.lake.warehouse import Lake, LakeError
-from assets.traces.traces import make_day, read_template
-from models.traffic.parameters import Names, TiledTraffic
-from models.world.catalogue import load_catalogue
-from models.world.config import TraceConfig
-from models.world.loading import load_config
+from fleetcast.assets.demand.demand import INTERACTIVE, build_demand, demand_matrix
+from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.assets.traces.traces import make_day, read_template
+from fleetcast.models.traffic.parameters import Names, TiledTraffic
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.config import TraceConfig
+from fleetcast.models.world.loading import load_config
 
 CATALOGUE = load_catalogue()
 LLMS, REGIONS, TIERS = list(CATALOGUE.llms), list(CATALOGUE.regions), list(CATALOGUE.tiers)

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.lake.schemas import SCHEMAS
-from assets.lake.settings import Settings, load_settings
-from assets.pages import pictures, style
-from assets.pages.style import GAP, HALF_LINE, LETTER, POINT
-from assets.replays import figures
-from models.world.catalogue import load_catalogue
+from fleetcast.assets.lake.schemas import SCHEMAS
+from fleetcast.assets.lake.settings import Settings, load_settings
+from fleetcast.assets.pages import pictures, style
+from fleetcast.assets.pages.style import GAP, HALF_LINE, LETTER, POINT
+from fleetcast.assets.replays import figures
+from fleetcast.models.world.catalogue import load_catalogue
 
 DAY = date(2025, 7, 15)
 PLACE = st.tuples(st.integers(0, 80).map(lambda n: n / 100), st.integers(0, 80).map(lambda n: n / 100))

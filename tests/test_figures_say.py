@@ -11,14 +11,14 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from wired import DAY, LLMS, SEASONAL_FACTOR, came
 
-from assets.demand import character_figures, latency_panels, paper_panels
-from assets.forecasts import leaderboard
-from assets.lake.settings import Settings
-from assets.pages.style import BLUE, COLOURS, INK, STYLE
-from assets.plans import page
-from assets.replays import figures
-from models.replay.planners import BOARD
-from models.replay.policies import POLICIES
+from fleetcast.assets.demand import character_figures, latency_panels, paper_panels
+from fleetcast.assets.forecasts import leaderboard
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.pages.style import BLUE, COLOURS, INK, STYLE
+from fleetcast.assets.plans import page
+from fleetcast.assets.replays import figures
+from fleetcast.models.replay.planners import BOARD
+from fleetcast.models.replay.policies import POLICIES
 
 HOURS = pd.date_range("2025-07-03", periods=24, freq="h", tz="UTC")
 

@@ -17,18 +17,18 @@ import dagster as dg
 import pytest
 from small import DAGSTER, ONE_TRIAL, small_config
 
-from assets.demand import demand
-from assets.lake import kept
-from assets.lake.settings import Progress, Settings, load_settings
-from assets.pages.telling import SettingsResource
-from models.replay import beside
-from models.replay.beside import compile_kernel
-from models.replay.kernel import account, advance, patience, start_hour
-from pipelines import night, runs
-from pipelines.night import Night, run_night
-from pipelines.runs import RunFailed
-from pipelines.scoreboard import show_short
-from pipelines.terminal import Bars
+from fleetcast.assets.demand import demand
+from fleetcast.assets.lake import kept
+from fleetcast.assets.lake.settings import Progress, Settings, load_settings
+from fleetcast.assets.pages.telling import SettingsResource
+from fleetcast.models.replay import beside
+from fleetcast.models.replay.beside import compile_kernel
+from fleetcast.models.replay.kernel import account, advance, patience, start_hour
+from fleetcast.pipelines import night, runs
+from fleetcast.pipelines.night import Night, run_night
+from fleetcast.pipelines.runs import RunFailed
+from fleetcast.pipelines.scoreboard import show_short
+from fleetcast.pipelines.terminal import Bars
 
 DAY = date(2025, 7, 3)
 ONE = {"policies": '["lt_i"]', **ONE_TRIAL}
@@ -276,7 +276,8 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="t
 def test_the_process_that_compiles_ends_with_the_night_however_that_ends(tmp_path, how):
     """The compiler sleeps here instead: a cache of its own, so that it has something to do."""
     night_of_ours = (
-        "import time; from models.replay import beside, compiled; beside.is_cached = lambda: False\n"
+        "import time; from fleetcast.models.replay import beside, compiled\n"
+        "beside.is_cached = lambda: False\n"
         "with beside.compiling():\n"
         "    print(beside._running[0].pid, flush=True); time.sleep(60)"
     )

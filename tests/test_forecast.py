@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from real_series import DEMAND, NAIVE, predicted, ratio_to_naive, real_series
 
-from models.forecast import ENSEMBLES, MEMBERS, METHODS, SLOW, statespace
-from models.forecast.backtest import Clock, Walk, actuals, walk
-from models.forecast.bursts import BURST_RATIO, LEAST_BURSTS, LEVEL_SHARE, bursts
-from models.forecast.intermittent import is_intermittent, on_off
-from models.forecast.losses import covered_share, wape
-from models.forecast.method import Floats, Forecast, Past, floor_of
-from models.forecast.predict import predictions, walked, warm
-from models.forecast.regression import HOURS_BACK, RIDGE, regression
-from models.forecast.seasonal import (
+from fleetcast.models.forecast import ENSEMBLES, MEMBERS, METHODS, SLOW, statespace
+from fleetcast.models.forecast.backtest import Clock, Walk, actuals, walk
+from fleetcast.models.forecast.bursts import BURST_RATIO, LEAST_BURSTS, LEVEL_SHARE, bursts
+from fleetcast.models.forecast.intermittent import is_intermittent, on_off
+from fleetcast.models.forecast.losses import covered_share, wape
+from fleetcast.models.forecast.method import Floats, Forecast, Past, floor_of
+from fleetcast.models.forecast.predict import predictions, walked, warm
+from fleetcast.models.forecast.regression import HOURS_BACK, RIDGE, regression
+from fleetcast.models.forecast.seasonal import (
     DAY_KEEP,
     LEVEL_KEEP,
     PULL_WEEKS,
@@ -28,7 +28,7 @@ from models.forecast.seasonal import (
     seasonal_mean,
     seasonal_naive,
 )
-from models.forecast.statespace import ERROR_ORDERS, PLAIN_ORDERS, adjusted_arima, arima
+from fleetcast.models.forecast.statespace import ERROR_ORDERS, PLAIN_ORDERS, adjusted_arima, arima
 
 needs_real_series = pytest.mark.skipif(not DEMAND.exists(), reason="../shared/data/demand is not here")
 values = st.lists(st.one_of(st.just(float("nan")), st.integers(0, 64).map(float)), max_size=40)

@@ -8,9 +8,9 @@ from demand_series import SEASON, office
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.forecast import ENSEMBLES, MEMBERS
-from models.forecast.backtest import CEILING, Clock, actuals, walk
-from models.forecast.conformal import (
+from fleetcast.models.forecast import ENSEMBLES, MEMBERS
+from fleetcast.models.forecast.backtest import CEILING, Clock, actuals, walk
+from fleetcast.models.forecast.conformal import (
     BASE_SHARE,
     EMPTY_SHARE,
     FIRST_STEP,
@@ -25,7 +25,7 @@ from models.forecast.conformal import (
     WINDOW,
     quantiles,
 )
-from models.forecast.ensemble import (
+from fleetcast.models.forecast.ensemble import (
     HALF_LIFE,
     HYSTERESIS,
     SHARPNESS,
@@ -36,9 +36,15 @@ from models.forecast.ensemble import (
     weighted,
     weights_of,
 )
-from models.forecast.losses import covered_share, paired_bootstrap, pinball, under_forecast_share, wape
-from models.forecast.method import Floats
-from models.forecast.predict import Prediction, predictions, walked, warm
+from fleetcast.models.forecast.losses import (
+    covered_share,
+    paired_bootstrap,
+    pinball,
+    under_forecast_share,
+    wape,
+)
+from fleetcast.models.forecast.method import Floats
+from fleetcast.models.forecast.predict import Prediction, predictions, walked, warm
 
 FAST = (*MEMBERS, *ENSEMBLES)
 

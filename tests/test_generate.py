@@ -10,30 +10,30 @@ import pytest
 from small import small_config
 from typer.testing import CliRunner
 
-from assets.demand import fitting, token_pairs
-from assets.demand import generate as generator
-from assets.demand.characterise import characterise
-from assets.demand.fitting import fit_clients
-from assets.demand.generate import Order, generate
-from assets.lake.settings import Progress
-from assets.lake.warehouse import Lake, LakeError
-from assets.traces.ingest import ingest
-from assets.traces.traces import make_day, to_requests
-from models.characterise.families import FAMILIES
-from models.traffic.changes import Changes, NewApp, Outage, load_changes
-from models.traffic.client_changes import altered
-from models.traffic.client_fit import fit_noise, weekly_rates
-from models.traffic.clients import ClientTraffic, Noise, client_day, expected_rate, minute_rates
-from models.traffic.drawing import minute_noise
-from models.traffic.history import History
-from models.traffic.level_fit import fit_levels
-from models.traffic.parameters import Burst, Columns, Names
-from models.traffic.renewals import Spacing
-from models.world.catalogue import load_catalogue
-from models.world.config import TraceConfig
-from models.world.loading import CONFIG_DIR, load_config
-from models.world.reading import ConfigError
-from pipelines.cli import app
+from fleetcast.assets.demand import fitting, token_pairs
+from fleetcast.assets.demand import generate as generator
+from fleetcast.assets.demand.characterise import characterise
+from fleetcast.assets.demand.fitting import fit_clients
+from fleetcast.assets.demand.generate import Order, generate
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.assets.traces.ingest import ingest
+from fleetcast.assets.traces.traces import make_day, to_requests
+from fleetcast.models.characterise.families import FAMILIES
+from fleetcast.models.traffic.changes import Changes, NewApp, Outage, load_changes
+from fleetcast.models.traffic.client_changes import altered
+from fleetcast.models.traffic.client_fit import fit_noise, weekly_rates
+from fleetcast.models.traffic.clients import ClientTraffic, Noise, client_day, expected_rate, minute_rates
+from fleetcast.models.traffic.drawing import minute_noise
+from fleetcast.models.traffic.history import History
+from fleetcast.models.traffic.level_fit import fit_levels
+from fleetcast.models.traffic.parameters import Burst, Columns, Names
+from fleetcast.models.traffic.renewals import Spacing
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.config import TraceConfig
+from fleetcast.models.world.loading import CONFIG_DIR, load_config
+from fleetcast.models.world.reading import ConfigError
+from fleetcast.pipelines.cli import app
 
 CATALOGUE = load_catalogue().serving(("bloom-176b", "llama2-70b", "llama3.1-8b", "llama3.2-3b"))
 NAMES = Names.of(CATALOGUE)
@@ -385,7 +385,7 @@ def test_an_order_goes_on_where_it_stopped_and_another_is_refused(lake, monkeypa
 
 def test_the_command_says_what_it_made_and_what_is_wrong(lake, monkeypatch, tmp_path):
     monkeypatch.setattr(generator, "fit_clients", lambda *given: (traffic(requests_per_hour=10.0), APPS))
-    monkeypatch.setattr("assets.lake.warehouse.Lake", lambda: lake)
+    monkeypatch.setattr("fleetcast.assets.lake.warehouse.Lake", lambda: lake)
     made = CliRunner().invoke(app, ["generate", "--like", "small", "--days", "2", "--scale", "2", "--quiet"])
     assert made.exit_code == 0, made.output
     assert "requests like small on 2 days, as the trace small_x2" in made.output

@@ -9,16 +9,16 @@ import pytest
 from mine import DAYS, land, mine
 from typer.testing import CliRunner
 
-from assets.lake.settings import Progress, Settings
-from assets.plans.inputs import forecast_windows
-from assets.studies import rent_asked, rent_buckets, rent_fleets, renting
-from assets.studies.phase_figures import draw_phase_prices
-from assets.studies.rent_hour import busiest_hour, play
-from models.plan.phases import saving_bound
-from models.plan.problem import PlanError
-from models.world.reading import ConfigError
-from pipelines.cli import app
-from pipelines.gpus_cli import bound_said, said
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.plans.inputs import forecast_windows
+from fleetcast.assets.studies import rent_asked, rent_buckets, rent_fleets, renting
+from fleetcast.assets.studies.phase_figures import draw_phase_prices
+from fleetcast.assets.studies.rent_hour import busiest_hour, play
+from fleetcast.models.plan.phases import saving_bound
+from fleetcast.models.plan.problem import PlanError
+from fleetcast.models.world.reading import ConfigError
+from fleetcast.pipelines.cli import app
+from fleetcast.pipelines.gpus_cli import bound_said, said
 
 LLM, H100, A100 = "llama3.1-8b", "h100-80gb", "a100-80gb"
 DAY = date(2025, 7, 4)  # to come

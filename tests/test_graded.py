@@ -12,16 +12,16 @@ import pytest
 from handed import plan_rows, write_plan
 from small import small_config
 
-from assets.lake.result_schemas import RESULTS
-from assets.lake.settings import Progress, Settings, load_settings, midnight
-from assets.lake.warehouse import LakeError
-from assets.plans.export import plan_of
-from assets.plans.kinds import pools
-from assets.plans.ran import land_ran
-from assets.plans.workloads import workloads
-from assets.studies import graded as graded_module
-from assets.studies.graded import grade_shadow
-from assets.traces.traces import make_day
+from fleetcast.assets.lake.result_schemas import RESULTS
+from fleetcast.assets.lake.settings import Progress, Settings, load_settings, midnight
+from fleetcast.assets.lake.warehouse import LakeError
+from fleetcast.assets.plans.export import plan_of
+from fleetcast.assets.plans.kinds import pools
+from fleetcast.assets.plans.ran import land_ran
+from fleetcast.assets.plans.workloads import workloads
+from fleetcast.assets.studies import graded as graded_module
+from fleetcast.assets.studies.graded import grade_shadow
+from fleetcast.assets.traces.traces import make_day
 
 DAY = date(2025, 7, 3)
 ADVISED = [3] * 8 + [4] * 8 + [2] * 8

@@ -12,11 +12,11 @@ from handed import write_plan
 from small import small_config
 from typer.testing import CliRunner
 
-from assets.lake.settings import Settings, load_settings, midnight
-from assets.plans import cluster, workloads
-from assets.plans.export import plan_of
-from assets.plans.handover import HandOver, own_triggers, target_of
-from pipelines.cli import app
+from fleetcast.assets.lake.settings import Settings, load_settings, midnight
+from fleetcast.assets.plans import cluster, workloads
+from fleetcast.assets.plans.export import plan_of
+from fleetcast.assets.plans.handover import HandOver, own_triggers, target_of
+from fleetcast.pipelines.cli import app
 
 DAY = date(2025, 7, 3)
 COUNTS = [3, 3, 5, 5, 5, 2, *([2] * 17), 4]

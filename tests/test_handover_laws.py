@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_endpoint import DECODE_S, KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_pair, a_trace, run
 
-from models.latency import LatencyTables
-from models.replay.goodput import goodput_per_s
-from models.replay.inputs import Fleet
-from models.world.catalogue import load_catalogue
-from models.world.fleet_config import Deployment
-from models.world.loading import load_config
+from fleetcast.models.latency import LatencyTables
+from fleetcast.models.replay.goodput import goodput_per_s
+from fleetcast.models.replay.inputs import Fleet
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.loading import load_config
 
 PROMPTS, OUTPUTS, LINKS = st.integers(1, 4000), st.integers(2, 80), st.integers(0, 64)
 TICK_S = 1 / 65536  # of links, so that sums of seconds are exact

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from models.replay.compiled import sources
+from fleetcast.models.replay.compiled import sources
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted(path for top in ("models", "assets", "pipelines") for path in (ROOT / top).rglob("*.py"))
@@ -33,7 +33,7 @@ def imported(path: Path) -> set[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return names
+    return {name.removeprefix("fleetcast.") for name in names}
 
 
 def forbidden(path: Path) -> set[str]:
@@ -48,7 +48,10 @@ def forbidden(path: Path) -> set[str]:
     if top == "models":
         found |= {f"models.{other}" for other in INSIDE - {inner[0]}} if inner[0] in INSIDE else set()
     if top == "models" and inner[0] == "replay" and inner[-1] not in PLAYING:
-        found |= {"models.replay.run", *({"models.replay.kernel"} if inner[-1] != "kernel" else ())}
+        found |= {
+            "models.replay.run",
+            *({"models.replay.kernel"} if inner[-1] != "kernel" else ()),
+        }
     if top == "assets" and inner not in (["lake", "warehouse"], ["lake", "duck"]):
         found.add("duckdb")
     if top != "assets" or inner[-1] not in ("bucket", "bucket_errors", "objects"):

@@ -13,18 +13,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assets.demand.demand import build_demand
-from assets.demand.history import forget_changed
-from assets.lake.schemas import REQUEST_SCHEMA
-from assets.lake.settings import Settings
-from assets.lake.warehouse import Lake, LakeError
-from assets.traces.ingest import IngestError, ingest, landed_files, lone_mappings
-from assets.traces.landing import forget
-from assets.traces.staging import withdraw
-from assets.traces.traces import make_day
-from models.world.catalogue import load_catalogue
-from models.world.loading import load_config
-from models.world.reading import ConfigError
+from fleetcast.assets.demand.demand import build_demand
+from fleetcast.assets.demand.history import forget_changed
+from fleetcast.assets.lake.schemas import REQUEST_SCHEMA
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.assets.traces.ingest import IngestError, ingest, landed_files, lone_mappings
+from fleetcast.assets.traces.landing import forget
+from fleetcast.assets.traces.staging import withdraw
+from fleetcast.assets.traces.traces import make_day
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.reading import ConfigError
 
 CATALOGUE = load_catalogue()
 TRACES = Path(__file__).resolve().parents[2] / "shared" / "data" / "traces"

@@ -6,15 +6,15 @@ import measurements
 import numpy as np
 import pytest
 
-from models.latency import kernels
-from models.latency.error import errors_of
-from models.latency.kernel_fit import relative_fit
-from models.latency.kernels import PASS_S, comparable, composed
-from models.latency.roofline import estimated, work_of
-from models.latency.tables import check, prefill_s, step_s
-from models.world.catalogue import load_catalogue
-from models.world.kernels import Kernels, Products
-from models.world.reading import ConfigError
+from fleetcast.models.latency import kernels
+from fleetcast.models.latency.error import errors_of
+from fleetcast.models.latency.kernel_fit import relative_fit
+from fleetcast.models.latency.kernels import PASS_S, comparable, composed
+from fleetcast.models.latency.roofline import estimated, work_of
+from fleetcast.models.latency.tables import check, prefill_s, step_s
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.kernels import Kernels, Products
+from fleetcast.models.world.reading import ConfigError
 
 CATALOGUE = load_catalogue()
 H100 = "h100-80gb"

@@ -8,17 +8,17 @@ import pandas as pd
 import pytest
 from test_plan_quality import CONFIG, SAID, asked
 
-from assets.lake.settings import Settings, load_settings
-from assets.lake.warehouse import Lake
-from assets.plans.quality_questions import Questions, questions_of
-from assets.traces.ingest import ingest
-from assets.traces.staging import withdraw
-from assets.traces.traces import to_requests
-from models.quality.join import made_up
-from models.quality.judges import load_quality
-from models.traffic.parameters import Columns
-from models.world.catalogue import load_catalogue
-from models.world.reading import ConfigError
+from fleetcast.assets.lake.settings import Settings, load_settings
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.plans.quality_questions import Questions, questions_of
+from fleetcast.assets.traces.ingest import ingest
+from fleetcast.assets.traces.staging import withdraw
+from fleetcast.assets.traces.traces import to_requests
+from fleetcast.models.quality.join import made_up
+from fleetcast.models.quality.judges import load_quality
+from fleetcast.models.traffic.parameters import Columns
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.reading import ConfigError
 
 QUALITY = load_quality()
 PAIR = ("llama3.1-8b", "llama3.1-70b")

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.lake.sql_files import SQL, read_sql
-from models.world.catalogue import load_catalogue
+from fleetcast.assets.lake.sql_files import SQL, read_sql
+from fleetcast.models.world.catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()
 REQUESTS, SIGMAS = 20_000, 5

@@ -6,10 +6,10 @@ import measurements
 import numpy as np
 import pytest
 
-from assets.lake.settings import load_settings
-from models.latency.error import errors_in_use
-from models.latency.kernels import composed
-from models.latency.measured import (
+from fleetcast.assets.lake.settings import load_settings
+from fleetcast.models.latency.error import errors_in_use
+from fleetcast.models.latency.kernels import composed
+from fleetcast.models.latency.measured import (
     KV_CEILING,
     Fit,
     Measured,
@@ -18,12 +18,12 @@ from models.latency.measured import (
     kv_floor_s,
     relative_errors,
 )
-from models.latency.pipeline import hop_token_s, profile_of, staged
-from models.latency.reach import continued, with_reach
-from models.latency.roofline import context_token_s, roofline, work_of
-from models.latency.roofline import decode_s as roofline_decode_s
-from models.latency.roofline import prefill_s as roofline_prefill_s
-from models.latency.silicon import (
+from fleetcast.models.latency.pipeline import hop_token_s, profile_of, staged
+from fleetcast.models.latency.reach import continued, with_reach
+from fleetcast.models.latency.roofline import context_token_s, roofline, work_of
+from fleetcast.models.latency.roofline import decode_s as roofline_decode_s
+from fleetcast.models.latency.roofline import prefill_s as roofline_prefill_s
+from fleetcast.models.latency.silicon import (
     ATTENTION_FLOPS_SHARE,
     COEFFICIENTS,
     OF_SEVERAL_GPUS,
@@ -34,13 +34,13 @@ from models.latency.silicon import (
     take,
     works_of,
 )
-from models.latency.tables import REACH, check, prefill_s, step_s, tables
-from models.replay.fleet import make_fleet
-from models.world.catalogue import load_catalogue
-from models.world.entries import Efficiency, LatencyProfile, Llm
-from models.world.fleet_config import Deployment, FleetConfig
-from models.world.loading import load_config
-from models.world.reading import ConfigError
+from fleetcast.models.latency.tables import REACH, check, prefill_s, step_s, tables
+from fleetcast.models.replay.fleet import make_fleet
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.entries import Efficiency, LatencyProfile, Llm
+from fleetcast.models.world.fleet_config import Deployment, FleetConfig
+from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.reading import ConfigError
 
 catalogue = load_catalogue()
 OFFICE = load_config("office", catalogue).fleet

@@ -12,23 +12,23 @@ import pyarrow as pa
 import pytest
 from small import small_config
 
-from assets.demand.demand import build_demand
-from assets.forecasts.forecasts import forecast_day
-from assets.lake.settings import Progress, Settings, load_settings
-from assets.lake.warehouse import Lake, LakeError
-from assets.plans import plans
-from assets.replays import scorecards
-from assets.replays.nights import begin_units, end_units
-from assets.replays.replays import replay_day
-from assets.replays.scorecards import score_day, scoreboard
-from assets.studies import latency_error
-from assets.traces.traces import make_day
-from models.latency.error import drawn, errors_in_use, factors, multiplied, said
-from models.latency.roofline import context_token_s
-from models.world.catalogue import Catalogue, load_catalogue
-from models.world.fleet_config import Deployment
-from models.world.reading import ConfigError
-from pipelines import error_cli
+from fleetcast.assets.demand.demand import build_demand
+from fleetcast.assets.forecasts.forecasts import forecast_day
+from fleetcast.assets.lake.settings import Progress, Settings, load_settings
+from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.assets.plans import plans
+from fleetcast.assets.replays import scorecards
+from fleetcast.assets.replays.nights import begin_units, end_units
+from fleetcast.assets.replays.replays import replay_day
+from fleetcast.assets.replays.scorecards import score_day, scoreboard
+from fleetcast.assets.studies import latency_error
+from fleetcast.assets.traces.traces import make_day
+from fleetcast.models.latency.error import drawn, errors_in_use, factors, multiplied, said
+from fleetcast.models.latency.roofline import context_token_s
+from fleetcast.models.world.catalogue import Catalogue, load_catalogue
+from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.reading import ConfigError
+from fleetcast.pipelines import error_cli
 
 CATALOGUE = load_catalogue()
 DAY = date(2025, 7, 3)

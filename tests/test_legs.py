@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from one_endpoint import KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_pair, a_trace, run, some_rules
 
-from models.replay.chain import BY_LOAD, BY_RATE
-from models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from models.replay.opportunism import IDLE, OFF, WEIGHTED
-from models.replay.outcome import FINISHED, QUEUED, SPARED, Outcome
-from models.replay.requests import with_legs
-from models.replay.route import ROUND_ROBIN as IN_TURN
-from models.replay.run import Drive, Session, replay
-from models.replay.spread import GOODPUT, MOST_UNUSED, ROUND_ROBIN, WEIGHTS
-from models.replay.state import CACHED, LOST
+from fleetcast.models.replay.chain import BY_LOAD, BY_RATE
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
+from fleetcast.models.replay.opportunism import IDLE, OFF, WEIGHTED
+from fleetcast.models.replay.outcome import FINISHED, QUEUED, SPARED, Outcome
+from fleetcast.models.replay.requests import with_legs
+from fleetcast.models.replay.route import ROUND_ROBIN as IN_TURN
+from fleetcast.models.replay.run import Drive, Session, replay
+from fleetcast.models.replay.spread import GOODPUT, MOST_UNUSED, ROUND_ROBIN, WEIGHTS
+from fleetcast.models.replay.state import CACHED, LOST
 
 TOKEN_S = 1 / 4096  # of a link
 PROMPT = 1024

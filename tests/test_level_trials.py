@@ -11,25 +11,25 @@ import pytest
 from test_cli import invoke, one_line
 from wired import DAY, LLMS, changed
 
-from assets.lake.settings import Progress, Settings
-from assets.lake.warehouse import Lake
-from assets.replays.workloads import levels_of_day, read_workload
-from assets.studies import level_figures
-from assets.studies.endpoint import Endpoint, play, read_endpoint
-from assets.studies.level_answer import answer
-from assets.studies.level_trials import Bench, Key, percentile, under
-from assets.studies.levels import Asked, answers, try_levels, values
-from models.replay.inputs import NOBODY
-from models.replay.outcome import FINISHED
-from models.replay.policies import STACKS
-from models.replay.queue import FCFS, PREEMPTIVE, PRIORITY
-from models.replay.route import FREENESS, INFAAS, ROUND_ROBIN, SHORTEST_QUEUE
-from models.replay.rules import make_rules
-from models.traffic.needs import Needs, levels_of_needs
-from models.traffic.priorities import classes, levels_by_app, shares
-from models.world.config import stacked
-from models.world.entries import Tier
-from models.world.reading import ConfigError
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.replays.workloads import levels_of_day, read_workload
+from fleetcast.assets.studies import level_figures
+from fleetcast.assets.studies.endpoint import Endpoint, play, read_endpoint
+from fleetcast.assets.studies.level_answer import answer
+from fleetcast.assets.studies.level_trials import Bench, Key, percentile, under
+from fleetcast.assets.studies.levels import Asked, answers, try_levels, values
+from fleetcast.models.replay.inputs import NOBODY
+from fleetcast.models.replay.outcome import FINISHED
+from fleetcast.models.replay.policies import STACKS
+from fleetcast.models.replay.queue import FCFS, PREEMPTIVE, PRIORITY
+from fleetcast.models.replay.route import FREENESS, INFAAS, ROUND_ROBIN, SHORTEST_QUEUE
+from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.traffic.needs import Needs, levels_of_needs
+from fleetcast.models.traffic.priorities import classes, levels_by_app, shares
+from fleetcast.models.world.config import stacked
+from fleetcast.models.world.entries import Tier
+from fleetcast.models.world.reading import ConfigError
 
 ENDS_S, TIGHT_S = (1.3, 31.0), 0.05  # of the tiers; a need that is not met by every request alone
 FEW = Asked(

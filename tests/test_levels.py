@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_generate import APPS, FIRST, NAMES, draw, traffic
 
-from models.characterise.families import FAMILIES
-from models.traffic.changes import Changes, NewApp
-from models.traffic.client_changes import altered
-from models.traffic.client_fit import own_life
-from models.traffic.history import day_lived
-from models.traffic.level_fit import fit_levels
-from models.traffic.levels import draw_stretch
-from models.traffic.renewals import Spacing, arrivals, batch_law, cumulants, grid_of, on_grid
+from fleetcast.models.characterise.families import FAMILIES
+from fleetcast.models.traffic.changes import Changes, NewApp
+from fleetcast.models.traffic.client_changes import altered
+from fleetcast.models.traffic.client_fit import own_life
+from fleetcast.models.traffic.history import day_lived
+from fleetcast.models.traffic.level_fit import fit_levels
+from fleetcast.models.traffic.levels import draw_stretch
+from fleetcast.models.traffic.renewals import Spacing, arrivals, batch_law, cumulants, grid_of, on_grid
 
 DAYS = 56
 HOUR_OF_WEEK = np.arange(24 * DAYS) % 168

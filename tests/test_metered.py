@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from engine_counters import Served, answer, counters, results
 
-from assets.demand.demand import build_demand
-from assets.lake.settings import Settings
-from assets.lake.warehouse import Lake
-from assets.traces.bounds import IngestError
-from assets.traces.ingest import IngestReport, ingest
-from assets.traces.landing import forget
-from assets.traces.metered import land_metrics
-from assets.traces.quality import assess
-from models.traffic.counters import twins
-from models.traffic.shapes import Shape, cells_of, draw_lengths, spread, with_mean
-from models.world.catalogue import load_catalogue
-from models.world.loading import load_config
+from fleetcast.assets.demand.demand import build_demand
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.traces.bounds import IngestError
+from fleetcast.assets.traces.ingest import IngestReport, ingest
+from fleetcast.assets.traces.landing import forget
+from fleetcast.assets.traces.metered import land_metrics
+from fleetcast.assets.traces.quality import assess
+from fleetcast.models.traffic.counters import twins
+from fleetcast.models.traffic.shapes import Shape, cells_of, draw_lengths, spread, with_mean
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.loading import load_config
 
 CATALOGUE = load_catalogue()
 DAY = datetime(2025, 7, 2, tzinfo=UTC)

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from prometheus_parts import TOKENS, prometheus_of, served
 
-from assets.lake.settings import Progress
-from assets.lake.warehouse import Lake
-from assets.traces import prometheus_client
-from assets.traces.bounds import IngestError
-from assets.traces.metered import land_metrics
-from assets.traces.prometheus import Order, download, fetch
-from assets.traces.prometheus_client import TOKEN
-from models.world.catalogue import load_catalogue
-from models.world.engine_metrics import load_metrics
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.traces import prometheus_client
+from fleetcast.assets.traces.bounds import IngestError
+from fleetcast.assets.traces.metered import land_metrics
+from fleetcast.assets.traces.prometheus import Order, download, fetch
+from fleetcast.assets.traces.prometheus_client import TOKEN
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.engine_metrics import load_metrics
 
 CATALOGUE = load_catalogue()
 UNTIL = datetime(2025, 7, 4)

@@ -19,20 +19,20 @@ import pytest
 import s3_server
 import wired
 
-from assets.forecasts.forecasts import forecast_day
-from assets.lake.kept import made_once
-from assets.lake.limits import Limits
-from assets.lake.settings import Progress, Settings
-from assets.lake.store import remove_tree
-from assets.lake.warehouse import Lake, LakeError, one_line_errors
-from assets.pages.pictures import draw_day, thumbnail
-from assets.plans import plans
-from assets.replays.figures import DRAWINGS
-from assets.replays.nights import begin_units, end_units, replay_unit
-from assets.replays.scorecards import score_day
-from assets.studies.study import share
-from assets.traces.ingest import ingest
-from models.world.catalogue import load_catalogue
+from fleetcast.assets.forecasts.forecasts import forecast_day
+from fleetcast.assets.lake.kept import made_once
+from fleetcast.assets.lake.limits import Limits
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.store import remove_tree
+from fleetcast.assets.lake.warehouse import Lake, LakeError, one_line_errors
+from fleetcast.assets.pages.pictures import draw_day, thumbnail
+from fleetcast.assets.plans import plans
+from fleetcast.assets.replays.figures import DRAWINGS
+from fleetcast.assets.replays.nights import begin_units, end_units, replay_unit
+from fleetcast.assets.replays.scorecards import score_day
+from fleetcast.assets.studies.study import share
+from fleetcast.assets.traces.ingest import ingest
+from fleetcast.models.world.catalogue import load_catalogue
 
 AWAY_S = 3.0
 AGAIN = r"was written anew or removed while in use\. Run it again"
@@ -40,9 +40,9 @@ POLICIES = ("lt_ua", "reactive")
 LAND = """
 import sys
 from pathlib import Path
-from assets.lake.warehouse import Lake
-from assets.traces.ingest import ingest
-from models.world.catalogue import load_catalogue
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.traces.ingest import ingest
+from fleetcast.models.world.catalogue import load_catalogue
 lake, catalogue = Lake(sys.argv[2]), load_catalogue()
 print("ready", flush=True)
 sys.stdin.readline()
@@ -55,7 +55,7 @@ def server() -> Iterator[s3_server.Server]:
     """One for all tests of this file; each has a lake of its own there."""
     if s3_server.LACKING:
         pytest.skip(s3_server.SKIPPED)
-    from assets.lake.bucket import Bucket
+    from fleetcast.assets.lake.bucket import Bucket
 
     with s3_server.serving(AWAY_S) as running, pytest.MonkeyPatch.context() as patch:
         for name, value in running.environ.items():
@@ -142,7 +142,7 @@ def test_an_analyst_reads_what_was_published(lake, tmp_path):
 
 
 def test_a_long_listing_is_read_to_its_end(lake, monkeypatch):
-    from assets.lake import bucket
+    from fleetcast.assets.lake import bucket
 
     monkeypatch.setattr(bucket, "PAGE", 2)
     for day in range(1, 6):
@@ -303,7 +303,7 @@ def test_a_full_bucket_keeps_what_was_there(server, lake):
 
 
 def test_a_store_that_is_away_is_waited_for_and_not_for_ever(server, lake, monkeypatch):
-    from assets.lake import bucket
+    from fleetcast.assets.lake import bucket
 
     monkeypatch.setattr(bucket, "PATIENCE_S", 0.5)
     os.kill(server.process.pid, signal.SIGUSR1)

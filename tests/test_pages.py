@@ -13,19 +13,19 @@ from pathlib import Path
 import pytest
 import typer
 
-from models.forecast import ENSEMBLES, METHODS
-from models.quality.copula import AnswerModel
-from models.quality.judges import Judge
-from models.replay.planners import BOARD, IDEAS
-from models.replay.policies import POLICIES
-from models.replay.pools import POOLINGS
-from models.world import entries
-from models.world.catalogue import load_catalogue
-from models.world.config import Config
-from models.world.kernels import Kernels
-from models.world.loading import load_config
-from models.world.mechanisms import BATCHINGS, ORDERS, ROUTINGS, SCALINGS, SIGNALS
-from pipelines.cli import app
+from fleetcast.models.forecast import ENSEMBLES, METHODS
+from fleetcast.models.quality.copula import AnswerModel
+from fleetcast.models.quality.judges import Judge
+from fleetcast.models.replay.planners import BOARD, IDEAS
+from fleetcast.models.replay.policies import POLICIES
+from fleetcast.models.replay.pools import POOLINGS
+from fleetcast.models.world import entries
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.config import Config
+from fleetcast.models.world.kernels import Kernels
+from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.mechanisms import BATCHINGS, ORDERS, ROUTINGS, SCALINGS, SIGNALS
+from fleetcast.pipelines.cli import app
 
 ROOT = Path(__file__).resolve().parent.parent
 FOUND = (path.relative_to(ROOT) for depth in ("", "*/", "*/*/") for path in ROOT.glob(f"{depth}README.md"))

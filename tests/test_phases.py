@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.plan import phases
-from models.plan import phases_as_printed as as_printed
-from models.plan.phases import Load, PhasePrice
-from models.world.catalogue import load_catalogue
-from models.world.entries import Gpu, LatencyProfile
-from models.world.reading import ConfigError
+from fleetcast.models.plan import phases
+from fleetcast.models.plan import phases_as_printed as as_printed
+from fleetcast.models.plan.phases import Load, PhasePrice
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.entries import Gpu, LatencyProfile
+from fleetcast.models.world.reading import ConfigError
 
 CATALOGUE = load_catalogue()
 TABLE_1 = {  # TFLOP/s, GB/s, USD/h -> 1,000 TFLOP and 1,000,000 GB for a USD

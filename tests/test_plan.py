@@ -16,12 +16,12 @@ from plan_cases import (
     sharing,
 )
 
-from models.plan import corrected, paper, solver
-from models.plan.contradictions import contradictions
-from models.plan.flows import flowing
-from models.plan.problem import PlanError, Problem
-from models.plan.solver import Options
-from models.plan.violations import violations
+from fleetcast.models.plan import corrected, paper, solver
+from fleetcast.models.plan.contradictions import contradictions
+from fleetcast.models.plan.flows import flowing
+from fleetcast.models.plan.problem import PlanError, Problem
+from fleetcast.models.plan.solver import Options
+from fleetcast.models.plan.violations import violations
 
 BOTH = pytest.mark.parametrize("programme", [paper, corrected], ids=["paper", "corrected"])
 EXACT = Options(gap_share=0.0)

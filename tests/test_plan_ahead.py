@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from mine import DAYS, land, mine
 
-from assets.lake.settings import Progress, Settings
-from assets.lake.warehouse import LakeError
-from assets.plans import ahead
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.warehouse import LakeError
+from fleetcast.assets.plans import ahead
 
 LAST = date(2025, 7, 3)
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from plan_cases import a_problem, of_own_type
 
-from models.plan import corrected, paper
-from models.plan.flows import flowing
-from models.plan.problem import Plan
-from models.plan.solver import Options
-from models.plan.violations import violations
+from fleetcast.models.plan import corrected, paper
+from fleetcast.models.plan.flows import flowing
+from fleetcast.models.plan.problem import Plan
+from fleetcast.models.plan.solver import Options
+from fleetcast.models.plan.violations import violations
 
 BOTH = pytest.mark.parametrize("programme", [paper, corrected], ids=["paper", "corrected"])
 exactly = {module: partial(module.solve, options=Options(gap_share=0.0)) for module in (paper, corrected)}

@@ -16,33 +16,33 @@ from plan_cases import a_problem
 from small import small_config
 from typer.testing import CliRunner
 
-from assets.demand.demand import build_demand
-from assets.forecasts.forecasts import forecast_day, forecast_day_ahead
-from assets.lake.settings import Progress, Settings, load_settings, midnight
-from assets.lake.warehouse import Lake, LakeError
-from assets.plans import ahead as plan_ahead
-from assets.plans import cluster, plans, workloads
-from assets.plans import export as plan_export
-from assets.plans.handover import HandOver
-from assets.plans.inputs import forecast_windows
-from assets.plans.kinds import by_pool, hourly_cells
-from assets.plans.plan_tables import Day
-from assets.plans.plans import Asked
-from assets.plans.problems import hour_problems, problem_template
-from assets.replays.drives import plan_rows, setting
-from assets.replays.replays import replay_day
-from assets.replays.workloads import read_workload
-from assets.studies import cases, trials, whatif
-from assets.traces.traces import make_day
-from models.plan import corrected, flows, paper
-from models.plan.policies import hourly_plans
-from models.plan.problem import Plan, PlanError, Problem
-from models.plan.reasons import reasons
-from models.replay.run import Session
-from models.world.config import OwnPolicy
-from models.world.reading import ConfigError
-from pipelines import plan_shown
-from pipelines.cli import app
+from fleetcast.assets.demand.demand import build_demand
+from fleetcast.assets.forecasts.forecasts import forecast_day, forecast_day_ahead
+from fleetcast.assets.lake.settings import Progress, Settings, load_settings, midnight
+from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.assets.plans import ahead as plan_ahead
+from fleetcast.assets.plans import cluster, plans, workloads
+from fleetcast.assets.plans import export as plan_export
+from fleetcast.assets.plans.handover import HandOver
+from fleetcast.assets.plans.inputs import forecast_windows
+from fleetcast.assets.plans.kinds import by_pool, hourly_cells
+from fleetcast.assets.plans.plan_tables import Day
+from fleetcast.assets.plans.plans import Asked
+from fleetcast.assets.plans.problems import hour_problems, problem_template
+from fleetcast.assets.replays.drives import plan_rows, setting
+from fleetcast.assets.replays.replays import replay_day
+from fleetcast.assets.replays.workloads import read_workload
+from fleetcast.assets.studies import cases, trials, whatif
+from fleetcast.assets.traces.traces import make_day
+from fleetcast.models.plan import corrected, flows, paper
+from fleetcast.models.plan.policies import hourly_plans
+from fleetcast.models.plan.problem import Plan, PlanError, Problem
+from fleetcast.models.plan.reasons import reasons
+from fleetcast.models.replay.run import Session
+from fleetcast.models.world.config import OwnPolicy
+from fleetcast.models.world.reading import ConfigError
+from fleetcast.pipelines import plan_shown
+from fleetcast.pipelines.cli import app
 
 DAY = date(2025, 7, 3)
 METHOD = "last_value"

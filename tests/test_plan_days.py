@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from plan_cases import a_problem, problems, roomy
 
-from models.plan import corrected, paper
-from models.plan.bounds import bounds
-from models.plan.contradictions import contradictions
-from models.plan.policies import hourly_plans, peak_plan, spot_after, spot_that_fits
-from models.plan.problem import PlanError, Problem
-from models.plan.solver import Options
+from fleetcast.models.plan import corrected, paper
+from fleetcast.models.plan.bounds import bounds
+from fleetcast.models.plan.contradictions import contradictions
+from fleetcast.models.plan.policies import hourly_plans, peak_plan, spot_after, spot_that_fits
+from fleetcast.models.plan.problem import PlanError, Problem
+from fleetcast.models.plan.solver import Options
 
 EXACT = Options(gap_share=0.0)
 by_paper, by_corrected = (partial(module.solve, options=EXACT) for module in (paper, corrected))

@@ -8,14 +8,14 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from assets.lake import settings as lake_settings
-from assets.lake.settings import Settings, load_settings
-from assets.lake.warehouse import Lake
-from assets.plans.quality_export import as_json, as_k8s, quality_plan_of
-from assets.plans.quality_policies import OURS, POLICIES
-from assets.plans_on_demand import quality_plans_said
-from pipelines import runs
-from pipelines.cli import app
+from fleetcast.assets.lake import settings as lake_settings
+from fleetcast.assets.lake.settings import Settings, load_settings
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.plans.quality_export import as_json, as_k8s, quality_plan_of
+from fleetcast.assets.plans.quality_policies import OURS, POLICIES
+from fleetcast.assets.plans_on_demand import quality_plans_said
+from fleetcast.pipelines import runs
+from fleetcast.pipelines.cli import app
 
 CONFIG = """\
 based_on = "quality"

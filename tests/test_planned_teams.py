@@ -9,23 +9,23 @@ import numpy as np
 import pytest
 from small import small_config
 
-from assets.demand.demand import build_demand
-from assets.forecasts.forecasts import forecast_day
-from assets.lake.settings import Progress, Settings, load_settings
-from assets.plans import plans
-from assets.plans.kinds import by_cell, by_pool, cells, kinds, options, pools, services
-from assets.plans.problems import problem_template
-from assets.replays import drives
-from assets.replays.replays import replay_day
-from assets.replays.scorecards import score_day
-from assets.replays.workloads import read_workload
-from assets.traces.traces import make_day, write_tiers
-from models.plan import combo_lp, corrected, paper
-from models.plan.autoscale import DEFAULTS, targets
-from models.plan.rent import Offer
-from models.plan.solver import Options
-from models.plan.violations import violations
-from models.replay.run import Drive, replay
+from fleetcast.assets.demand.demand import build_demand
+from fleetcast.assets.forecasts.forecasts import forecast_day
+from fleetcast.assets.lake.settings import Progress, Settings, load_settings
+from fleetcast.assets.plans import plans
+from fleetcast.assets.plans.kinds import by_cell, by_pool, cells, kinds, options, pools, services
+from fleetcast.assets.plans.problems import problem_template
+from fleetcast.assets.replays import drives
+from fleetcast.assets.replays.replays import replay_day
+from fleetcast.assets.replays.scorecards import score_day
+from fleetcast.assets.replays.workloads import read_workload
+from fleetcast.assets.traces.traces import make_day, write_tiers
+from fleetcast.models.plan import combo_lp, corrected, paper
+from fleetcast.models.plan.autoscale import DEFAULTS, targets
+from fleetcast.models.plan.rent import Offer
+from fleetcast.models.plan.solver import Options
+from fleetcast.models.plan.violations import violations
+from fleetcast.models.replay.run import Drive, replay
 
 LLM, H100, A100 = "llama3.1-8b", "h100-80gb", "a100-80gb"
 PAIR = "1xh100-80gb > 2 x 1xa100-80gb"

@@ -11,19 +11,19 @@ import pyarrow as pa
 import pytest
 from small import in_two_hours, make_plans, shipped
 
-from assets.forecasts.forecasts import forecast_day
-from assets.lake.schemas import SCHEMAS
-from assets.lake.settings import Progress, Settings, load_settings
-from assets.lake.store import LakeError
-from assets.lake.warehouse import Lake
-from assets.plans import plans
-from assets.plans.kinds import kinds
-from assets.studies import planner_board, planner_search
-from assets.studies.planner_board import chosen_before, same_policies
-from assets.studies.planner_search import Board, common_ratio
-from models.plan.crossing import Tried
-from models.replay.planners import BOARD, IDEAS, candidates, steps
-from models.world.config import OwnPolicy
+from fleetcast.assets.forecasts.forecasts import forecast_day
+from fleetcast.assets.lake.schemas import SCHEMAS
+from fleetcast.assets.lake.settings import Progress, Settings, load_settings
+from fleetcast.assets.lake.store import LakeError
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.plans import plans
+from fleetcast.assets.plans.kinds import kinds
+from fleetcast.assets.studies import planner_board, planner_search
+from fleetcast.assets.studies.planner_board import chosen_before, same_policies
+from fleetcast.assets.studies.planner_search import Board, common_ratio
+from fleetcast.models.plan.crossing import Tried
+from fleetcast.models.replay.planners import BOARD, IDEAS, candidates, steps
+from fleetcast.models.world.config import OwnPolicy
 
 DAY = date(2025, 7, 3)
 SHARE = 0.8  # of an instance, that plans count on

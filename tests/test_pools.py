@@ -10,24 +10,24 @@ import pytest
 import yaml
 from small import make_plans, small_config
 
-from assets.lake.settings import Progress, Settings, load_settings
-from assets.lake.sql_files import SQL, read_sql
-from assets.plans import cluster, export
-from assets.plans.handover import HandOver
-from assets.plans.inputs import Load
-from assets.plans.kinds import by_cell, by_pool, kinds, options, pools, services
-from assets.plans.problems import hour_problems, problem_template
-from assets.replays import drives
-from assets.replays.replays import replay_day
-from assets.replays.scorecards import score_day
-from models.plan import corrected, paper
-from models.plan.solver import Options
-from models.plan.violations import violations
-from models.replay.fleet import make_fleet
-from models.world.catalogue import CATALOGUE_DIR, load_catalogue
-from models.world.loading import load_config
-from models.world.mechanisms import SPREADS
-from models.world.reading import ConfigError
+from fleetcast.assets.lake.settings import Progress, Settings, load_settings
+from fleetcast.assets.lake.sql_files import SQL, read_sql
+from fleetcast.assets.plans import cluster, export
+from fleetcast.assets.plans.handover import HandOver
+from fleetcast.assets.plans.inputs import Load
+from fleetcast.assets.plans.kinds import by_cell, by_pool, kinds, options, pools, services
+from fleetcast.assets.plans.problems import hour_problems, problem_template
+from fleetcast.assets.replays import drives
+from fleetcast.assets.replays.replays import replay_day
+from fleetcast.assets.replays.scorecards import score_day
+from fleetcast.models.plan import corrected, paper
+from fleetcast.models.plan.solver import Options
+from fleetcast.models.plan.violations import violations
+from fleetcast.models.replay.fleet import make_fleet
+from fleetcast.models.world.catalogue import CATALOGUE_DIR, load_catalogue
+from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.mechanisms import SPREADS
+from fleetcast.models.world.reading import ConfigError
 
 LLM, PARTED = "llama2-70b", "llama3.1-8b"
 PREFILL = '{ gpu = "h100-80gb", tensor_parallel = 2, role = "prefill"'

@@ -14,17 +14,17 @@ import pytest
 from one_endpoint import PREFILL_S_PER_TOKEN, a_fleet, a_trace, run, some_rules
 from wired import DAY, changed
 
-from assets.lake.schemas import SCHEMAS
-from assets.lake.settings import Settings
-from assets.lake.warehouse import Lake
-from assets.plans.mixes import token_mixes
-from assets.replays.workloads import prompts_of, read_workload
-from models.replay.inputs import Fleet, Trace
-from models.replay.outcome import Outcome
-from models.replay.prefix import BLOCKS, GIVEN
-from models.replay.route import LEAST_WORK, ROUND_ROBIN
-from models.replay.run import Drive, replay
-from models.world.reading import ConfigError
+from fleetcast.assets.lake.schemas import SCHEMAS
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.plans.mixes import token_mixes
+from fleetcast.assets.replays.workloads import prompts_of, read_workload
+from fleetcast.models.replay.inputs import Fleet, Trace
+from fleetcast.models.replay.outcome import Outcome
+from fleetcast.models.replay.prefix import BLOCKS, GIVEN
+from fleetcast.models.replay.route import LEAST_WORK, ROUND_ROBIN
+from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.world.reading import ConfigError
 
 BLOCK = 64
 MOONCAKE = Path(__file__).parents[2] / "shared" / "data" / "traces" / "mooncake_synthetic_trace.jsonl.gz"

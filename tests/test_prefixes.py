@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.demand.generate import Order, generate
-from assets.lake.settings import Progress
-from assets.lake.warehouse import Lake
-from assets.traces.ingest import ingest
-from models.traffic import sessions as of_sessions
-from models.traffic.changes import Changes
-from models.traffic.prefixes import draw, fit
-from models.traffic.sessions import Turns
-from models.world.catalogue import load_catalogue
+from fleetcast.assets.demand.generate import Order, generate
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.traces.ingest import ingest
+from fleetcast.models.traffic import sessions as of_sessions
+from fleetcast.models.traffic.changes import Changes
+from fleetcast.models.traffic.prefixes import draw, fit
+from fleetcast.models.traffic.sessions import Turns
+from fleetcast.models.world.catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()
 MOONCAKE = (

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from one_endpoint import DECODE_S, a_fleet, a_trace, run, some_rules
 
-from models.replay.inputs import Fleet, Rules, Trace
-from models.replay.outcome import FINISHED, Outcome
-from models.replay.queue import FCFS, PREEMPTIVE, PRIORITY
-from models.replay.route import FREENESS, INFAAS, SHORTEST_QUEUE
-from models.replay.run import Drive, Session
-from models.traffic.priorities import levels_of, shares
+from fleetcast.models.replay.inputs import Fleet, Rules, Trace
+from fleetcast.models.replay.outcome import FINISHED, Outcome
+from fleetcast.models.replay.queue import FCFS, PREEMPTIVE, PRIORITY
+from fleetcast.models.replay.route import FREENESS, INFAAS, SHORTEST_QUEUE
+from fleetcast.models.replay.run import Drive, Session
+from fleetcast.models.traffic.priorities import levels_of, shares
 
 
 @pytest.mark.parametrize("by", ["uniform", "gaussian", "enterprise"])

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from assets.demand.demand import INTERACTIVE, build_demand, demand_matrix
-from assets.demand.gaps import write_windows
-from assets.lake.warehouse import Lake
-from assets.traces.ingest import ingest
-from assets.traces.quality import assess
-from models.world.catalogue import load_catalogue
+from fleetcast.assets.demand.demand import INTERACTIVE, build_demand, demand_matrix
+from fleetcast.assets.demand.gaps import write_windows
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.traces.ingest import ingest
+from fleetcast.assets.traces.quality import assess
+from fleetcast.models.world.catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()
 START = datetime(2024, 5, 6, tzinfo=UTC)  # a Monday

@@ -10,19 +10,19 @@ import pandas as pd
 import pytest
 from small import in_two_hours, make_plans, shipped
 
-from assets.lake.settings import Progress, Settings, load_settings
-from assets.lake.sql_files import SQL
-from assets.plans.kinds import answered_shares, kinds
-from assets.plans.mixes import token_mixes
-from assets.plans.quality_nights import as_planned, title_of
-from assets.replays.replays import replay_day
-from assets.replays.scorecards import score_day, scoreboard
-from assets.replays.workloads import in_legs, read_workload
-from models.replay.policies import ANSWERS
-from models.world.catalogue import load_catalogue
-from models.world.loading import load_config
-from models.world.reading import ConfigError
-from pipelines.scoreboard import show_scoreboard
+from fleetcast.assets.lake.settings import Progress, Settings, load_settings
+from fleetcast.assets.lake.sql_files import SQL
+from fleetcast.assets.plans.kinds import answered_shares, kinds
+from fleetcast.assets.plans.mixes import token_mixes
+from fleetcast.assets.plans.quality_nights import as_planned, title_of
+from fleetcast.assets.replays.replays import replay_day
+from fleetcast.assets.replays.scorecards import score_day, scoreboard
+from fleetcast.assets.replays.workloads import in_legs, read_workload
+from fleetcast.models.replay.policies import ANSWERS
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.reading import ConfigError
+from fleetcast.pipelines.scoreboard import show_scoreboard
 
 DAY = date(2025, 7, 3)
 SMALL, LARGE, JUDGE = "llama3.1-8b", "llama3.1-70b", "llama3.2-3b"

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.plan import boute, cascadia
-from models.plan.front import hypervolume, not_dominated
-from models.plan.gears import gears, keeps_up
-from models.plan.quality import (
+from fleetcast.models.plan import boute, cascadia
+from fleetcast.models.plan.front import hypervolume, not_dominated
+from fleetcast.models.plan.gears import gears, keeps_up
+from fleetcast.models.plan.quality import (
     JUDGE_PARTS,
     Answer,
     Demand,
@@ -21,8 +21,8 @@ from models.plan.quality import (
     loads,
     most_loads,
 )
-from models.plan.quality_modes import cost_front, front, least_cost, least_latency, most_quality
-from models.plan.quality_regions import Regions, cheapest_over, no_longer, work
+from fleetcast.models.plan.quality_modes import cost_front, front, least_cost, least_latency, most_quality
+from fleetcast.models.plan.quality_regions import Regions, cheapest_over, no_longer, work
 
 SEEDS = st.integers(0, 10_000)
 FEW = settings(max_examples=25)

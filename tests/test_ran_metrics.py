@@ -13,10 +13,10 @@ from prometheus_parts import prometheus_of, served
 from small import small_config
 from typer.testing import CliRunner
 
-from assets.lake.settings import Settings, load_settings, midnight
-from assets.plans import ran_metrics
-from assets.plans.ran_metrics import land_ran_of
-from pipelines.cli import app
+from fleetcast.assets.lake.settings import Settings, load_settings, midnight
+from fleetcast.assets.plans import ran_metrics
+from fleetcast.assets.plans.ran_metrics import land_ran_of
+from fleetcast.pipelines.cli import app
 
 TODAY = datetime.now(UTC).date()
 DAY = TODAY - timedelta(days=2)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from small import make_plans
 
-from assets.lake.settings import Settings, load_settings
-from assets.replays.drives import (
+from fleetcast.assets.lake.settings import Settings, load_settings
+from fleetcast.assets.replays.drives import (
     DAY_S,
     day_drives,
     measured,
@@ -18,13 +18,13 @@ from assets.replays.drives import (
     setting,
     sustained_of_plans,
 )
-from assets.replays.workloads import in_legs, read_workload
-from models.replay.inputs import NOBODY, Fleet, Rules
-from models.replay.opportunism import OFF
-from models.replay.outcome import Outcome
-from models.replay.queue import FCFS
-from models.replay.run import replay
-from models.replay.signal import MEMORY
+from fleetcast.assets.replays.workloads import in_legs, read_workload
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules
+from fleetcast.models.replay.opportunism import OFF
+from fleetcast.models.replay.outcome import Outcome
+from fleetcast.models.replay.queue import FCFS
+from fleetcast.models.replay.run import replay
+from fleetcast.models.replay.signal import MEMORY
 
 Switch = Callable[[Fleet, Rules], tuple[Fleet, Rules]]
 PAGE = Path(__file__).parents[1] / "models" / "replay" / "README.md"

@@ -9,9 +9,9 @@ import recipe_twins_load  # noqa: F401
 import recipe_twins_runs  # noqa: F401
 from recipe_lake import TWINS, Tables, write_by_hand
 
-from assets.lake.settings import Settings
-from assets.lake.sql_files import SQL, read_sql
-from assets.lake.warehouse import Lake
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.lake.sql_files import SQL, read_sql
+from fleetcast.assets.lake.warehouse import Lake
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.traffic.redrawn import BLOCK_US, HOUR_US, redrawn
+from fleetcast.models.traffic.redrawn import BLOCK_US, HOUR_US, redrawn
 
 DAY_US = 24 * HOUR_US
 

@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from models.plan import combo_lp, melange, shares
-from models.plan.problem import PlanError
-from models.plan.rent import ANY, EXACT, Offer, Rented, short_said, unserved_usd
+from fleetcast.models.plan import combo_lp, melange, shares
+from fleetcast.models.plan.problem import PlanError
+from fleetcast.models.plan.rent import ANY, EXACT, Offer, Rented, short_said, unserved_usd
 
 MOST = 8  # GPUs of a type
 COUNTS = np.array(list(itertools.product(range(MOST + 1), repeat=3)))

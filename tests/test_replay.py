@@ -16,14 +16,22 @@ from hypothesis import strategies as st
 from one_endpoint import a_fleet, a_trace, some_rules
 from one_endpoint import run as run_one
 
-from models.replay.begin import is_open
-from models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from models.replay.outcome import FINISHED, QUEUED, REFUSED, SPARED, Outcome
-from models.replay.prefix import NONE
-from models.replay.requests import rows_of, with_legs
-from models.replay.run import TAIL_PERIODS, Drive, Session, replay
-from models.replay.state import ARRIVED, GIVEN_UP, MOVING, REQUEST_BITS, State
-from models.world.mechanisms import BATCHINGS, ORDERS, PREFIXES, ROUTINGS, SCALINGS, SIGNALS, SPREADS
+from fleetcast.models.replay.begin import is_open
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
+from fleetcast.models.replay.outcome import FINISHED, QUEUED, REFUSED, SPARED, Outcome
+from fleetcast.models.replay.prefix import NONE
+from fleetcast.models.replay.requests import rows_of, with_legs
+from fleetcast.models.replay.run import TAIL_PERIODS, Drive, Session, replay
+from fleetcast.models.replay.state import ARRIVED, GIVEN_UP, MOVING, REQUEST_BITS, State
+from fleetcast.models.world.mechanisms import (
+    BATCHINGS,
+    ORDERS,
+    PREFIXES,
+    ROUTINGS,
+    SCALINGS,
+    SIGNALS,
+    SPREADS,
+)
 
 HOUR_S = strategies.HOUR_S
 HORIZON_S = strategies.HOURS * HOUR_S

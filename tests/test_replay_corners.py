@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from one_endpoint import a_fleet, a_trace, run, some_rules
 
-from models.replay.events import drop_key, push_key
-from models.replay.run import Drive, replay
+from fleetcast.models.replay.events import drop_key, push_key
+from fleetcast.models.replay.run import Drive, replay
 
 
 @pytest.mark.parametrize("seed", range(20))

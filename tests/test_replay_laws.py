@@ -8,14 +8,14 @@ import pytest
 import theory
 from one_endpoint import DECODE_S, KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_trace, run, some_rules
 
-from models.replay.admit import CHUNKED
-from models.replay.outcome import FINISHED, QUEUED, REFUSED
-from models.replay.route import ROUND_ROBIN
-from models.replay.rules import with_failures
-from models.replay.run import Drive, Session, replay
-from models.replay.scale import FOLLOW, LT_U, LT_UA, REACTIVE, REFLEX
-from models.replay.state import DONATED, SERVING
-from models.world.mechanisms import ORDERS, SCALINGS
+from fleetcast.models.replay.admit import CHUNKED
+from fleetcast.models.replay.outcome import FINISHED, QUEUED, REFUSED
+from fleetcast.models.replay.route import ROUND_ROBIN
+from fleetcast.models.replay.rules import with_failures
+from fleetcast.models.replay.run import Drive, Session, replay
+from fleetcast.models.replay.scale import FOLLOW, LT_U, LT_UA, REACTIVE, REFLEX
+from fleetcast.models.replay.state import DONATED, SERVING
+from fleetcast.models.world.mechanisms import ORDERS, SCALINGS
 
 
 @pytest.mark.parametrize("is_memoryless", [False, True], ids=["M/D/1", "M/M/1"])

@@ -11,15 +11,15 @@ import pyarrow.compute as pc
 import pytest
 from small import small_config
 
-from assets.demand.demand import build_demand
-from assets.forecasts.rolling import Foreseen
-from assets.lake.settings import Progress, Settings, load_settings, midnight
-from assets.plans import rolling
-from assets.plans.export import ROLLING, plan_of
-from assets.plans.rolling import plan_rolling, rolling_load
-from assets.plans.served import Served
-from assets.traces.traces import make_day
-from models.world.config import Rolling
+from fleetcast.assets.demand.demand import build_demand
+from fleetcast.assets.forecasts.rolling import Foreseen
+from fleetcast.assets.lake.settings import Progress, Settings, load_settings, midnight
+from fleetcast.assets.plans import rolling
+from fleetcast.assets.plans.export import ROLLING, plan_of
+from fleetcast.assets.plans.rolling import plan_rolling, rolling_load
+from fleetcast.assets.plans.served import Served
+from fleetcast.assets.traces.traces import make_day
+from fleetcast.models.world.config import Rolling
 
 DAY = date(2025, 7, 3)
 NOON = midnight(DAY) + timedelta(hours=12)

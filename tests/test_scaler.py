@@ -18,15 +18,15 @@ from handed import write_plan
 from small import small_config
 from typer.testing import CliRunner
 
-from assets.lake.schemas import SCHEMAS
-from assets.lake.settings import Settings, load_settings, midnight
-from assets.plans import cluster, scaler
-from assets.plans.export import plan_of
-from assets.plans.handover import HandOver
-from assets.plans.keda_messages import CLASSES, stub
-from assets.plans.scaler import Scaler, serve
-from assets.plans.served import Served
-from pipelines.cli import app
+from fleetcast.assets.lake.schemas import SCHEMAS
+from fleetcast.assets.lake.settings import Settings, load_settings, midnight
+from fleetcast.assets.plans import cluster, scaler
+from fleetcast.assets.plans.export import plan_of
+from fleetcast.assets.plans.handover import HandOver
+from fleetcast.assets.plans.keda_messages import CLASSES, stub
+from fleetcast.assets.plans.scaler import Scaler, serve
+from fleetcast.assets.plans.served import Served
+from fleetcast.pipelines.cli import app
 
 DAY = date(2025, 7, 3)
 COUNTS = [3, 3, 5, 5, 5, 2, *([2] * 17), 4]

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from assets.lake.result_schemas import FLOWS
-from assets.lake.schemas import PARTITIONS, SCHEMAS
-from assets.lake.settings import Settings
-from assets.lake.sql_files import read_sql
-from assets.lake.warehouse import Lake
-from assets.replays.timeline import events, write_timeline
-from models.world.catalogue import load_catalogue
-from models.world.loading import load_config
+from fleetcast.assets.lake.result_schemas import FLOWS
+from fleetcast.assets.lake.schemas import PARTITIONS, SCHEMAS
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.lake.sql_files import read_sql
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.replays.timeline import events, write_timeline
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.loading import load_config
 
 START = datetime(2025, 7, 15, tzinfo=UTC)
 WHERE = {"trace": "t", "day": START.date()}

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from assets.lake.warehouse import Lake
-from assets.traces.ingest import IngestError, ingest
-from assets.traces.quality import assess
-from models.world.catalogue import load_catalogue
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.traces.ingest import IngestError, ingest
+from fleetcast.assets.traces.quality import assess
+from fleetcast.models.world.catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()
 DEMAND = Path(__file__).resolve().parents[2] / "shared" / "data" / "demand"

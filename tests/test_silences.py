@@ -10,16 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assets.demand.demand import INTERACTIVE, build_demand, demand_matrix
-from assets.demand.history import not_known, require_collected
-from assets.forecasts.backtests import backtest_days
-from assets.forecasts.forecasts import forecast_day, forecast_day_ahead
-from assets.lake.settings import Progress, Settings, load_settings, midnight
-from assets.lake.warehouse import Lake, LakeError
-from assets.plans.inputs import day_ahead_load, day_loads, latest_known
-from assets.plans.mixes import token_mixes
-from assets.traces.ingest import ingest
-from assets.traces.quality import assess
+from fleetcast.assets.demand.demand import INTERACTIVE, build_demand, demand_matrix
+from fleetcast.assets.demand.history import not_known, require_collected
+from fleetcast.assets.forecasts.backtests import backtest_days
+from fleetcast.assets.forecasts.forecasts import forecast_day, forecast_day_ahead
+from fleetcast.assets.lake.settings import Progress, Settings, load_settings, midnight
+from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.assets.plans.inputs import day_ahead_load, day_loads, latest_known
+from fleetcast.assets.plans.mixes import token_mixes
+from fleetcast.assets.traces.ingest import ingest
+from fleetcast.assets.traces.quality import assess
 
 MONDAY = date(2024, 5, 6)
 HOUR_S = 3600.0
@@ -157,7 +157,7 @@ def known_of(settings: Settings, day: date) -> dict[str, object]:
 @pytest.mark.parametrize("per_hour", [by_day, at_work], ids=["round the clock", "at work"])
 def test_nothing_that_lands_later_changes_what_was_known(mine: Settings, per_hour, monkeypatch) -> None:
     """Twelve days with a hole, cut on the last at three; then days at three times the load, at every hour."""
-    monkeypatch.setattr("assets.forecasts.backtests.JUDGED", ("weighted", "last_value"))
+    monkeypatch.setattr("fleetcast.assets.forecasts.backtests.JUDGED", ("weighted", "last_value"))
     hours = arrivals(per_hour, FRIDAY + 1) / HOUR_S
     is_kept = ((hours < 81.5) | (hours > 86)) & (hours < 24 * FRIDAY + 15)
     land(mine, hours[is_kept] * HOUR_S)

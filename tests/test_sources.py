@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from assets.lake.sql_files import SQL
-from assets.lake.warehouse import Lake
-from assets.traces.ingest import ingest
-from models.world.catalogue import load_catalogue
+from fleetcast.assets.lake.sql_files import SQL
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.traces.ingest import ingest
+from fleetcast.models.world.catalogue import load_catalogue
 
 TRACES = Path(__file__).resolve().parent / "traces"
 FORMATS = sorted(path.stem for path in (SQL / "sources").glob("*.sql"))

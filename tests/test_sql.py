@@ -7,16 +7,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from assets.demand.demand import build_demand
-from assets.lake import sql_docs
-from assets.lake.schemas import SCHEMAS
-from assets.lake.sql_files import SQL, SqlFile, read_sql
-from assets.lake.warehouse import Lake
-from assets.traces.traces import to_requests
-from models.traffic.arrivals import office_day
-from models.traffic.parameters import Names
-from models.world.catalogue import load_catalogue
-from models.world.loading import load_config
+from fleetcast.assets.demand.demand import build_demand
+from fleetcast.assets.lake import sql_docs
+from fleetcast.assets.lake.schemas import SCHEMAS
+from fleetcast.assets.lake.sql_files import SQL, SqlFile, read_sql
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.traces.traces import to_requests
+from fleetcast.models.traffic.arrivals import office_day
+from fleetcast.models.traffic.parameters import Names
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.loading import load_config
 
 FILES = sorted(str(path.relative_to(SQL)) for path in SQL.rglob("*.sql"))
 GRAINLESS = {  # macros and updates
@@ -106,7 +106,7 @@ def test_every_column_of_the_lake_has_its_meaning(table):
 
 def test_the_page_of_the_headers_is_up_to_date():
     assert sql_docs.README.read_text(encoding="utf-8") == sql_docs.page(), (
-        "run: python -m assets.lake.sql_docs"
+        "run: python -m fleetcast.assets.lake.sql_docs"
     )
     assert "| bucket_start | first instant of the minute, UTC | requests.arrived_at |" in sql_docs.page()
 
@@ -136,7 +136,7 @@ def test_growth_compares_a_week_that_has_only_begun_with_the_same_hours_a_week_e
 
 def test_a_new_format_is_one_file(lake, tmp_path, monkeypatch):
     """A format that nobody here knows lands with an SQL file alone."""
-    from assets.traces import formats, ingest
+    from fleetcast.assets.traces import formats, ingest
 
     catalogue = load_catalogue()
     folder = tmp_path / "sql"

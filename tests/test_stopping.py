@@ -16,14 +16,14 @@ WITHIN_S = 15.0  # on a machine that others use; alone it takes one or two, and 
 COMMAND = """
 import sys
 import typer
-from pipelines import stopping
-from pipelines.terminal import say_interrupted, spoken
+from fleetcast.pipelines import stopping
+from fleetcast.pipelines.terminal import say_interrupted, spoken
 
 def run():  # what it needs is imported here: the processes of a pool import the top
     from contextlib import contextmanager
-    from assets.lake.settings import Progress
-    from assets.pages.telling import SettingsResource
-    from pipelines import night
+    from fleetcast.assets.lake.settings import Progress
+    from fleetcast.assets.pages.telling import SettingsResource
+    from fleetcast.pipelines import night
 
     class Told(Progress):
         @contextmanager

@@ -15,22 +15,29 @@ from small import small_config
 from typer.testing import CliRunner
 from wired import DAY, changed
 
-from assets.lake import settings as lake_settings
-from assets.lake.schemas import REQUEST_SCHEMA, SCHEMAS
-from assets.lake.settings import Progress, Settings, load_settings
-from assets.lake.warehouse import Lake
-from assets.replays import replays
-from assets.replays.drives import DAY_S, day_drives, measured, plan_rows, setting, sustained_of_plans
-from assets.replays.outcomes import ENDED_S
-from assets.replays.quarters import QUARTER_S, WatchedSession, by_endpoint, largest_by_quarter
-from assets.replays.workloads import Workload, read_workload
-from assets.studies import study, study_files
-from assets.studies.study_files import Head, load_study, study_names
-from models.replay.inputs import Trace
-from models.replay.outcome import Outcome
-from models.replay.run import Drive, replay
-from models.replay.scale import REACTIVE
-from pipelines.cli import app
+from fleetcast.assets.lake import settings as lake_settings
+from fleetcast.assets.lake.schemas import REQUEST_SCHEMA, SCHEMAS
+from fleetcast.assets.lake.settings import Progress, Settings, load_settings
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.replays import replays
+from fleetcast.assets.replays.drives import (
+    DAY_S,
+    day_drives,
+    measured,
+    plan_rows,
+    setting,
+    sustained_of_plans,
+)
+from fleetcast.assets.replays.outcomes import ENDED_S
+from fleetcast.assets.replays.quarters import QUARTER_S, WatchedSession, by_endpoint, largest_by_quarter
+from fleetcast.assets.replays.workloads import Workload, read_workload
+from fleetcast.assets.studies import study, study_files
+from fleetcast.assets.studies.study_files import Head, load_study, study_names
+from fleetcast.models.replay.inputs import Trace
+from fleetcast.models.replay.outcome import Outcome
+from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.scale import REACTIVE
+from fleetcast.pipelines.cli import app
 
 # --- the largest of each quarter -----------------------------------------------------------------------
 

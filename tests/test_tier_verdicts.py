@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assets.lake.settings import Settings
-from assets.lake.warehouse import Lake
-from assets.traces.landing import forget, land_all
-from models.world.catalogue import load_catalogue
-from models.world.loading import load_config
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.traces.landing import forget, land_all
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.loading import load_config
 
 CATALOGUE = load_catalogue()
 FIRST, DAYS = datetime(2025, 7, 3, tzinfo=UTC), 9  # a Thursday
@@ -51,9 +51,10 @@ DAY_OF = (WHOLE["arrived_at"].to_pandas() - pd.Timestamp(FIRST)).dt.days.to_nump
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     (tmp_path / "landing").mkdir()
     monkeypatch.setattr(
-        "assets.traces.landing.landed_files", lambda: sorted((tmp_path / "landing").glob("*.parquet"))
+        "fleetcast.assets.traces.landing.landed_files",
+        lambda: sorted((tmp_path / "landing").glob("*.parquet")),
     )
-    monkeypatch.setattr("assets.traces.landing.lone_mappings", list)
+    monkeypatch.setattr("fleetcast.assets.traces.landing.lone_mappings", list)
     return Settings(Lake(tmp_path / "lake"), CATALOGUE, load_config("office", CATALOGUE))
 
 

@@ -10,17 +10,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assets.demand.demand import INTERACTIVE, demand_matrix
-from assets.lake.settings import Progress, Settings
-from assets.lake.warehouse import Lake
-from assets.pages.telling import SettingsResource
-from assets.replays.scorecards import other_targets
-from assets.studies import decisions
-from assets.traces.ingest import ingest
-from models.world.catalogue import Catalogue, load_catalogue
-from models.world.entries import Tier
-from pipelines.night import run_night
-from pipelines.scoreboard import show_other_targets
+from fleetcast.assets.demand.demand import INTERACTIVE, demand_matrix
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.pages.telling import SettingsResource
+from fleetcast.assets.replays.scorecards import other_targets
+from fleetcast.assets.studies import decisions
+from fleetcast.assets.traces.ingest import ingest
+from fleetcast.models.world.catalogue import Catalogue, load_catalogue
+from fleetcast.models.world.entries import Tier
+from fleetcast.pipelines.night import run_night
+from fleetcast.pipelines.scoreboard import show_other_targets
 
 LLM, DAY, DAYS, REQUESTS = "llama2-70b", date(2025, 7, 3), 3, 1500
 TPOT_SLO_S = 0.0373  # of about half the requests
@@ -82,7 +82,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     resource = SettingsResource(config=str(folder / "run.toml"), lake=str(folder / "lake"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DAGSTER_HOME", str(folder))
-        patch.setattr("assets.lake.settings.load_catalogue", lambda: catalogue)
+        patch.setattr("fleetcast.assets.lake.settings.load_catalogue", lambda: catalogue)
         assert ingest(folder / "five.parquet", Lake(folder / "lake"), catalogue).rows_quarantined == 0
         night = run_night(resource, DAY, Progress())
         assert not night.broken

@@ -11,18 +11,18 @@ import pytest
 from engine_counters import Served, answer, counters, results
 from typer.testing import CliRunner
 
-from assets.lake.settings import Progress
-from assets.lake.warehouse import Lake
-from assets.studies import tried
-from models.replay.capacity import standing_fleet
-from models.replay.inputs import Trace
-from models.replay.outcome import FINISHED
-from models.replay.rules import make_rules
-from models.replay.run import Drive, replay
-from models.world.catalogue import load_catalogue
-from models.world.loading import load_config
-from models.world.reading import ConfigError
-from pipelines.cli import app
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.studies import tried
+from fleetcast.models.replay.capacity import standing_fleet
+from fleetcast.models.replay.inputs import Trace
+from fleetcast.models.replay.outcome import FINISHED
+from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.reading import ConfigError
+from fleetcast.pipelines.cli import app
 
 CATALOGUE = load_catalogue()
 OFFICE = load_config("office", CATALOGUE)

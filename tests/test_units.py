@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 from wired import DAY, LLMS, changed
 
-from assets.lake.settings import Progress, Settings
-from assets.lake.warehouse import Lake
-from assets.replays import by_hour, nights, units
-from assets.replays.replays import replay_day
-from models.replay.inputs import Ints
-from models.world.reading import ConfigError
-from models.world.replay_config import Cascade
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.replays import by_hour, nights, units
+from fleetcast.assets.replays.replays import replay_day
+from fleetcast.models.replay.inputs import Ints
+from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.replay_config import Cascade
 
 POLICIES = ("reactive", "lt_ua", "brisk")
 TABLES = ("outcomes", "fleet_hours")

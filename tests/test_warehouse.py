@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assets.lake import duck, warehouse
-from assets.lake.limits import Limits
-from assets.lake.machine import cores, memory_bytes
-from assets.lake.schemas import SCHEMAS
-from assets.lake.sql_files import SqlFileError, read_sql
-from assets.lake.store import alone
-from assets.lake.warehouse import Lake, LakeError, LakeVersionError
-from models.world.reading import ConfigError
+from fleetcast.assets.lake import duck, warehouse
+from fleetcast.assets.lake.limits import Limits
+from fleetcast.assets.lake.machine import cores, memory_bytes
+from fleetcast.assets.lake.schemas import SCHEMAS
+from fleetcast.assets.lake.sql_files import SqlFileError, read_sql
+from fleetcast.assets.lake.store import alone
+from fleetcast.assets.lake.warehouse import Lake, LakeError, LakeVersionError
+from fleetcast.models.world.reading import ConfigError
 
 DAY = date(2025, 7, 1)
 PARTITION = {"trace": "t", "day": DAY}

@@ -11,8 +11,8 @@ import pytest
 from numba.core.caching import _CacheLocator
 from small import ONE_TRIAL, small_config
 
-from models.replay.compiled import cache_folder
-from models.world.places import ROOT
+from fleetcast.models.replay.compiled import cache_folder
+from fleetcast.models.world.places import ROOT
 
 PACKAGES = sysconfig.get_path("purelib")
 
@@ -43,7 +43,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def environment(installed: Path, cache: Path) -> dict[str, str]:
     """Nothing of ours but the wheel, and the kernel compiled in the checkout, whose sources are alike."""
-    ours, theirs = ROOT / "models" / "replay", installed / "models" / "replay"
+    ours, theirs = ROOT / "models" / "replay", installed / "fleetcast" / "models" / "replay"
     for path in ours.glob("*.py"):  # Numba compares when a source was written
         os.utime(theirs / path.name, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
     name = _CacheLocator.get_suitable_cache_subpath
@@ -62,7 +62,7 @@ def test_a_night_and_a_question_in_an_empty_folder(installed, tmp_path):
     work = tmp_path / "work"
     work.mkdir()
     before = {path for path in installed.rglob("*") if "__pycache__" not in path.parts}
-    fleetcast = (sys.executable, "-c", "from pipelines.cli import main; main()")
+    fleetcast = (sys.executable, "-c", "from fleetcast.pipelines.cli import main; main()")
     night = run(*fleetcast, "nightly", "--config", config, "--quiet", cwd=work, env=said)
     assert night.returncode == 0, night.stdout + night.stderr
     assert "tables   data/lake/warehouse.duckdb" in night.stdout

@@ -13,18 +13,27 @@ import pyarrow as pa
 import pytest
 from wired import DAY, LLMS, REGIONS, changed, wired_settings
 
-from assets.lake.schemas import SCHEMAS
-from assets.lake.settings import Settings, load_settings
-from assets.replays.drives import DAY_S, day_drives, setting
-from models.replay.fleet import make_fleet
-from models.replay.inputs import NOBODY, Fleet, Rules
-from models.replay.policies import ANSWERS, POLICIES, planned
-from models.replay.queue import DPA
-from models.replay.rules import make_rules
-from models.replay.run import Drive
-from models.world.config import OwnPolicy
-from models.world.fleet_config import Deployment
-from models.world.mechanisms import BATCHINGS, DEMANDS, ORDERS, ROLES, ROUTINGS, SCALINGS, SIGNALS, SPREADS
+from fleetcast.assets.lake.schemas import SCHEMAS
+from fleetcast.assets.lake.settings import Settings, load_settings
+from fleetcast.assets.replays.drives import DAY_S, day_drives, setting
+from fleetcast.models.replay.fleet import make_fleet
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules
+from fleetcast.models.replay.policies import ANSWERS, POLICIES, planned
+from fleetcast.models.replay.queue import DPA
+from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.replay.run import Drive
+from fleetcast.models.world.config import OwnPolicy
+from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.mechanisms import (
+    BATCHINGS,
+    DEMANDS,
+    ORDERS,
+    ROLES,
+    ROUTINGS,
+    SCALINGS,
+    SIGNALS,
+    SPREADS,
+)
 
 PLACES = [(llm, region) for llm in LLMS for region in REGIONS]
 # What each policy follows, by which rule, and on which pools: whether they take interactive requests, whether

@@ -21,11 +21,11 @@ from wired import (
     requests,
 )
 
-from assets.lake.settings import Progress, Settings
-from assets.plans import inputs, mixes, plans, problems
-from assets.replays.drives import day_drives
-from models.plan.problem import Problem
-from models.plan.solver import Options
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.plans import inputs, mixes, plans, problems
+from fleetcast.assets.replays.drives import day_drives
+from fleetcast.models.plan.problem import Problem
+from fleetcast.models.plan.solver import Options
 
 SLOWER = np.array([1.0, 1.25])  # boots by GPU type
 WINDOWS, NIW = 3, TIERS.index("niw")

@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 from wired import DAY, LLMS, OPEN, REGIONS, SUSTAINED, TIERS, changed
 
-from assets.lake.settings import Progress, Settings
-from assets.lake.warehouse import Lake
-from assets.replays.drives import DAY_S, day_drives, setting
-from assets.replays.fleet_hours import MOVES, fleet_hours_table
-from assets.replays.outcomes import ENDED_S, outcomes_table
-from assets.replays.replays import replay_day
-from assets.replays.scorecards import scoreboard
-from assets.replays.workloads import Workload, read_workload
-from models.replay.outcome import FINISHED, QUEUED, REFUSED, Outcome
-from models.replay.requests import rows_of
-from models.replay.run import Drive, replay
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.replays.drives import DAY_S, day_drives, setting
+from fleetcast.assets.replays.fleet_hours import MOVES, fleet_hours_table
+from fleetcast.assets.replays.outcomes import ENDED_S, outcomes_table
+from fleetcast.assets.replays.replays import replay_day
+from fleetcast.assets.replays.scorecards import scoreboard
+from fleetcast.assets.replays.workloads import Workload, read_workload
+from fleetcast.models.replay.outcome import FINISHED, QUEUED, REFUSED, Outcome
+from fleetcast.models.replay.requests import rows_of
+from fleetcast.models.replay.run import Drive, replay
 
 IW_FAST, NIW = TIERS.index("iw_fast"), TIERS.index("niw")
 DYING = {"failures_per_instance_day": 20.0}  # what dies comes back by a cold start

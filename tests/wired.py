@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from assets.demand.demand import build_demand, demand_matrix
-from assets.lake.schemas import SCHEMAS
-from assets.lake.settings import Settings
-from assets.lake.warehouse import Lake
-from assets.traces.traces import to_requests
-from models.replay.policies import POLICIES
-from models.traffic.parameters import Columns
-from models.world.catalogue import Catalogue, load_catalogue
-from models.world.entries import Region
-from models.world.loading import load_config
+from fleetcast.assets.demand.demand import build_demand, demand_matrix
+from fleetcast.assets.lake.schemas import SCHEMAS
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.traces.traces import to_requests
+from fleetcast.models.replay.policies import POLICIES
+from fleetcast.models.traffic.parameters import Columns
+from fleetcast.models.world.catalogue import Catalogue, load_catalogue
+from fleetcast.models.world.entries import Region
+from fleetcast.models.world.loading import load_config
 
 DAY = date(2025, 7, 3)
 LLMS = ("bloom-176b", "llama2-70b")

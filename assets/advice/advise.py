@@ -9,21 +9,32 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from assets.advice import brief, bring, brought, coming, judged, lacking, numbers, words, work, world
-from assets.advice.brought import Brought
-from assets.advice.parts import empty, tell
-from assets.advice.today import of_today
-from assets.demand.characterise import characterise
-from assets.lake.settings import Progress
-from assets.lake.warehouse import Lake
-from assets.plans.ahead import plan_ahead
-from assets.studies import tried
-from models.replay import beside
-from models.world.catalogue import Catalogue, load_catalogue
-from models.world.config import Config
-from models.world.loading import load_config
-from models.world.places import HOME
-from models.world.reading import ConfigError, require_known
+from fleetcast.assets.advice import (
+    brief,
+    bring,
+    brought,
+    coming,
+    judged,
+    lacking,
+    numbers,
+    words,
+    work,
+    world,
+)
+from fleetcast.assets.advice.brought import Brought
+from fleetcast.assets.advice.parts import empty, tell
+from fleetcast.assets.advice.today import of_today
+from fleetcast.assets.demand.characterise import characterise
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.plans.ahead import plan_ahead
+from fleetcast.assets.studies import tried
+from fleetcast.models.replay import beside
+from fleetcast.models.world.catalogue import Catalogue, load_catalogue
+from fleetcast.models.world.config import Config
+from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.places import HOME
+from fleetcast.models.world.reading import ConfigError, require_known
 
 FOLDER = HOME / "data" / "figures" / "advice"
 Numbers = dict[str, Any]

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from assets.advice.world import LEAST_ROOM, ROOM, Stand, cheapest
-from assets.lake.settings import Counted, Progress, Settings, side_by_side
-from assets.studies.rent_hour import Hour, play
-from models.plan.crossing import fewest
-from models.replay.inputs import Trace
+from fleetcast.assets.advice.world import LEAST_ROOM, ROOM, Stand, cheapest
+from fleetcast.assets.lake.settings import Counted, Progress, Settings, side_by_side
+from fleetcast.assets.studies.rent_hour import Hour, play
+from fleetcast.models.plan.crossing import fewest
+from fleetcast.models.replay.inputs import Trace
 
 HOUR_S, QUARTER_S = 3600.0, 900.0
 ROWS = """

@@ -14,19 +14,19 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from assets.advice.brought import AS_IF, MOST_DAYS, Brought, require_profiled
-from assets.advice.settled import told
-from assets.advice.world import HEAD
-from assets.lake.settings import Progress
-from assets.lake.sql_files import SQL
-from assets.lake.store import Place
-from assets.lake.warehouse import Lake, LakeError
-from assets.traces.landing import land_one
-from assets.traces.mapping import mapping_file
-from assets.traces.samples import is_metrics
-from assets.traces.staging import ANSWERS
-from models.world.catalogue import Catalogue
-from models.world.reading import ConfigError, parse_toml
+from fleetcast.assets.advice.brought import AS_IF, MOST_DAYS, Brought, require_profiled
+from fleetcast.assets.advice.settled import told
+from fleetcast.assets.advice.world import HEAD
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.lake.sql_files import SQL
+from fleetcast.assets.lake.store import Place
+from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.assets.traces.landing import land_one
+from fleetcast.assets.traces.mapping import mapping_file
+from fleetcast.assets.traces.samples import is_metrics
+from fleetcast.assets.traces.staging import ANSWERS
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.reading import ConfigError, parse_toml
 
 STRANGE = "unknown region "  # what sql/staging/staged.sql says of one that the catalogue lacks
 TABLES = ("ingests", "tiers", "tier_verdicts", "metric_findings")  # of a trace that has landed before

@@ -5,10 +5,10 @@ from datetime import date, datetime, timedelta
 from types import MappingProxyType
 from typing import NamedTuple
 
-from assets.lake.settings import midnight
-from assets.lake.warehouse import Lake
-from models.world.catalogue import Catalogue
-from models.world.reading import require_known
+from fleetcast.assets.lake.settings import midnight
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.reading import require_known
 
 AS_IF = "llama3.1-8b"  # where a trace names no llm and nobody says which
 OF_CONFIG = "config"  # the format of a trace that is read where its config has it

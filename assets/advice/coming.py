@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any
 
-from assets.advice.brief import Sized
-from assets.advice.numbers import ENDPOINTS
-from assets.advice.world import Stand
-from assets.demand.demand import INTERACTIVE
-from assets.demand.history import not_known
-from assets.lake.settings import HOURS, Settings
-from assets.studies.latency_error import usd_error_share
+from fleetcast.assets.advice.brief import Sized
+from fleetcast.assets.advice.numbers import ENDPOINTS
+from fleetcast.assets.advice.world import Stand
+from fleetcast.assets.demand.demand import INTERACTIVE
+from fleetcast.assets.demand.history import not_known
+from fleetcast.assets.lake.settings import HOURS, Settings
+from fleetcast.assets.studies.latency_error import usd_error_share
 
 Numbers = dict[str, Any]
 FIRST = ("whole", "prefill")  # roles that take what is asked

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from assets.advice.drawn import of_history
-from assets.advice.html import command, figure, listed, para, section
-from assets.advice.words import joined, percent
+from fleetcast.assets.advice.drawn import of_history
+from fleetcast.assets.advice.html import command, figure, listed, para, section
+from fleetcast.assets.advice.words import joined, percent
 
 Numbers = dict[str, Any]
 SHOWN = 6  # endpoints of a list

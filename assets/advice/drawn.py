@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from assets.pages.style import BLUE, FAINT, INK, MUTED, PALETTE
+from fleetcast.assets.pages.style import BLUE, FAINT, INK, MUTED, PALETTE
 
 Numbers = dict[str, Any]
 WIDE, HIGH, LEFT, RIGHT, TOP, BOTTOM = 860, 320, 64, 16, 34, 34

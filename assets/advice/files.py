@@ -3,8 +3,8 @@
 import json
 from typing import Any, NamedTuple
 
-from assets.advice.page import page
-from assets.lake.store import Place
+from fleetcast.assets.advice.page import page
+from fleetcast.assets.lake.store import Place
 
 
 class Files(NamedTuple):

@@ -4,8 +4,8 @@ import math
 from datetime import date
 from typing import Any
 
-from assets.demand.demand import INTERACTIVE
-from assets.lake.settings import Settings
+from fleetcast.assets.demand.demand import INTERACTIVE
+from fleetcast.assets.lake.settings import Settings
 
 Numbers = dict[str, Any]
 ADVISED = (

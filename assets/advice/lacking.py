@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from assets.advice.brought import AS_IF, OF_CONFIG, Brought, profiled, shares
-from assets.advice.words import EXAMPLE, SHOWN, joined, percent
-from assets.lake.settings import Settings
-from models.latency.error import errors_in_use
-from models.world.catalogue import Catalogue
+from fleetcast.assets.advice.brought import AS_IF, OF_CONFIG, Brought, profiled, shares
+from fleetcast.assets.advice.words import EXAMPLE, SHOWN, joined, percent
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.models.latency.error import errors_in_use
+from fleetcast.models.world.catalogue import Catalogue
 
 Numbers = dict[str, Any]
 FEW = 100  # requests, below which one is more than a hundredth of the share in time

@@ -3,14 +3,14 @@
 from datetime import date, timedelta
 from typing import Any
 
-from assets.advice import coming, judged, lacking, numbers, words
-from assets.advice.brought import OF_CONFIG, Brought
-from assets.advice.parts import empty, tell
-from assets.advice.today import ran
-from assets.lake.lookups import require_day
-from assets.lake.settings import Progress, Settings
-from assets.plans.ahead import plan_ahead
-from models.world.loading import CONFIG_DIR
+from fleetcast.assets.advice import coming, judged, lacking, numbers, words
+from fleetcast.assets.advice.brought import OF_CONFIG, Brought
+from fleetcast.assets.advice.parts import empty, tell
+from fleetcast.assets.advice.today import ran
+from fleetcast.assets.lake.lookups import require_day
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.plans.ahead import plan_ahead
+from fleetcast.models.world.loading import CONFIG_DIR
 
 Numbers = dict[str, Any]
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from datetime import date, timedelta
 from typing import Any
 
-from assets.advice.brought import Brought, shares
-from assets.lake.settings import Settings
-from assets.studies.levels import answers as level_answers
-from assets.studies.rent_asked import targets_said
-from assets.studies.renting import Answer
+from fleetcast.assets.advice.brought import Brought, shares
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.studies.levels import answers as level_answers
+from fleetcast.assets.studies.rent_asked import targets_said
+from fleetcast.assets.studies.renting import Answer
 
 VERSION = 1
 Numbers = dict[str, Any]

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from assets.advice import doubts
-from assets.advice.drawn import of_fleet, of_history
-from assets.advice.html import (
+from fleetcast.assets.advice import doubts
+from fleetcast.assets.advice.drawn import of_fleet, of_history
+from fleetcast.assets.advice.html import (
     bar_cell,
     cell,
     command,
@@ -19,7 +19,7 @@ from assets.advice.html import (
     table,
     text_cell,
 )
-from assets.advice.words import joined, percent
+from fleetcast.assets.advice.words import joined, percent
 
 Numbers = dict[str, Any]
 KINDS = {

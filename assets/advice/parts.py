@@ -3,9 +3,9 @@
 from datetime import date
 from typing import Any
 
-from assets.advice import coming, judged, lacking, numbers
-from assets.advice.brought import Brought
-from assets.lake.settings import Settings
+from fleetcast.assets.advice import coming, judged, lacking, numbers
+from fleetcast.assets.advice.brought import Brought
+from fleetcast.assets.lake.settings import Settings
 
 Numbers = dict[str, Any]
 

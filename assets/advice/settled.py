@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from assets.advice.brought import AS_IF, Brought, profiled
-from assets.lake.warehouse import Lake
-from models.world.catalogue import Catalogue
-from models.world.reading import parse_toml
+from fleetcast.assets.advice.brought import AS_IF, Brought, profiled
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.reading import parse_toml
 
 OF_LLMS = """
 select llm, source_llm, count(*)::bigint as requests from requests where trace = $trace group by all

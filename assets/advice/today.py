@@ -7,10 +7,10 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from assets.lake.settings import HOURS, Settings
-from assets.studies import tried
-from models.world.catalogue import Catalogue
-from models.world.config import Config
+from fleetcast.assets.lake.settings import HOURS, Settings
+from fleetcast.assets.studies import tried
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.config import Config
 
 Numbers = dict[str, Any]
 REQUESTS = """

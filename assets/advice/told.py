@@ -4,7 +4,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.pages.telling import Said
+from fleetcast.assets.pages.telling import Said
 
 
 def advice_said(trace: str, numbers: dict[str, Any]) -> Said:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assets.advice.brought import shares
+from fleetcast.assets.advice.brought import shares
 
 Numbers = dict[str, Any]
 EXAMPLE = "llama3.1-70b"  # of an llm to stand for another

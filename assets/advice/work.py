@@ -7,22 +7,22 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 
-from assets.advice.brought import Brought
-from assets.advice.world import Stand, cheapest
-from assets.demand import history
-from assets.forecasts.forecasts import forecast_day, forecast_day_ahead
-from assets.lake.settings import Progress, Settings
-from assets.plans.ahead import foresee, plan_ahead
-from assets.plans.plans import plan_day
-from assets.replays.replays import replay_day
-from assets.replays.scorecards import score_day
-from assets.studies import renting
-from assets.studies.latency_error import replay_draws
-from assets.studies.levels import Asked as Levels
-from assets.studies.levels import try_levels
-from assets.studies.rent_asked import Question
-from models.world.catalogue import Catalogue
-from models.world.config import Config
+from fleetcast.assets.advice.brought import Brought
+from fleetcast.assets.advice.world import Stand, cheapest
+from fleetcast.assets.demand import history
+from fleetcast.assets.forecasts.forecasts import forecast_day, forecast_day_ahead
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.plans.ahead import foresee, plan_ahead
+from fleetcast.assets.plans.plans import plan_day
+from fleetcast.assets.replays.replays import replay_day
+from fleetcast.assets.replays.scorecards import score_day
+from fleetcast.assets.studies import renting
+from fleetcast.assets.studies.latency_error import replay_draws
+from fleetcast.assets.studies.levels import Asked as Levels
+from fleetcast.assets.studies.levels import try_levels
+from fleetcast.assets.studies.rent_asked import Question
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.config import Config
 
 RENTED_LLMS = 2  # that GPUs are sought for; the others stand on the cheapest instance that holds them
 DRAWS = 12  # of the latencies

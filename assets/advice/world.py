@@ -10,13 +10,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from assets.advice.brought import Brought
-from assets.lake.settings import Settings, load_settings
-from assets.studies.tried import Pool, smallest
-from models.world.catalogue import Catalogue
-from models.world.config import Config
-from models.world.fleet_config import Deployment
-from models.world.reading import ConfigError
+from fleetcast.assets.advice.brought import Brought
+from fleetcast.assets.lake.settings import Settings, load_settings
+from fleetcast.assets.studies.tried import Pool, smallest
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.config import Config
+from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.reading import ConfigError
 
 POLICIES = ("static", "reactive", "lt_ua", "corrected", "day_ahead", "clairvoyant")
 ROOM = 4  # times what the peak needs: how far a fleet may grow

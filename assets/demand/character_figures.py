@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from assets.demand.latency_panels import define
-from assets.demand.paper_panels import panels_of
-from assets.lake.store import Place
-from assets.lake.warehouse import Lake
-from assets.pages.pictures import save_figure
-from assets.pages.style import BLUE, INK, MUTED, PALETTE, STYLE
+from fleetcast.assets.demand.latency_panels import define
+from fleetcast.assets.demand.paper_panels import panels_of
+from fleetcast.assets.lake.store import Place
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.pages.pictures import save_figure
+from fleetcast.assets.pages.style import BLUE, INK, MUTED, PALETTE, STYLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""The characterisation of a trace: what SQL sums per minute, and what models.characterise makes of it.
+"""The characterisation of a trace: what SQL sums per minute, and what models/characterise makes of it.
 
 Days are read one at a time (token_histogram, arrival_windows), and again only when their requests changed.
 """
@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from assets.demand.demand import build_demand, is_unknown
-from assets.demand.gaps import write_windows
-from assets.lake.lookups import known_days
-from assets.lake.schemas import SCHEMAS
-from assets.lake.settings import Progress
-from assets.lake.warehouse import Lake
-from models.characterise.load import HORIZONS_MINUTES
-from models.characterise.portrait import Portrait, portray
+from fleetcast.assets.demand.demand import build_demand, is_unknown
+from fleetcast.assets.demand.gaps import write_windows
+from fleetcast.assets.lake.lookups import known_days
+from fleetcast.assets.lake.schemas import SCHEMAS
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.models.characterise.load import HORIZONS_MINUTES
+from fleetcast.models.characterise.portrait import Portrait, portray
 
 KEYS = ["tier", "region", "llm", "app"]
 APPS = 10  # the largest ones, which are described one by one

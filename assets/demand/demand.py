@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from assets.lake.lookups import days_there, positions, require_day
-from assets.lake.warehouse import Lake, LakeError
-from models.world.catalogue import Catalogue
+from fleetcast.assets.lake.lookups import days_there, positions, require_day
+from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.models.world.catalogue import Catalogue
 
 MINUTES_PER_DAY = 1440
 INTERACTIVE = "interactive"  # all tiers together that nobody holds back: what plans cover

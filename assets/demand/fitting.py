@@ -6,19 +6,19 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from assets.demand.characterise import MINUTE, read_days, recorded_minutes
-from assets.demand.spacings import KEYS as CLIENT
-from assets.demand.spacings import spacings
-from assets.demand.token_pairs import pairs_of
-from assets.lake.lookups import positions
-from assets.lake.settings import Progress
-from assets.lake.warehouse import Lake, LakeError
-from models.traffic.client_fit import fit_noise, own_life, weekly_rates
-from models.traffic.clients import ClientTraffic, minute_rates
-from models.traffic.history import History
-from models.traffic.level_fit import fit_levels
-from models.traffic.levels import Levels
-from models.traffic.parameters import Names
+from fleetcast.assets.demand.characterise import MINUTE, read_days, recorded_minutes
+from fleetcast.assets.demand.spacings import KEYS as CLIENT
+from fleetcast.assets.demand.spacings import spacings
+from fleetcast.assets.demand.token_pairs import pairs_of
+from fleetcast.assets.lake.lookups import positions
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.models.traffic.client_fit import fit_noise, own_life, weekly_rates
+from fleetcast.models.traffic.clients import ClientTraffic, minute_rates
+from fleetcast.models.traffic.history import History
+from fleetcast.models.traffic.level_fit import fit_levels
+from fleetcast.models.traffic.levels import Levels
+from fleetcast.models.traffic.parameters import Names
 
 GROUP = ["region", "llm", "tier"]  # whose clients share their noise
 MOST_CLIENTS = 20_000  # their rates by minute fill memory

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from assets.lake.schemas import SCHEMAS
-from assets.lake.warehouse import Lake
-from models.characterise.families import FAMILIES
-from models.characterise.gaps import LEAST_GAPS, WINDOW_US, Windows, first_gaps, fit, window_cvs
-from models.traffic.renewals import SECOND_US, grid_of
+from fleetcast.assets.lake.schemas import SCHEMAS
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.models.characterise.families import FAMILIES
+from fleetcast.models.characterise.gaps import LEAST_GAPS, WINDOW_US, Windows, first_gaps, fit, window_cvs
+from fleetcast.models.traffic.renewals import SECOND_US, grid_of
 
 KEYS = ("tier", "region", "llm", "app")
 # What is pooled: everything, and every value of these keys; the streams of sql/marts/streams.sql.

@@ -5,22 +5,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from assets.demand.characterise import recorded_minutes
-from assets.demand.demand import MINUTES_PER_DAY
-from assets.demand.fitting import fit_clients
-from assets.demand.prompts import fit_prompts, with_prompts
-from assets.lake.lookups import known_days
-from assets.lake.settings import Progress
-from assets.lake.store import removal
-from assets.lake.warehouse import Lake, LakeError
-from assets.traces.traces import to_requests, write_tiers
-from models.traffic.changes import Changes
-from models.traffic.client_changes import altered
-from models.traffic.clients import client_day
-from models.traffic.parameters import Names
-from models.world.calendar import require_in_years
-from models.world.catalogue import Catalogue
-from models.world.reading import TRACE_NAME
+from fleetcast.assets.demand.characterise import recorded_minutes
+from fleetcast.assets.demand.demand import MINUTES_PER_DAY
+from fleetcast.assets.demand.fitting import fit_clients
+from fleetcast.assets.demand.prompts import fit_prompts, with_prompts
+from fleetcast.assets.lake.lookups import known_days
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.lake.store import removal
+from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.assets.traces.traces import to_requests, write_tiers
+from fleetcast.models.traffic.changes import Changes
+from fleetcast.models.traffic.client_changes import altered
+from fleetcast.models.traffic.clients import client_day
+from fleetcast.models.traffic.parameters import Names
+from fleetcast.models.world.calendar import require_in_years
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.reading import TRACE_NAME
 
 
 class Order(NamedTuple):

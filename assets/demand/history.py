@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from assets.demand import demand
-from assets.lake.lookups import require_day, require_unlanded
-from assets.lake.settings import Counted, Progress, Settings, midnight, side_by_side
-from assets.lake.sql_files import SQL
-from assets.lake.store import Place, removal
-from assets.traces import traces
-from models.traffic import arrivals, drawing, parameters
-from models.world.loading import CONFIG_DIR
+from fleetcast.assets.demand import demand
+from fleetcast.assets.lake.lookups import require_day, require_unlanded
+from fleetcast.assets.lake.settings import Counted, Progress, Settings, midnight, side_by_side
+from fleetcast.assets.lake.sql_files import SQL
+from fleetcast.assets.lake.store import Place, removal
+from fleetcast.assets.traces import traces
+from fleetcast.models.traffic import arrivals, drawing, parameters
+from fleetcast.models.world.loading import CONFIG_DIR
 
 
 def is_made(settings: Settings) -> bool:

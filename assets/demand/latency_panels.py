@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from assets.demand.time_axes import in_minutes
-from assets.pages.style import MUTED, PALETTE
-from models.world.catalogue import load_catalogue
+from fleetcast.assets.demand.time_axes import in_minutes
+from fleetcast.assets.pages.style import MUTED, PALETTE
+from fleetcast.models.world.catalogue import load_catalogue
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from assets.demand.latency_panels import define, draw_latency
-from assets.demand.time_axes import in_days, in_hours, in_minutes
-from assets.lake.warehouse import Lake
-from assets.pages.style import PALETTE
+from fleetcast.assets.demand.latency_panels import define, draw_latency
+from fleetcast.assets.demand.time_axes import in_days, in_hours, in_minutes
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.pages.style import PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

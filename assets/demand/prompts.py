@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from assets.lake.schemas import REQUEST_SCHEMA
-from assets.lake.warehouse import Lake
-from models.traffic import prefixes, sessions
-from models.traffic.drawing import Integers, stream
-from models.traffic.sessions import Sessions
+from fleetcast.assets.lake.schemas import REQUEST_SCHEMA
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.models.traffic import prefixes, sessions
+from fleetcast.models.traffic.drawing import Integers, stream
+from fleetcast.models.traffic.sessions import Sessions
 
 MOST_REQUESTS = 50_000  # of the original, the earliest, that are templates where they have blocks
 MOST_TURNS = 1_000_000  # and where they have sessions only

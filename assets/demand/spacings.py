@@ -7,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from assets.lake.warehouse import Lake
-from models.characterise.families import FAMILIES as KNOWN
-from models.characterise.gaps import LEAST_GAPS, WINDOW_US, distance, first_gaps
-from models.traffic.drawing import MINUTE_US
-from models.traffic.parameters import MINUTES
-from models.traffic.renewals import SECOND_US, Spacing, arrivals, batch_law, cumulants, grid_of
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.models.characterise.families import FAMILIES as KNOWN
+from fleetcast.models.characterise.gaps import LEAST_GAPS, WINDOW_US, distance, first_gaps
+from fleetcast.models.traffic.drawing import MINUTE_US
+from fleetcast.models.traffic.parameters import MINUTES
+from fleetcast.models.traffic.renewals import SECOND_US, Spacing, arrivals, batch_law, cumulants, grid_of
 
 FAMILIES = list(KNOWN)
 KEYS = ["app", "region", "llm", "tier"]

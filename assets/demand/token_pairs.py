@@ -7,8 +7,8 @@ from datetime import date
 import numpy as np
 import pandas as pd
 
-from assets.demand.spacings import KEYS
-from assets.lake.warehouse import Lake
+from fleetcast.assets.demand.spacings import KEYS
+from fleetcast.assets.lake.warehouse import Lake
 
 MOST_PAIRS = 2_000_000  # that are kept in all
 ALIKE = 2.0  # the clients of an app share their pairs where their means scatter less beyond chance (F ratio)

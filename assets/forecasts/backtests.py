@@ -10,18 +10,18 @@ from datetime import date, timedelta
 import numpy as np
 import pyarrow as pa
 
-from assets.demand.demand import INTERACTIVE
-from assets.demand.history import require_collected, require_history
-from assets.forecasts.forecasts import PLANNED_MEASURE, rows
-from assets.forecasts.walks import pieces_of, read_panel, walk_all
-from assets.lake.schemas import SCHEMAS
-from assets.lake.settings import HOURS, Progress, Settings
-from models.forecast import ENSEMBLES, METHODS
-from models.forecast.backtest import Clock, actuals
-from models.forecast.losses import paired_bootstrap
-from models.forecast.method import Floats
-from models.forecast.predict import predictions, walked
-from models.world.reading import require_known
+from fleetcast.assets.demand.demand import INTERACTIVE
+from fleetcast.assets.demand.history import require_collected, require_history
+from fleetcast.assets.forecasts.forecasts import PLANNED_MEASURE, rows
+from fleetcast.assets.forecasts.walks import pieces_of, read_panel, walk_all
+from fleetcast.assets.lake.schemas import SCHEMAS
+from fleetcast.assets.lake.settings import HOURS, Progress, Settings
+from fleetcast.models.forecast import ENSEMBLES, METHODS
+from fleetcast.models.forecast.backtest import Clock, actuals
+from fleetcast.models.forecast.losses import paired_bootstrap
+from fleetcast.models.forecast.method import Floats
+from fleetcast.models.forecast.predict import predictions, walked
+from fleetcast.models.world.reading import require_known
 
 BUCKET_MINUTES = 10
 HORIZON_MINUTES = 120  # judged at 10 (weights in the region), 60 (the hourly plan), 120 (weights elsewhere)

@@ -14,15 +14,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets.demand.demand import INTERACTIVE, MEASURES
-from assets.demand.history import require_history
-from assets.forecasts.walks import Panel, pieces_of, read_panel, walk_all
-from assets.lake.schemas import SCHEMAS
-from assets.lake.settings import HOURS, Progress, Settings, midnight
-from models.forecast import SLOW
-from models.forecast.backtest import Clock, actuals
-from models.forecast.method import Floats
-from models.forecast.predict import Prediction, predictions, walked
+from fleetcast.assets.demand.demand import INTERACTIVE, MEASURES
+from fleetcast.assets.demand.history import require_history
+from fleetcast.assets.forecasts.walks import Panel, pieces_of, read_panel, walk_all
+from fleetcast.assets.lake.schemas import SCHEMAS
+from fleetcast.assets.lake.settings import HOURS, Progress, Settings, midnight
+from fleetcast.models.forecast import SLOW
+from fleetcast.models.forecast.backtest import Clock, actuals
+from fleetcast.models.forecast.method import Floats
+from fleetcast.models.forecast.predict import Prediction, predictions, walked
 
 PLANNED_MEASURE = "input_tokens"
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from assets.lake.settings import Settings
-from assets.pages.style import BLUE, FAINT, INK, MUTED
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.pages.style import BLUE, FAINT, INK, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

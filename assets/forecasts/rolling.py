@@ -3,14 +3,14 @@
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from assets.demand.demand import INTERACTIVE
-from assets.forecasts.forecasts import PLANNED_MEASURE, found_by
-from assets.forecasts.walks import read_panel
-from assets.lake.settings import HOURS, Progress, Settings, midnight
-from assets.lake.warehouse import LakeError
-from models.forecast.backtest import Clock
-from models.forecast.method import Floats
-from models.world.config import QUANTILES
+from fleetcast.assets.demand.demand import INTERACTIVE
+from fleetcast.assets.forecasts.forecasts import PLANNED_MEASURE, found_by
+from fleetcast.assets.forecasts.walks import read_panel
+from fleetcast.assets.lake.settings import HOURS, Progress, Settings, midnight
+from fleetcast.assets.lake.warehouse import LakeError
+from fleetcast.models.forecast.backtest import Clock
+from fleetcast.models.forecast.method import Floats
+from fleetcast.models.world.config import QUANTILES
 
 DAY = timedelta(days=1)
 

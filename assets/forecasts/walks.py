@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from assets.demand.demand import demand_matrix
-from assets.lake.machine import cores
-from assets.lake.settings import HOURS, Settings, Step
-from models.forecast import SLOW
-from models.forecast.backtest import Clock, Walk, joined, walk
-from models.forecast.events import factors
-from models.forecast.method import Floats, Ints
-from models.forecast.predict import warm
-from models.world.calendar import occurrences, phases
+from fleetcast.assets.demand.demand import demand_matrix
+from fleetcast.assets.lake.machine import cores
+from fleetcast.assets.lake.settings import HOURS, Settings, Step
+from fleetcast.models.forecast import SLOW
+from fleetcast.models.forecast.backtest import Clock, Walk, joined, walk
+from fleetcast.models.forecast.events import factors
+from fleetcast.models.forecast.method import Floats, Ints
+from fleetcast.models.forecast.predict import warm
+from fleetcast.models.world.calendar import occurrences, phases
 
 SERIES_AT_ONCE = 2  # of a slow method: pieces small enough for all processes to end together
 

@@ -16,7 +16,7 @@ from fsspec.asyn import sync_wrapper
 from s3fs import S3FileSystem
 from upath import UPath
 
-from assets.lake.bucket_errors import (
+from fleetcast.assets.lake.bucket_errors import (
     NOTHING_THERE,
     PATIENCE_S,
     answered,
@@ -25,8 +25,8 @@ from assets.lake.bucket_errors import (
     is_passing,
     told,
 )
-from assets.lake.objects import Opened, Snapshot, Written
-from assets.lake.store import StoreError
+from fleetcast.assets.lake.objects import Opened, Snapshot, Written
+from fleetcast.assets.lake.store import StoreError
 
 T = TypeVar("T")
 WAITS_S = (0.1, 0.2, 0.5, 1.0, 2.0)  # between two tries, the last one again and again

@@ -1,7 +1,7 @@
 """The marts as a data contract (Open Data Contract Standard 3.1), and what breaks it.
 
-    python -m assets.lake.contract            write sql/contract.yaml from headers and types as they are
-    python -m assets.lake.contract FILE       check one that somebody relies on: exit 1 where it is broken
+    python -m fleetcast.assets.lake.contract         write sql/contract.yaml from headers and types
+    python -m fleetcast.assets.lake.contract FILE    check one that somebody relies on: exit 1 where broken
 
 What a column means is its line in the header, the units of its mart, its type and the grain. Where any of
 these changes, or a column goes, whoever reads the mart has to know: the major version is raised. What is only
@@ -18,8 +18,8 @@ from typing import Any
 
 import yaml
 
-from assets.lake.sql_files import SQL, read_sql
-from assets.lake.warehouse import Lake
+from fleetcast.assets.lake.sql_files import SQL, read_sql
+from fleetcast.assets.lake.warehouse import Lake
 
 CONTRACT = SQL / "contract.yaml"
 LOGICAL = {
@@ -106,7 +106,7 @@ def write(path: Path = CONTRACT) -> None:
     path.write_text(_HEAD + yaml.safe_dump(now, sort_keys=False, width=118), encoding="utf-8")
 
 
-_HEAD = "# Written by python -m assets.lake.contract from the headers of sql/marts: change those, not this.\n"
+_HEAD = "# Written by python -m fleetcast.assets.lake.contract from the headers of sql/marts; change those.\n"
 
 
 def _mart(name: str, types: Mapping[str, str]) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from uuid import uuid4
 import duckdb
 import pyarrow as pa
 
-from assets.lake.machine import cores, memory_bytes
-from assets.lake.store import ChangedError, LakeError, Place, StoreError, scratch_of
+from fleetcast.assets.lake.machine import cores, memory_bytes
+from fleetcast.assets.lake.store import ChangedError, LakeError, Place, StoreError, scratch_of
 
 LEAST_MEMORY_MB = 1500  # of DuckDB; it gets a quarter of what there is
 NO_ARROW = {"bit", "bignum", "union", "variant", "geometry"}  # types without a form in Arrow

@@ -2,9 +2,9 @@
 
 import os
 
-from assets.lake.variables import CONFIG, CONFIG_TEXT, LAKE_AT, LOCATION_AS
-from models.world.loading import CONFIG_DIR, config_path
-from models.world.places import HOME
+from fleetcast.assets.lake.variables import CONFIG, CONFIG_TEXT, LAKE_AT, LOCATION_AS
+from fleetcast.models.world.loading import CONFIG_DIR, config_path
+from fleetcast.models.world.places import HOME
 
 LAKE = os.environ.get(LAKE_AT) or str(HOME / "data" / "lake")
 LOCATION = os.environ.get(LOCATION_AS, "")  # with it the asset keys begin; empty where it is the only one

@@ -16,10 +16,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from assets.lake.schemas import PARTITIONS
-from assets.lake.settings import Progress, Settings
-from assets.lake.store import mark
-from models.world.places import CODE, ROOT
+from fleetcast.assets.lake.schemas import PARTITIONS
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.store import mark
+from fleetcast.models.world.places import CODE, ROOT
 
 SOURCES = ("models/**/*.py", "assets/**/*.py", "sql/**/*.sql")
 

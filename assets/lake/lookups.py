@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from assets.lake.warehouse import Lake, LakeError
+from fleetcast.assets.lake.warehouse import Lake, LakeError
 
 
 def require_day(lake: Lake, table: str, trace: str, day: date) -> None:

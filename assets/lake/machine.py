@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from models.world.reading import ConfigError
+from fleetcast.models.world.reading import ConfigError
 
 CGROUP = Path("/sys/fs/cgroup")
 CORES, MEMORY_GIB = "FLEETCAST_CORES", "FLEETCAST_MEMORY_GIB"

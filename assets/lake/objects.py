@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fsspec import AbstractFileSystem
 
 if TYPE_CHECKING:
-    from assets.lake.bucket import Bucket
+    from fleetcast.assets.lake.bucket import Bucket
 
 TAIL_BYTES = 1 << 20  # of an object that is opened: its footer, and most files whole
 TAILS_BYTES = 128 << 20  # of them are kept

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.lake.environment import LOCATION, told_config
-from assets.lake.warehouse import Lake
-from models.world.calendar import FIRST_DAY
-from models.world.catalogue import load_catalogue
-from models.world.loading import CONFIG_DIR, load_config
-from models.world.reading import ConfigError
+from fleetcast.assets.lake.environment import LOCATION, told_config
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.models.world.calendar import FIRST_DAY
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.loading import CONFIG_DIR, load_config
+from fleetcast.models.world.reading import ConfigError
 
 # `allow_nonexistent_upstream_partitions` is beta; the first days of the calendar have less history.
 warnings.filterwarnings("ignore", category=dg.BetaWarning)

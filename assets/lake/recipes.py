@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from assets.lake.schemas import PARTITIONS
-from assets.lake.sql_files import SQL, read_sql
-from assets.lake.warehouse import Lake
+from fleetcast.assets.lake.schemas import PARTITIONS
+from fleetcast.assets.lake.sql_files import SQL, read_sql
+from fleetcast.assets.lake.warehouse import Lake
 
 FILLED_BY: Mapping[str, str] = {  # tables that no night fills
     **dict.fromkeys(("ingests", "quarantine", "silences", "quality", "answers"), "ingest"),

@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from assets.lake.contract import mart_types
-from assets.lake.sql_files import SQL, read_sql
-from assets.lake.warehouse import Lake
+from fleetcast.assets.lake.contract import mart_types
+from fleetcast.assets.lake.sql_files import SQL, read_sql
+from fleetcast.assets.lake.warehouse import Lake
 
 NUMBERS = ("BIGINT", "INTEGER", "UBIGINT", "HUGEINT", "DOUBLE", "FLOAT")
 TIMES = ("TIMESTAMP WITH TIME ZONE", "DATE")

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from assets.lake.result_schemas import COUNT, FIGURE, RESULTS, TEXT, TIMESTAMP
-from assets.lake.study_schemas import STUDIED
-from models.characterise.families import FAMILIES
-from models.characterise.load import HORIZONS_MINUTES
+from fleetcast.assets.lake.result_schemas import COUNT, FIGURE, RESULTS, TEXT, TIMESTAMP
+from fleetcast.assets.lake.study_schemas import STUDIED
+from fleetcast.models.characterise.families import FAMILIES
+from fleetcast.models.characterise.load import HORIZONS_MINUTES
 
 LAKE_VERSION = 1  # raise it when a table changes in a way that older code cannot read
 PARTITIONS: Mapping[str, tuple[str, ...]] = {

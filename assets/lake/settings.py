@@ -8,15 +8,15 @@ from datetime import UTC, date, datetime, timedelta
 from threading import Lock
 from typing import TypeVar
 
-from assets.lake.environment import LAKE
-from assets.lake.machine import cores
-from assets.lake.store import Place
-from assets.lake.warehouse import Lake
-from models.latency.reach import with_reach
-from models.world.catalogue import Catalogue, load_catalogue
-from models.world.changes import changed_catalogue
-from models.world.config import Config
-from models.world.loading import load_config
+from fleetcast.assets.lake.environment import LAKE
+from fleetcast.assets.lake.machine import cores
+from fleetcast.assets.lake.store import Place
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.models.latency.reach import with_reach
+from fleetcast.models.world.catalogue import Catalogue, load_catalogue
+from fleetcast.models.world.changes import changed_catalogue
+from fleetcast.models.world.config import Config
+from fleetcast.models.world.loading import load_config
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -1,15 +1,15 @@
-"""sql/README.md, written from the headers of the SQL files: python -m assets.lake.sql_docs."""
+"""sql/README.md, written from the headers of the SQL files: python -m fleetcast.assets.lake.sql_docs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from assets.lake.sql_files import SQL, SqlFile, read_sql
-from assets.lake.views import quoted
+from fleetcast.assets.lake.sql_files import SQL, SqlFile, read_sql
+from fleetcast.assets.lake.views import quoted
 
 README = SQL / "README.md"
 INTRODUCTION = """# Tables, marts and recipes
 
-Written from the headers of these files by `python -m assets.lake.sql_docs`; change the header, not this page.
+Written from the headers of these files by `python -m fleetcast.assets.lake.sql_docs`; change the headers.
 Instants are UTC. The published `data/lake/warehouse.duckdb` carries the same texts as comments on its views
 and columns.
 
@@ -33,8 +33,8 @@ lake.sql("select trace, day, policy, usd, iw_fast_attainment_share from scoreboa
 ```
 
 [contract.yaml](contract.yaml) is the marts' data contract (Open Data Contract Standard 3.1), written by
-`python -m assets.lake.contract`. Keep the one that you rely on, and let your CI run
-`python -m assets.lake.contract FILE`: it names every column that is gone or means something else.
+`python -m fleetcast.assets.lake.contract`. Keep the one that you rely on, and let your CI run
+`python -m fleetcast.assets.lake.contract FILE`: it names every column that is gone or means something else.
 `fleetcast explore FOLDER` writes a Rill project with a dashboard for each mart. Rill itself was not to be had
 here: each file is held against what Rill's parser refuses, each model and measure is asked in DuckDB
 (`tests/test_contract.py`).

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from models.world.places import ROOT
+from fleetcast.models.world.places import ROOT
 
 SQL = ROOT / "sql"
 CATALOGUE = {"show", "information_schema", "sqlite_master"}  # words of a query that asks what there is

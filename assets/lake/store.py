@@ -59,7 +59,7 @@ def place(root: "Place | str") -> Place:
             f"The lake s3://{below} needs s3fs, which is not installed. "
             "Install it: pip install 'fleetcast[cluster]' (in a checkout: .venv/bin/uv sync --extra cluster)"
         )
-    from assets.lake.bucket import path_of
+    from fleetcast.assets.lake.bucket import path_of
 
     return path_of(below)
 

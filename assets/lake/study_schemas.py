@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from assets.lake.result_schemas import COUNT, FIGURE, TEXT
+from fleetcast.assets.lake.result_schemas import COUNT, FIGURE, TEXT
 
 REGRET = ("fluid", "rounding", "minimum", "hour", "routing", "foresight", "boot", "scaling")  # and left
 STUDIED: Mapping[str, pa.Schema] = {

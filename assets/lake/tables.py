@@ -15,12 +15,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from assets.lake import store
-from assets.lake.duck import Connection, one_line_errors
-from assets.lake.schemas import LAKE_VERSION, OPTIONAL, PARTITIONS, SCHEMAS
-from assets.lake.store import LakeError, Place
-from assets.lake.views import quoted
-from models.world.reading import nearest
+from fleetcast.assets.lake import store
+from fleetcast.assets.lake.duck import Connection, one_line_errors
+from fleetcast.assets.lake.schemas import LAKE_VERSION, OPTIONAL, PARTITIONS, SCHEMAS
+from fleetcast.assets.lake.store import LakeError, Place
+from fleetcast.assets.lake.views import quoted
+from fleetcast.models.world.reading import nearest
 
 ROW_GROUP_ROWS = 100_000
 MADE_FROM = b"made_from"  # key of a file's metadata

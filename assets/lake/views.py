@@ -2,9 +2,9 @@
 
 import pyarrow as pa
 
-from assets.lake.result_schemas import COUNT, FIGURE, TEXT, TIMESTAMP
-from assets.lake.schemas import PARTITIONS, SCHEMAS
-from assets.lake.store import Place
+from fleetcast.assets.lake.result_schemas import COUNT, FIGURE, TEXT, TIMESTAMP
+from fleetcast.assets.lake.schemas import PARTITIONS, SCHEMAS
+from fleetcast.assets.lake.store import Place
 
 # What a column held before there was one: in files that do not have it.
 BEFORE = {"role": "whole"}

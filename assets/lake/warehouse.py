@@ -13,8 +13,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from assets.lake import store
-from assets.lake.duck import (
+from fleetcast.assets.lake import store
+from fleetcast.assets.lake.duck import (
     MEMORY,
     Connection,
     columns_of,
@@ -24,14 +24,14 @@ from assets.lake.duck import (
     opened,
     told_as_text,
 )
-from assets.lake.environment import LAKE
-from assets.lake.limits import Limits, Watch
-from assets.lake.schemas import LAKE_VERSION, PARTITIONS, REQUEST_SCHEMA, SCHEMAS
-from assets.lake.sql_docs import comments
-from assets.lake.sql_files import read_sql, recipes, words_meant
-from assets.lake.store import ChangedError, LakeError, Place
-from assets.lake.tables import LakeVersionError, Tables
-from assets.lake.views import no_rows, scan
+from fleetcast.assets.lake.environment import LAKE
+from fleetcast.assets.lake.limits import Limits, Watch
+from fleetcast.assets.lake.schemas import LAKE_VERSION, PARTITIONS, REQUEST_SCHEMA, SCHEMAS
+from fleetcast.assets.lake.sql_docs import comments
+from fleetcast.assets.lake.sql_files import read_sql, recipes, words_meant
+from fleetcast.assets.lake.store import ChangedError, LakeError, Place
+from fleetcast.assets.lake.tables import LakeVersionError, Tables
+from fleetcast.assets.lake.views import no_rows, scan
 
 __all__ = [
     "LAKE_VERSION",

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import dagster as dg
 
-from assets.lake.settings import Progress, Settings
-from assets.pages.telling import Said, SettingsResource, day_of, described, opened, plainly
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.pages.telling import Said, SettingsResource, day_of, described, opened, plainly
 
 
 class Call(NamedTuple):

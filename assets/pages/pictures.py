@@ -6,9 +6,9 @@ from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING
 
-from assets.lake.settings import Progress, Settings
-from assets.lake.store import Place
-from assets.pages.style import MUTED, STYLE
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.store import Place
+from fleetcast.assets.pages.style import MUTED, STYLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

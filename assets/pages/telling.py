@@ -9,13 +9,13 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
-from assets.lake.environment import LAKE, LOCATION, told_config
-from assets.lake.settings import Settings, load_settings
-from assets.lake.sql_files import read_sql
-from assets.lake.store import Place
-from assets.lake.warehouse import LakeError
-from assets.pages.pictures import thumbnail
-from assets.pages.readable import readable
+from fleetcast.assets.lake.environment import LAKE, LOCATION, told_config
+from fleetcast.assets.lake.settings import Settings, load_settings
+from fleetcast.assets.lake.sql_files import read_sql
+from fleetcast.assets.lake.store import Place
+from fleetcast.assets.lake.warehouse import LakeError
+from fleetcast.assets.pages.pictures import thumbnail
+from fleetcast.assets.pages.readable import readable
 
 Context = dg.AssetExecutionContext | dg.OpExecutionContext
 Said = Mapping[str, Any]  # what an asset tells of itself on its page, and the command line under its table

@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 import numpy as np
 import pyarrow as pa
 
-from assets.demand.history import (
+from fleetcast.assets.demand.history import (
     is_made,
     make_demand,
     missing_days,
@@ -17,16 +17,16 @@ from assets.demand.history import (
     require_history,
     require_own_name,
 )
-from assets.forecasts.forecasts import forecast_day_ahead
-from assets.lake.settings import HOURS, Progress, Settings, midnight
-from assets.lake.warehouse import LakeError
-from assets.plans.inputs import day_ahead_load
-from assets.plans.kinds import hourly_cells
-from assets.plans.plan_tables import plan_table
-from assets.plans.plans import checked_solve, open_loop, sustained_tokens_per_s
-from assets.plans.problems import hour_problems, problem_template
-from models.plan.policies import spot_that_fits
-from models.plan.problem import Ints, Problem
+from fleetcast.assets.forecasts.forecasts import forecast_day_ahead
+from fleetcast.assets.lake.settings import HOURS, Progress, Settings, midnight
+from fleetcast.assets.lake.warehouse import LakeError
+from fleetcast.assets.plans.inputs import day_ahead_load
+from fleetcast.assets.plans.kinds import hourly_cells
+from fleetcast.assets.plans.plan_tables import plan_table
+from fleetcast.assets.plans.plans import checked_solve, open_loop, sustained_tokens_per_s
+from fleetcast.assets.plans.problems import hour_problems, problem_template
+from fleetcast.models.plan.policies import spot_that_fits
+from fleetcast.models.plan.problem import Ints, Problem
 
 POLICY = "day_ahead"
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import yaml
 
-from assets.lake.settings import Settings
-from assets.plans.export import Row, steps
-from assets.plans.handover import HandOver
-from assets.plans.workloads import Stretch, Workload, dns_label, workloads
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.plans.export import Row, steps
+from fleetcast.assets.plans.handover import HandOver
+from fleetcast.assets.plans.workloads import Stretch, Workload, dns_label, workloads
 
 FAILURES = 3  # answers in a row that the scaler owes before KEDA holds the floor by itself
 Object = dict[str, Any]

@@ -6,9 +6,9 @@ from datetime import date, datetime
 from itertools import groupby
 from typing import Any
 
-from assets.lake.settings import Settings
-from models.replay.policies import planned
-from models.world.reading import require_known
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.models.replay.policies import planned
+from fleetcast.models.world.reading import require_known
 
 Row = Mapping[str, Any]
 KIND = ("llm", "gpu", "gpus_per_instance", "role")

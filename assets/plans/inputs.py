@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from assets.demand.demand import INTERACTIVE, demand_matrix
-from assets.lake.lookups import positions
-from assets.lake.settings import HOURS, Settings, midnight
-from assets.plans.kinds import (
+from fleetcast.assets.demand.demand import INTERACTIVE, demand_matrix
+from fleetcast.assets.lake.lookups import positions
+from fleetcast.assets.lake.settings import HOURS, Settings, midnight
+from fleetcast.assets.plans.kinds import (
     answered,
 )
 

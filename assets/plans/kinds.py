@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from assets.lake.settings import HOURS, Settings
-from models.replay.pool_rows import PoolRow, pool_rows
-from models.replay.pools import POOLINGS
-from models.world.cascades import reach
-from models.world.fleet_config import Deployment, FleetConfig
-from models.world.mechanisms import ROLES
-from models.world.pools import members, part_title, team_title
+from fleetcast.assets.lake.settings import HOURS, Settings
+from fleetcast.models.replay.pool_rows import PoolRow, pool_rows
+from fleetcast.models.replay.pools import POOLINGS
+from fleetcast.models.world.cascades import reach
+from fleetcast.models.world.fleet_config import Deployment, FleetConfig
+from fleetcast.models.world.mechanisms import ROLES
+from fleetcast.models.world.pools import members, part_title, team_title
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -9,10 +9,10 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from assets.lake.settings import Settings
-from assets.plans.kinds import answered_shares
-from assets.plans.quality_known import Drawer, known_answers
-from models.replay.legs import who_answers
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.plans.kinds import answered_shares
+from fleetcast.assets.plans.quality_known import Drawer, known_answers
+from fleetcast.models.replay.legs import who_answers
 
 Tokens = NDArray[np.int32]
 MIX_SAMPLE = 20_000  # requests that stand for an llm's token mix

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from assets.lake.settings import Counted, Progress, side_by_side
-from models.plan.quality import LEAST_LOAD_SHARE, Offer
-from models.quality.answers import Answers, Floats, Taken, quality, standard_error, taken
-from models.quality.judges import Judge
-from models.replay.performance import Curve, Mix, Shape, curve
-from models.world.catalogue import Catalogue
-from models.world.config import Config
+from fleetcast.assets.lake.settings import Counted, Progress, side_by_side
+from fleetcast.models.plan.quality import LEAST_LOAD_SHARE, Offer
+from fleetcast.models.quality.answers import Answers, Floats, Taken, quality, standard_error, taken
+from fleetcast.models.quality.judges import Judge
+from fleetcast.models.replay.performance import Curve, Mix, Shape, curve
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.config import Config
 
 MIXES = 6  # of each llm that are measured, from the shortest to the longest
 ALIKE_SHARE = 0.02  # mixes whose lengths differ by less are one

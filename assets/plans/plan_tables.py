@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from assets.lake.result_schemas import FLOWS, RESULTS
-from assets.lake.settings import HOURS, Settings, midnight
-from assets.plans.inputs import Load
-from assets.plans.problems import hour_problems, problem_template
-from models.plan.bounds import bounds
-from models.plan.problem import Plan, Problem
-from models.plan.reasons import reasons
+from fleetcast.assets.lake.result_schemas import FLOWS, RESULTS
+from fleetcast.assets.lake.settings import HOURS, Settings, midnight
+from fleetcast.assets.plans.inputs import Load
+from fleetcast.assets.plans.problems import hour_problems, problem_template
+from fleetcast.models.plan.bounds import bounds
+from fleetcast.models.plan.problem import Plan, Problem
+from fleetcast.models.plan.reasons import reasons
 
 # Hour by hour: what was asked, from what the hour before left, and the answer.
 Day = list[tuple[Problem, Plan]]

@@ -14,23 +14,23 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from assets.lake.settings import HOURS, Counted, Progress, Settings, Step, side_by_side
-from assets.plans.inputs import Load, day_ahead_load, day_loads, in_slots
-from assets.plans.kinds import Kind, kind_of, kinds
-from assets.plans.mixes import token_mixes
-from assets.plans.plan_tables import Day, write_bounds, write_plans
-from assets.plans.problems import hour_problems, problem_template
-from assets.plans.quality_nights import as_planned, plan_night
-from models.plan import corrected, melange, paper
-from models.plan.policies import Solve, hourly_plans, peak_plan
-from models.plan.problem import Plan, Problem
-from models.plan.solver import Options
-from models.plan.violations import violations
-from models.replay import beside
-from models.replay.capacity import capacity_tokens_per_s
-from models.replay.compiled import is_cached
-from models.world.config import PlanConfig
-from models.world.pools import partner_of
+from fleetcast.assets.lake.settings import HOURS, Counted, Progress, Settings, Step, side_by_side
+from fleetcast.assets.plans.inputs import Load, day_ahead_load, day_loads, in_slots
+from fleetcast.assets.plans.kinds import Kind, kind_of, kinds
+from fleetcast.assets.plans.mixes import token_mixes
+from fleetcast.assets.plans.plan_tables import Day, write_bounds, write_plans
+from fleetcast.assets.plans.problems import hour_problems, problem_template
+from fleetcast.assets.plans.quality_nights import as_planned, plan_night
+from fleetcast.models.plan import corrected, melange, paper
+from fleetcast.models.plan.policies import Solve, hourly_plans, peak_plan
+from fleetcast.models.plan.problem import Plan, Problem
+from fleetcast.models.plan.solver import Options
+from fleetcast.models.plan.violations import violations
+from fleetcast.models.replay import beside
+from fleetcast.models.replay.capacity import capacity_tokens_per_s
+from fleetcast.models.replay.compiled import is_cached
+from fleetcast.models.world.config import PlanConfig
+from fleetcast.models.world.pools import partner_of
 
 PROGRAMMES = {
     "forecast": paper.solve,

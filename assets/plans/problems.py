@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from assets.lake.settings import Settings
-from assets.plans.inputs import Load
-from assets.plans.kinds import Option, by_cell, kinds, options, pools, services
-from models.plan.problem import Problem
-from models.replay.fleet import boot_cold_s
-from models.world.catalogue import Catalogue
-from models.world.config import PlanConfig
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.plans.inputs import Load
+from fleetcast.assets.plans.kinds import Option, by_cell, kinds, options, pools, services
+from fleetcast.models.plan.problem import Problem
+from fleetcast.models.replay.fleet import boot_cold_s
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.config import PlanConfig
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from assets.plans.quality_markets import Market
-from models.plan.quality import Answer
-from models.plan.quality_modes import least_cost, least_latency
-from models.replay.answering import Served
-from models.world.reading import ConfigError
+from fleetcast.assets.plans.quality_markets import Market
+from fleetcast.models.plan.quality import Answer
+from fleetcast.models.plan.quality_modes import least_cost, least_latency
+from fleetcast.models.replay.answering import Served
+from fleetcast.models.world.reading import ConfigError
 
 
 class Question(NamedTuple):

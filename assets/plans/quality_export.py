@@ -8,9 +8,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assets.lake.settings import Settings
-from assets.plans.workloads import dns_label
-from models.world.reading import nearest, require_known
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.plans.workloads import dns_label
+from fleetcast.models.world.reading import nearest, require_known
 
 Row = Mapping[str, Any]
 POOL = ("llm", "gpu", "tensor_parallel", "pipeline_parallel", "instances", "gpus", "usd_per_hour")

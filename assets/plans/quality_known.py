@@ -13,13 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets.lake.settings import Settings
-from assets.plans.quality_questions import TEXTS, answers_to, source_of
-from models.quality.answers import Answers, Floats, Ints
-from models.quality.join import Requests
-from models.quality.judges import load_quality
-from models.replay.inputs import NOBODY
-from models.world.replay_config import Cascade
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.plans.quality_questions import TEXTS, answers_to, source_of
+from fleetcast.models.quality.answers import Answers, Floats, Ints
+from fleetcast.models.quality.join import Requests
+from fleetcast.models.quality.judges import load_quality
+from fleetcast.models.replay.inputs import NOBODY
+from fleetcast.models.world.replay_config import Cascade
 
 Tokens = npt.NDArray[np.int32]
 STREAM = 0xCA5C  # of the seed and the day, that scores are drawn from

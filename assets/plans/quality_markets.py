@@ -7,20 +7,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from assets.lake.settings import Progress, Settings
-from assets.plans.offers import Judging, offer_of, points_of
-from assets.plans.quality_questions import has_router, questions_of
-from models.latency.reach import with_reach
-from models.plan.quality import Answer, Demand, Offer, carries
-from models.quality.answers import RULES, Answers
-from models.quality.judges import Judge, load_quality
-from models.replay.answering import Served, Serving, arrivals_s, pools_of, served
-from models.replay.performance import Shape, shapes_of, with_estimates
-from models.world.catalogue import Catalogue, load_catalogue
-from models.world.changes import changed_catalogue
-from models.world.config import Config
-from models.world.quality import QualityConfig
-from models.world.reading import ConfigError, require_known
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.plans.offers import Judging, offer_of, points_of
+from fleetcast.assets.plans.quality_questions import has_router, questions_of
+from fleetcast.models.latency.reach import with_reach
+from fleetcast.models.plan.quality import Answer, Demand, Offer, carries
+from fleetcast.models.quality.answers import RULES, Answers
+from fleetcast.models.quality.judges import Judge, load_quality
+from fleetcast.models.replay.answering import Served, Serving, arrivals_s, pools_of, served
+from fleetcast.models.replay.performance import Shape, shapes_of, with_estimates
+from fleetcast.models.world.catalogue import Catalogue, load_catalogue
+from fleetcast.models.world.changes import changed_catalogue
+from fleetcast.models.world.config import Config
+from fleetcast.models.world.quality import QualityConfig
+from fleetcast.models.world.reading import ConfigError, require_known
 
 LEAST_TTFT_S = 1.0  # a tier whose first token is due so soon cannot wait for two answers
 FRESH = 1  # of two seeds of arrivals: the other one chooses the plan

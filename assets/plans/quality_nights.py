@@ -15,21 +15,21 @@ from itertools import pairwise
 
 import numpy as np
 
-from assets.lake.settings import HOURS, Progress, Settings
-from assets.plans.kinds import pools
-from assets.plans.quality_asked import Plan, Question
-from assets.plans.quality_markets import Market, market_of
-from assets.plans.quality_policies import POLICIES, sized
-from assets.plans.quality_search import chosen
-from assets.plans.quality_tables import write
-from models.quality.judges import load_quality
-from models.replay.pool_rows import PoolRow
-from models.replay.rules import make_rules
-from models.replay.run import Drive
-from models.world.fleet_config import Deployment
-from models.world.quality import QualityConfig
-from models.world.reading import ConfigError
-from models.world.replay_config import Cascade
+from fleetcast.assets.lake.settings import HOURS, Progress, Settings
+from fleetcast.assets.plans.kinds import pools
+from fleetcast.assets.plans.quality_asked import Plan, Question
+from fleetcast.assets.plans.quality_markets import Market, market_of
+from fleetcast.assets.plans.quality_policies import POLICIES, sized
+from fleetcast.assets.plans.quality_search import chosen
+from fleetcast.assets.plans.quality_tables import write
+from fleetcast.models.quality.judges import load_quality
+from fleetcast.models.replay.pool_rows import PoolRow
+from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.replay.run import Drive
+from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.quality import QualityConfig
+from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.replay_config import Cascade
 
 Pool = tuple[str, str, int, int]  # llm, GPU type, tensor and pipeline parallelism
 PEAK = (

@@ -5,13 +5,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from assets.lake.settings import Settings
-from assets.plans.quality_asked import Question
-from assets.plans.quality_markets import Market
-from models.plan.quality import LEAST_LOAD_SHARE, Floats
-from models.plan.quality_regions import Regions, Spread, cheapest_over
-from models.replay.performance import Shape
-from models.world.reading import ConfigError
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.plans.quality_asked import Question
+from fleetcast.assets.plans.quality_markets import Market
+from fleetcast.models.plan.quality import LEAST_LOAD_SHARE, Floats
+from fleetcast.models.plan.quality_regions import Regions, Spread, cheapest_over
+from fleetcast.models.replay.performance import Shape
+from fleetcast.models.world.reading import ConfigError
 
 CAME = (
     "select region, count(*) as requests from requests where trace = $trace and tier = $tier "

@@ -10,14 +10,14 @@ from itertools import islice
 
 import numpy as np
 
-from assets.lake.settings import Progress
-from assets.plans.quality_asked import Plan, Question
-from assets.plans.quality_markets import FRESH, Market
-from assets.plans.quality_search import BEYOND, chosen, keeps
-from models.plan import boute, gears
-from models.plan.cascadia import Tables, latency_tables
-from models.plan.quality import LEAST_LOAD_SHARE, Answer, Demand, Ints
-from models.world.reading import ConfigError
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.plans.quality_asked import Plan, Question
+from fleetcast.assets.plans.quality_markets import FRESH, Market
+from fleetcast.assets.plans.quality_search import BEYOND, chosen, keeps
+from fleetcast.models.plan import boute, gears
+from fleetcast.models.plan.cascadia import Tables, latency_tables
+from fleetcast.models.plan.quality import LEAST_LOAD_SHARE, Answer, Demand, Ints
+from fleetcast.models.world.reading import ConfigError
 
 OURS = ("quality", "quality_oracle")
 LEAST_QUALITY = 1e-6  # asked of the smallest llm, which is asked for its time alone

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from assets.lake.settings import Settings
-from models.quality.answers import Answers
-from models.quality.copula import AnswerModel
-from models.quality.join import Landed, Requests, answered, drawn_from, made_up
-from models.quality.judges import Judge, QualityCatalogue, judged_by, ranks
-from models.world.quality import SCORE, QualityConfig
-from models.world.reading import ConfigError, require_known
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.models.quality.answers import Answers
+from fleetcast.models.quality.copula import AnswerModel
+from fleetcast.models.quality.join import Landed, Requests, answered, drawn_from, made_up
+from fleetcast.models.quality.judges import Judge, QualityCatalogue, judged_by, ranks
+from fleetcast.models.world.quality import SCORE, QualityConfig
+from fleetcast.models.world.reading import ConfigError, require_known
 
 ALIKE = 0.9999  # rank correlation of a score with what a judge says, from which on it is what that one says
 TEXTS = ("llm", "app", "query_id")

@@ -12,11 +12,11 @@ from itertools import chain
 
 import numpy as np
 
-from assets.lake.settings import Progress
-from assets.plans.quality_asked import Plan, Question, why_none
-from assets.plans.quality_markets import FRESH, Market
-from models.plan.quality import LEAST_LOAD_SHARE, Answer, Offer, cheapest, loads, most_loads
-from models.world.reading import ConfigError
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.plans.quality_asked import Plan, Question, why_none
+from fleetcast.assets.plans.quality_markets import FRESH, Market
+from fleetcast.models.plan.quality import LEAST_LOAD_SHARE, Answer, Offer, cheapest, loads, most_loads
+from fleetcast.models.world.reading import ConfigError
 
 BEYOND = (1.0, 1.1, 1.2, 1.35, 1.5)  # of the asked latency, at which tables propose
 BEYOND_LOAD = 1.15  # of the largest load of its table, that a replica may get where a whole replay bears it

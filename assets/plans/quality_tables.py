@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from assets.lake.schemas import SCHEMAS
-from assets.lake.settings import Settings
-from assets.plans.quality_asked import Plan, Question
-from models.plan.quality import carries
+from fleetcast.assets.lake.schemas import SCHEMAS
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.plans.quality_asked import Plan, Question
+from fleetcast.models.plan.quality import carries
 
 
 def write(settings: Settings, question: Question, plans: list[Plan], name: str | None = None) -> None:

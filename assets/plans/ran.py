@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from assets.lake.result_schemas import RESULTS
-from assets.lake.settings import Settings
-from assets.plans.kinds import Kind, kinds
-from assets.plans.workloads import names
-from models.world.reading import require_known
+from fleetcast.assets.lake.result_schemas import RESULTS
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.plans.kinds import Kind, kinds
+from fleetcast.assets.plans.workloads import names
+from fleetcast.models.world.reading import require_known
 
 COLUMNS = ("at", "region", "workload", "replicas")
 

@@ -12,16 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from assets.lake.settings import Settings, midnight
-from assets.plans.kinds import Kind
-from assets.plans.ran import Sample, known_workloads, write_ran
-from assets.traces.bounds import IngestError
-from assets.traces.ingest import LANDING
-from assets.traces.mapping import TraceMapping, read_bounds, read_mapping
-from assets.traces.prometheus import DAY_S
-from assets.traces.prometheus_client import Client
-from assets.traces.samples import FOLDER
-from models.world.engine_metrics import Engine, Metrics, load_metrics
+from fleetcast.assets.lake.settings import Settings, midnight
+from fleetcast.assets.plans.kinds import Kind
+from fleetcast.assets.plans.ran import Sample, known_workloads, write_ran
+from fleetcast.assets.traces.bounds import IngestError
+from fleetcast.assets.traces.ingest import LANDING
+from fleetcast.assets.traces.mapping import TraceMapping, read_bounds, read_mapping
+from fleetcast.assets.traces.prometheus import DAY_S
+from fleetcast.assets.traces.prometheus_client import Client
+from fleetcast.assets.traces.samples import FOLDER
+from fleetcast.models.world.engine_metrics import Engine, Metrics, load_metrics
 
 READY = ("deployment", "statefulset")  # whose ready replicas kube-state-metrics counts, by their label
 

@@ -10,20 +10,26 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pyarrow as pa
 
-from assets.demand.history import is_made, make_demand, missing_days, require_history, require_own_name
-from assets.forecasts.rolling import Foreseen, foresee_from, known_until
-from assets.lake.result_schemas import RESULTS
-from assets.lake.settings import HOURS, Progress, Settings
-from assets.plans.ahead import POLICY as FOLLOWED
-from assets.plans.ahead import fleet_before
-from assets.plans.export import ROLLING
-from assets.plans.inputs import Floats, Load, latest_buffer, quantile_path
-from assets.plans.kinds import answered
-from assets.plans.plan_tables import rows_of
-from assets.plans.plans import checked_solve, open_loop, sustained_tokens_per_s
-from assets.plans.problems import hour_problems, problem_template
-from models.plan.policies import Solve
-from models.plan.problem import Plan, Problem
+from fleetcast.assets.demand.history import (
+    is_made,
+    make_demand,
+    missing_days,
+    require_history,
+    require_own_name,
+)
+from fleetcast.assets.forecasts.rolling import Foreseen, foresee_from, known_until
+from fleetcast.assets.lake.result_schemas import RESULTS
+from fleetcast.assets.lake.settings import HOURS, Progress, Settings
+from fleetcast.assets.plans.ahead import POLICY as FOLLOWED
+from fleetcast.assets.plans.ahead import fleet_before
+from fleetcast.assets.plans.export import ROLLING
+from fleetcast.assets.plans.inputs import Floats, Load, latest_buffer, quantile_path
+from fleetcast.assets.plans.kinds import answered
+from fleetcast.assets.plans.plan_tables import rows_of
+from fleetcast.assets.plans.plans import checked_solve, open_loop, sustained_tokens_per_s
+from fleetcast.assets.plans.problems import hour_problems, problem_template
+from fleetcast.models.plan.policies import Solve
+from fleetcast.models.plan.problem import Plan, Problem
 
 HORIZON_HOURS = 48
 DAY = timedelta(days=1)

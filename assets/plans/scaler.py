@@ -11,8 +11,8 @@ from typing import Any
 
 import grpc
 
-from assets.plans.keda_messages import CLASSES, handlers
-from assets.plans.served import Held, Key, Served
+from fleetcast.assets.plans.keda_messages import CLASSES, handlers
+from fleetcast.assets.plans.served import Held, Key, Served
 
 REFRESH_S = 10.0  # so long may pass until a new plan is served
 STREAM_S = 5.0  # between two looks of a stream

@@ -11,11 +11,11 @@ from itertools import groupby
 from threading import Lock
 from typing import NamedTuple
 
-from assets.demand.demand import INTERACTIVE
-from assets.lake.settings import Settings, midnight
-from assets.plans.export import KIND, Row, followed
-from assets.plans.workloads import Workload, limits, workloads
-from models.world.reading import require_known
+from fleetcast.assets.demand.demand import INTERACTIVE
+from fleetcast.assets.lake.settings import Settings, midnight
+from fleetcast.assets.plans.export import KIND, Row, followed
+from fleetcast.assets.plans.workloads import Workload, limits, workloads
+from fleetcast.models.world.reading import require_known
 
 DAY = timedelta(days=1)
 STALE = 2 * DAY  # how old a plan may be

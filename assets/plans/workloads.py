@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import NamedTuple
 
-from assets.lake.settings import Settings
-from assets.plans.export import KIND, Row
-from assets.plans.kinds import pools
-from models.replay.fleet import boot_cold_s
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.plans.export import KIND, Row
+from fleetcast.assets.plans.kinds import pools
+from fleetcast.models.replay.fleet import boot_cold_s
 
 
 class Stretch(NamedTuple):

@@ -10,15 +10,15 @@ from functools import cache
 
 import numpy as np
 
-from assets.lake.lookups import positions
-from assets.lake.settings import HOURS, Settings
-from assets.plans.kinds import answered, kinds
-from assets.plans.mixes import token_mixes
-from assets.plans.problems import problem_template
-from models.plan import combo_lp
-from models.plan.autoscale import DEFAULTS, Best, targets
-from models.plan.problem import TOLERANCE, Floats, Ints, Problem
-from models.plan.rent import Offer, bounded
+from fleetcast.assets.lake.lookups import positions
+from fleetcast.assets.lake.settings import HOURS, Settings
+from fleetcast.assets.plans.kinds import answered, kinds
+from fleetcast.assets.plans.mixes import token_mixes
+from fleetcast.assets.plans.problems import problem_template
+from fleetcast.models.plan import combo_lp
+from fleetcast.models.plan.autoscale import DEFAULTS, Best, targets
+from fleetcast.models.plan.problem import TOLERANCE, Floats, Ints, Problem
+from fleetcast.models.plan.rent import Offer, bounded
 
 SAMPLE_S = DEFAULTS.sample_s
 SAMPLES = round(HOURS * 3600 / SAMPLE_S)  # of a day

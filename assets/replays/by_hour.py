@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from assets.lake.machine import cores, memory_bytes
-from assets.lake.settings import HOURS, Settings, Step
-from assets.replays.drives import DAY_S, HOUR_S
-from assets.replays.units import Unit
-from assets.replays.workloads import Workload, has_legs, read_workload
-from assets.replays.writing import per_row, written
-from models.replay.outcome import QUEUED, Spent
-from models.replay.requests import rows_of
-from models.replay.run import TAIL_PERIODS, Drive, Session
+from fleetcast.assets.lake.machine import cores, memory_bytes
+from fleetcast.assets.lake.settings import HOURS, Settings, Step
+from fleetcast.assets.replays.drives import DAY_S, HOUR_S
+from fleetcast.assets.replays.units import Unit
+from fleetcast.assets.replays.workloads import Workload, has_legs, read_workload
+from fleetcast.assets.replays.writing import per_row, written
+from fleetcast.models.replay.outcome import QUEUED, Spent
+from fleetcast.models.replay.requests import rows_of
+from fleetcast.models.replay.run import TAIL_PERIODS, Drive, Session
 
 BYTES_PER_REQUEST = 700  # of a policy under way: arrays, outcomes, and the tables that they become
 MEMORY_SHARE = 0.5  # of what there is, for the policies that are played side by side

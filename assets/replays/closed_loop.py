@@ -9,17 +9,17 @@ from datetime import date
 import numpy as np
 import pandas as pd
 
-from assets.lake.settings import Settings, Step
-from assets.plans.inputs import day_loads
-from assets.plans.kinds import by_cell, by_pool, hourly_cells, kinds, of_llms
-from assets.plans.plan_tables import Day, plan_table
-from assets.plans.plans import checked_solve
-from assets.plans.problems import hour_problems, problem_template
-from assets.replays.drives import HOUR_S, plan_rows
-from models.plan.problem import Ints, Problem
-from models.replay.outcome import Spent
-from models.replay.run import Drive, Session
-from models.replay.state import NOW, STATES
+from fleetcast.assets.lake.settings import Settings, Step
+from fleetcast.assets.plans.inputs import day_loads
+from fleetcast.assets.plans.kinds import by_cell, by_pool, hourly_cells, kinds, of_llms
+from fleetcast.assets.plans.plan_tables import Day, plan_table
+from fleetcast.assets.plans.plans import checked_solve
+from fleetcast.assets.plans.problems import hour_problems, problem_template
+from fleetcast.assets.replays.drives import HOUR_S, plan_rows
+from fleetcast.models.plan.problem import Ints, Problem
+from fleetcast.models.replay.outcome import Spent
+from fleetcast.models.replay.run import Drive, Session
+from fleetcast.models.replay.state import NOW, STATES
 
 SERVING, BOOTING, DONATED = (STATES.index(name) for name in ("serving", "booting", "donated"))
 

@@ -6,9 +6,9 @@ from datetime import date
 import numpy as np
 import pandas as pd
 
-from assets.demand.demand import INTERACTIVE, demand_matrix
-from assets.lake.settings import HOURS, Settings
-from assets.plans.kinds import (
+from fleetcast.assets.demand.demand import INTERACTIVE, demand_matrix
+from fleetcast.assets.lake.settings import HOURS, Settings
+from fleetcast.assets.plans.kinds import (
     answered,
     by_pool,
     cells,
@@ -19,17 +19,17 @@ from assets.plans.kinds import (
     pools,
     services,
 )
-from assets.plans.mixes import token_mixes
-from assets.plans.problems import counted_share
-from assets.plans.quality_nights import standing
-from assets.replays import autoscaled
-from models.replay.fleet import make_fleet
-from models.replay.inputs import Fleet, Floats, Rules
-from models.replay.pool_rows import pool_rows
-from models.replay.pools import POOLINGS
-from models.replay.rules import make_rules, with_failures
-from models.replay.run import Drive
-from models.world.reading import require_known
+from fleetcast.assets.plans.mixes import token_mixes
+from fleetcast.assets.plans.problems import counted_share
+from fleetcast.assets.plans.quality_nights import standing
+from fleetcast.assets.replays import autoscaled
+from fleetcast.models.replay.fleet import make_fleet
+from fleetcast.models.replay.inputs import Fleet, Floats, Rules
+from fleetcast.models.replay.pool_rows import pool_rows
+from fleetcast.models.replay.pools import POOLINGS
+from fleetcast.models.replay.rules import make_rules, with_failures
+from fleetcast.models.replay.run import Drive
+from fleetcast.models.world.reading import require_known
 
 HOUR_S = 3600.0
 DAY_S = HOURS * HOUR_S

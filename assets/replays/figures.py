@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from assets.demand.demand import INTERACTIVE
-from assets.lake.settings import Settings
-from assets.pages import style
-from assets.pages.pictures import Draw
-from assets.pages.style import (
+from fleetcast.assets.demand.demand import INTERACTIVE
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.pages import style
+from fleetcast.assets.pages.pictures import Draw
+from fleetcast.assets.pages.style import (
     BLUE,
     COLOURS,
     FAINT,

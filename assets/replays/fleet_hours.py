@@ -6,10 +6,10 @@ from datetime import date, timedelta
 import numpy as np
 import pyarrow as pa
 
-from assets.lake.settings import HOURS, Settings, midnight
-from models.replay.inputs import ROLES, Fleet
-from models.replay.outcome import Outcome, share_of
-from models.replay.state import STATES
+from fleetcast.assets.lake.settings import HOURS, Settings, midnight
+from fleetcast.models.replay.inputs import ROLES, Fleet
+from fleetcast.models.replay.outcome import Outcome, share_of
+from fleetcast.models.replay.state import STATES
 
 MOVES = ("moved_queued", "moved_live", "moves_given_up")  # of Outcome.moved
 

@@ -4,13 +4,13 @@ import dataclasses
 import hashlib
 from datetime import date
 
-from assets.lake.kept import content_of, say_kept
-from assets.lake.settings import Progress, Settings
-from assets.lake.store import Place
-from assets.replays.replays import replay_together
-from assets.replays.units import Unit, forget_others, units_of
-from assets.replays.workloads import OF_UNITS
-from models.world.reading import ConfigError
+from fleetcast.assets.lake.kept import content_of, say_kept
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.store import Place
+from fleetcast.assets.replays.replays import replay_together
+from fleetcast.assets.replays.units import Unit, forget_others, units_of
+from fleetcast.assets.replays.workloads import OF_UNITS
+from fleetcast.models.world.reading import ConfigError
 
 
 def begin_units(settings: Settings, day: date) -> list[Unit]:

@@ -6,14 +6,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from assets.lake.settings import Settings
-from assets.replays.drives import DAY_S, HOUR_S
-from assets.replays.workloads import KEPT, Workload
-from models.metrics import tpot_s
-from models.replay.inputs import NOBODY, ROLES, Bools, Fleet, Floats, Ints, Rules, Trace
-from models.replay.legs import answers, begun_s, first_legs, requests_of, summed
-from models.replay.outcome import FINISHED, STATUSES, Outcome
-from models.replay.run import TAIL_PERIODS
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.replays.drives import DAY_S, HOUR_S
+from fleetcast.assets.replays.workloads import KEPT, Workload
+from fleetcast.models.metrics import tpot_s
+from fleetcast.models.replay.inputs import NOBODY, ROLES, Bools, Fleet, Floats, Ints, Rules, Trace
+from fleetcast.models.replay.legs import answers, begun_s, first_legs, requests_of, summed
+from fleetcast.models.replay.outcome import FINISHED, STATUSES, Outcome
+from fleetcast.models.replay.run import TAIL_PERIODS
 
 ENDED_S = DAY_S + TAIL_PERIODS * HOUR_S  # when a replay stops watching, on the day's clock
 

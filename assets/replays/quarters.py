@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from models.replay.inputs import Fleet, Ints, Rules
-from models.replay.run import Session
-from models.replay.state import HOUR, STATES
+from fleetcast.models.replay.inputs import Fleet, Ints, Rules
+from fleetcast.models.replay.run import Session
+from fleetcast.models.replay.state import HOUR, STATES
 
 QUARTER_S = 900.0
 INSTANT_S = 1e-6  # in which whatever happens at an instant has happened

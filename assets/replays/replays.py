@@ -7,20 +7,28 @@ from threading import Event, Lock
 
 import numpy as np
 
-from assets.lake.lookups import require_day
-from assets.lake.settings import Progress, Settings, Step, side_by_side
-from assets.plans.quality_nights import as_planned
-from assets.replays.by_hour import fits, play_by_hour
-from assets.replays.closed_loop import play_closed
-from assets.replays.drives import DAY_S, HOUR_S, day_drives, measured, of_reflex, read_of_plans, setting
-from assets.replays.quarters import WatchedSession
-from assets.replays.units import WHOLE, Unit
-from assets.replays.workloads import has_legs, on_one_clock, remembered, requests_in
-from assets.replays.writing import by_day, write_outcome
-from models.replay.inputs import Fleet, Floats, Ints
-from models.replay.outcome import QUEUED, Outcome
-from models.replay.run import TAIL_PERIODS, Session
-from models.world.reading import require_known
+from fleetcast.assets.lake.lookups import require_day
+from fleetcast.assets.lake.settings import Progress, Settings, Step, side_by_side
+from fleetcast.assets.plans.quality_nights import as_planned
+from fleetcast.assets.replays.by_hour import fits, play_by_hour
+from fleetcast.assets.replays.closed_loop import play_closed
+from fleetcast.assets.replays.drives import (
+    DAY_S,
+    HOUR_S,
+    day_drives,
+    measured,
+    of_reflex,
+    read_of_plans,
+    setting,
+)
+from fleetcast.assets.replays.quarters import WatchedSession
+from fleetcast.assets.replays.units import WHOLE, Unit
+from fleetcast.assets.replays.workloads import has_legs, on_one_clock, remembered, requests_in
+from fleetcast.assets.replays.writing import by_day, write_outcome
+from fleetcast.models.replay.inputs import Fleet, Floats, Ints
+from fleetcast.models.replay.outcome import QUEUED, Outcome
+from fleetcast.models.replay.run import TAIL_PERIODS, Session
+from fleetcast.models.world.reading import require_known
 
 
 def replay_day(

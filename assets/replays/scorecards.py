@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets.lake.settings import HOURS, Progress, Settings, midnight
-from assets.lake.sql_files import read_sql
+from fleetcast.assets.lake.settings import HOURS, Progress, Settings, midnight
+from fleetcast.assets.lake.sql_files import read_sql
 
 SHOWN = (  # columns of the scoreboard that fit on a page
     *(

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import Any
 
-from assets.lake.lookups import require_day
-from assets.lake.settings import Settings
-from assets.lake.store import Place
-from models.world.reading import require_known
+from fleetcast.assets.lake.lookups import require_day
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.lake.store import Place
+from fleetcast.models.world.reading import require_known
 
 PHASES = (
     ("handed over", "handed_from_s", "queued_from_s"),

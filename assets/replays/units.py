@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from assets.lake.kept import STAGES
-from assets.lake.settings import Settings
-from assets.replays.drives import setting
-from assets.replays.workloads import has_legs
-from models.replay.inputs import Fleet
-from models.traffic.priorities import BY_TIER
-from models.world.reading import require_known
+from fleetcast.assets.lake.kept import STAGES
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.replays.drives import setting
+from fleetcast.assets.replays.workloads import has_legs
+from fleetcast.models.replay.inputs import Fleet
+from fleetcast.models.traffic.priorities import BY_TIER
+from fleetcast.models.world.reading import require_known
 
 UNITS = "FLEETCAST_UNITS"
 ALL, POLICY, LLM = CUTS = ("all", "policy", "llm")

@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from assets.lake.lookups import positions
-from assets.lake.settings import HOURS, Settings, midnight
-from assets.plans.quality_known import Drawer, Known, known_answers
-from assets.plans.quality_nights import as_planned
-from assets.replays.drives import DAY_S
-from models.replay.inputs import Bools, Ints, Trace
-from models.replay.legs import as_legs
-from models.traffic.priorities import BY_APP, Levels, levels_by_app, levels_of
-from models.world.reading import ConfigError
+from fleetcast.assets.lake.lookups import positions
+from fleetcast.assets.lake.settings import HOURS, Settings, midnight
+from fleetcast.assets.plans.quality_known import Drawer, Known, known_answers
+from fleetcast.assets.plans.quality_nights import as_planned
+from fleetcast.assets.replays.drives import DAY_S
+from fleetcast.models.replay.inputs import Bools, Ints, Trace
+from fleetcast.models.replay.legs import as_legs
+from fleetcast.models.traffic.priorities import BY_APP, Levels, levels_by_app, levels_of
+from fleetcast.models.world.reading import ConfigError
 
 KEPT = (
     "request_id", "region", "llm", "tier", "app", "arrived_at", "input_tokens", "output_tokens", "deadline_s",

@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets.lake.settings import Settings
-from assets.replays.drives import DAY_S
-from assets.replays.fleet_hours import fleet_hours_table
-from assets.replays.outcomes import legs_table, outcomes_table
-from assets.replays.units import WHOLE, Unit
-from assets.replays.workloads import NO_SHADOWS, Workload
-from models.replay.inputs import Fleet, Rules
-from models.replay.outcome import QUEUED, Outcome
-from models.replay.requests import rows_of
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.replays.drives import DAY_S
+from fleetcast.assets.replays.fleet_hours import fleet_hours_table
+from fleetcast.assets.replays.outcomes import legs_table, outcomes_table
+from fleetcast.assets.replays.units import WHOLE, Unit
+from fleetcast.assets.replays.workloads import NO_SHADOWS, Workload
+from fleetcast.models.replay.inputs import Fleet, Rules
+from fleetcast.models.replay.outcome import QUEUED, Outcome
+from fleetcast.models.replay.requests import rows_of
 
 CLOCKS = ("first_token_s", "finish_s", "dispatched_s", "admitted_s", "sent_s", "came_s", "joined_s")
 

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from assets.demand.demand import INTERACTIVE, demand_matrix
-from assets.lake.settings import HOURS, Progress, Settings
-from assets.lake.study_schemas import STUDIED
-from assets.lake.warehouse import LakeError
-from assets.plans.kinds import Kind, answered, kinds
-from assets.plans.plans import sustained_tokens_per_s
-from models.plan.commitments import Bought, Floats, Prices, bought, regrets
+from fleetcast.assets.demand.demand import INTERACTIVE, demand_matrix
+from fleetcast.assets.lake.settings import HOURS, Progress, Settings
+from fleetcast.assets.lake.study_schemas import STUDIED
+from fleetcast.assets.lake.warehouse import LakeError
+from fleetcast.assets.plans.kinds import Kind, answered, kinds
+from fleetcast.assets.plans.plans import sustained_tokens_per_s
+from fleetcast.models.plan.commitments import Bought, Floats, Prices, bought, regrets
 
 WEEK = 7
 

@@ -7,9 +7,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from models.world.catalogue import CATALOGUE_DIR
-from models.world.entries import LatencyProfile
-from models.world.fleet_config import Deployment
+from fleetcast.models.world.catalogue import CATALOGUE_DIR
+from fleetcast.models.world.entries import LatencyProfile
+from fleetcast.models.world.fleet_config import Deployment
 
 LATENCY = CATALOGUE_DIR / "latency.toml"
 BLOCK = "[[profile]]\n"

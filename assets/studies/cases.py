@@ -7,17 +7,25 @@ from typing import Annotated
 
 import numpy as np
 
-from assets.lake.settings import Settings
-from assets.plans.inputs import Load
-from assets.plans.kinds import kinds, services
-from assets.plans.problems import usd_per_hour
-from models.plan.problem import Problem
-from models.replay.fleet import kv_capacity_tokens
-from models.world.config import QUANTILES, replaced
-from models.world.consistency import check
-from models.world.fleet_config import Instances
-from models.world.places import ROOT
-from models.world.reading import Among, ConfigError, PositiveShare, Range, build, read_toml, require_known
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.plans.inputs import Load
+from fleetcast.assets.plans.kinds import kinds, services
+from fleetcast.assets.plans.problems import usd_per_hour
+from fleetcast.models.plan.problem import Problem
+from fleetcast.models.replay.fleet import kv_capacity_tokens
+from fleetcast.models.world.config import QUANTILES, replaced
+from fleetcast.models.world.consistency import check
+from fleetcast.models.world.fleet_config import Instances
+from fleetcast.models.world.places import ROOT
+from fleetcast.models.world.reading import (
+    Among,
+    ConfigError,
+    PositiveShare,
+    Range,
+    build,
+    read_toml,
+    require_known,
+)
 
 CASES = ROOT / "data" / "whatif.toml"
 

@@ -13,15 +13,15 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from assets.lake.lookups import require_day
-from assets.lake.settings import Progress, Settings
-from assets.plans.inputs import Load, day_loads, forecast_windows
-from assets.plans.kinds import by_pool, hourly_cells
-from assets.plans.plans import checked_solve, open_loop, sustained_tokens_per_s
-from assets.plans.problems import hour_problems, problem_template
-from assets.replays.drives import plan_rows
-from assets.studies.trials import Trial, score
-from models.plan.crossing import Tried, next_point
+from fleetcast.assets.lake.lookups import require_day
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.plans.inputs import Load, day_loads, forecast_windows
+from fleetcast.assets.plans.kinds import by_pool, hourly_cells
+from fleetcast.assets.plans.plans import checked_solve, open_loop, sustained_tokens_per_s
+from fleetcast.assets.plans.problems import hour_problems, problem_template
+from fleetcast.assets.replays.drives import plan_rows
+from fleetcast.assets.studies.trials import Trial, score
+from fleetcast.models.plan.crossing import Tried, next_point
 
 TRUTH = "truth"  # the clairvoyant forecast: what came
 COLUMNS = ["capacity_share", "usd", "boot_usd", "gpu_hours", "attainment_share", "missed_share"]

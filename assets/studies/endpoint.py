@@ -9,19 +9,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets.lake.lookups import require_day
-from assets.lake.settings import Settings
-from assets.replays.workloads import trace_of
-from models.replay.capacity import trial_fleet
-from models.replay.inputs import Fleet, Trace
-from models.replay.outcome import Outcome
-from models.replay.requests import rows_of
-from models.replay.rules import make_rules
-from models.replay.run import Drive, replay
-from models.world.entries import Tier
-from models.world.fleet_config import Deployment
-from models.world.reading import ConfigError, require_known
-from models.world.replay_config import ReplayConfig
+from fleetcast.assets.lake.lookups import require_day
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.replays.workloads import trace_of
+from fleetcast.models.replay.capacity import trial_fleet
+from fleetcast.models.replay.inputs import Fleet, Trace
+from fleetcast.models.replay.outcome import Outcome
+from fleetcast.models.replay.requests import rows_of
+from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.world.entries import Tier
+from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.reading import ConfigError, require_known
+from fleetcast.models.world.replay_config import ReplayConfig
 
 HOUR_S = 3600.0
 BUSIEST = """

@@ -3,7 +3,7 @@
 A log is a CSV with arrival_s, input_tokens, output_tokens, ttft_s and e2e_s, or JSON lines as vLLM's
 statistics give them: input_toks, output_toks, arrival_time and, on the engine's own clock, queued_ts,
 first_token_ts and last_token_ts. An engine says its limits in the metadata of a benchmark (JSON) or in its
-start-up log (vLLM, SGLang): models.world.fleet_config.Engine has their names here.
+start-up log (vLLM, SGLang): fleetcast.models.world.fleet_config.Engine has their names here.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from models.replay.engine_fit import Requests
+from fleetcast.models.replay.engine_fit import Requests
 
 SLOWEST_TOKEN_S = 5.0  # in the median of a log; more are milliseconds
 DAY_S = 86_400.0

@@ -13,18 +13,18 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from assets.lake.lookups import require_day
-from assets.lake.settings import HOURS, Progress, Settings
-from assets.lake.study_schemas import STUDIED
-from assets.lake.warehouse import Lake, LakeError
-from assets.plans.kinds import by_pool, hourly_cells, pools
-from assets.replays.drives import DAY_S, HOUR_S, measured, plan_rows, setting, sustained_of_plans
-from assets.replays.scorecards import score_day
-from assets.replays.workloads import Workload, in_legs, read_workload
-from assets.replays.writing import write_outcome
-from assets.studies.trials import FOLLOWS
-from models.replay.inputs import Floats
-from models.replay.run import Drive, replay
+from fleetcast.assets.lake.lookups import require_day
+from fleetcast.assets.lake.settings import HOURS, Progress, Settings
+from fleetcast.assets.lake.study_schemas import STUDIED
+from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.assets.plans.kinds import by_pool, hourly_cells, pools
+from fleetcast.assets.replays.drives import DAY_S, HOUR_S, measured, plan_rows, setting, sustained_of_plans
+from fleetcast.assets.replays.scorecards import score_day
+from fleetcast.assets.replays.workloads import Workload, in_legs, read_workload
+from fleetcast.assets.replays.writing import write_outcome
+from fleetcast.assets.studies.trials import FOLLOWS
+from fleetcast.models.replay.inputs import Floats
+from fleetcast.models.replay.run import Drive, replay
 
 ADVICE = "select * from advice where trace = $trace and day = $day and policy = $policy"
 MET = """

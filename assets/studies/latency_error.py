@@ -16,23 +16,23 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from assets.lake.lookups import require_day
-from assets.lake.settings import Counted, Progress, Settings, side_by_side
-from assets.lake.store import Place
-from assets.lake.warehouse import Lake
-from assets.pages.pictures import save
-from assets.pages.style import FAINT
-from assets.replays.drives import DAY_S, day_drives, measured, of_reflex, read_of_plans, setting
-from assets.replays.figures import draw_cost_against_misses
-from assets.replays.nights import require_same_config
-from assets.replays.scorecards import SCOREBOARD, score_day
-from assets.replays.workloads import Workload, in_legs, read_workload
-from assets.replays.writing import write_outcome
-from models.latency.error import MEDIAN_SIGMAS, ProfileError, drawn, errors_in_use
-from models.replay.inputs import Floats
-from models.replay.policies import Policy
-from models.replay.run import Drive, replay
-from models.world.reading import require_known
+from fleetcast.assets.lake.lookups import require_day
+from fleetcast.assets.lake.settings import Counted, Progress, Settings, side_by_side
+from fleetcast.assets.lake.store import Place
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.pages.pictures import save
+from fleetcast.assets.pages.style import FAINT
+from fleetcast.assets.replays.drives import DAY_S, day_drives, measured, of_reflex, read_of_plans, setting
+from fleetcast.assets.replays.figures import draw_cost_against_misses
+from fleetcast.assets.replays.nights import require_same_config
+from fleetcast.assets.replays.scorecards import SCOREBOARD, score_day
+from fleetcast.assets.replays.workloads import Workload, in_legs, read_workload
+from fleetcast.assets.replays.writing import write_outcome
+from fleetcast.models.latency.error import MEDIAN_SIGMAS, ProfileError, drawn, errors_in_use
+from fleetcast.models.replay.inputs import Floats
+from fleetcast.models.replay.policies import Policy
+from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.world.reading import require_known
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

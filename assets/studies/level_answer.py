@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assets.studies.level_trials import LIMIT
+from fleetcast.assets.studies.level_trials import LIMIT
 
 Row = Mapping[str, Any]  # of the mart level_value
 PLAIN = "jsq"  # what the others are told beside, where it was tried

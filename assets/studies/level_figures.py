@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from assets.lake.settings import Settings
-from assets.pages.pictures import Draw
-from assets.pages.style import FAINT, INK, MUTED, PALETTE, empty, ground, legend
-from assets.studies.level_trials import ALL, LIMIT
-from models.replay.policies import STACKS
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.pages.pictures import Draw
+from fleetcast.assets.pages.style import FAINT, INK, MUTED, PALETTE, empty, ground, legend
+from fleetcast.assets.studies.level_trials import ALL, LIMIT
+from fleetcast.models.replay.policies import STACKS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

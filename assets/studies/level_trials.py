@@ -7,22 +7,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from assets.lake.schemas import SCHEMAS
-from assets.replays.fleet_hours import MOVES
-from assets.replays.outcomes import moved_live, stopped_s
-from assets.replays.workloads import app_codes
-from assets.studies.endpoint import Endpoint, gpu_hours, play
-from models.replay.capacity import meets
-from models.replay.inputs import Bools, Fleet, Floats, Ints, Trace
-from models.replay.outcome import FINISHED, Outcome
-from models.replay.policies import STACKS
-from models.replay.requests import rows_of
-from models.traffic.arrivals import multiplied
-from models.traffic.needs import Needs, drawn_needs, levels_of_needs, own_needs
-from models.traffic.priorities import BY_APP, BY_TIER
-from models.world.config import stacked
-from models.world.reading import ConfigError
-from models.world.replay_config import ReplayConfig
+from fleetcast.assets.lake.schemas import SCHEMAS
+from fleetcast.assets.replays.fleet_hours import MOVES
+from fleetcast.assets.replays.outcomes import moved_live, stopped_s
+from fleetcast.assets.replays.workloads import app_codes
+from fleetcast.assets.studies.endpoint import Endpoint, gpu_hours, play
+from fleetcast.models.replay.capacity import meets
+from fleetcast.models.replay.inputs import Bools, Fleet, Floats, Ints, Trace
+from fleetcast.models.replay.outcome import FINISHED, Outcome
+from fleetcast.models.replay.policies import STACKS
+from fleetcast.models.replay.requests import rows_of
+from fleetcast.models.traffic.arrivals import multiplied
+from fleetcast.models.traffic.needs import Needs, drawn_needs, levels_of_needs, own_needs
+from fleetcast.models.traffic.priorities import BY_APP, BY_TIER
+from fleetcast.models.world.config import stacked
+from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.replay_config import ReplayConfig
 
 LIMIT = "edf"  # the stack that looks at needs themselves
 ALONE = "jsq"  # on which a request is served that meets no other

@@ -18,17 +18,17 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from assets.lake.schemas import SCHEMAS
-from assets.lake.settings import Progress, Settings
-from assets.studies.endpoint import read_endpoint
-from assets.studies.level_answer import answer
-from assets.studies.level_trials import LIMIT, Bench, Key
-from models.plan.crossing import fewest
-from models.replay.policies import STACKS
-from models.traffic.needs import STEPS
-from models.traffic.priorities import BY_SHARES, BY_TIER
-from models.world.mechanisms import LEVELS_BY
-from models.world.reading import ConfigError, require_known
+from fleetcast.assets.lake.schemas import SCHEMAS
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.studies.endpoint import read_endpoint
+from fleetcast.assets.studies.level_answer import answer
+from fleetcast.assets.studies.level_trials import LIMIT, Bench, Key
+from fleetcast.models.plan.crossing import fewest
+from fleetcast.models.replay.policies import STACKS
+from fleetcast.models.traffic.needs import STEPS
+from fleetcast.models.traffic.priorities import BY_SHARES, BY_TIER
+from fleetcast.models.world.mechanisms import LEVELS_BY
+from fleetcast.models.world.reading import ConfigError, require_known
 
 WAYS = tuple(by for by in LEVELS_BY if by != BY_SHARES)
 BLIND = ("fcfs", "edf")  # queue orders that do not look at levels

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from assets.lake.settings import Settings
-from assets.lake.store import Place
-from assets.pages.pictures import save
-from assets.pages.style import BLUE, INK, MUTED
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.lake.store import Place
+from fleetcast.assets.pages.pictures import save
+from fleetcast.assets.pages.style import BLUE, INK, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

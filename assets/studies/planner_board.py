@@ -15,15 +15,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from assets.lake.lookups import require_day
-from assets.lake.settings import Progress, Settings
-from assets.lake.study_schemas import STUDIED
-from assets.lake.warehouse import Lake
-from assets.studies.planner_search import WHERE, Board
-from models.replay.planners import BOARD, candidates, steps
-from models.replay.policies import Policy
-from models.world.config import OwnPolicy
-from models.world.reading import require_known
+from fleetcast.assets.lake.lookups import require_day
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.study_schemas import STUDIED
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.studies.planner_search import WHERE, Board
+from fleetcast.models.replay.planners import BOARD, candidates, steps
+from fleetcast.models.replay.policies import Policy
+from fleetcast.models.world.config import OwnPolicy
+from fleetcast.models.world.reading import require_known
 
 OURS = "ours"
 MOST_DRAWS = 100

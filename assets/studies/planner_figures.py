@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from assets.lake.settings import Settings
-from assets.pages.style import BLUE, FAINT, INK, MUTED
-from assets.studies.planner_board import OURS, board, worth
-from models.replay.planners import BOARD
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.pages.style import BLUE, FAINT, INK, MUTED
+from fleetcast.assets.studies.planner_board import OURS, board, worth
+from fleetcast.models.replay.planners import BOARD
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,23 +7,23 @@ from dataclasses import replace
 from datetime import date
 from typing import Any, NamedTuple
 
-from assets.forecasts.forecasts import forecast_day
-from assets.lake.settings import Progress, Settings
-from assets.lake.study_schemas import STUDIED
-from assets.lake.warehouse import Lake
-from assets.plans.plan_tables import Day, write_bounds, write_plans
-from assets.plans.plans import Asked, World, asked_by, followed_plans, truth_of, worlds_of
-from assets.plans.quality_asked import Plan
-from assets.plans.quality_nights import answers_asked, night_market, planned, write_night
-from assets.replays.replays import replay_day
-from assets.replays.scorecards import BY_TIER, SCOREBOARD, score_day
-from assets.replays.units import WHOLE, forget_others
-from assets.studies.latency_error import usd_error_share
-from assets.studies.redraws import redraw_day
-from assets.studies.study import KNOWN, share
-from models.plan.crossing import FIRST, STEP, Tried, next_point
-from models.replay.planners import steps
-from models.world.config import OwnPolicy
+from fleetcast.assets.forecasts.forecasts import forecast_day
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.study_schemas import STUDIED
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.plans.plan_tables import Day, write_bounds, write_plans
+from fleetcast.assets.plans.plans import Asked, World, asked_by, followed_plans, truth_of, worlds_of
+from fleetcast.assets.plans.quality_asked import Plan
+from fleetcast.assets.plans.quality_nights import answers_asked, night_market, planned, write_night
+from fleetcast.assets.replays.replays import replay_day
+from fleetcast.assets.replays.scorecards import BY_TIER, SCOREBOARD, score_day
+from fleetcast.assets.replays.units import WHOLE, forget_others
+from fleetcast.assets.studies.latency_error import usd_error_share
+from fleetcast.assets.studies.redraws import redraw_day
+from fleetcast.assets.studies.study import KNOWN, share
+from fleetcast.models.plan.crossing import FIRST, STEP, Tried, next_point
+from fleetcast.models.replay.planners import steps
+from fleetcast.models.world.config import OwnPolicy
 
 ALWAYS = ("lt_i", "clairvoyant")  # where all start, and whom regret is measured against
 NEAR_SHARE = 0.005  # costs on both sides of the targets that differ by no more are near enough

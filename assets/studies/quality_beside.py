@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from assets.plans.quality_asked import Plan, Question
-from assets.plans.quality_markets import FRESH, Market
-from models.plan import boute
-from models.plan.quality import Answer
-from models.plan.quality_modes import cost_front, least_cost, least_latency, most_quality
+from fleetcast.assets.plans.quality_asked import Plan, Question
+from fleetcast.assets.plans.quality_markets import FRESH, Market
+from fleetcast.models.plan import boute
+from fleetcast.models.plan.quality import Answer
+from fleetcast.models.plan.quality_modes import cost_front, least_cost, least_latency, most_quality
 
 QUALITY_STEP, LATENCY_STEP_SHARE = 0.01, 0.1  # what one step of a requirement is
 

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import numpy as np
 
-from assets.lake.settings import Progress
-from assets.plans.quality_asked import Plan, Question
-from assets.plans.quality_markets import Market
-from assets.plans.quality_search import chosen
-from models.quality.judges import load_quality
-from models.world.places import ROOT
-from models.world.reading import ConfigError, Range, build, read_toml, require_known
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.plans.quality_asked import Plan, Question
+from fleetcast.assets.plans.quality_markets import Market
+from fleetcast.assets.plans.quality_search import chosen
+from fleetcast.models.quality.judges import load_quality
+from fleetcast.models.world.places import ROOT
+from fleetcast.models.world.reading import ConfigError, Range, build, read_toml, require_known
 
 CASES = ROOT / "data" / "quality_cases.toml"
 

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from assets.lake.settings import Settings
-from assets.lake.store import Place
-from assets.pages.pictures import save_as
-from assets.pages.style import INK, MUTED, PALETTE, empty, spots, touching
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.lake.store import Place
+from fleetcast.assets.pages.pictures import save_as
+from fleetcast.assets.pages.style import INK, MUTED, PALETTE, empty, spots, touching
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from assets.studies.quality_shift import Plan, Service
-from models.plan import gears
-from models.plan.quality import Answer, Demand, Offer
-from models.quality.answers import Floats
-from models.replay.chain import BY_LOAD, BY_RATE
-from models.replay.inputs import NOBODY, Rules
-from models.replay.rules import make_rules
+from fleetcast.assets.studies.quality_shift import Plan, Service
+from fleetcast.models.plan import gears
+from fleetcast.models.plan.quality import Answer, Demand, Offer
+from fleetcast.models.quality.answers import Floats
+from fleetcast.models.replay.chain import BY_LOAD, BY_RATE
+from fleetcast.models.replay.inputs import NOBODY, Rules
+from fleetcast.models.replay.rules import make_rules
 
 VALVE = ((0.6, 2 / 3), (0.8, 1 / 3), (1.0, 0.0))  # load of the llm behind, and what is left of the threshold
 Table = Sequence[tuple[float, Floats]]  # from what level on which thresholds hold

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from assets.lake.settings import Progress, Settings
-from assets.plans.quality_asked import Plan, Question
-from assets.plans.quality_markets import Market, market_of
-from assets.plans.quality_policies import policies
-from assets.plans.quality_search import chosen
-from assets.plans.quality_tables import write
-from assets.studies.quality_beside import baselines, fronts
-from assets.studies.quality_cases import what_if
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.plans.quality_asked import Plan, Question
+from fleetcast.assets.plans.quality_markets import Market, market_of
+from fleetcast.assets.plans.quality_policies import policies
+from fleetcast.assets.plans.quality_search import chosen
+from fleetcast.assets.plans.quality_tables import write
+from fleetcast.assets.studies.quality_beside import baselines, fronts
+from fleetcast.assets.studies.quality_cases import what_if
 
 LOTS, KNOWS = "random", "oracle"  # judges at the ends of the dial
 

@@ -12,22 +12,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from assets.lake.settings import Progress
-from assets.plans.offers import Judging, offer_of, points_of
-from models.plan.quality import Answer, Demand, Offer
-from models.plan.quality_modes import least_cost
-from models.quality.answers import Answers, Floats, Ints
-from models.quality.judges import Judge
-from models.replay.answering import Served, told
-from models.replay.capacity import standing_fleet
-from models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from models.replay.outcome import Outcome
-from models.replay.performance import Shape
-from models.replay.questions import Legs, as_trace, cascade, with_shadows
-from models.replay.questions import Plan as Chains
-from models.replay.run import Drive, Session
-from models.world.catalogue import Catalogue
-from models.world.config import Config
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.plans.offers import Judging, offer_of, points_of
+from fleetcast.models.plan.quality import Answer, Demand, Offer
+from fleetcast.models.plan.quality_modes import least_cost
+from fleetcast.models.quality.answers import Answers, Floats, Ints
+from fleetcast.models.quality.judges import Judge
+from fleetcast.models.replay.answering import Served, told
+from fleetcast.models.replay.capacity import standing_fleet
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
+from fleetcast.models.replay.outcome import Outcome
+from fleetcast.models.replay.performance import Shape
+from fleetcast.models.replay.questions import Legs, as_trace, cascade, with_shadows
+from fleetcast.models.replay.questions import Plan as Chains
+from fleetcast.models.replay.run import Drive, Session
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.config import Config
 
 ROW_S, LOOK_S, SOLVE_S = 20.0, 300.0, 20.0  # a control row is also what one instance's change takes
 SAMPLED, SHADOW_SHARE = 50, 0.05

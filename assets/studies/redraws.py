@@ -5,10 +5,10 @@ from datetime import date
 import numpy as np
 import pyarrow as pa
 
-from assets.demand.demand import build_demand
-from assets.lake.schemas import TIMESTAMP
-from assets.lake.settings import Settings, midnight
-from models.traffic.redrawn import redrawn
+from fleetcast.assets.demand.demand import build_demand
+from fleetcast.assets.lake.schemas import TIMESTAMP
+from fleetcast.assets.lake.settings import Settings, midnight
+from fleetcast.models.traffic.redrawn import redrawn
 
 
 def redraw_day(settings: Settings, day: date, draw: int) -> None:

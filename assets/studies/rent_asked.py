@@ -6,20 +6,20 @@ from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
-from assets.lake.settings import Progress, Settings
-from assets.plans.ahead import foresee
-from assets.plans.inputs import forecast_windows
-from assets.plans.mixes import Mix, token_mixes
-from models.latency.kernels import comparable
-from models.latency.tables import REACH
-from models.plan import phases
-from models.plan.buckets import Edges
-from models.plan.phases import Load, PhasePrice
-from models.replay.fleet import kv_capacity_tokens, link_token_s
-from models.world.catalogue import Catalogue
-from models.world.config import Config
-from models.world.entries import LatencyProfile, Tier
-from models.world.reading import ConfigError, read_toml, require_known
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.plans.ahead import foresee
+from fleetcast.assets.plans.inputs import forecast_windows
+from fleetcast.assets.plans.mixes import Mix, token_mixes
+from fleetcast.models.latency.kernels import comparable
+from fleetcast.models.latency.tables import REACH
+from fleetcast.models.plan import phases
+from fleetcast.models.plan.buckets import Edges
+from fleetcast.models.plan.phases import Load, PhasePrice
+from fleetcast.models.replay.fleet import kv_capacity_tokens, link_token_s
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.config import Config
+from fleetcast.models.world.entries import LatencyProfile, Tier
+from fleetcast.models.world.reading import ConfigError, read_toml, require_known
 
 TENSOR_PARALLEL = (1, 2, 4, 8)  # GPUs of an instance that are tried
 MAX_BATCH = 256  # requests: vLLM's default, as far as composed profiles reach

@@ -10,16 +10,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from assets.plans.mixes import Mix
-from assets.studies.rent_asked import Setting
-from assets.studies.rent_fleets import FACTORS, Fleet, Options, goodput, offer_of, team
-from assets.studies.rent_hour import Hour, play
-from models.plan import shares
-from models.plan.buckets import Edges, dealt
-from models.plan.phases import Load
-from models.plan.problem import Ints, PlanError
-from models.plan.rent import Rented, short_said
-from models.plan.solver import DEFAULTS
+from fleetcast.assets.plans.mixes import Mix
+from fleetcast.assets.studies.rent_asked import Setting
+from fleetcast.assets.studies.rent_fleets import FACTORS, Fleet, Options, goodput, offer_of, team
+from fleetcast.assets.studies.rent_hour import Hour, play
+from fleetcast.models.plan import shares
+from fleetcast.models.plan.buckets import Edges, dealt
+from fleetcast.models.plan.phases import Load
+from fleetcast.models.plan.problem import Ints, PlanError
+from fleetcast.models.plan.rent import Rented, short_said
+from fleetcast.models.plan.solver import DEFAULTS
 
 KIND = "by_bucket"
 LEAST = 200  # requests of an hour that make a bucket; those of a rarer one go with the next

@@ -12,16 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from assets.lake.settings import Progress
-from assets.studies.rent_asked import Setting, largest_batch, targets_said
-from assets.studies.rent_hour import Hour, Met, play
-from models.plan import combos, shares
-from models.plan.combos import Combo, Part
-from models.plan.phases import PhasePrice
-from models.plan.rent import ANY, EXACT, Offer, Rented, short_said
-from models.replay.goodput import goodput_per_s
-from models.world.config import replaced
-from models.world.fleet_config import Deployment
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.studies.rent_asked import Setting, largest_batch, targets_said
+from fleetcast.assets.studies.rent_hour import Hour, Met, play
+from fleetcast.models.plan import combos, shares
+from fleetcast.models.plan.combos import Combo, Part
+from fleetcast.models.plan.phases import PhasePrice
+from fleetcast.models.plan.rent import ANY, EXACT, Offer, Rented, short_said
+from fleetcast.models.replay.goodput import goodput_per_s
+from fleetcast.models.world.config import replaced
+from fleetcast.models.world.fleet_config import Deployment
 
 PREFILL_INSTANCES, DECODE_INSTANCES = range(1, 3), range(1, 7)  # of a combo: Cauchy, 3.3.2
 MOST = 12  # combos whose goodput is measured: Cauchy, 3.3.2

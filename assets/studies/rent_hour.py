@@ -7,19 +7,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from assets.lake.settings import Settings
-from models.metrics import tpot_s
-from models.plan.buckets import expected_tokens
-from models.plan.problem import Floats, Ints
-from models.replay.capacity import meets, standing_fleet
-from models.replay.inputs import Trace
-from models.replay.outcome import FINISHED
-from models.replay.rules import make_rules
-from models.replay.run import Drive, replay
-from models.world.catalogue import Catalogue
-from models.world.config import Config
-from models.world.entries import Tier
-from models.world.fleet_config import Deployment
+from fleetcast.assets.lake.settings import Settings
+from fleetcast.models.metrics import tpot_s
+from fleetcast.models.plan.buckets import expected_tokens
+from fleetcast.models.plan.problem import Floats, Ints
+from fleetcast.models.replay.capacity import meets, standing_fleet
+from fleetcast.models.replay.inputs import Trace
+from fleetcast.models.replay.outcome import FINISHED
+from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.config import Config
+from fleetcast.models.world.entries import Tier
+from fleetcast.models.world.fleet_config import Deployment
 
 HOUR_S = 3600.0
 TAIL_S = 600.0  # after the last request, in which the last ones are served

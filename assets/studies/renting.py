@@ -10,14 +10,14 @@ from typing import NamedTuple
 import pandas as pd
 import pyarrow as pa
 
-from assets.lake.settings import Progress, Settings
-from assets.studies.rent_asked import Question, Setting, prices, setting_of
-from assets.studies.rent_buckets import KIND, by_bucket, rare_said
-from assets.studies.rent_fleets import KINDS, Fleet, best_fleet, measured, opportune, options_of
-from assets.studies.rent_hour import busiest_hour
-from models.latency.error import errors_of
-from models.plan import phases
-from models.plan.phases import Bound, PhasePrice
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.studies.rent_asked import Question, Setting, prices, setting_of
+from fleetcast.assets.studies.rent_buckets import KIND, by_bucket, rare_said
+from fleetcast.assets.studies.rent_fleets import KINDS, Fleet, best_fleet, measured, opportune, options_of
+from fleetcast.assets.studies.rent_hour import busiest_hour
+from fleetcast.models.latency.error import errors_of
+from fleetcast.models.plan import phases
+from fleetcast.models.plan.phases import Bound, PhasePrice
 
 
 class Answer(NamedTuple):

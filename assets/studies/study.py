@@ -14,20 +14,20 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from assets.demand import history
-from assets.forecasts.forecasts import forecast_day
-from assets.lake import store
-from assets.lake.schemas import SCHEMAS
-from assets.lake.settings import Progress, Settings
-from assets.lake.warehouse import Lake
-from assets.plans.plans import plan_day
-from assets.replays.quarters import QUARTER_S
-from assets.replays.replays import replay_through
-from assets.studies import study_files
-from assets.studies.study_files import Variant, load_study, study_names
-from models.replay.inputs import Floats, Ints
-from models.world.places import CODE
-from models.world.reading import ConfigError
+from fleetcast.assets.demand import history
+from fleetcast.assets.forecasts.forecasts import forecast_day
+from fleetcast.assets.lake import store
+from fleetcast.assets.lake.schemas import SCHEMAS
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.plans.plans import plan_day
+from fleetcast.assets.replays.quarters import QUARTER_S
+from fleetcast.assets.replays.replays import replay_through
+from fleetcast.assets.studies import study_files
+from fleetcast.assets.studies.study_files import Variant, load_study, study_names
+from fleetcast.models.replay.inputs import Floats, Ints
+from fleetcast.models.world.places import CODE
+from fleetcast.models.world.reading import ConfigError
 
 PREPARED = ".prepared"  # folder of the lake: a lake for each sort of requests, with their forecasts
 KNOWN = ("requests", "tiers", "ingests", "silences", "demand", "forecasts", "day_ahead_forecasts")

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from assets.lake.store import Place
-from assets.lake.warehouse import Lake
-from assets.pages.pictures import save_as
-from assets.pages.style import INK, MUTED, colours_of
+from fleetcast.assets.lake.store import Place
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.pages.pictures import save_as
+from fleetcast.assets.pages.style import INK, MUTED, colours_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,13 +5,20 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Annotated, Any, NamedTuple
 
-from assets.lake.settings import Settings, settings_of
-from assets.lake.warehouse import Lake
-from models.world.catalogue import load_catalogue
-from models.world.changes import layered
-from models.world.loading import CONFIG_DIR, SOURCES, TABLES, checked_config, config_path, read_tables
-from models.world.places import ROOT
-from models.world.reading import ConfigError, Range, build, convert, read_toml, require_known
+from fleetcast.assets.lake.settings import Settings, settings_of
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.changes import layered
+from fleetcast.models.world.loading import (
+    CONFIG_DIR,
+    SOURCES,
+    TABLES,
+    checked_config,
+    config_path,
+    read_tables,
+)
+from fleetcast.models.world.places import ROOT
+from fleetcast.models.world.reading import ConfigError, Range, build, convert, read_toml, require_known
 
 STUDIES = ROOT / "data" / "studies"
 ALL_DEPTHS = 20  # as deep as a TOML file may be

@@ -10,17 +10,17 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets.lake.settings import HOURS, Progress, Settings
-from assets.lake.warehouse import Lake
-from assets.plans.kinds import by_pool, of_llms
-from assets.plans.plan_tables import Day
-from assets.replays.drives import DAY_S, HOUR_S, measured, setting
-from assets.replays.scorecards import BY_TIER, NAMED, SCOREBOARD, score_day
-from assets.replays.workloads import Workload, in_legs, read_workload
-from assets.replays.writing import write_outcome
-from models.replay.inputs import Floats, Trace
-from models.replay.run import Drive, replay
-from models.traffic.arrivals import multiplied
+from fleetcast.assets.lake.settings import HOURS, Progress, Settings
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.plans.kinds import by_pool, of_llms
+from fleetcast.assets.plans.plan_tables import Day
+from fleetcast.assets.replays.drives import DAY_S, HOUR_S, measured, setting
+from fleetcast.assets.replays.scorecards import BY_TIER, NAMED, SCOREBOARD, score_day
+from fleetcast.assets.replays.workloads import Workload, in_legs, read_workload
+from fleetcast.assets.replays.writing import write_outcome
+from fleetcast.models.replay.inputs import Floats, Trace
+from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.traffic.arrivals import multiplied
 
 TOLD = (
     *("usd", "boot_usd", "gpu_hours"),
@@ -70,7 +70,7 @@ def scores(
 
 
 def multiplied_workload(settings: Settings, day: date, workload: Workload, factor: float) -> Workload:
-    """The day's requests, `factor` of them for each one (models.traffic.arrivals.multiplied)."""
+    """The day's requests, `factor` of them for each one (fleetcast.models.traffic.arrivals.multiplied)."""
     if factor == 1.0:
         return workload
     once_us = np.rint(1e6 * workload.trace.arrival_s).astype(np.int64)

@@ -15,25 +15,25 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from assets.lake.settings import Progress
-from assets.lake.warehouse import Lake
-from assets.pages.pictures import save_as
-from assets.replays.figures import draw_cdf
-from assets.replays.workloads import prompts_of
-from assets.traces.ingest import IngestReport
-from assets.traces.landing import land_one
-from models.metrics import tpot_s
-from models.replay.capacity import meets, standing_fleet
-from models.replay.fleet import kv_capacity_tokens
-from models.replay.inputs import Fleet, Trace
-from models.replay.outcome import FINISHED, REFUSED, Outcome
-from models.replay.rules import make_rules
-from models.replay.run import Drive, replay
-from models.world.catalogue import Catalogue
-from models.world.config import Config
-from models.world.fleet_config import Deployment
-from models.world.places import HOME
-from models.world.reading import ConfigError, require_known
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.pages.pictures import save_as
+from fleetcast.assets.replays.figures import draw_cdf
+from fleetcast.assets.replays.workloads import prompts_of
+from fleetcast.assets.traces.ingest import IngestReport
+from fleetcast.assets.traces.landing import land_one
+from fleetcast.models.metrics import tpot_s
+from fleetcast.models.replay.capacity import meets, standing_fleet
+from fleetcast.models.replay.fleet import kv_capacity_tokens
+from fleetcast.models.replay.inputs import Fleet, Trace
+from fleetcast.models.replay.outcome import FINISHED, REFUSED, Outcome
+from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.config import Config
+from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.places import HOME
+from fleetcast.models.world.reading import ConfigError, require_known
 
 FIGURES = HOME / "data" / "figures" / "try"
 POOL = re.compile(r"\s*(\d{1,5})\s*x\s*([^@\s]+)\s*@\s*(?:(\d{1,4})\s*x\s*)?(\S+)\s*")

@@ -10,21 +10,21 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from assets.lake.schemas import SCHEMAS
-from assets.lake.settings import Progress, Settings
-from assets.lake.store import Place
-from assets.pages.pictures import save
-from assets.plans.inputs import Load, in_slots
-from assets.plans.kinds import by_pool
-from assets.plans.plan_tables import Day
-from assets.plans.plans import all_loads, checked_solve, open_loop, sustained_tokens_per_s
-from assets.plans.problems import hour_problems, problem_template
-from assets.replays.drives import parted, whole
-from assets.replays.figures import draw_cost_against_misses
-from assets.studies.cases import CASES, Case, limited, multiplied_load, possible_cases, without
-from assets.studies.trials import Trial, scores
-from models.plan.problem import PlanError
-from models.world.reading import ConfigError, require_known
+from fleetcast.assets.lake.schemas import SCHEMAS
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.store import Place
+from fleetcast.assets.pages.pictures import save
+from fleetcast.assets.plans.inputs import Load, in_slots
+from fleetcast.assets.plans.kinds import by_pool
+from fleetcast.assets.plans.plan_tables import Day
+from fleetcast.assets.plans.plans import all_loads, checked_solve, open_loop, sustained_tokens_per_s
+from fleetcast.assets.plans.problems import hour_problems, problem_template
+from fleetcast.assets.replays.drives import parted, whole
+from fleetcast.assets.replays.figures import draw_cost_against_misses
+from fleetcast.assets.studies.cases import CASES, Case, limited, multiplied_load, possible_cases, without
+from fleetcast.assets.studies.trials import Trial, scores
+from fleetcast.models.plan.problem import PlanError
+from fleetcast.models.world.reading import ConfigError, require_known
 
 
 def what_if(

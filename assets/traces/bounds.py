@@ -10,9 +10,9 @@ from pathlib import Path
 from time import monotonic
 from typing import Annotated, NamedTuple
 
-from assets.lake.settings import Progress
-from assets.lake.warehouse import Connection, LakeError
-from models.world.reading import Range
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.lake.warehouse import Connection, LakeError
+from fleetcast.models.world.reading import Range
 
 FREE_BYTES = 1 << 28  # unpacked, below which nobody asks for the ratio
 LOOK_S = 0.5

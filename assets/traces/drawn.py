@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from assets.traces.bounds import Guard, IngestError
-from assets.traces.endpoints import QUARTER_S, Metered
-from assets.traces.mapping import TraceMapping, mapping_file
-from assets.traces.traces import to_requests
-from models.traffic.counters import HOUR_S, merged
-from models.traffic.parameters import Columns
-from models.traffic.shapes import Shape, draw_lengths
-from models.world.catalogue import Catalogue
+from fleetcast.assets.traces.bounds import Guard, IngestError
+from fleetcast.assets.traces.endpoints import QUARTER_S, Metered
+from fleetcast.assets.traces.mapping import TraceMapping, mapping_file
+from fleetcast.assets.traces.traces import to_requests
+from fleetcast.models.traffic.counters import HOUR_S, merged
+from fleetcast.models.traffic.parameters import Columns
+from fleetcast.models.traffic.shapes import Shape, draw_lengths
+from fleetcast.models.world.catalogue import Catalogue
 
 Integers = NDArray[np.int64]
 SEED = 1  # raise it when the drawing changes, so that folders land again

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.traffic.counters import row_of
-from models.traffic.shapes import Shape
+from fleetcast.models.traffic.counters import row_of
+from fleetcast.models.traffic.shapes import Shape
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

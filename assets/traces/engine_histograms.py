@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from assets.traces.samples import Series
-from models.traffic.counters import HOUR_S, Readings, increases, row_of, step_of
-from models.traffic.shapes import Shape, cells_of, spread, with_mean
-from models.world.engine_metrics import Engine
+from fleetcast.assets.traces.samples import Series
+from fleetcast.models.traffic.counters import HOUR_S, Readings, increases, row_of, step_of
+from fleetcast.models.traffic.shapes import Shape, cells_of, spread, with_mean
+from fleetcast.models.world.engine_metrics import Engine
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -19,8 +19,8 @@ from typing import IO, NamedTuple, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from assets.lake.sql_files import SQL, SqlFile, read_sql
-from assets.traces.bounds import Guard, IngestError
+from fleetcast.assets.lake.sql_files import SQL, SqlFile, read_sql
+from fleetcast.assets.traces.bounds import Guard, IngestError
 
 CSV_FIELD = r',((?:\s*"(?:[^"]|"")*")?[^,]*)'  # as the macro csv_fields of sql/staging/mapping.sql
 COPY_AGAIN = "Copy the file here again, whole."

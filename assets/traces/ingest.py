@@ -13,18 +13,24 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from assets.lake.settings import Progress
-from assets.lake.sql_files import read_sql
-from assets.lake.store import removal
-from assets.lake.warehouse import Lake, one_line_errors
-from assets.traces.bounds import Guard, IngestError
-from assets.traces.formats import LandedFile, recognise
-from assets.traces.mapping import TraceMapping, mapping_file, read_bounds, read_mapping, tells_outputs
-from assets.traces.samples import FOLDER, is_metrics
-from assets.traces.staging import ANSWERS, MACROS, STAGED, keep, keep_verdicts, stage, staging
-from assets.traces.traces import write_tiers
-from models.world.catalogue import Catalogue
-from models.world.places import HOME
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.lake.sql_files import read_sql
+from fleetcast.assets.lake.store import removal
+from fleetcast.assets.lake.warehouse import Lake, one_line_errors
+from fleetcast.assets.traces.bounds import Guard, IngestError
+from fleetcast.assets.traces.formats import LandedFile, recognise
+from fleetcast.assets.traces.mapping import (
+    TraceMapping,
+    mapping_file,
+    read_bounds,
+    read_mapping,
+    tells_outputs,
+)
+from fleetcast.assets.traces.samples import FOLDER, is_metrics
+from fleetcast.assets.traces.staging import ANSWERS, MACROS, STAGED, keep, keep_verdicts, stage, staging
+from fleetcast.assets.traces.traces import write_tiers
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.places import HOME
 
 LANDING = HOME / "data" / "landing"
 NO_TRACES = {".toml", ".md", ".part", ".tmp"}  # mapping files, notes, files that are still being copied

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from assets.lake.settings import Progress, Settings
-from assets.lake.warehouse import Lake
-from assets.traces.ingest import IngestError, IngestReport, ingest, landed_files, lone_mappings
-from assets.traces.metered import land_metrics
-from assets.traces.quality import assess
-from assets.traces.samples import FOLDER, is_metrics
-from assets.traces.staging import withdraw
-from models.world.catalogue import Catalogue, load_catalogue
-from models.world.reading import nearest
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.traces.ingest import IngestError, IngestReport, ingest, landed_files, lone_mappings
+from fleetcast.assets.traces.metered import land_metrics
+from fleetcast.assets.traces.quality import assess
+from fleetcast.assets.traces.samples import FOLDER, is_metrics
+from fleetcast.assets.traces.staging import withdraw
+from fleetcast.models.world.catalogue import Catalogue, load_catalogue
+from fleetcast.models.world.reading import nearest
 
 COLUMNS = ("file", "trace", "format", "rows_in", "rows_kept", "rows_quarantined", "days", "note")
 SHOWN_REASONS = 5

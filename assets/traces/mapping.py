@@ -8,9 +8,17 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any
 
-from assets.traces.bounds import Bounds, Minutes, Ratio
-from models.world.catalogue import CATALOGUE_DIR, Catalogue
-from models.world.reading import ConfigError, Range, TraceName, build, convert, read_toml, require_known
+from fleetcast.assets.traces.bounds import Bounds, Minutes, Ratio
+from fleetcast.models.world.catalogue import CATALOGUE_DIR, Catalogue
+from fleetcast.models.world.reading import (
+    ConfigError,
+    Range,
+    TraceName,
+    build,
+    convert,
+    read_toml,
+    require_known,
+)
 
 KEYS = ("region", "llm", "tier", "app")
 DEFAULTS = CATALOGUE_DIR / "mapping.toml"

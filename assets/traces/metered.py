@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from assets.lake.schemas import SCHEMAS
-from assets.lake.settings import Progress
-from assets.lake.sql_files import read_sql
-from assets.lake.warehouse import Connection, Lake, one_line_errors
-from assets.traces.bounds import Guard, IngestError
-from assets.traces.drawn import SEED, US, drawn_days
-from assets.traces.endpoints import Metered, Place
-from assets.traces.ingest import (
+from fleetcast.assets.lake.schemas import SCHEMAS
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.lake.sql_files import read_sql
+from fleetcast.assets.lake.warehouse import Connection, Lake, one_line_errors
+from fleetcast.assets.traces.bounds import Guard, IngestError
+from fleetcast.assets.traces.drawn import SEED, US, drawn_days
+from fleetcast.assets.traces.endpoints import Metered, Place
+from fleetcast.assets.traces.ingest import (
     IngestReport,
     is_known,
     report,
@@ -30,15 +30,15 @@ from assets.traces.ingest import (
     require_not_made,
     said_of,
 )
-from assets.traces.mapping import TraceMapping, read_bounds, read_mapping
-from assets.traces.reader import Reader
-from assets.traces.samples import Answers, Finding, answer_files, read_answers
-from assets.traces.sureness import summed_up
-from assets.traces.traces import write_tiers
-from models.traffic.counters import HOUR_S
-from models.world.catalogue import Catalogue
-from models.world.engine_metrics import FILE, Metrics, load_metrics
-from models.world.reading import TRACE_NAME
+from fleetcast.assets.traces.mapping import TraceMapping, read_bounds, read_mapping
+from fleetcast.assets.traces.reader import Reader
+from fleetcast.assets.traces.samples import Answers, Finding, answer_files, read_answers
+from fleetcast.assets.traces.sureness import summed_up
+from fleetcast.assets.traces.traces import write_tiers
+from fleetcast.models.traffic.counters import HOUR_S
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.engine_metrics import FILE, Metrics, load_metrics
+from fleetcast.models.world.reading import TRACE_NAME
 
 FORMAT = "prometheus"
 CLOCK = "when counters were read, less the mean delay from arrival to count"

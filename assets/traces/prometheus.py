@@ -14,13 +14,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from assets.lake.settings import Progress
-from assets.traces.bounds import IngestError
-from assets.traces.mapping import read_bounds
-from assets.traces.prometheus_client import Client
-from assets.traces.samples import FOLDER
-from models.world.engine_metrics import Metrics, load_metrics
-from models.world.reading import TRACE_NAME
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.traces.bounds import IngestError
+from fleetcast.assets.traces.mapping import read_bounds
+from fleetcast.assets.traces.prometheus_client import Client
+from fleetcast.assets.traces.samples import FOLDER
+from fleetcast.models.world.engine_metrics import Metrics, load_metrics
+from fleetcast.models.world.reading import TRACE_NAME
 
 DAY_S, HOUR_S = 86_400, 3600
 MOST_POINTS = 10_000  # of a series in one answer; Prometheus refuses more than 11,000

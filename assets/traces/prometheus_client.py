@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from email.message import Message
 from typing import Any
 
-from assets.traces.bounds import IngestError
+from fleetcast.assets.traces.bounds import IngestError
 
 TOKEN = "PROMETHEUS_TOKEN"  # the environment variable that holds it
 MOST_BYTES = 1 << 28  # of one answer; the stretch is halved where it is larger

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from assets.lake.warehouse import Lake
+from fleetcast.assets.lake.warehouse import Lake
 
 COLUMNS = ("verdict", "trace", "file", "aspect", "rows", "share", "detail")
 WARN = "warn"  # the verdict that somebody should look into

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from assets.lake.warehouse import Connection
-from assets.traces.endpoints import QUARTER_S, Floats, Integers, Metered, Place
-from assets.traces.engine_histograms import Histograms, Target, on_common_bounds
-from assets.traces.samples import Finding, Series
-from models.traffic.counters import (
+from fleetcast.assets.lake.warehouse import Connection
+from fleetcast.assets.traces.endpoints import QUARTER_S, Floats, Integers, Metered, Place
+from fleetcast.assets.traces.engine_histograms import Histograms, Target, on_common_bounds
+from fleetcast.assets.traces.samples import Finding, Series
+from fleetcast.models.traffic.counters import (
     HOUR_S,
     Increases,
     Readings,
@@ -24,7 +24,7 @@ from models.traffic.counters import (
     step_of,
     twins,
 )
-from models.world.engine_metrics import Engine
+from fleetcast.models.world.engine_metrics import Engine
 
 LONGEST_GAP_S = 900.0  # over which the requests of an endpoint that nobody read are spread evenly
 

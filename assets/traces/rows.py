@@ -6,9 +6,9 @@ import zlib
 from pathlib import Path
 from typing import IO
 
-from assets.lake.views import quoted
-from assets.traces.bounds import Guard, IngestError
-from assets.traces.formats import (
+from fleetcast.assets.lake.views import quoted
+from fleetcast.assets.traces.bounds import Guard, IngestError
+from fleetcast.assets.traces.formats import (
     COPY_AGAIN,
     MAX_LINE_BYTES,
     LandedFile,

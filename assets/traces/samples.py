@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from assets.lake.warehouse import Connection
-from assets.traces.bounds import Guard, IngestError
-from assets.traces.formats import unpacked
-from models.world.engine_metrics import Metrics
+from fleetcast.assets.lake.warehouse import Connection
+from fleetcast.assets.traces.bounds import Guard, IngestError
+from fleetcast.assets.traces.formats import unpacked
+from fleetcast.models.world.engine_metrics import Metrics
 
 FOLDER = ".metrics"  # how the name of a folder of answers ends
 ANSWERS = ("*.json", "*.json.gz")

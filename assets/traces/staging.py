@@ -5,11 +5,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from assets.lake.sql_files import SQL, SqlFile, read_sql
-from assets.lake.warehouse import Connection, Lake, one_line_errors
-from assets.traces.bounds import Guard, IngestError
-from assets.traces.formats import COPY_AGAIN, LandedFile
-from assets.traces.rows import rows_query
+from fleetcast.assets.lake.sql_files import SQL, SqlFile, read_sql
+from fleetcast.assets.lake.warehouse import Connection, Lake, one_line_errors
+from fleetcast.assets.traces.bounds import Guard, IngestError
+from fleetcast.assets.traces.formats import COPY_AGAIN, LandedFile
+from fleetcast.assets.traces.rows import rows_query
 
 MACROS = ("mapping", "chances", "tiers")
 STAGED = {False: ("staged", "patterns", "duplicates"), True: ("staged_answers",)}  # True: of answers

@@ -7,13 +7,13 @@ from datetime import date
 import numpy as np
 import pyarrow as pa
 
-from assets.lake.lookups import positions, require_day, require_unlanded
-from assets.lake.schemas import REQUEST_SCHEMA, SCHEMAS, TIMESTAMP
-from assets.lake.warehouse import Lake, LakeError
-from models.traffic.arrivals import office_day, tile
-from models.traffic.parameters import Columns, Names
-from models.world.catalogue import Catalogue
-from models.world.config import TraceConfig
+from fleetcast.assets.lake.lookups import positions, require_day, require_unlanded
+from fleetcast.assets.lake.schemas import REQUEST_SCHEMA, SCHEMAS, TIMESTAMP
+from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.models.traffic.arrivals import office_day, tile
+from fleetcast.models.traffic.parameters import Columns, Names
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.config import TraceConfig
 
 ID_STEP = 1 << 32  # request ids of a made day: its number since 0001-01-01 times this, then by arrival
 

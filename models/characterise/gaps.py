@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.characterise.families import FAMILIES, Floats
+from fleetcast.models.characterise.families import FAMILIES, Floats
 
 Integers = NDArray[np.int64]
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.characterise.load import DAY, WEEK, Floats, autocorrelation
+from fleetcast.models.characterise.load import DAY, WEEK, Floats, autocorrelation
 
 CHANGE_PENALTY = 3.0  # on the logarithm of the number of hours, in long-run variances
 LEAST_CHANGE = 1.1  # levels nearer to each other than this ratio are not told apart

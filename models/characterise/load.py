@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.forecast.backtest import Clock, actuals, walk
+from fleetcast.models.forecast.backtest import Clock, actuals, walk
 
 Floats = NDArray[np.float64]
 

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from models.characterise.level_changes import Change, changes
-from models.characterise.load import (
+from fleetcast.models.characterise.level_changes import Change, changes
+from fleetcast.models.characterise.load import (
     DAY,
     FORECAST_MINUTES,
     HOUR,

@@ -3,20 +3,20 @@
 METHODS names every way of forecasting a series by itself, ENSEMBLES (in ensemble.py) what combines them.
 """
 
-from models.forecast.bursts import bursts
-from models.forecast.intermittent import on_off
-from models.forecast.method import Method, last_value, per_series
-from models.forecast.prophet_ import prophet
-from models.forecast.regression import autoregression, regression
-from models.forecast.seasonal import (
+from fleetcast.models.forecast.bursts import bursts
+from fleetcast.models.forecast.intermittent import on_off
+from fleetcast.models.forecast.method import Method, last_value, per_series
+from fleetcast.models.forecast.prophet_ import prophet
+from fleetcast.models.forecast.regression import autoregression, regression
+from fleetcast.models.forecast.seasonal import (
     recent_days,
     seasonal_level,
     seasonal_mean,
     seasonal_naive,
     seasonal_naive_day,
 )
-from models.forecast.statespace import adjusted_arima, arima, harmonic, stl_ets
-from models.world.reading import require_known
+from fleetcast.models.forecast.statespace import adjusted_arima, arima, harmonic, stl_ets
+from fleetcast.models.world.reading import require_known
 
 METHODS: dict[str, Method] = {
     "last_value": last_value,

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from models.forecast.method import Floats, Ints
-from models.world.calendar import Occurrence
+from fleetcast.models.forecast.method import Floats, Ints
+from fleetcast.models.world.calendar import Occurrence
 
 MOST_FACTOR = 20.0  # learnt, and one over it: an hour that nobody asked in says nothing
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.forecast.method import Floats
+from fleetcast.models.forecast.method import Floats
 
 
 def wape(actual: Floats, predicted: Floats) -> float:

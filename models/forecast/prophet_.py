@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from models.forecast.method import DAYS, Floats, OneForecast, Past, floor_of, from_logs
+from fleetcast.models.forecast.method import DAYS, Floats, OneForecast, Past, floor_of, from_logs
 
 
 class State(NamedTuple):

@@ -9,8 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.forecast.method import DAYS, Floats, Forecast, Ints, Past, floor_of, from_logs, last_value
-from models.forecast.seasonal import profile
+from fleetcast.models.forecast.method import (
+    DAYS,
+    Floats,
+    Forecast,
+    Ints,
+    Past,
+    floor_of,
+    from_logs,
+    last_value,
+)
+from fleetcast.models.forecast.seasonal import profile
 
 HOURS_BACK = (1, 3, 12)  # besides the last bucket: the level over these hours
 RIDGE = 1.0  # weight of the prior, in buckets: coefficients of 0, the mean week as it is

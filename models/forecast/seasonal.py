@@ -4,7 +4,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from models.forecast.method import DAYS, Floats, Forecast, Ints, Past, floor_of, from_logs, last_value
+from fleetcast.models.forecast.method import (
+    DAYS,
+    Floats,
+    Forecast,
+    Ints,
+    Past,
+    floor_of,
+    from_logs,
+    last_value,
+)
 
 PULL_WEEKS = 2.0  # weight of the day's shape against one value of the same bucket of the week
 NO_PULL = 1e-9  # weeks: only where a bucket of the week has no value

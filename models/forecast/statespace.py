@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from models.forecast.method import DAYS, Floats, Ints, OneForecast, Past, floor_of, from_logs
-from models.forecast.seasonal import profile
+from fleetcast.models.forecast.method import DAYS, Floats, Ints, OneForecast, Past, floor_of, from_logs
+from fleetcast.models.forecast.seasonal import profile
 
 # One difference in every order: AIC ranks likelihoods of the same data only. (3, 1, 2) is the artefact's.
 PLAIN_ORDERS = ((1, 1, 0), (1, 1, 1), (2, 1, 1), (3, 1, 2))

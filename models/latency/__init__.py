@@ -7,6 +7,6 @@ silicon   the roofline's coefficients fitted to measurements of many llms and GP
 error     how far profiles may be off, and draws of profiles that are off by so much
 """
 
-from models.latency.tables import LatencyTables, tables
+from fleetcast.models.latency.tables import LatencyTables, tables
 
 __all__ = ["LatencyTables", "tables"]

@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.latency.kernels import IN_PART
-from models.latency.roofline import context_token_s
-from models.latency.tables import Floats
-from models.world.catalogue import Catalogue
-from models.world.entries import LatencyProfile
-from models.world.fleet_config import Deployment
+from fleetcast.models.latency.kernels import IN_PART
+from fleetcast.models.latency.roofline import context_token_s
+from fleetcast.models.latency.tables import Floats
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.entries import LatencyProfile
+from fleetcast.models.world.fleet_config import Deployment
 
 MEDIAN_SIGMAS = NormalDist().inv_cdf(0.75)  # the median of |z|, 0.6745
 LEAST_DRAWS, MOST_DRAWS = 2, 1000

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.latency.tables import Floats
-from models.world.kernels import Products
+from fleetcast.models.latency.tables import Floats
+from fleetcast.models.world.kernels import Products
 
 KNOTS = tuple(2**n for n in range(14))  # 1 to 8,192 tokens
 FULL_BITS = 16

@@ -27,7 +27,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from models.latency.roofline import (
+from fleetcast.models.latency.roofline import (
     ACTIVATION_BYTES,
     DECODE_KNOTS,
     FULL_BITS,
@@ -36,11 +36,11 @@ from models.latency.roofline import (
     estimated,
     work_of,
 )
-from models.latency.tables import Floats, interpolate
-from models.world.catalogue import Catalogue
-from models.world.entries import LatencyProfile, Llm
-from models.world.kernels import Products
-from models.world.reading import ConfigError
+from fleetcast.models.latency.tables import Floats, interpolate
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.entries import LatencyProfile, Llm
+from fleetcast.models.world.kernels import Products
+from fleetcast.models.world.reading import ConfigError
 
 PASS_S = 1e-3
 PROMPT = 2048

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.latency.tables import Floats, interpolate
-from models.world.entries import Gpu, Llm
+from fleetcast.models.latency.tables import Floats, interpolate
+from fleetcast.models.world.entries import Gpu, Llm
 
 KV_CEILING = 2.0  # attention kernels that fill the GPU read at half its peak bandwidth or better
 

@@ -14,10 +14,10 @@ import dataclasses
 
 import numpy as np
 
-from models.latency.roofline import ACTIVATION_BYTES, context_token_s
-from models.world.catalogue import Catalogue
-from models.world.entries import LatencyProfile
-from models.world.reading import ConfigError
+from fleetcast.models.latency.roofline import ACTIVATION_BYTES, context_token_s
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.entries import LatencyProfile
+from fleetcast.models.world.reading import ConfigError
 
 
 def profile_of(

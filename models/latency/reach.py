@@ -14,12 +14,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from models.latency.roofline import decode_s, work_of
-from models.latency.tables import REACH, interpolate, name_of
-from models.world.catalogue import Catalogue
-from models.world.entries import LatencyProfile
-from models.world.fleet_config import Deployment, FleetConfig
-from models.world.reading import ConfigError
+from fleetcast.models.latency.roofline import decode_s, work_of
+from fleetcast.models.latency.tables import REACH, interpolate, name_of
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.entries import LatencyProfile
+from fleetcast.models.world.fleet_config import Deployment, FleetConfig
+from fleetcast.models.world.reading import ConfigError
 
 
 def with_reach(catalogue: Catalogue, fleet: FleetConfig, file: str) -> Catalogue:
@@ -65,7 +65,9 @@ def check_room(catalogue: Catalogue, fleet: FleetConfig, llm: str, pool: Deploym
     engine, profile = fleet.engine(pool), catalogue.profile(llm, pool.gpu, pool.tensor_parallel)
     if engine.max_batch <= REACH * profile.decode_batch[-1] * pool.pipeline_parallel:
         return
-    from models.replay.fleet import kv_capacity_tokens  # brings the kernel: only where it is asked for
+    from fleetcast.models.replay.fleet import (
+        kv_capacity_tokens,  # brings the kernel: only where it is asked for
+    )
 
     tokens = engine.kv_tokens or kv_capacity_tokens(catalogue, fleet, llm, pool.gpu, pool.gpus)
     if engine.max_batch > (blocks := tokens // fleet.kv_block_tokens):

@@ -28,11 +28,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from models.latency.measured import Fit, kv_floor_s
-from models.latency.tables import Floats
-from models.world.catalogue import Catalogue
-from models.world.entries import Efficiency, Gpu, LatencyProfile, Llm
-from models.world.reading import ConfigError
+from fleetcast.models.latency.measured import Fit, kv_floor_s
+from fleetcast.models.latency.tables import Floats
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.entries import Efficiency, Gpu, LatencyProfile, Llm
+from fleetcast.models.world.reading import ConfigError
 
 PREFILL_KNOTS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 ACTIVATION_BYTES = 2

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from models.latency.roofline import Work, decode_s, kv_token_s, prefill_s, work_of
-from models.latency.tables import Floats
-from models.world.entries import Efficiency, Gpu, Llm
+from fleetcast.models.latency.roofline import Work, decode_s, kv_token_s, prefill_s, work_of
+from fleetcast.models.latency.tables import Floats
+from fleetcast.models.world.entries import Efficiency, Gpu, Llm
 
 COEFFICIENTS = {  # where the search starts, and what is possible at all
     "flops_share": (0.5, 0.1, 0.95),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from models.world.entries import LatencyProfile
+from fleetcast.models.world.entries import LatencyProfile
 
 Floats = npt.NDArray[np.float64]
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.plan.problem import TOLERANCE, Floats, Ints, Problem
-from models.plan.solver import DEFAULTS
+from fleetcast.models.plan.problem import TOLERANCE, Floats, Ints, Problem
+from fleetcast.models.plan.solver import DEFAULTS
 
 
 class Bounds(NamedTuple):

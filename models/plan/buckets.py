@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from models.plan.problem import Floats, Ints, PlanError
+from fleetcast.models.plan.problem import Floats, Ints, PlanError
 
 Tokens = npt.NDArray[np.int32]
 

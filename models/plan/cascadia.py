@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.plan.quality import LEAST_LOAD_SHARE, Demand, Floats, Ints, Offer, carries
+from fleetcast.models.plan.quality import LEAST_LOAD_SHARE, Demand, Floats, Ints, Offer, carries
 
 GRID = 400  # latencies at which what replicas carry is told
 ROUNDS = 3  # without a better J, after which the search ends

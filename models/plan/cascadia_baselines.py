@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from models.plan.cascadia import Search, Tables, latency_tables, min_max
-from models.plan.quality import Floats, Ints, Offer
+from fleetcast.models.plan.cascadia import Search, Tables, latency_tables, min_max
+from fleetcast.models.plan.quality import Floats, Ints, Offer
 
 
 def uniform_gpus(search: Search, quality: float) -> tuple[int, float]:

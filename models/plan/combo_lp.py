@@ -20,9 +20,9 @@ from time import perf_counter
 
 import numpy as np
 
-from models.plan.problem import TOLERANCE, Floats, PlanError
-from models.plan.programme import Programme, cells, weighted
-from models.plan.rent import (
+from fleetcast.models.plan.problem import TOLERANCE, Floats, PlanError
+from fleetcast.models.plan.programme import Programme, cells, weighted
+from fleetcast.models.plan.rent import (
     ANY,
     EXACT,
     Offer,
@@ -33,7 +33,7 @@ from models.plan.rent import (
     require_offer,
     unserved_usd,
 )
-from models.plan.solver import Options, optimise
+from fleetcast.models.plan.solver import Options, optimise
 
 PROGRAMMES = ("co_lp", "mc_lp", "mce_lp")
 

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import NamedTuple
 
-from models.plan.phases import HOUR_S, Load, PhasePrice
-from models.world.pools import part_title, team_title
+from fleetcast.models.plan.phases import HOUR_S, Load, PhasePrice
+from fleetcast.models.world.pools import part_title, team_title
 
 
 class Part(NamedTuple):

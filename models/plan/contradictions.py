@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 
-from models.plan.problem import PlanError, Problem
+from fleetcast.models.plan.problem import PlanError, Problem
 
 OF_OPTIONS = ("instances_now", "spot", "min_option_instances", "max_option_instances", "boot_cold_s")
 

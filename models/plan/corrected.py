@@ -41,11 +41,11 @@ from typing import Any
 
 import numpy as np
 
-from models.plan.contradictions import require_sound
-from models.plan.flows import planned
-from models.plan.problem import BELOW_MINIMUM, BUFFER, REMOTE, UNSERVED, Floats, Ints, Plan, Problem
-from models.plan.programme import Cells, Key, Programme, Terms, cells, counts, limit, weighted
-from models.plan.solver import DEFAULTS, Options, optimise
+from fleetcast.models.plan.contradictions import require_sound
+from fleetcast.models.plan.flows import planned
+from fleetcast.models.plan.problem import BELOW_MINIMUM, BUFFER, REMOTE, UNSERVED, Floats, Ints, Plan, Problem
+from fleetcast.models.plan.programme import Cells, Key, Programme, Terms, cells, counts, limit, weighted
+from fleetcast.models.plan.solver import DEFAULTS, Options, optimise
 
 
 def solve(problem: Problem, options: Options = DEFAULTS) -> Plan:

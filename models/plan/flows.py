@@ -7,7 +7,7 @@ requests unserved (z). `planned` therefore answers for any allocation, whoever c
 
 import numpy as np
 
-from models.plan.problem import (
+from fleetcast.models.plan.problem import (
     BELOW_MINIMUM,
     BUFFER,
     REMOTE,

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.plan import cascadia
-from models.plan.cascadia_baselines import tables_of_mean_lengths, uniform_gpus
-from models.plan.quality import Answer, Demand, Floats, Ints, Offer, carries, splits
+from fleetcast.models.plan import cascadia
+from fleetcast.models.plan.cascadia_baselines import tables_of_mean_lengths, uniform_gpus
+from fleetcast.models.plan.quality import Answer, Demand, Floats, Ints, Offer, carries, splits
 
 Found = tuple[int, Ints] | None  # a point, and the GPUs of each llm
 

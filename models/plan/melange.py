@@ -15,10 +15,10 @@ from time import perf_counter
 
 import numpy as np
 
-from models.plan import paper
-from models.plan.problem import TOLERANCE, Floats, Plan, Problem
-from models.plan.programme import Programme, Terms, cells, weighted
-from models.plan.rent import (
+from fleetcast.models.plan import paper
+from fleetcast.models.plan.problem import TOLERANCE, Floats, Plan, Problem
+from fleetcast.models.plan.programme import Programme, Terms, cells, weighted
+from fleetcast.models.plan.rent import (
     EXACT,
     Offer,
     Rented,
@@ -29,7 +29,7 @@ from models.plan.rent import (
     require_offer,
     unserved_usd,
 )
-from models.plan.solver import Options, optimise
+from fleetcast.models.plan.solver import Options, optimise
 
 SLICE_FACTOR = 4  # slices of a bucket, as published
 

@@ -30,10 +30,19 @@ from time import perf_counter
 
 import numpy as np
 
-from models.plan.contradictions import require_sound
-from models.plan.problem import BELOW_MINIMUM, REMOTE, TOLERANCE, UNSERVED, Floats, Ints, Plan, Problem
-from models.plan.programme import Programme, cells, counts, limit, weighted
-from models.plan.solver import DEFAULTS, Options, optimise
+from fleetcast.models.plan.contradictions import require_sound
+from fleetcast.models.plan.problem import (
+    BELOW_MINIMUM,
+    REMOTE,
+    TOLERANCE,
+    UNSERVED,
+    Floats,
+    Ints,
+    Plan,
+    Problem,
+)
+from fleetcast.models.plan.programme import Programme, cells, counts, limit, weighted
+from fleetcast.models.plan.solver import DEFAULTS, Options, optimise
 
 
 def solve(problem: Problem, options: Options = DEFAULTS) -> Plan:

@@ -16,8 +16,8 @@ one price and in decode below another (`turns`): between them it pays to part.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from models.latency.tables import interpolate, prefill_s
-from models.world.entries import LatencyProfile
+from fleetcast.models.latency.tables import interpolate, prefill_s
+from fleetcast.models.world.entries import LatencyProfile
 
 HOUR_S = 3600.0
 

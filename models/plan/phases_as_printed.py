@@ -20,8 +20,8 @@ efficiencies, where costs add, is put right in phases.py.
 
 from typing import NamedTuple
 
-from models.plan.phases import HOUR_S, Load
-from models.world.entries import Gpu, Llm
+from fleetcast.models.plan.phases import HOUR_S, Load
+from fleetcast.models.world.entries import Gpu, Llm
 
 
 class Shape(NamedTuple):

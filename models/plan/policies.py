@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from models.plan.problem import Ints, Plan, Problem
+from fleetcast.models.plan.problem import Ints, Plan, Problem
 
 Solve = Callable[[Problem], Plan]
 

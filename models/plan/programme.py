@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from models.plan.problem import Floats, Ints, Problem
+from fleetcast.models.plan.problem import Floats, Ints, Problem
 
 Key = tuple[int, ...]
 Cells = dict[Key, Any]  # PuLP variables by their indices

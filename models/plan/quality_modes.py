@@ -7,7 +7,7 @@ bisection.
 
 import numpy as np
 
-from models.plan.quality import Answer, Demand, Offer, cheapest
+from fleetcast.models.plan.quality import Answer, Demand, Offer, cheapest
 
 NEAR_SHARE = 0.005  # to which the least latency is found
 

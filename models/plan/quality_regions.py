@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.plan.quality import LEAST_LOAD_SHARE, Floats, Ints, Offer, carries
+from fleetcast.models.plan.quality import LEAST_LOAD_SHARE, Floats, Ints, Offer, carries
 
 
 class Regions(NamedTuple):

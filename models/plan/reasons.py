@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from models.plan.problem import TOLERANCE, Plan, Problem
+from fleetcast.models.plan.problem import TOLERANCE, Plan, Problem
 
 Where = tuple[int, int, int]
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from models.plan.problem import TOLERANCE, UNSERVED, Floats, Ints, PlanError
-from models.plan.programme import Terms, weighted
-from models.plan.solver import Options
+from fleetcast.models.plan.problem import TOLERANCE, UNSERVED, Floats, Ints, PlanError
+from fleetcast.models.plan.programme import Terms, weighted
+from fleetcast.models.plan.solver import Options
 
 EXACT = Options(gap_share=0.0)
 ANY = 10**6  # GPUs of a type without a cap

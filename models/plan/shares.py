@@ -20,10 +20,18 @@ from typing import Any
 
 import numpy as np
 
-from models.plan.problem import TOLERANCE, Floats, Ints
-from models.plan.programme import Cells, Programme, cells, weighted
-from models.plan.rent import Offer, Rented, broken_caps, limit_gpus, prices, require_offer, unserved_usd
-from models.plan.solver import DEFAULTS, SEED, Options, optimise
+from fleetcast.models.plan.problem import TOLERANCE, Floats, Ints
+from fleetcast.models.plan.programme import Cells, Programme, cells, weighted
+from fleetcast.models.plan.rent import (
+    Offer,
+    Rented,
+    broken_caps,
+    limit_gpus,
+    prices,
+    require_offer,
+    unserved_usd,
+)
+from fleetcast.models.plan.solver import DEFAULTS, SEED, Options, optimise
 
 
 def solve(

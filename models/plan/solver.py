@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.plan.problem import Floats, Plan, PlanError
-from models.plan.programme import Key, Programme
+from fleetcast.models.plan.problem import Floats, Plan, PlanError
+from fleetcast.models.plan.programme import Key, Programme
 
 SOLVERS = ("highs", "cbc")
 SEED = 1

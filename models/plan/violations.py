@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import product
 
-from models.plan.problem import TOLERANCE, Plan, Problem, Windows
+from fleetcast.models.plan.problem import TOLERANCE, Plan, Problem, Windows
 
 
 def violations(problem: Problem, plan: Plan) -> list[str]:

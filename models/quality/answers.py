@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from models.world.reading import ConfigError
+from fleetcast.models.world.reading import ConfigError
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.quality.answers import Answers, Floats, Ints
-from models.world.reading import ConfigError, Share
+from fleetcast.models.quality.answers import Answers, Floats, Ints
+from fleetcast.models.world.reading import ConfigError, Share
 
 TERMS = 120  # of Mehler's series
 MOST = 0.995  # a correlation is looked for up to here

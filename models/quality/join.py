@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from models.quality.answers import Answers, Floats, Ints
-from models.quality.copula import AnswerModel, Columns, drawn_answers, normals, normals_given
-from models.quality.judges import Judge, judged_by
-from models.world.reading import ConfigError, require_known
+from fleetcast.models.quality.answers import Answers, Floats, Ints
+from fleetcast.models.quality.copula import AnswerModel, Columns, drawn_answers, normals, normals_given
+from fleetcast.models.quality.judges import Judge, judged_by
+from fleetcast.models.world.reading import ConfigError, require_known
 
 STREAM = 0x9A17  # of the seed, that quality is drawn from
 CLIP = (1 / 64, 64.0)  # of the ratio of two llms' output tokens

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from models.quality.answers import Answers, Floats
-from models.quality.copula import AnswerModel
-from models.world.catalogue import CATALOGUE_DIR
-from models.world.entries import NotNegative
-from models.world.reading import Share, build, read_toml
+from fleetcast.models.quality.answers import Answers, Floats
+from fleetcast.models.quality.copula import AnswerModel
+from fleetcast.models.world.catalogue import CATALOGUE_DIR
+from fleetcast.models.world.entries import NotNegative
+from fleetcast.models.world.reading import Share, build, read_toml
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """Who of those that wait gets into an instance's batch: a place, and memory for what it will take."""
 
-from models.replay.compiled import compiled
-from models.replay.events import push_key
-from models.replay.handover import brings_cache
-from models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from models.replay.memory import (
+from fleetcast.models.replay.compiled import compiled
+from fleetcast.models.replay.events import push_key
+from fleetcast.models.replay.handover import brings_cache
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
+from fleetcast.models.replay.memory import (
     blocks_of,
     blocks_taken,
     capacity_blocks,
@@ -14,12 +14,18 @@ from models.replay.memory import (
     prompt_tokens,
     see_kv,
 )
-from models.replay.preempt import make_way
-from models.replay.prefix import NONE, forget_the_oldest, held_by_others, hold_prefix, reusable_tokens
-from models.replay.queue import PREEMPTIVE, next_lane, pop_front, push_back
-from models.replay.state import ADMITTED, State
+from fleetcast.models.replay.preempt import make_way
+from fleetcast.models.replay.prefix import (
+    NONE,
+    forget_the_oldest,
+    held_by_others,
+    hold_prefix,
+    reusable_tokens,
+)
+from fleetcast.models.replay.queue import PREEMPTIVE, next_lane, pop_front, push_back
+from fleetcast.models.replay.state import ADMITTED, State
 
-WHOLE, CHUNKED, ORCA = range(3)  # positions in models.world.mechanisms.BATCHINGS; in words: batch.py
+WHOLE, CHUNKED, ORCA = range(3)  # positions in BATCHINGS of world/mechanisms.py; in words: batch.py
 
 
 @compiled

@@ -10,20 +10,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.quality.answers import Answers, Floats, Ints
-from models.replay.capacity import standing_fleet
-from models.replay.inputs import NOBODY, Rules, Trace
-from models.replay.legs import answers as answer_rows
-from models.replay.legs import begun_s
-from models.replay.outcome import FINISHED, Outcome
-from models.replay.performance import Shape
-from models.replay.questions import Legs, Plan, as_trace, cascaded, routed_by
-from models.replay.rules import make_rules
-from models.replay.run import Drive, replay
-from models.replay.spread import WEIGHTS
-from models.world.catalogue import Catalogue
-from models.world.config import Config
-from models.world.fleet_config import Deployment
+from fleetcast.models.quality.answers import Answers, Floats, Ints
+from fleetcast.models.replay.capacity import standing_fleet
+from fleetcast.models.replay.inputs import NOBODY, Rules, Trace
+from fleetcast.models.replay.legs import answers as answer_rows
+from fleetcast.models.replay.legs import begun_s
+from fleetcast.models.replay.outcome import FINISHED, Outcome
+from fleetcast.models.replay.performance import Shape
+from fleetcast.models.replay.questions import Legs, Plan, as_trace, cascaded, routed_by
+from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.spread import WEIGHTS
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.config import Config
+from fleetcast.models.world.fleet_config import Deployment
 
 
 class Serving(NamedTuple):

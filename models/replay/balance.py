@@ -13,17 +13,32 @@ ticks until then are skipped: nothing would come of them.
 
 import math
 
-from models.replay.compiled import called
-from models.replay.deliver import come, look_soon
-from models.replay.events import note_stale
-from models.replay.freeness import EVERY_LEVEL, free_blocks, freeness, freeness_to_come, known_steps, running
-from models.replay.inputs import NEVER, NOBODY, Fleet, Rules, Trace
-from models.replay.memory import blocks_of, needed_blocks
-from models.replay.move import ask_for_move, steps_passed
-from models.replay.pools import assign
-from models.replay.prefix import NONE, reusable_tokens
-from models.replay.queue import first_of, is_unknown, pop_front, somebody_waits, tiers_or_levels
-from models.replay.state import DRAINING, MOVED_LIVE, MOVED_QUEUED, REQUEST_BITS, SERVING, STALE, State
+from fleetcast.models.replay.compiled import called
+from fleetcast.models.replay.deliver import come, look_soon
+from fleetcast.models.replay.events import note_stale
+from fleetcast.models.replay.freeness import (
+    EVERY_LEVEL,
+    free_blocks,
+    freeness,
+    freeness_to_come,
+    known_steps,
+    running,
+)
+from fleetcast.models.replay.inputs import NEVER, NOBODY, Fleet, Rules, Trace
+from fleetcast.models.replay.memory import blocks_of, needed_blocks
+from fleetcast.models.replay.move import ask_for_move, steps_passed
+from fleetcast.models.replay.pools import assign
+from fleetcast.models.replay.prefix import NONE, reusable_tokens
+from fleetcast.models.replay.queue import first_of, is_unknown, pop_front, somebody_waits, tiers_or_levels
+from fleetcast.models.replay.state import (
+    DRAINING,
+    MOVED_LIVE,
+    MOVED_QUEUED,
+    REQUEST_BITS,
+    SERVING,
+    STALE,
+    State,
+)
 
 NOT_HERE = math.nan  # the freeness of one that is in no pair at this tick
 

@@ -14,22 +14,29 @@ A chunk attends to what is cached of its prompt: c tokens behind a context of x 
 of p tokens in k chunks of c costs k*prefill_s(c) + h*c*c*k*(k-1)/2.
 """
 
-from models.replay.admit import CHUNKED, WHOLE, admit, fits, may_have_place, start_decoding
-from models.replay.chain import go_on
-from models.replay.compiled import compiled
-from models.replay.events import drop_key, reschedule
-from models.replay.freeness import note_first_token
-from models.replay.handover import send
-from models.replay.infaas import note_service
-from models.replay.inputs import NEVER, NOBODY, Fleet, Rules, Trace
-from models.replay.leap import prefill_s, stretch_s
-from models.replay.memory import blocks_taken, cross, longest_blocks, prompt_tokens, see_kv, steps_in_memory
-from models.replay.move import give_up, let_go, stop_soon
-from models.replay.pools import assign
-from models.replay.preempt import preempt_while_full
-from models.replay.prefix import NONE, blocks_back, forget_the_oldest, work_of
-from models.replay.queue import DPA, PREEMPTIVE, is_unknown, notice, pop_front, somebody_waits
-from models.replay.state import CACHED, DECODE, ENDED, IDLE, PREFILL, REQUEST_BITS, State
+from fleetcast.models.replay.admit import CHUNKED, WHOLE, admit, fits, may_have_place, start_decoding
+from fleetcast.models.replay.chain import go_on
+from fleetcast.models.replay.compiled import compiled
+from fleetcast.models.replay.events import drop_key, reschedule
+from fleetcast.models.replay.freeness import note_first_token
+from fleetcast.models.replay.handover import send
+from fleetcast.models.replay.infaas import note_service
+from fleetcast.models.replay.inputs import NEVER, NOBODY, Fleet, Rules, Trace
+from fleetcast.models.replay.leap import prefill_s, stretch_s
+from fleetcast.models.replay.memory import (
+    blocks_taken,
+    cross,
+    longest_blocks,
+    prompt_tokens,
+    see_kv,
+    steps_in_memory,
+)
+from fleetcast.models.replay.move import give_up, let_go, stop_soon
+from fleetcast.models.replay.pools import assign
+from fleetcast.models.replay.preempt import preempt_while_full
+from fleetcast.models.replay.prefix import NONE, blocks_back, forget_the_oldest, work_of
+from fleetcast.models.replay.queue import DPA, PREEMPTIVE, is_unknown, notice, pop_front, somebody_waits
+from fleetcast.models.replay.state import CACHED, DECODE, ENDED, IDLE, PREFILL, REQUEST_BITS, State
 
 
 @compiled

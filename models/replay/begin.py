@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from models.replay.block_cache import NEXT
-from models.replay.inputs import NEVER, NOBODY, Bools, Fleet, Floats, Ints, Rules, Trace
-from models.replay.prefix import BLOCKS, NONE
-from models.replay.queue import lanes
-from models.replay.requests import joined, rows_of, with_legs
-from models.replay.state import (
+from fleetcast.models.replay.block_cache import NEXT
+from fleetcast.models.replay.inputs import NEVER, NOBODY, Bools, Fleet, Floats, Ints, Rules, Trace
+from fleetcast.models.replay.prefix import BLOCKS, NONE
+from fleetcast.models.replay.queue import lanes
+from fleetcast.models.replay.requests import joined, rows_of, with_legs
+from fleetcast.models.replay.state import (
     ARRIVED,
     DONATED,
     ENDED,

@@ -1,4 +1,4 @@
-"""The kernel compiled by a process beside this one, while other work is done: python -m models.replay.beside.
+"""The kernel compiled by a process beside this one, while other work is done.
 
 Numba keeps the interpreter busy while it compiles, so a thread would not do. The process only fills the cache
 on disk; where it fails, whoever needs the kernel compiles it, as if it had never been.
@@ -13,14 +13,14 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from models.replay.compiled import is_cached
-from models.replay.fleet import make_fleet
-from models.replay.requests import EMPTY
-from models.replay.rules import make_rules
-from models.replay.run import Drive, replay
-from models.world.catalogue import load_catalogue
-from models.world.loading import load_config
-from models.world.places import CODE
+from fleetcast.models.replay.compiled import is_cached
+from fleetcast.models.replay.fleet import make_fleet
+from fleetcast.models.replay.requests import EMPTY
+from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.places import CODE
 
 LIMIT_S = 600.0  # a compilation that takes longer is given up
 _running: list[subprocess.Popen[bytes]] = []
@@ -32,7 +32,7 @@ def compiling() -> Iterator[None]:
     if is_cached() or _running:
         yield
         return
-    command = [sys.executable, "-m", "models.replay.beside"]
+    command = [sys.executable, "-m", "fleetcast.models.replay.beside"]
     # A session of its own: Ctrl-C is ours to handle. Its input ends when we do, be it by kill -9.
     with subprocess.Popen(
         command, cwd=CODE, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -7,8 +7,8 @@ handed these arrays only: handed the State, a call takes long to compile.
 
 from typing import Any
 
-from models.replay.compiled import called
-from models.replay.inputs import NOBODY
+from fleetcast.models.replay.compiled import called
+from fleetcast.models.replay.inputs import NOBODY
 
 HASH, HOLDERS, NEXT, OLDER, NEWER = range(5)  # columns of State.cache: NEXT in a chain, or of the free
 OLDEST, NEWEST, COUNT, FREE = range(4)  # columns of State.idle

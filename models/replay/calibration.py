@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from models.latency.measured import Fit
-from models.latency.roofline import estimated, work_of
-from models.metrics import tpot_s
-from models.replay.engine_fit import (
+from fleetcast.models.latency.measured import Fit
+from fleetcast.models.latency.roofline import estimated, work_of
+from fleetcast.models.metrics import tpot_s
+from fleetcast.models.replay.engine_fit import (
     Found,
     Requests,
     Search,
@@ -27,11 +27,11 @@ from models.replay.engine_fit import (
     settle_down,
     shape_of,
 )
-from models.replay.log_replay import player
-from models.world.catalogue import Catalogue
-from models.world.config import Config
-from models.world.entries import LatencyProfile
-from models.world.fleet_config import Deployment
+from fleetcast.models.replay.log_replay import player
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.config import Config
+from fleetcast.models.world.entries import LatencyProfile
+from fleetcast.models.world.fleet_config import Deployment
 
 HELD_OUT_SHARE = 0.3
 WARM_UP = 10  # requests, the first of the log

@@ -11,16 +11,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from models.metrics import tpot_s
-from models.replay.fleet import make_fleet
-from models.replay.inputs import Bools, Fleet, Floats, Rules, Trace
-from models.replay.outcome import Outcome
-from models.replay.rules import make_rules
-from models.replay.run import Drive, replay
-from models.world.catalogue import Catalogue
-from models.world.config import Config
-from models.world.entries import Region, Tier
-from models.world.fleet_config import Deployment
+from fleetcast.models.metrics import tpot_s
+from fleetcast.models.replay.fleet import make_fleet
+from fleetcast.models.replay.inputs import Bools, Fleet, Floats, Rules, Trace
+from fleetcast.models.replay.outcome import Outcome
+from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.config import Config
+from fleetcast.models.world.entries import Region, Tier
+from fleetcast.models.world.fleet_config import Deployment
 
 REQUESTS = 20_000  # per trial: shorter ones end before a load that is slightly too high has built its queue
 INSTANCES = 4  # a small endpoint, because load is shared: one instance alone would look worse than it is

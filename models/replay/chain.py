@@ -9,13 +9,13 @@ monitor tick: by how many requests a second come to an llm (CascadeServe), smoot
 many tokens wait and run there, of those that its serving instances hold (a valve: in a burst fewer go on).
 """
 
-from models.replay.compiled import called
-from models.replay.handover import put_under_way
-from models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from models.replay.signal import SMOOTHED_S
-from models.replay.state import ENDED, SERVING, State
+from fleetcast.models.replay.compiled import called
+from fleetcast.models.replay.handover import put_under_way
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
+from fleetcast.models.replay.signal import SMOOTHED_S
+from fleetcast.models.replay.state import ENDED, SERVING, State
 
-BY_RATE, BY_LOAD = range(2)  # positions in models.world.mechanisms.GEARS_BY
+BY_RATE, BY_LOAD = range(2)  # positions in GEARS_BY of world/mechanisms.py
 
 
 @called

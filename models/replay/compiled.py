@@ -16,7 +16,7 @@ from typing import Any
 
 import numba
 
-from models.world.places import CODE, IS_CHECKOUT
+from fleetcast.models.world.places import CODE, IS_CHECKOUT
 
 HERE = Path(__file__).resolve().parent
 
@@ -38,7 +38,7 @@ def sources() -> dict[str, bytes]:
         name = waiting.pop()
         if name not in found:
             found[name] = (HERE / f"{name}.py").read_bytes()
-            imports = re.findall(rb"^from models\.replay\.(\w+) import", found[name], re.MULTILINE)
+            imports = re.findall(rb"^from fleetcast\.models\.replay\.(\w+) import", found[name], re.MULTILINE)
             waiting += [module.decode() for module in imports]
     return found
 

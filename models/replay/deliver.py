@@ -1,18 +1,18 @@
 """The end of a hand-over: the cache has come, or is lost because one of the two instances died."""
 
-from models.replay.admit import may_have_place
-from models.replay.batch import cut_stretch
-from models.replay.compiled import called
-from models.replay.events import note_stale, reschedule
-from models.replay.handover import take_off_the_way
-from models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from models.replay.leap import steps_until
-from models.replay.memory import longest_blocks, see_less
-from models.replay.move import give_up, stay_with, stop_after
-from models.replay.pools import assign
-from models.replay.prefix import NONE, blocks_back
-from models.replay.queue import enqueue, insert_in_order, is_unknown, somebody_waits
-from models.replay.state import DECODE, DRAINING, IDLE, LOST, MOVING, State
+from fleetcast.models.replay.admit import may_have_place
+from fleetcast.models.replay.batch import cut_stretch
+from fleetcast.models.replay.compiled import called
+from fleetcast.models.replay.events import note_stale, reschedule
+from fleetcast.models.replay.handover import take_off_the_way
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
+from fleetcast.models.replay.leap import steps_until
+from fleetcast.models.replay.memory import longest_blocks, see_less
+from fleetcast.models.replay.move import give_up, stay_with, stop_after
+from fleetcast.models.replay.pools import assign
+from fleetcast.models.replay.prefix import NONE, blocks_back
+from fleetcast.models.replay.queue import enqueue, insert_in_order, is_unknown, somebody_waits
+from fleetcast.models.replay.state import DECODE, DRAINING, IDLE, LOST, MOVING, State
 
 
 @called

@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from models.latency.measured import Fit
-from models.latency.roofline import Work, decode_s, kv_token_s, prefill_s
-from models.latency.tables import Floats
-from models.world.entries import Efficiency
+from fleetcast.models.latency.measured import Fit
+from fleetcast.models.latency.roofline import Work, decode_s, kv_token_s, prefill_s
+from fleetcast.models.latency.tables import Floats
+from fleetcast.models.world.entries import Efficiency
 
 KNOTS = 4  # of each curve, where its slope may change
 REACH = 2.0  # of the population from the roofline's figures, in logarithms: a seventh to seven times

@@ -8,8 +8,8 @@ binary heap of clocks, so nothing is ever stale and idle instances cost nothing.
 
 import numpy as np
 
-from models.replay.compiled import compiled
-from models.replay.state import STALE, State
+from fleetcast.models.replay.compiled import compiled
+from fleetcast.models.replay.state import STALE, State
 
 
 @compiled

@@ -1,18 +1,18 @@
 """An instance dies: its VM is gone, and its requests go elsewhere."""
 
-from models.replay.compiled import called
-from models.replay.deliver import lose, recall
-from models.replay.events import reschedule
-from models.replay.handover import brings_cache
-from models.replay.inputs import NEVER, NOBODY, Fleet, Rules, Trace
-from models.replay.leap import steps_until
-from models.replay.life import change_status
-from models.replay.preempt import drop_last_decoding, drop_last_joining
-from models.replay.prefix import NONE
-from models.replay.queue import insert_in_order, pop_front
-from models.replay.route import route
-from models.replay.state import CACHED, DECODE, GONE, IDLE, SERVING, State
-from models.replay.teams import first_slot, is_led, team_of
+from fleetcast.models.replay.compiled import called
+from fleetcast.models.replay.deliver import lose, recall
+from fleetcast.models.replay.events import reschedule
+from fleetcast.models.replay.handover import brings_cache
+from fleetcast.models.replay.inputs import NEVER, NOBODY, Fleet, Rules, Trace
+from fleetcast.models.replay.leap import steps_until
+from fleetcast.models.replay.life import change_status
+from fleetcast.models.replay.preempt import drop_last_decoding, drop_last_joining
+from fleetcast.models.replay.prefix import NONE
+from fleetcast.models.replay.queue import insert_in_order, pop_front
+from fleetcast.models.replay.route import route
+from fleetcast.models.replay.state import CACHED, DECODE, GONE, IDLE, SERVING, State
+from fleetcast.models.replay.teams import first_slot, is_led, team_of
 
 
 @called

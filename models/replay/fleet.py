@@ -5,16 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from models.latency import tables
-from models.latency.pipeline import profile_of
-from models.replay.inputs import DECODE_ONLY, NOBODY, ROLES, Bools, Fleet, Floats, Ints
-from models.replay.pool_rows import Kind, PoolRow, pool_rows
-from models.replay.pools import POOLINGS
-from models.world.catalogue import Catalogue
-from models.world.fleet_config import FleetConfig
-from models.world.mechanisms import BATCHINGS, PREFIXES
-from models.world.reading import ConfigError
-from models.world.replay_config import ReplayConfig
+from fleetcast.models.latency import tables
+from fleetcast.models.latency.pipeline import profile_of
+from fleetcast.models.replay.inputs import DECODE_ONLY, NOBODY, ROLES, Bools, Fleet, Floats, Ints
+from fleetcast.models.replay.pool_rows import Kind, PoolRow, pool_rows
+from fleetcast.models.replay.pools import POOLINGS
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.fleet_config import FleetConfig
+from fleetcast.models.world.mechanisms import BATCHINGS, PREFIXES
+from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.replay_config import ReplayConfig
 
 SPOT_SIGMA = 0.69  # lognormal spread that puts the largest of 100 draws at five times the median
 SPOT_DRAWS = 4096

@@ -11,16 +11,16 @@ pool (pools.py) may hold what it was: those that have changed are put where they
 first is evaluated until the first one's place is right. That is the freest; most others are not looked at.
 """
 
-from models.replay.compiled import called
-from models.replay.events import settle
-from models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from models.replay.leap import stretch_s
-from models.replay.memory import blocks_taken, capacity_blocks, needed_blocks, note_change
-from models.replay.move import steps_passed
-from models.replay.queue import deadline_s, first_of, is_unknown, notice, tiers_or_levels
-from models.replay.state import DECODE, SERVING, State
+from fleetcast.models.replay.compiled import called
+from fleetcast.models.replay.events import settle
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
+from fleetcast.models.replay.leap import stretch_s
+from fleetcast.models.replay.memory import blocks_taken, capacity_blocks, needed_blocks, note_change
+from fleetcast.models.replay.move import steps_passed
+from fleetcast.models.replay.queue import deadline_s, first_of, is_unknown, notice, tiers_or_levels
+from fleetcast.models.replay.state import DECODE, SERVING, State
 
-HEAD, ALL = range(2)  # positions in models.world.mechanisms.DEMANDS
+HEAD, ALL = range(2)  # positions in DEMANDS of world/mechanisms.py
 GROWS, SHRINKS = 0.25, 0.0625  # of the most, at a monitor tick
 NO_LEVEL = -1  # of nobody: no headroom counts
 EVERY_LEVEL = 1 << 30  # of nobody: all headroom counts

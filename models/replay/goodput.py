@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from models.replay.capacity import (
+from fleetcast.models.replay.capacity import (
     INSTANCES,
     Trial,
     drawn_requests,
@@ -19,11 +19,11 @@ from models.replay.capacity import (
     standing_fleet,
     throughput_tokens_per_s,
 )
-from models.replay.rules import make_rules
-from models.world.catalogue import Catalogue
-from models.world.config import Config
-from models.world.entries import Tier
-from models.world.fleet_config import Deployment
+from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.config import Config
+from fleetcast.models.world.entries import Tier
+from fleetcast.models.world.fleet_config import Deployment
 
 Tokens = npt.NDArray[np.int32]
 STEPS = 7  # halvings of a bracket that is at most twice as wide as what is found: to one per cent

@@ -3,20 +3,20 @@
 An instance's death is in failures.py.
 """
 
-from models.replay.batch import begin, end_prefill, end_stretch
-from models.replay.chain import shift, spare
-from models.replay.compiled import called
-from models.replay.deliver import deliver
-from models.replay.freeness import adapt_headroom
-from models.replay.handover import take_off_the_way
-from models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from models.replay.leap import stretch_s
-from models.replay.life import change_status, donate_when_empty
-from models.replay.manager import hold_niw, pull_niw, release_aged_niw
-from models.replay.move import copy_next
-from models.replay.pools import endpoint_of
-from models.replay.route import release_kept, route, take_stranded
-from models.replay.scale import (
+from fleetcast.models.replay.batch import begin, end_prefill, end_stretch
+from fleetcast.models.replay.chain import shift, spare
+from fleetcast.models.replay.compiled import called
+from fleetcast.models.replay.deliver import deliver
+from fleetcast.models.replay.freeness import adapt_headroom
+from fleetcast.models.replay.handover import take_off_the_way
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
+from fleetcast.models.replay.leap import stretch_s
+from fleetcast.models.replay.life import change_status, donate_when_empty
+from fleetcast.models.replay.manager import hold_niw, pull_niw, release_aged_niw
+from fleetcast.models.replay.move import copy_next
+from fleetcast.models.replay.pools import endpoint_of
+from fleetcast.models.replay.route import release_kept, route, take_stranded
+from fleetcast.models.replay.scale import (
     FOLLOW,
     HPA,
     RECENT_COOLDOWNS,
@@ -27,8 +27,8 @@ from models.replay.scale import (
     set_hpa_targets,
     set_reflex,
 )
-from models.replay.signal import smooth_rates
-from models.replay.state import (
+from fleetcast.models.replay.signal import smooth_rates
+from fleetcast.models.replay.state import (
     BEFORE,
     BOOTING,
     DECODE,

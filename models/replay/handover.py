@@ -13,12 +13,12 @@ into its queue when the cache has come, and into its batch, without computing an
 boundary at which there is a place. Those that travel stand in one heap by (ready_s, request).
 """
 
-from models.replay.compiled import called
-from models.replay.events import reschedule, settle
-from models.replay.inputs import NEVER, NOBODY, Fleet, Rules, Trace
-from models.replay.opportunism import keeps, receiver, set_stay
-from models.replay.pools import assign
-from models.replay.state import MOVING, State
+from fleetcast.models.replay.compiled import called
+from fleetcast.models.replay.events import reschedule, settle
+from fleetcast.models.replay.inputs import NEVER, NOBODY, Fleet, Rules, Trace
+from fleetcast.models.replay.opportunism import keeps, receiver, set_stay
+from fleetcast.models.replay.pools import assign
+from fleetcast.models.replay.state import MOVING, State
 
 
 @called

@@ -9,11 +9,11 @@ So load waits where others can still overtake it, and not at an instance. Within
 first. The two limits are llm-d's.
 """
 
-from models.replay.compiled import called
-from models.replay.infaas import requests_at
-from models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from models.replay.queue import push_back
-from models.replay.state import SERVING, State
+from fleetcast.models.replay.compiled import called
+from fleetcast.models.replay.infaas import requests_at
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
+from fleetcast.models.replay.queue import push_back
+from fleetcast.models.replay.state import SERVING, State
 
 WAITING_LIMIT = 5.0  # requests that wait at an instance
 KV_LIMIT_SHARE = 0.8

@@ -8,9 +8,9 @@ instance is OVERLOADED where s > 1.3 target and q > 2 (penalty 1), INTERFERED wh
 memory. The target, 1 s, and the weights, 1 each, are those of the authors' released simulator.
 """
 
-from models.replay.compiled import called
-from models.replay.inputs import NOBODY, Fleet
-from models.replay.state import SERVING, State
+from fleetcast.models.replay.compiled import called
+from fleetcast.models.replay.inputs import NOBODY, Fleet
+from fleetcast.models.replay.state import SERVING, State
 
 TARGET_S = 1.0
 NEW_SHARE = 0.6  # of the latest request in what is smoothed

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from models.latency import LatencyTables
-from models.replay.by_address import by_address
+from fleetcast.models.latency import LatencyTables
+from fleetcast.models.replay.by_address import by_address
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -91,11 +91,11 @@ class Fleet(NamedTuple):
     min_instances: Ints  # (E,)
     is_interactive: Bools  # (T,) the other tiers' requests are what the queue manager may hold
     holds: Bools  # (L,) it does, since some instances of the llm serve both sorts
-    batching: Ints  # (J,) position in models.world.mechanisms.BATCHINGS
+    batching: Ints  # (J,) position in BATCHINGS of world/mechanisms.py
     max_batch: Ints  # (J,) requests in a batch
     max_prefill_tokens: Ints  # (J,) prompt tokens in a step
     is_async: Bools  # (J,) the engine composes a step while the one before it runs (queue.py)
-    prefix: int  # position in models.world.mechanisms.PREFIXES
+    prefix: int  # position in PREFIXES of world/mechanisms.py
     prefix_block_tokens: int  # of a block that the trace has a hash of; in whole KV blocks
     preference: Ints  # (G, G) regions that may serve a region's requests, best first; NOBODY ends a row
     network_s: Floats  # (G, G) added when a request of the first is served in the second; the median
@@ -111,19 +111,19 @@ class Fleet(NamedTuple):
 class Rules(NamedTuple):
     """Thresholds, clocks and codes of the policies."""
 
-    scaling: int  # position in models.world.mechanisms.SCALINGS
-    signal: int  # position in models.world.mechanisms.SIGNALS
-    routing: int  # position in models.world.mechanisms.ROUTINGS
-    order: int  # position in models.world.mechanisms.ORDERS
-    spread: int  # position in models.world.mechanisms.SPREADS
+    scaling: int  # position in SCALINGS of world/mechanisms.py
+    signal: int  # position in SIGNALS of world/mechanisms.py
+    routing: int  # position in ROUTINGS of world/mechanisms.py
+    order: int  # position in ORDERS of world/mechanisms.py
+    spread: int  # position in SPREADS of world/mechanisms.py
     headroom_share: Floats  # (K,) of its memory that an instance keeps free for a level that is there
     is_adaptive: bool  # it changes with what the level meets (freeness.py)
     counts_above: bool  # for a request only the headroom of levels above its own counts
-    opportunism: int  # position in models.world.mechanisms.OPPORTUNISMS
+    opportunism: int  # position in OPPORTUNISMS of world/mechanisms.py
     keep_weight: float  # of tokens left at an instance that prefills, against those at one that decodes
     holds_back: bool  # requests wait in a central queue (holdback.py)
     ceiling_share: Floats  # (K,) of a pool's saturation, below which a level may leave that queue
-    demand: int  # position in models.world.mechanisms.DEMANDS
+    demand: int  # position in DEMANDS of world/mechanisms.py
     promote_s: float  # a request that has waited so long goes one lane up; inf: never
     balance_s: float  # between two looks of the balancer; inf: it never looks
     gap_blocks: float  # of freeness, between the two of a pair at least
@@ -133,7 +133,7 @@ class Rules(NamedTuple):
     freeness_out: float  # of the mean, below which a pool grows
     freeness_in: float  # above which it shrinks
     go_on_below: Floats  # (L,) at first: an answer of this llm with a lower score is followed by the next leg
-    gears_by: int  # position in models.world.mechanisms.GEARS_BY
+    gears_by: int  # position in GEARS_BY of world/mechanisms.py
     gear_llm: Ints  # (L,) at whose requests it looks to choose the threshold of this llm; NOBODY: it stays
     gear_from: Floats  # (L, K) rising; the last of K gears that is not above what it sees holds
     gear_below: Floats  # (L, K) the threshold then

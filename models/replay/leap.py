@@ -10,9 +10,9 @@ and the first boundary at or after an instant is the root of a quadratic.
 
 import math
 
-from models.replay.compiled import compiled
-from models.replay.inputs import Fleet
-from models.replay.state import State
+from fleetcast.models.replay.compiled import compiled
+from fleetcast.models.replay.inputs import Fleet
+from fleetcast.models.replay.state import State
 
 
 @compiled

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from models.quality.answers import Answers, Taken, taken
-from models.replay.inputs import NOBODY, Bools, Floats, Ints, Rules, Trace
-from models.replay.outcome import FINISHED, QUEUED, REFUSED, Outcome
-from models.replay.questions import Legs, Plan, as_trace, cascaded, routed_by
-from models.replay.requests import rows_of
-from models.world.catalogue import Catalogue
-from models.world.replay_config import Cascade
+from fleetcast.models.quality.answers import Answers, Taken, taken
+from fleetcast.models.replay.inputs import NOBODY, Bools, Floats, Ints, Rules, Trace
+from fleetcast.models.replay.outcome import FINISHED, QUEUED, REFUSED, Outcome
+from fleetcast.models.replay.questions import Legs, Plan, as_trace, cascaded, routed_by
+from fleetcast.models.replay.requests import rows_of
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.replay_config import Cascade
 
 
 class Chained(NamedTuple):

@@ -1,12 +1,12 @@
 """The life of an instance: booting, serving, draining, donated, gone; and where another one comes from."""
 
-from models.replay.compiled import called
-from models.replay.events import reschedule
-from models.replay.inputs import NEVER, NOBODY, Fleet
-from models.replay.memory import integrate_kv
-from models.replay.pools import stand_in_line
-from models.replay.prefix import BLOCKS, forget_all
-from models.replay.state import BOOTING, DONATED, DRAINING, GONE, IDLE, SERVING, State
+from fleetcast.models.replay.compiled import called
+from fleetcast.models.replay.events import reschedule
+from fleetcast.models.replay.inputs import NEVER, NOBODY, Fleet
+from fleetcast.models.replay.memory import integrate_kv
+from fleetcast.models.replay.pools import stand_in_line
+from fleetcast.models.replay.prefix import BLOCKS, forget_all
+from fleetcast.models.replay.state import BOOTING, DONATED, DRAINING, GONE, IDLE, SERVING, State
 
 
 @called

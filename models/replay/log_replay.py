@@ -5,17 +5,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from models.latency.measured import Fit
-from models.latency.tables import tables
-from models.replay.capacity import trial_fleet
-from models.replay.engine_fit import Requests
-from models.replay.inputs import Floats, Trace
-from models.replay.rules import make_rules
-from models.replay.run import Drive, replay
-from models.world.catalogue import Catalogue
-from models.world.config import Config
-from models.world.entries import LatencyProfile
-from models.world.fleet_config import Deployment
+from fleetcast.models.latency.measured import Fit
+from fleetcast.models.latency.tables import tables
+from fleetcast.models.replay.capacity import trial_fleet
+from fleetcast.models.replay.engine_fit import Requests
+from fleetcast.models.replay.inputs import Floats, Trace
+from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.config import Config
+from fleetcast.models.world.entries import LatencyProfile
+from fleetcast.models.world.fleet_config import Deployment
 
 PATIENCE = 2  # times as long as the log: what has not ended then never does
 

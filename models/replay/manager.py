@@ -1,13 +1,13 @@
 """The queue manager: non-interactive requests wait there for spare memory, or to age (SageServe 6.2)."""
 
-from models.replay.compiled import called
-from models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from models.replay.memory import is_under
-from models.replay.queue import is_aged, pop_front, push_back
-from models.replay.route import dispatch, route
-from models.replay.signal import is_slack
-from models.replay.spread import may_have
-from models.replay.state import State
+from fleetcast.models.replay.compiled import called
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
+from fleetcast.models.replay.memory import is_under
+from fleetcast.models.replay.queue import is_aged, pop_front, push_back
+from fleetcast.models.replay.route import dispatch, route
+from fleetcast.models.replay.signal import is_slack
+from fleetcast.models.replay.spread import may_have
+from fleetcast.models.replay.state import State
 
 PATIENCE_SHARE = 0.1  # of the time to ageing, in which niw takes only what no signal claims
 

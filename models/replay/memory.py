@@ -10,10 +10,10 @@ admitted, finished or preempted): whole numbers, kept up to date at events, the 
 are leapt or played. Between two changes it lags by at most one token per request and step.
 """
 
-from models.replay.compiled import compiled
-from models.replay.events import note_stale
-from models.replay.inputs import DECODE_ONLY, Fleet, Trace
-from models.replay.state import SERVING, State
+from fleetcast.models.replay.compiled import compiled
+from fleetcast.models.replay.events import note_stale
+from fleetcast.models.replay.inputs import DECODE_ONLY, Fleet, Trace
+from fleetcast.models.replay.state import SERVING, State
 
 
 @compiled

@@ -7,15 +7,15 @@ joins the other batch like any cache that was handed over. A move computes nothi
 request finishes or loses its memory before it leaves, or when the other instance does not serve any more.
 """
 
-from models.replay.compiled import called
-from models.replay.events import drop_key, reschedule
-from models.replay.handover import put_under_way, take_off_the_way, token_s
-from models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from models.replay.leap import steps_until, stretch_s
-from models.replay.memory import cross, longest_blocks, prompt_tokens
-from models.replay.pools import assign
-from models.replay.prefix import blocks_back, forget_the_oldest
-from models.replay.state import DECODE, DRAINING, GIVEN_UP, REQUEST_BITS, RUNNING, SERVING, State
+from fleetcast.models.replay.compiled import called
+from fleetcast.models.replay.events import drop_key, reschedule
+from fleetcast.models.replay.handover import put_under_way, take_off_the_way, token_s
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
+from fleetcast.models.replay.leap import steps_until, stretch_s
+from fleetcast.models.replay.memory import cross, longest_blocks, prompt_tokens
+from fleetcast.models.replay.pools import assign
+from fleetcast.models.replay.prefix import blocks_back, forget_the_oldest
+from fleetcast.models.replay.state import DECODE, DRAINING, GIVEN_UP, REQUEST_BITS, RUNNING, SERVING, State
 
 LEAVING = -1  # the stage of a request that goes at the next boundary
 

@@ -10,14 +10,14 @@ The text gives no threshold. Read plainly, long answers fill the prefill instanc
 to be found by replay.
 """
 
-from models.replay.compiled import called
-from models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from models.replay.pools import assign
-from models.replay.queue import is_unknown, somebody_waits
-from models.replay.state import SERVING, State
-from models.replay.teams import first_slot, team_of
+from fleetcast.models.replay.compiled import called
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
+from fleetcast.models.replay.pools import assign
+from fleetcast.models.replay.queue import is_unknown, somebody_waits
+from fleetcast.models.replay.state import SERVING, State
+from fleetcast.models.replay.teams import first_slot, team_of
 
-OFF, IDLE, WEIGHTED = range(3)  # positions in models.world.mechanisms.OPPORTUNISMS
+OFF, IDLE, WEIGHTED = range(3)  # positions in OPPORTUNISMS of world/mechanisms.py
 
 
 @called

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from models.replay.inputs import NOBODY, Fleet, Floats, Ints, Trace
-from models.replay.state import CACHED, EVENTS, LOST, REUSED, State
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Floats, Ints, Trace
+from fleetcast.models.replay.state import CACHED, EVENTS, LOST, REUSED, State
 
 QUEUED, FINISHED, REFUSED, SPARED = range(4)
 STATUSES = ("queued", "finished", "refused", "spared")

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from itertools import combinations
 from typing import Any
 
-from models.replay.policies import POLICIES, Policy
+from fleetcast.models.replay.policies import POLICIES, Policy
 
 SAGESERVE = POLICIES["lt_ua"]._replace(what="SageServe: LT-UA on its hourly plan of counts")
 PHASES: Mapping[str, Any] = {"together": False, "spread": "goodput", "opportunism": "weighted"}

@@ -83,9 +83,9 @@ class Policy(NamedTuple):
     # "recent": targets every few minutes from those before (assets/replays/drives.py); "autoscaler": every
     # few seconds, by Cauchy's rule (assets/replays/autoscaled.py); None: no plan
     plan: str | None
-    scaling: str  # one of models.world.mechanisms.SCALINGS
+    scaling: str  # one of SCALINGS of world/mechanisms.py
     what: str
-    pooling: str = "unified"  # one of models.replay.pools.POOLINGS
+    pooling: str = "unified"  # one of fleetcast.models.replay.pools.POOLINGS
     stack: str = "config"  # a row of STACKS; what is said below goes before it
     signal: str | None = None  # what its rule looks at (signal.py); None: as the config says, likewise:
     order: str | None = None  # of an instance's queue (queue.py)

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.replay.inputs import Floats, Ints
-from models.world.catalogue import Catalogue
-from models.world.fleet_config import Deployment, Engine, FleetConfig
-from models.world.pools import taker
+from fleetcast.models.replay.inputs import Floats, Ints
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.fleet_config import Deployment, Engine, FleetConfig
+from fleetcast.models.world.pools import taker
 
 
 class Kind(NamedTuple):

@@ -7,12 +7,12 @@ chiron   interactive, mixed and batch; what the first cannot take spills into th
 These are three ways to write the rows of a fleet (fleet.py); the kernel sees rows only.
 """
 
-from models.replay.compiled import compiled
-from models.replay.events import settle
-from models.replay.inputs import DECODE_ONLY, NEVER, PREFILL_ONLY, WHOLE, Fleet, Trace
-from models.replay.memory import is_by_freeness, note_change
-from models.replay.prefix import NONE
-from models.replay.state import SERVING, State
+from fleetcast.models.replay.compiled import compiled
+from fleetcast.models.replay.events import settle
+from fleetcast.models.replay.inputs import DECODE_ONLY, NEVER, PREFILL_ONLY, WHOLE, Fleet, Trace
+from fleetcast.models.replay.memory import is_by_freeness, note_change
+from fleetcast.models.replay.prefix import NONE
+from fleetcast.models.replay.state import SERVING, State
 
 # Whether a pool takes interactive requests, whether others, and its share of an endpoint's instances: 16
 # and 4 of 20 (SageServe 4); 10, 5 and 5 (7.1).

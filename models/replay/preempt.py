@@ -4,10 +4,10 @@ A preempted request loses its KV cache and keeps its place in the order of arriv
 anew, with what it had generated (recompute, as in vLLM).
 """
 
-from models.replay.compiled import called
-from models.replay.events import drop_key
-from models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from models.replay.memory import (
+from fleetcast.models.replay.compiled import called
+from fleetcast.models.replay.events import drop_key
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
+from fleetcast.models.replay.memory import (
     blocks_taken,
     capacity_blocks,
     cross,
@@ -15,10 +15,10 @@ from models.replay.memory import (
     needed_blocks,
     prompt_tokens,
 )
-from models.replay.move import give_up
-from models.replay.prefix import blocks_back, forget_the_oldest, work_of
-from models.replay.queue import PRIORITY, insert_in_order
-from models.replay.state import LOST, REQUEST_BITS, State
+from fleetcast.models.replay.move import give_up
+from fleetcast.models.replay.prefix import blocks_back, forget_the_oldest, work_of
+from fleetcast.models.replay.queue import PRIORITY, insert_in_order
+from fleetcast.models.replay.state import LOST, REQUEST_BITS, State
 
 
 @called

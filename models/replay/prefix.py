@@ -10,7 +10,7 @@ needed, the least recently used first, of one request the last block first. Memo
 when a batch changes. The last token of a prompt is always computed. An instance that is given away forgets.
 """
 
-from models.replay.block_cache import (
+from fleetcast.models.replay.block_cache import (
     COUNT,
     clear,
     count_cached,
@@ -20,12 +20,12 @@ from models.replay.block_cache import (
     insert,
     let_go_of,
 )
-from models.replay.compiled import called
-from models.replay.inputs import Fleet, Trace
-from models.replay.memory import blocks_of, capacity_blocks, prompt_tokens
-from models.replay.state import REUSED, State
+from fleetcast.models.replay.compiled import called
+from fleetcast.models.replay.inputs import Fleet, Trace
+from fleetcast.models.replay.memory import blocks_of, capacity_blocks, prompt_tokens
+from fleetcast.models.replay.state import REUSED, State
 
-NONE, GIVEN, BLOCKS = range(3)  # positions in models.world.mechanisms.PREFIXES
+NONE, GIVEN, BLOCKS = range(3)  # positions in PREFIXES of world/mechanisms.py
 
 
 @called

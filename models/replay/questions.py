@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from models.quality.answers import Answers, Bools, Floats, Ints
-from models.replay.inputs import NOBODY, Trace
+from fleetcast.models.quality.answers import Answers, Bools, Floats, Ints
+from fleetcast.models.replay.inputs import NOBODY, Trace
 
 GOES_ON, STAYS = -1.0, 1.0  # scores below and above a threshold of zero
 SHADOWED = 0x5AD0  # of the seed, that shadows are drawn from

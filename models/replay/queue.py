@@ -10,12 +10,12 @@ during a step cannot be in the next one, only in the one after it. Until then it
 
 import numpy as np
 
-from models.replay.compiled import compiled
-from models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from models.replay.memory import needed_blocks
-from models.replay.state import State
+from fleetcast.models.replay.compiled import compiled
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
+from fleetcast.models.replay.memory import needed_blocks
+from fleetcast.models.replay.state import State
 
-FCFS, EDF, PF, DPA, LATE_LAST, PRIORITY, PREEMPTIVE = range(7)  # positions in models.world.mechanisms.ORDERS
+FCFS, EDF, PF, DPA, LATE_LAST, PRIORITY, PREEMPTIVE = range(7)  # positions in ORDERS of world/mechanisms.py
 LAST = 1 << 30  # rank of non-interactive requests that are not aged: behind everything of priority 0
 
 

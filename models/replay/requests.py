@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from models.replay.inputs import NOBODY, Fleet, Ints, Rules, Trace
-from models.replay.prefix import BLOCKS, GIVEN
-from models.replay.queue import PRIORITY
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Ints, Rules, Trace
+from fleetcast.models.replay.prefix import BLOCKS, GIVEN
+from fleetcast.models.replay.queue import PRIORITY
 
 SHORTS, WHOLES = np.zeros(0, np.int16), np.zeros(0, np.int32)
 EMPTY = Trace(np.zeros(0), SHORTS, SHORTS, SHORTS, WHOLES, WHOLES)

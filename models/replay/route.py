@@ -1,22 +1,22 @@
 """Where a request goes: region, then instance (SageServe 6.1, 6.2)."""
 
-from models.replay.compiled import called
-from models.replay.deliver import come
-from models.replay.freeness import freest
-from models.replay.holdback import is_behind, keep_back, may_leave
-from models.replay.infaas import cheapest
-from models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from models.replay.memory import is_under
-from models.replay.opportunism import begins_at
-from models.replay.pools import assign, endpoint_of
-from models.replay.prefix import NONE, reusable_tokens
-from models.replay.queue import pop_front, push_back
-from models.replay.signal import keeps_up
-from models.replay.spread import IN_ORDER, choose_by_spread, may_choose
-from models.replay.state import SERVING, State
-from models.replay.teams import first_slot, load_of, teams_of
+from fleetcast.models.replay.compiled import called
+from fleetcast.models.replay.deliver import come
+from fleetcast.models.replay.freeness import freest
+from fleetcast.models.replay.holdback import is_behind, keep_back, may_leave
+from fleetcast.models.replay.infaas import cheapest
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
+from fleetcast.models.replay.memory import is_under
+from fleetcast.models.replay.opportunism import begins_at
+from fleetcast.models.replay.pools import assign, endpoint_of
+from fleetcast.models.replay.prefix import NONE, reusable_tokens
+from fleetcast.models.replay.queue import pop_front, push_back
+from fleetcast.models.replay.signal import keeps_up
+from fleetcast.models.replay.spread import IN_ORDER, choose_by_spread, may_choose
+from fleetcast.models.replay.state import SERVING, State
+from fleetcast.models.replay.teams import first_slot, load_of, teams_of
 
-# Positions in models.world.mechanisms.ROUTINGS.
+# Positions in ROUTINGS of world/mechanisms.py.
 SHORTEST_QUEUE, ROUND_ROBIN, LEAST_KV, LEAST_WORK, FREENESS, INFAAS = range(6)
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from models.replay.inputs import ALL_STEPS, NOBODY, Bools, Fleet, Floats, Ints, Rules
-from models.replay.queue import DPA
-from models.world.catalogue import Catalogue
-from models.world.mechanisms import (
+from fleetcast.models.replay.inputs import ALL_STEPS, NOBODY, Bools, Fleet, Floats, Ints, Rules
+from fleetcast.models.replay.queue import DPA
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.mechanisms import (
     DEMANDS,
     GEARS_BY,
     OPPORTUNISMS,
@@ -18,7 +18,7 @@ from models.world.mechanisms import (
     SIGNALS,
     SPREADS,
 )
-from models.world.replay_config import Levels, ReplayConfig
+from fleetcast.models.world.replay_config import Levels, ReplayConfig
 
 
 def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap: bool = True) -> Rules:

@@ -15,18 +15,18 @@ Reactive, LT-U and LT-UA look at the signal of the rules (signal.py), which is m
 
 import math
 
-from models.replay.compiled import called
-from models.replay.freeness import mean_freeness
-from models.replay.inputs import DECODE_ONLY, NOBODY, Fleet, Rules, Trace
-from models.replay.life import held
-from models.replay.pools import endpoint_of, is_batch
-from models.replay.signal import is_crowded, is_slack, work_tokens_per_s
-from models.replay.state import BEFORE, HOUR, State
-from models.replay.teams import grow, is_led, shrink
+from fleetcast.models.replay.compiled import called
+from fleetcast.models.replay.freeness import mean_freeness
+from fleetcast.models.replay.inputs import DECODE_ONLY, NOBODY, Fleet, Rules, Trace
+from fleetcast.models.replay.life import held
+from fleetcast.models.replay.pools import endpoint_of, is_batch
+from fleetcast.models.replay.signal import is_crowded, is_slack, work_tokens_per_s
+from fleetcast.models.replay.state import BEFORE, HOUR, State
+from fleetcast.models.replay.teams import grow, is_led, shrink
 
 FOLLOW, REACTIVE, LT_U, LT_UA, CHIRON, HPA, REFLEX, BY_FREENESS = range(
     8
-)  # positions in models.world.mechanisms.SCALINGS
+)  # positions in SCALINGS of world/mechanisms.py
 # Defaults of the HorizontalPodAutoscaler (kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale).
 HPA_TOLERANCE_SHARE = 0.1
 HPA_STABILISATION_COOLDOWNS = 20.0  # of 15 s: five minutes

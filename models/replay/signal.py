@@ -9,11 +9,11 @@ What comes is the interactive prompts that are sent to the pool, smoothed over a
 of them that have no token yet, which are to be worked off in `catch_up_s`.
 """
 
-from models.replay.compiled import called
-from models.replay.inputs import Fleet, Rules
-from models.replay.state import SERVING, State
+from fleetcast.models.replay.compiled import called
+from fleetcast.models.replay.inputs import Fleet, Rules
+from fleetcast.models.replay.state import SERVING, State
 
-MEMORY, QUEUE, BOTH = range(3)  # positions in models.world.mechanisms.SIGNALS
+MEMORY, QUEUE, BOTH = range(3)  # positions in SIGNALS of world/mechanisms.py
 SMOOTHED_S = 60.0  # the memory of what comes
 
 

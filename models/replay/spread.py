@@ -11,14 +11,12 @@ the richest one is chosen, ties to the first, and pays what all have earned. No 
 pool was dealt differs from its share by less than one request.
 """
 
-from models.replay.compiled import called
-from models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from models.replay.memory import is_under
-from models.replay.state import SERVING, State
+from fleetcast.models.replay.compiled import called
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
+from fleetcast.models.replay.memory import is_under
+from fleetcast.models.replay.state import SERVING, State
 
-IN_ORDER, ROUND_ROBIN, MOST_UNUSED, GOODPUT, WEIGHTS = range(
-    5
-)  # positions in models.world.mechanisms.SPREADS
+IN_ORDER, ROUND_ROBIN, MOST_UNUSED, GOODPUT, WEIGHTS = range(5)  # positions in SPREADS of world/mechanisms.py
 
 
 @called

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from models.replay.by_address import by_address
-from models.replay.inputs import Bools, Floats, Ints
+from fleetcast.models.replay.by_address import by_address
+from fleetcast.models.replay.inputs import Bools, Floats, Ints
 
 # The life of an instance. GPU time is counted by these, less GONE.
 GONE, SERVING, BOOTING, DRAINING, DONATED = np.arange(5)

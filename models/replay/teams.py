@@ -5,10 +5,10 @@ that it hands on to is the rest of its team; requests are handed over within it.
 of the pool that prefills, which leads. A team boots as one: as long as the slowest of its instances.
 """
 
-from models.replay.compiled import called
-from models.replay.events import reschedule
-from models.replay.inputs import DECODE_ONLY, NEVER, NOBODY, Fleet
-from models.replay.life import (
+from fleetcast.models.replay.compiled import called
+from fleetcast.models.replay.events import reschedule
+from fleetcast.models.replay.inputs import DECODE_ONLY, NEVER, NOBODY, Fleet
+from fleetcast.models.replay.life import (
     add_instance,
     change_status,
     donate_when_empty,
@@ -19,7 +19,7 @@ from models.replay.life import (
     share_gpus,
     spot_s,
 )
-from models.replay.state import BOOTING, DONATED, DRAINING, GONE, SERVING, State
+from fleetcast.models.replay.state import BOOTING, DONATED, DRAINING, GONE, SERVING, State
 
 
 @called

@@ -14,7 +14,7 @@ from datetime import date
 import numpy as np
 from numpy.typing import NDArray
 
-from models.traffic.drawing import (
+from fleetcast.models.traffic.drawing import (
     HOUR_US,
     MINUTE_US,
     Floats,
@@ -25,7 +25,7 @@ from models.traffic.drawing import (
     minute_noise,
     stream,
 )
-from models.traffic.parameters import (
+from fleetcast.models.traffic.parameters import (
     MINUTES,
     Columns,
     Names,

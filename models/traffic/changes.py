@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
 
-from models.traffic.parameters import Burst
-from models.world.reading import build, read_toml
+from fleetcast.models.traffic.parameters import Burst
+from fleetcast.models.world.reading import build, read_toml
 
 
 def require_possible(holds: bool, broken: str) -> None:

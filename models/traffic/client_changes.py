@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from models.traffic.changes import Changes, NewApp, require_possible
-from models.traffic.clients import ClientTraffic
-from models.traffic.parameters import Names
-from models.traffic.renewals import Spacing
+from fleetcast.models.traffic.changes import Changes, NewApp, require_possible
+from fleetcast.models.traffic.clients import ClientTraffic
+from fleetcast.models.traffic.parameters import Names
+from fleetcast.models.traffic.renewals import Spacing
 
 
 def altered(

@@ -7,8 +7,8 @@ towards its own counts as far as there are many of them; theirs in turn begins f
 import numpy as np
 from numpy.typing import NDArray
 
-from models.traffic.clients import HOURS_PER_WEEK, Noise
-from models.traffic.drawing import Floats, Integers
+from fleetcast.models.traffic.clients import HOURS_PER_WEEK, Noise
+from fleetcast.models.traffic.drawing import Floats, Integers
 
 # A ratio counts as much as the requests that it is made from, beside so many of the prior; beside fewer where
 # the ratios of a series differ by more than chance.

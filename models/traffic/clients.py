@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.traffic.changes import Changes, Outage, require_possible
-from models.traffic.drawing import (
+from fleetcast.models.traffic.changes import Changes, Outage, require_possible
+from fleetcast.models.traffic.drawing import (
     HOUR_US,
     MINUTE_US,
     Floats,
@@ -26,10 +26,10 @@ from models.traffic.drawing import (
     minutes_of,
     stream,
 )
-from models.traffic.history import History, day_lived, hours_lived, pairs_drawn
-from models.traffic.levels import Levels, draw_stretch
-from models.traffic.parameters import MINUTES, Columns, Names
-from models.traffic.renewals import SECOND_US, Spacing, arrivals, on_grid
+from fleetcast.models.traffic.history import History, day_lived, hours_lived, pairs_drawn
+from fleetcast.models.traffic.levels import Levels, draw_stretch
+from fleetcast.models.traffic.parameters import MINUTES, Columns, Names
+from fleetcast.models.traffic.renewals import SECOND_US, Spacing, arrivals, on_grid
 
 HOURS_PER_WEEK = 168
 SUNDAY = 6

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from models.traffic.drawing import Floats, Integers, stream
-from models.traffic.levels import Stretch
+from fleetcast.models.traffic.drawing import Floats, Integers, stream
+from fleetcast.models.traffic.levels import Stretch
 
 SATURDAY = 5
 TIES = 1e-9  # between days that are as much alike, chance decides

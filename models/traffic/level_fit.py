@@ -6,9 +6,9 @@ The memory of z is fitted to the autocorrelation of x itself, through the Hermit
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from models.traffic.clients import HOURS_PER_WEEK
-from models.traffic.drawing import Floats, Integers
-from models.traffic.levels import QUANTILES, Levels, Process, quantile_at
+from fleetcast.models.traffic.clients import HOURS_PER_WEEK
+from fleetcast.models.traffic.drawing import Floats, Integers
+from fleetcast.models.traffic.levels import QUANTILES, Levels, Process, quantile_at
 
 MOST_WEEKS = 8  # of a stretch
 LAGS = (1, 2, 3, 6, 12, 24, 48, 72, 96)  # hours at which the memory is fitted

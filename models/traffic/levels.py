@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.traffic.drawing import Floats, Integers, stream
+from fleetcast.models.traffic.drawing import Floats, Integers, stream
 
 QUANTILES = 200
 WARM_UP_DAYS = 28  # before a stretch, so that it depends on the seed and on itself only, and still remembers

@@ -11,9 +11,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.traffic.priorities import BY_APP, BY_TIER, Levels, classes, levels_by_app, levels_of, shares
-from models.world.entries import Tier
-from models.world.reading import ConfigError
+from fleetcast.models.traffic.priorities import (
+    BY_APP,
+    BY_TIER,
+    Levels,
+    classes,
+    levels_by_app,
+    levels_of,
+    shares,
+)
+from fleetcast.models.world.entries import Tier
+from fleetcast.models.world.reading import ConfigError
 
 STEPS = 10  # of needs that are drawn, as many as there may be levels
 NO_DEADLINE_S = 86_400.0  # of a need to the first token

@@ -9,8 +9,8 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.world.catalogue import Catalogue
-from models.world.reading import Range, Share, TraceName
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.reading import Range, Share, TraceName
 
 MINUTES = 1440
 

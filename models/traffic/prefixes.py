@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.traffic.drawing import Floats, Integers
-from models.traffic.sessions import Turns
+from fleetcast.models.traffic.drawing import Floats, Integers
+from fleetcast.models.traffic.sessions import Turns
 
 Hashes = NDArray[np.uint64]
 COMMON_SHARE = (

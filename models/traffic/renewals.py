@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.characterise.families import FAMILIES, draw_gaps, shape_of_cv
-from models.traffic.drawing import MINUTE_US, Floats, Integers
-from models.traffic.parameters import MINUTES
+from fleetcast.models.characterise.families import FAMILIES, draw_gaps, shape_of_cv
+from fleetcast.models.traffic.drawing import MINUTE_US, Floats, Integers
+from fleetcast.models.traffic.parameters import MINUTES
 
 WINDOW_MINUTES = 10
 WINDOWS = MINUTES // WINDOW_MINUTES

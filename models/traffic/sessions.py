@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.traffic.drawing import Floats, Integers
+from fleetcast.models.traffic.drawing import Floats, Integers
 
 Hashes = NDArray[np.uint64]
 LEAST_FOLLOWING = 0.02  # of the requests of a stream: with fewer it has no sessions

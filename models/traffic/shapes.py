@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 from scipy.stats import norm
 
-from models.traffic.drawing import column_of
+from fleetcast.models.traffic.drawing import column_of
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.world.reading import ConfigError
+from fleetcast.models.world.reading import ConfigError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

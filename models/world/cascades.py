@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from models.world.catalogue import Catalogue
-from models.world.config import Config
-from models.world.reading import ConfigError, require_known
-from models.world.replay_config import Cascade
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.config import Config
+from fleetcast.models.world.reading import ConfigError, require_known
+from fleetcast.models.world.replay_config import Cascade
 
 Floats = NDArray[np.float64]
 

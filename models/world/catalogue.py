@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from models.world.entries import Efficiency, Gpu, LatencyProfile, Llm, Region, Tier
-from models.world.kernels import Kernels
-from models.world.places import ROOT
-from models.world.reading import ConfigError, build, read_toml, require_known
+from fleetcast.models.world.entries import Efficiency, Gpu, LatencyProfile, Llm, Region, Tier
+from fleetcast.models.world.kernels import Kernels
+from fleetcast.models.world.places import ROOT
+from fleetcast.models.world.reading import ConfigError, build, read_toml, require_known
 
 CATALOGUE_DIR = ROOT / "data" / "catalogue"
 TIER_NAME = re.compile(r"[A-Za-z0-9_-]+")

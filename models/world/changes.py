@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
-from models.world.catalogue import Catalogue, check_regions, check_tiers
-from models.world.entries import Gpu, Llm, Region, Tier
-from models.world.reading import ConfigError, build, convert, nearest, require_known
+from fleetcast.models.world.catalogue import Catalogue, check_regions, check_tiers
+from fleetcast.models.world.entries import Gpu, Llm, Region, Tier
+from fleetcast.models.world.reading import ConfigError, build, convert, nearest, require_known
 
 KINDS: Mapping[str, type] = {"gpus": Gpu, "llms": Llm, "regions": Region, "tiers": Tier}
 DEPTH = 3  # kind, name, key: what lies deeper is replaced whole

@@ -7,16 +7,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from models.forecast import ENSEMBLES, METHODS
-from models.plan.solver import SOLVERS
-from models.replay.planners import PLANNERS, SHIPPED
-from models.replay.policies import ANSWERS, BY_SIGNAL, STACKS, Policy, Stack
-from models.traffic.parameters import OfficeTraffic, TiledTraffic
-from models.world.calendar import Calendar
-from models.world.fleet_config import FleetConfig
-from models.world.mechanisms import CAPACITIES, OPPORTUNISMS, ORDERS, ROUTINGS, SCALINGS, SIGNALS, SPREADS
-from models.world.quality import QualityConfig
-from models.world.reading import (
+from fleetcast.models.forecast import ENSEMBLES, METHODS
+from fleetcast.models.plan.solver import SOLVERS
+from fleetcast.models.replay.planners import PLANNERS, SHIPPED
+from fleetcast.models.replay.policies import ANSWERS, BY_SIGNAL, STACKS, Policy, Stack
+from fleetcast.models.traffic.parameters import OfficeTraffic, TiledTraffic
+from fleetcast.models.world.calendar import Calendar
+from fleetcast.models.world.fleet_config import FleetConfig
+from fleetcast.models.world.mechanisms import (
+    CAPACITIES,
+    OPPORTUNISMS,
+    ORDERS,
+    ROUTINGS,
+    SCALINGS,
+    SIGNALS,
+    SPREADS,
+)
+from fleetcast.models.world.quality import QualityConfig
+from fleetcast.models.world.reading import (
     Among,
     Known,
     PositiveShare,
@@ -24,7 +32,7 @@ from models.world.reading import (
     Share,
     TraceName,
 )
-from models.world.replay_config import ReplayConfig
+from fleetcast.models.world.replay_config import ReplayConfig
 
 QUANTILES = (0.5, 0.9, 0.95)  # of the forecasts
 

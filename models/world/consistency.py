@@ -3,15 +3,15 @@
 import math
 from datetime import timedelta
 
-from models.replay.planners import SHIPPED
-from models.traffic.parameters import Burst
-from models.traffic.priorities import BY_SHARES
-from models.world.calendar import require_in_years
-from models.world.cascades import check_by_quality, check_cascades
-from models.world.catalogue import Catalogue
-from models.world.config import Config, TraceConfig
-from models.world.pools import check_pools
-from models.world.reading import TRACE_NAME, ConfigError, require_known
+from fleetcast.models.replay.planners import SHIPPED
+from fleetcast.models.traffic.parameters import Burst
+from fleetcast.models.traffic.priorities import BY_SHARES
+from fleetcast.models.world.calendar import require_in_years
+from fleetcast.models.world.cascades import check_by_quality, check_cascades
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.config import Config, TraceConfig
+from fleetcast.models.world.pools import check_pools
+from fleetcast.models.world.reading import TRACE_NAME, ConfigError, require_known
 
 SHARES_OFF = 1e-6  # by which shares that were rounded may miss 1
 IN_SLOTS = ("corrected", "day_ahead", "truth")  # plans that may hold for less than an hour

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from models.world.catalogue import CATALOGUE_DIR
-from models.world.reading import build, read_toml
+from fleetcast.models.world.catalogue import CATALOGUE_DIR
+from fleetcast.models.world.reading import build, read_toml
 
 FILE = CATALOGUE_DIR / "metrics.toml"
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from models.world.reading import ConfigError, PositiveShare, Range
+from fleetcast.models.world.reading import ConfigError, PositiveShare, Range
 
 Positive = Annotated[float, Range(0, 1_000_000_000, is_above=True)]
 NotNegative = Annotated[float, Range(0, 1_000_000_000)]

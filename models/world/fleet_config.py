@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
-from models.world.mechanisms import BATCHINGS, HAND_OVERS, PREFIXES, ROLES
-from models.world.reading import Known, PositiveShare, Range
+from fleetcast.models.world.mechanisms import BATCHINGS, HAND_OVERS, PREFIXES, ROLES
+from fleetcast.models.world.reading import Known, PositiveShare, Range
 
 Instances = Annotated[int, Range(0, 10_000)]
 MaxBatch = Annotated[int, Range(1, 4096)]

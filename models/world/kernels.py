@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from models.world.reading import ConfigError, Range
+from fleetcast.models.world.reading import ConfigError, Range
 
 Seconds = Annotated[float, Range(0, 1)]
 Tokens = Annotated[int, Range(1, 1_000_000)]

@@ -4,13 +4,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from models.world.calendar import Calendar
-from models.world.catalogue import Catalogue
-from models.world.changes import changed_catalogue, layered
-from models.world.config import Config
-from models.world.consistency import check
-from models.world.places import ROOT
-from models.world.reading import ConfigError, build, merged, parse_toml, read_toml, require_known, shown
+from fleetcast.models.world.calendar import Calendar
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.changes import changed_catalogue, layered
+from fleetcast.models.world.config import Config
+from fleetcast.models.world.consistency import check
+from fleetcast.models.world.places import ROOT
+from fleetcast.models.world.reading import (
+    ConfigError,
+    build,
+    merged,
+    parse_toml,
+    read_toml,
+    require_known,
+    shown,
+)
 
 CONFIG_DIR = ROOT / "data" / "config"
 CALENDAR_DIR = ROOT / "data" / "calendar"

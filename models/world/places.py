@@ -9,5 +9,5 @@ from pathlib import Path
 
 CODE = Path(__file__).resolve().parents[2]  # of models, assets and pipelines
 IS_CHECKOUT = (CODE / "pyproject.toml").is_file()
-ROOT = CODE if IS_CHECKOUT else CODE / "models" / "shipped"  # of sql and data, as pyproject.toml packs them
+ROOT = CODE if IS_CHECKOUT else CODE / "shipped"  # of sql and data, as pyproject.toml packs them
 HOME = Path(os.environ.get("FLEETCAST_HOME") or (CODE if IS_CHECKOUT else Path.cwd())).resolve()

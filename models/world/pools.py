@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from models.world.catalogue import Catalogue
-from models.world.fleet_config import Deployment, FleetConfig
-from models.world.reading import ConfigError
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.fleet_config import Deployment, FleetConfig
+from fleetcast.models.world.reading import ConfigError
 
 PLACE = "[fleet.deployments]"
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from models.world.reading import Known, Range, Share
+from fleetcast.models.world.reading import Known, Range, Share
 
 WAYS = ("cascade", "route", "both")
 SCORE = "score"  # of answers: what measures quality where no judge is named

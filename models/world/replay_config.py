@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from models.world.mechanisms import (
+from fleetcast.models.world.mechanisms import (
     DEMANDS,
     GEARS_BY,
     HEADROOMS,
@@ -16,7 +16,7 @@ from models.world.mechanisms import (
     SPREADS,
     STARTS,
 )
-from models.world.reading import Known, PositiveShare, Range, Share
+from fleetcast.models.world.reading import Known, PositiveShare, Range, Share
 
 Seconds = Annotated[float, Range(0, 2_592_000)]  # to 30 days
 

@@ -19,7 +19,7 @@ from first_run import WARM, environment, fill_from_here, home
 from measure import SHARED, Figures, Skipped, Target
 
 REQUESTS, DAYS = 100_000, 8
-COMMAND = "from pipelines.cli import main; main()"
+COMMAND = "from fleetcast.pipelines.cli import main; main()"
 TARGETS = {
     "advise_seconds": Target(
         "s", "`fleetcast advise`, 100,000 rows of CSV, nothing there, kernel compiled; wall", at_most=300

@@ -21,21 +21,21 @@ import pyarrow.compute as pc
 from made import land_servegen
 from measure import SHARED, Figures, Skipped, Target
 
-from assets.demand.demand import build_demand
-from assets.demand.fitting import fit_clients
-from assets.forecasts.forecasts import forecast_day
-from assets.lake.settings import Progress, Settings
-from assets.lake.warehouse import Lake
-from assets.plans.plans import plan_day
-from assets.replays.replays import replay_day
-from assets.replays.scorecards import score_day, scoreboard
-from assets.traces.traces import to_requests, write_tiers
-from models.traffic.changes import Changes
-from models.traffic.clients import ClientTraffic, client_day
-from models.traffic.levels import Process, draw_stretch
-from models.traffic.parameters import Names
-from models.world.catalogue import Catalogue, load_catalogue
-from models.world.loading import load_config
+from fleetcast.assets.demand.demand import build_demand
+from fleetcast.assets.demand.fitting import fit_clients
+from fleetcast.assets.forecasts.forecasts import forecast_day
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.plans.plans import plan_day
+from fleetcast.assets.replays.replays import replay_day
+from fleetcast.assets.replays.scorecards import score_day, scoreboard
+from fleetcast.assets.traces.traces import to_requests, write_tiers
+from fleetcast.models.traffic.changes import Changes
+from fleetcast.models.traffic.clients import ClientTraffic, client_day
+from fleetcast.models.traffic.levels import Process, draw_stretch
+from fleetcast.models.traffic.parameters import Names
+from fleetcast.models.world.catalogue import Catalogue, load_catalogue
+from fleetcast.models.world.loading import load_config
 
 LLM, GPU, REGION = "bloom-176b", "a100-80gb", "east"
 POLICIES = ("static", "reactive", "lt_ua", "corrected", "day_ahead", "clairvoyant")

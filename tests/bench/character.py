@@ -7,16 +7,16 @@ from measure import Figures, Target, cpu_seconds, peak_gb, wall_seconds
 from traces import REQUESTS, write_week
 from workloads import setting
 
-from assets.demand.characterise import characterise
-from assets.demand.demand import build_demand
-from assets.demand.generate import fit_clients
-from assets.lake.settings import Progress
-from assets.lake.warehouse import Lake
-from assets.traces.ingest import ingest
-from models.traffic.changes import Changes
-from models.traffic.clients import client_day
-from models.traffic.parameters import Names
-from models.world.catalogue import Catalogue
+from fleetcast.assets.demand.characterise import characterise
+from fleetcast.assets.demand.demand import build_demand
+from fleetcast.assets.demand.generate import fit_clients
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.traces.ingest import ingest
+from fleetcast.models.traffic.changes import Changes
+from fleetcast.models.traffic.clients import client_day
+from fleetcast.models.traffic.parameters import Names
+from fleetcast.models.world.catalogue import Catalogue
 
 CHECKS = ("requests_are_valid", "request_ids_are_unique", "rows_are_conserved", "demand_conserves_tokens")
 MARTS = ("concentration", "growth", "load_by_hour", "load_by_weekday", "minute_percentiles", "streams",

@@ -23,13 +23,13 @@ import numpy as np
 from measure import SHARED, Figures, Skipped, Target, cpu_seconds, cpu_seconds_of
 from workloads import endpoint_fleet, endpoint_trace, play_endpoint, setting
 
-from models.replay.capacity import trial_fleet
-from models.replay.inputs import Trace
-from models.replay.outcome import FINISHED, Outcome
-from models.replay.rules import make_rules
-from models.replay.run import Drive, replay
-from models.world.entries import LatencyProfile
-from models.world.fleet_config import Deployment
+from fleetcast.models.replay.capacity import trial_fleet
+from fleetcast.models.replay.inputs import Trace
+from fleetcast.models.replay.outcome import FINISHED, Outcome
+from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.world.entries import LatencyProfile
+from fleetcast.models.world.fleet_config import Deployment
 
 MOONCAKE = SHARED / "traces" / "mooncake_synthetic_trace.jsonl.gz"
 BLOCK_TOKENS = 512  # of the Mooncake format

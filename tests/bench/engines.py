@@ -9,13 +9,13 @@ import numpy as np
 from measure import SHARED, Figures, Skipped, Target
 from workloads import setting
 
-from assets.studies.engine_logs import read_engine, read_log
-from models.latency.measured import Fit
-from models.replay.calibration import calibrate, judge
-from models.replay.engine_fit import Requests
-from models.replay.log_replay import player
-from models.world.entries import LatencyProfile
-from models.world.fleet_config import Deployment
+from fleetcast.assets.studies.engine_logs import read_engine, read_log
+from fleetcast.models.latency.measured import Fit
+from fleetcast.models.replay.calibration import calibrate, judge
+from fleetcast.models.replay.engine_fit import Requests
+from fleetcast.models.replay.log_replay import player
+from fleetcast.models.world.entries import LatencyProfile
+from fleetcast.models.world.fleet_config import Deployment
 
 LOGS = {  # folder, and what was measured there
     "rtx4090_llama-3.1-8b": ("llama3.1-8b", "rtx4090-24gb", 1),

@@ -8,8 +8,8 @@ from measure import Figures, Skipped, Target
 from one_endpoint import DECODE_S, KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_trace, run
 from workloads import setting
 
-from models.latency.measured import held_out_errors, kv_floor_s
-from models.latency.silicon import fit_efficiency, log_errors, take
+from fleetcast.models.latency.measured import held_out_errors, kv_floor_s
+from fleetcast.models.latency.silicon import fit_efficiency, log_errors, take
 
 SETTINGS = "median error at settings left out of the fit"
 ROOFLINE = "roofline, end to end, median error"

@@ -23,8 +23,8 @@ from measure import ROOT, Figures, Target, cpu_seconds
 
 BASE = os.environ.get("BASE", "5f1a6f4")
 ROUNDS = 1  # of four runs; minutes each
-WARM = "import pipelines.night, statsmodels.tsa.arima.model, prophet, matplotlib.pyplot, highspy"
-NIGHTLY = "from pipelines.cli import main; main()"
+WARM = "import fleetcast.pipelines.night, statsmodels.tsa.arima.model, prophet, matplotlib.pyplot, highspy"
+NIGHTLY = "from fleetcast.pipelines.cli import main; main()"
 HOW = f"`fleetcast nightly`, {BASE} over now"
 TARGETS = {
     "run_cold_speedup": Target("x", f"{HOW}, wall seconds, nothing there", at_least=1.6),

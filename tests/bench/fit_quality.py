@@ -7,8 +7,8 @@ import pandas as pd
 from measure import ROOT, SHARED
 from scipy.stats import rankdata
 
-from models.quality.answers import Answers
-from models.quality.copula import AnswerModel, fit
+from fleetcast.models.quality.answers import Answers
+from fleetcast.models.quality.copula import AnswerModel, fit
 
 TARGET = ROOT / "data" / "catalogue" / "quality.toml"
 MMLU_PRO = SHARED / "quality" / "mmlu_pro_answers.csv.gz"

@@ -17,14 +17,14 @@ from real_series import (
 )
 from workloads import setting
 
-from models.forecast.backtest import Clock, actuals, walk
-from models.forecast.conformal import EMPTY_SHARE, peaks
-from models.forecast.intermittent import is_intermittent
-from models.forecast.losses import covered_share, wape
-from models.forecast.method import Floats
-from models.forecast.predict import Prediction
-from models.traffic.arrivals import office_day
-from models.traffic.parameters import MINUTES, Names
+from fleetcast.models.forecast.backtest import Clock, actuals, walk
+from fleetcast.models.forecast.conformal import EMPTY_SHARE, peaks
+from fleetcast.models.forecast.intermittent import is_intermittent
+from fleetcast.models.forecast.losses import covered_share, wape
+from fleetcast.models.forecast.method import Floats
+from fleetcast.models.forecast.predict import Prediction
+from fleetcast.models.traffic.arrivals import office_day
+from fleetcast.models.traffic.parameters import MINUTES, Names
 
 DEFAULT = "weighted"
 BUCKET_MINUTES = 15

@@ -4,14 +4,14 @@ import measurements
 import numpy as np
 from measure import Figures, Skipped, Target, wall_seconds
 
-from assets.lake.settings import Progress, load_settings
-from assets.lake.warehouse import LakeError
-from assets.plans.ahead import day_to_come
-from assets.studies import rent_asked, renting
-from models.plan import combo_lp, shares
-from models.plan.rent import Offer
-from models.plan.solver import DEFAULTS
-from models.world.catalogue import load_catalogue
+from fleetcast.assets.lake.settings import Progress, load_settings
+from fleetcast.assets.lake.warehouse import LakeError
+from fleetcast.assets.plans.ahead import day_to_come
+from fleetcast.assets.studies import rent_asked, renting
+from fleetcast.models.plan import combo_lp, shares
+from fleetcast.models.plan.rent import Offer
+from fleetcast.models.plan.solver import DEFAULTS
+from fleetcast.models.world.catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()
 COMPOSED = "profiles composed from measured kernels: TPOT of measured runs, median error"

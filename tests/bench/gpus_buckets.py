@@ -7,19 +7,19 @@ import numpy as np
 from gpus_fleets import WORKLOADS, hour_of, pools_of, setting_of
 from measure import Figures, Target
 
-from assets.studies.rent_asked import Setting, prices
-from assets.studies.rent_fleets import Options, offer_of, team
-from models.plan import buckets, combos, melange, shares
-from models.plan.buckets import Edges
-from models.plan.phases import Load
-from models.plan.rent import Rented
-from models.plan.solver import DEFAULTS
-from models.replay.capacity import meets, standing_fleet
-from models.replay.goodput import goodput_per_s
-from models.replay.inputs import Trace
-from models.replay.rules import make_rules
-from models.replay.run import Drive, replay
-from models.world.catalogue import load_catalogue
+from fleetcast.assets.studies.rent_asked import Setting, prices
+from fleetcast.assets.studies.rent_fleets import Options, offer_of, team
+from fleetcast.models.plan import buckets, combos, melange, shares
+from fleetcast.models.plan.buckets import Edges
+from fleetcast.models.plan.phases import Load
+from fleetcast.models.plan.rent import Rented
+from fleetcast.models.plan.solver import DEFAULTS
+from fleetcast.models.replay.capacity import meets, standing_fleet
+from fleetcast.models.replay.goodput import goodput_per_s
+from fleetcast.models.replay.inputs import Trace
+from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.world.catalogue import load_catalogue
 
 RUNPOD = {
     "h100-80gb": 3.29,

@@ -6,23 +6,30 @@ from itertools import product
 
 import numpy as np
 
-from assets.plans.mixes import Mix
-from assets.studies.rent_asked import TENSOR_PARALLEL, Setting, prices
-from assets.studies.rent_fleets import DECODE_INSTANCES, MOST, PREFILL_INSTANCES, Options, offer_of, team
-from models.latency.kernels import comparable
-from models.metrics import tpot_s
-from models.plan import combo_lp, combos, melange, shares
-from models.plan.combos import Combo
-from models.plan.phases import Load
-from models.plan.rent import EXACT, Rented
-from models.replay.capacity import meets, standing_fleet
-from models.replay.goodput import goodput_per_s
-from models.replay.inputs import Trace
-from models.replay.rules import make_rules
-from models.replay.run import Drive, replay
-from models.world.catalogue import Catalogue
-from models.world.fleet_config import Deployment
-from models.world.loading import load_config
+from fleetcast.assets.plans.mixes import Mix
+from fleetcast.assets.studies.rent_asked import TENSOR_PARALLEL, Setting, prices
+from fleetcast.assets.studies.rent_fleets import (
+    DECODE_INSTANCES,
+    MOST,
+    PREFILL_INSTANCES,
+    Options,
+    offer_of,
+    team,
+)
+from fleetcast.models.latency.kernels import comparable
+from fleetcast.models.metrics import tpot_s
+from fleetcast.models.plan import combo_lp, combos, melange, shares
+from fleetcast.models.plan.combos import Combo
+from fleetcast.models.plan.phases import Load
+from fleetcast.models.plan.rent import EXACT, Rented
+from fleetcast.models.replay.capacity import meets, standing_fleet
+from fleetcast.models.replay.goodput import goodput_per_s
+from fleetcast.models.replay.inputs import Trace
+from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.loading import load_config
 
 LLM = "llama3.1-8b"
 WORKLOADS = {  # Cauchy 4.1, 3.3.3: mean input and output tokens, requests/s, TTFT s, TPOT s

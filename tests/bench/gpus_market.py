@@ -5,9 +5,9 @@ import dataclasses
 from gpus_fleets import WORKLOADS, attaining, hour_of, options_of, said, setting_of
 from measure import Figures, Target
 
-from assets.studies.rent_asked import prices
-from models.plan import phases
-from models.world.catalogue import load_catalogue
+from fleetcast.assets.studies.rent_asked import prices
+from fleetcast.models.plan import phases
+from fleetcast.models.world.catalogue import load_catalogue
 
 VERDA = {  # USD per GPU-hour on demand of one provider, 2026-06-01 (afhubbard/gpu-prices, CC BY 4.0)
     **{"b200-180gb": 6.11, "h200-141gb": 4.0, "h100-80gb": 3.25, "a100-80gb": 1.79},

@@ -12,12 +12,12 @@ from gpus_fleets import LONG, WORKLOADS, attaining, goodput, hour_of, said
 from gpus_paper import ATTAINED, CAPS, REPLAYED, asked
 from measure import Figures, Target
 
-from assets.studies.rent_asked import Setting, prices
-from assets.studies.rent_fleets import KEEP_WEIGHTS, teams_worth_trying
-from models.plan import combos
-from models.plan.combos import Combo
-from models.plan.problem import Floats
-from models.world.config import replaced
+from fleetcast.assets.studies.rent_asked import Setting, prices
+from fleetcast.assets.studies.rent_fleets import KEEP_WEIGHTS, teams_worth_trying
+from fleetcast.models.plan import combos
+from fleetcast.models.plan.combos import Combo
+from fleetcast.models.plan.problem import Floats
+from fleetcast.models.world.config import replaced
 
 ALL = (*WORKLOADS, *LONG)
 TARGETS = {

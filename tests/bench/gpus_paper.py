@@ -21,14 +21,14 @@ from gpus_fleets import (
 )
 from measure import Figures, Target
 
-from assets.studies.rent_asked import Setting, prices
-from assets.studies.rent_fleets import Options, team
-from models.plan import phases
-from models.plan.combos import Combo, Part
-from models.plan.phases import Load, PhasePrice
-from models.replay.inputs import Trace
-from models.world.catalogue import Catalogue, load_catalogue
-from models.world.kernels import Products
+from fleetcast.assets.studies.rent_asked import Setting, prices
+from fleetcast.assets.studies.rent_fleets import Options, team
+from fleetcast.models.plan import phases
+from fleetcast.models.plan.combos import Combo, Part
+from fleetcast.models.plan.phases import Load, PhasePrice
+from fleetcast.models.replay.inputs import Trace
+from fleetcast.models.world.catalogue import Catalogue, load_catalogue
+from fleetcast.models.world.kernels import Products
 
 CATALOGUE = load_catalogue()
 H800, A800, H20 = TYPES = ("h800-80gb", "a800-80gb-pcie", "h20-96gb")

@@ -16,20 +16,20 @@ from gpus_paper import ATTAINED, CAPS, REPLAYED, asked, exhaustive
 from measure import Figures, Target
 from plan_cases import a_problem
 
-from assets.studies.rent_asked import Setting
-from assets.studies.rent_fleets import Options, offer_of, team
-from models.plan import combo_lp, corrected, melange
-from models.plan.autoscale import DEFAULTS, targets
-from models.plan.problem import Floats, Ints
-from models.plan.rent import bounded
-from models.plan.solver import Options as Search
-from models.replay.capacity import meets
-from models.replay.fleet import make_fleet
-from models.replay.inputs import Fleet, Trace
-from models.replay.outcome import FINISHED
-from models.replay.rules import make_rules
-from models.replay.run import Drive, replay
-from models.world.entries import Region
+from fleetcast.assets.studies.rent_asked import Setting
+from fleetcast.assets.studies.rent_fleets import Options, offer_of, team
+from fleetcast.models.plan import combo_lp, corrected, melange
+from fleetcast.models.plan.autoscale import DEFAULTS, targets
+from fleetcast.models.plan.problem import Floats, Ints
+from fleetcast.models.plan.rent import bounded
+from fleetcast.models.plan.solver import Options as Search
+from fleetcast.models.replay.capacity import meets
+from fleetcast.models.replay.fleet import make_fleet
+from fleetcast.models.replay.inputs import Fleet, Trace
+from fleetcast.models.replay.outcome import FINISHED
+from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.world.entries import Region
 
 SECONDS, HOUR_S = 2400.0, 3600.0
 SHARES = (1.1, 1.05, 1.02, 1.0, 0.97, 0.94, 0.9, 0.85, 0.8)  # of what an option sustains, counted on

@@ -7,21 +7,21 @@ import pandas as pd
 from gpus_fleets import WORKLOADS, goodput, setting_of
 from measure import SHARED, Figures, Skipped, Target
 
-from assets.studies.rent_asked import Setting, prices
-from models.latency.kernels import comparable
-from models.plan import autoscale, combos, phases, shares
-from models.plan.combos import Combo, Part
-from models.plan.phases import Load
-from models.plan.rent import ANY, EXACT, Offer
-from models.replay.capacity import standing_fleet
-from models.replay.fleet import kv_capacity_tokens, link_token_s
-from models.replay.goodput import goodput_per_s
-from models.replay.inputs import Trace
-from models.replay.rules import make_rules
-from models.replay.run import Drive, replay
-from models.world.catalogue import load_catalogue
-from models.world.fleet_config import Deployment
-from models.world.loading import load_config
+from fleetcast.assets.studies.rent_asked import Setting, prices
+from fleetcast.models.latency.kernels import comparable
+from fleetcast.models.plan import autoscale, combos, phases, shares
+from fleetcast.models.plan.combos import Combo, Part
+from fleetcast.models.plan.phases import Load
+from fleetcast.models.plan.rent import ANY, EXACT, Offer
+from fleetcast.models.replay.capacity import standing_fleet
+from fleetcast.models.replay.fleet import kv_capacity_tokens, link_token_s
+from fleetcast.models.replay.goodput import goodput_per_s
+from fleetcast.models.replay.inputs import Trace
+from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.loading import load_config
 
 CATALOGUE = load_catalogue()
 WAYS = ("static", "scaled", "one_more")

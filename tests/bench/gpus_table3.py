@@ -12,14 +12,14 @@ from typing import NamedTuple
 import numpy as np
 from measure import Figures, Target
 
-from models.replay.capacity import standing_fleet
-from models.replay.inputs import Trace
-from models.replay.rules import make_rules
-from models.replay.run import Drive, replay
-from models.world.catalogue import load_catalogue
-from models.world.entries import LatencyProfile
-from models.world.fleet_config import Deployment
-from models.world.loading import load_config
+from fleetcast.models.replay.capacity import standing_fleet
+from fleetcast.models.replay.inputs import Trace
+from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.entries import LatencyProfile
+from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.loading import load_config
 
 CATALOGUE = load_catalogue()
 LLM, GPU = "llama3.1-8b", "h20"

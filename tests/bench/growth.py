@@ -8,9 +8,9 @@ import numpy as np
 from measure import ROOT, Figures, Target, cpu_seconds
 from workloads import INSTANCES, endpoint_fleet, endpoint_trace, play_endpoint, setting
 
-from assets.pages.style import BLUE, MUTED, STYLE
-from models.replay.inputs import Fleet, Trace
-from models.replay.rules import make_rules
+from fleetcast.assets.pages.style import BLUE, MUTED, STYLE
+from fleetcast.models.replay.inputs import Fleet, Trace
+from fleetcast.models.replay.rules import make_rules
 
 FIGURE = ROOT / "data" / "figures" / "bench" / "growth.png"
 REQUESTS = 100_000

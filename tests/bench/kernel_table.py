@@ -3,7 +3,7 @@
 import measure  # noqa: F401  (the tests' modules are found through it)
 import measurements
 
-from models.world.kernels import Kernels
+from fleetcast.models.world.kernels import Kernels
 
 HEAD = """\
 # What kernels take on a GPU type: models/latency/kernels.py has the formulas. How the coefficients were

@@ -14,14 +14,14 @@ from measure import ROOT, Figures, Skipped, Target, cpu_seconds, run_fresh
 from replay import REQUESTS_PER_S, largest_difference
 from workloads import INSTANCES, LLM, endpoint_trace, setting
 
-from models.replay.fleet import make_fleet
-from models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from models.replay.outcome import Outcome
-from models.replay.rules import make_rules
-from models.replay.run import Drive
-from models.replay.run import replay as play
-from models.world.entries import Region
-from models.world.fleet_config import Deployment
+from fleetcast.models.replay.fleet import make_fleet
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
+from fleetcast.models.replay.outcome import Outcome
+from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.replay.run import Drive
+from fleetcast.models.replay.run import replay as play
+from fleetcast.models.world.entries import Region
+from fleetcast.models.world.fleet_config import Deployment
 
 BEFORE = "5f1a6f4"  # the last commit whose requests had one leg each
 REQUESTS = 1_000_000
@@ -109,7 +109,7 @@ sys.path[:0] = ["", "tests/bench"]
 from measure import cpu_seconds
 from replay import REQUESTS_PER_S
 from workloads import INSTANCES, endpoint_fleet, endpoint_trace, play_endpoint, setting
-from models.replay.fleet import make_rules
+from fleetcast.models.replay.fleet import make_rules
 trace, fleet = endpoint_trace(1_000_000, REQUESTS_PER_S), endpoint_fleet(INSTANCES)
 catalogue, config = setting()
 rules, outcomes = make_rules(catalogue, config.replay, "follow"), []

@@ -13,17 +13,17 @@ from measure import Figures, Target, cpu_seconds
 from replay import largest_difference
 from workloads import INSTANCES, LLM, endpoint_trace, setting
 
-from assets.lake.settings import Progress, settings_of
-from assets.lake.warehouse import Lake
-from assets.studies.levels import Asked, try_levels
-from assets.traces.traces import to_requests
-from models.replay.inputs import Fleet, Rules, Trace
-from models.replay.outcome import FINISHED
-from models.replay.policies import STACKS, Stack
-from models.replay.state import GIVEN_UP
-from models.traffic.arrivals import office_day
-from models.traffic.parameters import Names
-from models.traffic.priorities import levels_of
+from fleetcast.assets.lake.settings import Progress, settings_of
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.studies.levels import Asked, try_levels
+from fleetcast.assets.traces.traces import to_requests
+from fleetcast.models.replay.inputs import Fleet, Rules, Trace
+from fleetcast.models.replay.outcome import FINISHED
+from fleetcast.models.replay.policies import STACKS, Stack
+from fleetcast.models.replay.state import GIVEN_UP
+from fleetcast.models.traffic.arrivals import office_day
+from fleetcast.models.traffic.parameters import Names
+from fleetcast.models.traffic.priorities import levels_of
 
 LEVELS = 4
 REQUESTS_PER_S = 50.0

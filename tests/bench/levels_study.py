@@ -21,15 +21,15 @@ from measure import Figures, Target
 from scipy.stats import t as student
 from workloads import INPUT_SIGMA, INPUT_TOKENS, LLM, OUTPUT_SIGMA, OUTPUT_TOKENS, setting
 
-from assets.lake.settings import Progress, settings_of
-from assets.lake.warehouse import Lake
-from assets.studies.levels import Asked, answers, try_levels
-from models.replay.capacity import capacity_tokens_per_s
-from models.replay.inputs import Fleet, Rules, Trace
-from models.replay.outcome import FINISHED, Outcome
-from models.replay.policies import STACKS, Stack
-from models.replay.state import GIVEN_UP
-from models.traffic.priorities import levels_of
+from fleetcast.assets.lake.settings import Progress, settings_of
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.studies.levels import Asked, answers, try_levels
+from fleetcast.models.replay.capacity import capacity_tokens_per_s
+from fleetcast.models.replay.inputs import Fleet, Rules, Trace
+from fleetcast.models.replay.outcome import FINISHED, Outcome
+from fleetcast.models.replay.policies import STACKS, Stack
+from fleetcast.models.replay.state import GIVEN_UP
+from fleetcast.models.traffic.priorities import levels_of
 
 Rows = list[dict[str, Any]]
 TraceOf = Callable[[str, int], Trace]  # by case and seed

@@ -24,22 +24,22 @@ import pandas as pd
 from engine_counters import Served, answer, counters, results
 from measure import Figures, Target, peak_gb, wall_seconds
 
-from assets.demand.demand import build_demand
-from assets.forecasts.forecasts import forecast_day
-from assets.lake.settings import Progress, Settings
-from assets.lake.settings import settings_of as made_settings
-from assets.lake.warehouse import Lake
-from assets.plans.ahead import plan_ahead
-from assets.plans.plans import plan_day
-from assets.replays.replays import replay_day
-from assets.traces.metered import land_metrics
-from assets.traces.prometheus import fetch
-from assets.traces.quality import assess
-from assets.traces.traces import to_requests, write_tiers
-from models.traffic.arrivals import office_day
-from models.traffic.parameters import Columns, Names
-from models.world.catalogue import Catalogue, load_catalogue
-from models.world.loading import load_config
+from fleetcast.assets.demand.demand import build_demand
+from fleetcast.assets.forecasts.forecasts import forecast_day
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.settings import settings_of as made_settings
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.plans.ahead import plan_ahead
+from fleetcast.assets.plans.plans import plan_day
+from fleetcast.assets.replays.replays import replay_day
+from fleetcast.assets.traces.metered import land_metrics
+from fleetcast.assets.traces.prometheus import fetch
+from fleetcast.assets.traces.quality import assess
+from fleetcast.assets.traces.traces import to_requests, write_tiers
+from fleetcast.models.traffic.arrivals import office_day
+from fleetcast.models.traffic.parameters import Columns, Names
+from fleetcast.models.world.catalogue import Catalogue, load_catalogue
+from fleetcast.models.world.loading import load_config
 
 TIER, TRACE, PROCESSES, HISTORY = "iw_fast", "mine", 3, 14
 REQUESTS_PER_DAY = 1_000_000.0  # of a weekday, half of the office trace's

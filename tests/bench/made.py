@@ -12,17 +12,17 @@ import numpy as np
 import pandas as pd
 from measure import SHARED, Figures, Skipped, Target
 
-from assets.demand.fitting import fit_clients
-from assets.demand.generate import Order, generate
-from assets.lake.settings import Progress
-from assets.lake.warehouse import Lake
-from assets.traces.ingest import ingest
-from models.traffic.changes import Changes
-from models.traffic.clients import client_day
-from models.traffic.parameters import Names
-from models.traffic.sessions import fit as fit_sessions
-from models.traffic.sessions import roots
-from models.world.catalogue import load_catalogue
+from fleetcast.assets.demand.fitting import fit_clients
+from fleetcast.assets.demand.generate import Order, generate
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.traces.ingest import ingest
+from fleetcast.models.traffic.changes import Changes
+from fleetcast.models.traffic.clients import client_day
+from fleetcast.models.traffic.parameters import Names
+from fleetcast.models.traffic.sessions import fit as fit_sessions
+from fleetcast.models.traffic.sessions import roots
+from fleetcast.models.world.catalogue import load_catalogue
 
 SEEDS = 8
 WITHIN = 0.15

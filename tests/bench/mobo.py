@@ -22,11 +22,11 @@ import numpy as np
 from measure import Figures, Skipped, Target
 from quality import BUDGET, SMALL_MARKET, settings_with, volume, warm
 
-from assets.lake.settings import Progress
-from assets.plans.quality_markets import market_of
-from models.plan import boute
-from models.plan.quality import Answer, Demand, Offer, carries
-from models.plan.quality_modes import front
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.plans.quality_markets import market_of
+from fleetcast.models.plan import boute
+from fleetcast.models.plan.quality import Answer, Demand, Offer, carries
+from fleetcast.models.plan.quality_modes import front
 
 SEEDS = (1,)
 FIRST, EVALUATIONS, POOL = 10, 100, 2_000

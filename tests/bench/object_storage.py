@@ -18,17 +18,17 @@ import s3_server
 from measure import ROOT, Figures, Skipped, Target
 from small import small_config
 
-from assets.lake.warehouse import Lake
-from models.replay.beside import compile_kernel
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.models.replay.beside import compile_kernel
 
 REQUESTS_PER_DAY = 100_000.0
 ROUNDS = 2  # by turns; the least of each
 PRESENT_S = 15.0  # the server answers so long before it leaves again
 NIGHT = """
 import sys, time
-from assets.lake.settings import Progress
-from assets.pages.telling import SettingsResource
-from pipelines.night import run_night
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.pages.telling import SettingsResource
+from fleetcast.pipelines.night import run_night
 begun_s = time.perf_counter()
 night = run_night(SettingsResource(config=sys.argv[1], lake=sys.argv[2]), None, Progress())
 assert night.checks and not night.broken

@@ -12,9 +12,9 @@ import numpy as np
 from measure import Figures, Skipped, Target
 from real_series import DEMAND, FRIDAY, Held, predicted, real_series
 
-from models.forecast.backtest import Clock, actuals
-from models.forecast.losses import wape
-from models.forecast.method import Floats
+from fleetcast.models.forecast.backtest import Clock, actuals
+from fleetcast.models.forecast.losses import wape
+from fleetcast.models.forecast.method import Floats
 
 DEFAULT = "weighted"
 DAY, EVERY = 24, 11  # hours

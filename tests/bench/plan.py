@@ -3,11 +3,11 @@
 import numpy as np
 from measure import Figures, Target, peak_gb, wall_seconds
 
-from models.plan import corrected, paper
-from models.plan.policies import Solve, hourly_plans
-from models.plan.problem import Plan, Problem
-from models.plan.solver import Options
-from models.plan.violations import violations
+from fleetcast.models.plan import corrected, paper
+from fleetcast.models.plan.policies import Solve, hourly_plans
+from fleetcast.models.plan.problem import Plan, Problem
+from fleetcast.models.plan.solver import Options
+from fleetcast.models.plan.violations import violations
 
 HOW = "build and solve with HiGHS to a gap of 0.5 %; wall"
 SLACK, TIGHT = 2.0, 0.35  # GPUs of each type, of what a region would need if it used only the cheapest

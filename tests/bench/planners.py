@@ -15,11 +15,11 @@ from made import land_servegen
 from measure import SHARED, Figures, Skipped, Target
 from small import make_plans
 
-from assets.lake.settings import Progress, Settings, load_settings, settings_of
-from assets.lake.warehouse import Lake
-from assets.studies import planner_board
-from assets.traces.ingest import ingest
-from models.world.loading import load_config
+from fleetcast.assets.lake.settings import Progress, Settings, load_settings, settings_of
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.studies import planner_board
+from fleetcast.assets.traces.ingest import ingest
+from fleetcast.models.world.loading import load_config
 
 OTHERS = ("sageserve", "llumnix_hourly", "cauchy_types", "cascadia_hourly", "boute_hourly")
 CONFIGS = {

@@ -7,12 +7,12 @@ from pathlib import Path
 import pyarrow.compute as pc
 from measure import Figures, Target
 
-from assets.lake.settings import Progress
-from assets.lake.warehouse import Lake
-from assets.plans.plans import plan_day
-from assets.replays.replays import replay_through
-from assets.studies.study import KNOWN, prepared, share
-from assets.studies.study_files import load_study
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.plans.plans import plan_day
+from fleetcast.assets.replays.replays import replay_through
+from fleetcast.assets.studies.study import KNOWN, prepared, share
+from fleetcast.assets.studies.study_files import load_study
 
 STUDY, VARIANT, BASE = "week", "in_one_go", "office_large"
 POLICIES = ("reactive", "lt_ua", "corrected", "clairvoyant")

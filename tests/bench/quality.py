@@ -9,23 +9,23 @@ from itertools import permutations
 import numpy as np
 from measure import Figures, Skipped, Target, cpu_seconds, peak_gb
 
-from assets.lake.settings import Progress, Settings, load_settings, side_by_side
-from assets.plans.offers import Judging, offer_of, points_of
-from assets.plans.quality_asked import Question
-from assets.plans.quality_markets import FRESH, market_of
-from assets.plans.quality_search import chosen
-from models.plan import boute, cascadia
-from models.plan.cascadia_baselines import cascade_serve, uniform_gpus, uniform_parallelism
-from models.plan.front import hypervolume
-from models.plan.quality import Answer, Demand, Offer
-from models.plan.quality_modes import front, least_cost
-from models.quality.answers import Answers, quality, taken
-from models.quality.join import made_up
-from models.quality.judges import load_quality
-from models.replay.answering import Served, Serving, arrivals_s, pools_of, served
-from models.replay.performance import Shape, shapes_of, with_estimates
-from models.world.catalogue import Catalogue, load_catalogue
-from models.world.config import Config
+from fleetcast.assets.lake.settings import Progress, Settings, load_settings, side_by_side
+from fleetcast.assets.plans.offers import Judging, offer_of, points_of
+from fleetcast.assets.plans.quality_asked import Question
+from fleetcast.assets.plans.quality_markets import FRESH, market_of
+from fleetcast.assets.plans.quality_search import chosen
+from fleetcast.models.plan import boute, cascadia
+from fleetcast.models.plan.cascadia_baselines import cascade_serve, uniform_gpus, uniform_parallelism
+from fleetcast.models.plan.front import hypervolume
+from fleetcast.models.plan.quality import Answer, Demand, Offer
+from fleetcast.models.plan.quality_modes import front, least_cost
+from fleetcast.models.quality.answers import Answers, quality, taken
+from fleetcast.models.quality.join import made_up
+from fleetcast.models.quality.judges import load_quality
+from fleetcast.models.replay.answering import Served, Serving, arrivals_s, pools_of, served
+from fleetcast.models.replay.performance import Shape, shapes_of, with_estimates
+from fleetcast.models.world.catalogue import Catalogue, load_catalogue
+from fleetcast.models.world.config import Config
 
 PAIR = ("llama3.1-8b", "llama3.1-70b")
 THREE = ("phi3-mini", *PAIR)

@@ -9,19 +9,19 @@ from measure import Figures, Target
 from pandas import DataFrame
 from quality import BUDGET, H100, REQUIREMENTS, SMALL_MARKET, settings_with, usd
 
-from assets.lake.settings import Progress, Settings
-from assets.plans.offers import Judging, offer_of, points_of
-from assets.plans.quality_markets import FRESH, market_of
-from models.plan import boute
-from models.plan.quality import Demand
-from models.plan.quality_modes import front, least_cost
-from models.plan.quality_regions import Regions, cheapest_over
-from models.quality.answers import Answers
-from models.quality.join import made_up
-from models.quality.judges import load_quality
-from models.replay.performance import shapes_of, with_estimates
-from models.world.catalogue import load_catalogue
-from models.world.changes import changed_catalogue
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.plans.offers import Judging, offer_of, points_of
+from fleetcast.assets.plans.quality_markets import FRESH, market_of
+from fleetcast.models.plan import boute
+from fleetcast.models.plan.quality import Demand
+from fleetcast.models.plan.quality_modes import front, least_cost
+from fleetcast.models.plan.quality_regions import Regions, cheapest_over
+from fleetcast.models.quality.answers import Answers
+from fleetcast.models.quality.join import made_up
+from fleetcast.models.quality.judges import load_quality
+from fleetcast.models.replay.performance import shapes_of, with_estimates
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.changes import changed_catalogue
 
 OTHER_SEEDS = (11, 12)
 CASES = ((1, 1.0), (4, 1.0), (16, 1.0), (4, 1.5), (4, 2.0))  # times load and GPUs, times latency

@@ -7,16 +7,16 @@ from measure import Figures, Target
 from pandas import DataFrame
 from quality import H100, PAIR, settings_with
 
-from assets.studies import quality_gears
-from assets.studies import quality_shift as shift
-from models.plan.quality import Answer, Offer
-from models.quality.answers import Answers
-from models.quality.join import made_up
-from models.quality.judges import load_quality
-from models.replay.chain import BY_LOAD, BY_RATE
-from models.replay.performance import Shape, with_estimates
-from models.world.catalogue import load_catalogue
-from models.world.changes import changed_catalogue
+from fleetcast.assets.studies import quality_gears
+from fleetcast.assets.studies import quality_shift as shift
+from fleetcast.models.plan.quality import Answer, Offer
+from fleetcast.models.quality.answers import Answers
+from fleetcast.models.quality.join import made_up
+from fleetcast.models.quality.judges import load_quality
+from fleetcast.models.replay.chain import BY_LOAD, BY_RATE
+from fleetcast.models.replay.performance import Shape, with_estimates
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.changes import changed_catalogue
 
 SHIFTS = {
     "lasting": (

@@ -23,18 +23,18 @@ from quality import (
     settings_with,
 )
 
-from assets.lake.settings import Progress
-from assets.plans.quality_asked import Question
-from assets.plans.quality_markets import Market, market_of
-from assets.plans.quality_policies import POLICIES, sized
-from assets.plans.quality_search import chosen
-from models.plan import gears
-from models.quality.answers import skill
-from models.quality.join import made_up
-from models.quality.judges import judged_by, load_quality
-from models.replay.answering import Serving, arrivals_s, served
-from models.replay.performance import Shape
-from models.world.reading import ConfigError
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.plans.quality_asked import Question
+from fleetcast.assets.plans.quality_markets import Market, market_of
+from fleetcast.assets.plans.quality_policies import POLICIES, sized
+from fleetcast.assets.plans.quality_search import chosen
+from fleetcast.models.plan import gears
+from fleetcast.models.quality.answers import skill
+from fleetcast.models.quality.join import made_up
+from fleetcast.models.quality.judges import judged_by, load_quality
+from fleetcast.models.replay.answering import Serving, arrivals_s, served
+from fleetcast.models.replay.performance import Shape
+from fleetcast.models.world.reading import ConfigError
 
 QUALITIES, DEADLINE_S = (0.48, 0.55, 0.61), 25.0
 BESIDE = ("alone_large", "uniform", "uniform_cascade", "cascade_serve", "cascadia", "boute", "boute_homo")

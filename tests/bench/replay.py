@@ -19,12 +19,12 @@ from workloads import (
     to_trace,
 )
 
-from models.replay.capacity import capacity_tokens_per_s
-from models.replay.fleet import make_fleet
-from models.replay.inputs import Floats, Trace
-from models.replay.outcome import FINISHED, Outcome
-from models.replay.rules import make_rules
-from models.replay.run import Drive, replay
+from fleetcast.models.replay.capacity import capacity_tokens_per_s
+from fleetcast.models.replay.fleet import make_fleet
+from fleetcast.models.replay.inputs import Floats, Trace
+from fleetcast.models.replay.outcome import FINISHED, Outcome
+from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.replay.run import Drive, replay
 
 REQUESTS_PER_S = 50.0  # to 60 instances: a third of their KV memory is in use, TTFT p95 is half a second
 LIGHT_PER_S, HEAVY_PER_S = 10.0, 70.0  # a twentieth and half of it
@@ -111,11 +111,11 @@ def start_up() -> Figures:
 
 # compiled.py names the cache folder when it is imported: only then can another one be put in its place.
 FIRST_REPLAY = """
-import sys, numba, models.replay.compiled
+import sys, numba, fleetcast.models.replay.compiled
 numba.config.CACHE_DIR = sys.argv[1]
 sys.path.insert(0, "tests/bench")
 from workloads import endpoint_fleet, endpoint_trace, play_endpoint, setting
-from models.replay.fleet import make_rules
+from fleetcast.models.replay.fleet import make_rules
 catalogue, config = setting()
 play_endpoint(endpoint_trace(10, 1.0), endpoint_fleet(2), make_rules(catalogue, config.replay, "follow"))
 """

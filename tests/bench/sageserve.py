@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 
 from measure import ROOT, Figures, Target
 
-from assets.lake.settings import Progress
-from assets.pages.telling import SettingsResource
-from pipelines.night import run_night
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.pages.telling import SettingsResource
+from fleetcast.pipelines.night import run_night
 
 OTHERS = ("siloed", "reactive", "hpa", "chiron", "lt_i", "lt_u", "lt_ua")
 CALM = """

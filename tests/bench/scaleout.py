@@ -184,9 +184,9 @@ def tried(parts: Stage, trial: Trial) -> tuple[str, bool]:
 @contextmanager
 def stage() -> Iterator[Stage]:
     """All parts, and a lake with the history, the forecasts and the plans of a day."""
-    from assets.lake.settings import Progress
-    from assets.pages.telling import SettingsResource
-    from pipelines.night import run_night
+    from fleetcast.assets.lake.settings import Progress
+    from fleetcast.assets.pages.telling import SettingsResource
+    from fleetcast.pipelines.night import run_night
 
     with ExitStack() as stack:
         if s3_server.LACKING:

@@ -12,17 +12,17 @@ import numpy as np
 import pyarrow as pa
 from measure import Figures, Target, cpu_seconds, peak_gb
 
-from assets.demand.demand import build_demand
-from assets.forecasts.forecasts import forecast_day
-from assets.lake.machine import MEMORY_GIB
-from assets.lake.settings import Progress, Settings, load_settings
-from assets.plans.plans import plan_day
-from assets.replays import nights
-from assets.replays.scorecards import score_day, scoreboard
-from assets.replays.units import UNITS
-from assets.traces.traces import make_day, to_requests, write_tiers
-from models.traffic.arrivals import office_day
-from models.traffic.parameters import Names
+from fleetcast.assets.demand.demand import build_demand
+from fleetcast.assets.forecasts.forecasts import forecast_day
+from fleetcast.assets.lake.machine import MEMORY_GIB
+from fleetcast.assets.lake.settings import Progress, Settings, load_settings
+from fleetcast.assets.plans.plans import plan_day
+from fleetcast.assets.replays import nights
+from fleetcast.assets.replays.scorecards import score_day, scoreboard
+from fleetcast.assets.replays.units import UNITS
+from fleetcast.assets.traces.traces import make_day, to_requests, write_tiers
+from fleetcast.models.traffic.arrivals import office_day
+from fleetcast.models.traffic.parameters import Names
 
 SOURCES, OF_SOURCE = 50, 2_000_000  # a day of a hundred million requests, landed as so many files
 HISTORY = 2

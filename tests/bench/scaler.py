@@ -14,9 +14,9 @@ from handed import write_plan
 from measure import ROOT, Figures, Target
 from small import small_config
 
-from assets.lake.settings import Settings, load_settings
-from assets.plans.keda_messages import CLASSES, SERVICE
-from assets.plans.workloads import names
+from fleetcast.assets.lake.settings import Settings, load_settings
+from fleetcast.assets.plans.keda_messages import CLASSES, SERVICE
+from fleetcast.assets.plans.workloads import names
 
 DAY = date(2025, 7, 3)
 RATE, SECONDS = 200, 20  # calls per second
@@ -35,9 +35,9 @@ TARGETS = {
 SERVER = """
 import asyncio, sys
 from datetime import UTC, datetime
-from assets.lake.settings import load_settings
-from assets.plans.scaler import Scaler, serve
-from assets.plans.served import Served
+from fleetcast.assets.lake.settings import load_settings
+from fleetcast.assets.plans.scaler import Scaler, serve
+from fleetcast.assets.plans.served import Served
 noon = datetime(2025, 7, 3, 12, tzinfo=UTC)
 scaler = Scaler(Served(load_settings(sys.argv[1], sys.argv[2]), "day_ahead", lambda: noon), lambda line: None)
 asyncio.run(serve(scaler, "127.0.0.1:0", lambda port: print(port, flush=True)))

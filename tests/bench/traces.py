@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 from measure import Figures, Target, cpu_seconds, peak_gb, wall_seconds
 from workloads import office_week, setting
 
-from assets.lake.schemas import REQUEST_SCHEMA
-from assets.lake.warehouse import Lake
-from assets.traces.ingest import ingest
-from assets.traces.traces import to_requests
+from fleetcast.assets.lake.schemas import REQUEST_SCHEMA
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.traces.ingest import ingest
+from fleetcast.assets.traces.traces import to_requests
 
 REQUESTS, IDS = 10_000_000, 200_000
 TARGETS = {

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from models.replay.capacity import trial_fleet
-from models.replay.inputs import Fleet, Rules, Trace
-from models.replay.outcome import Outcome
-from models.replay.run import Drive, replay
-from models.traffic.arrivals import office_day, weekly_shape
-from models.traffic.parameters import Columns, Names
-from models.world.catalogue import Catalogue, load_catalogue
-from models.world.config import Config
-from models.world.loading import load_config
+from fleetcast.models.replay.capacity import trial_fleet
+from fleetcast.models.replay.inputs import Fleet, Rules, Trace
+from fleetcast.models.replay.outcome import Outcome
+from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.traffic.arrivals import office_day, weekly_shape
+from fleetcast.models.traffic.parameters import Columns, Names
+from fleetcast.models.world.catalogue import Catalogue, load_catalogue
+from fleetcast.models.world.config import Config
+from fleetcast.models.world.loading import load_config
 
 INPUT_TOKENS, OUTPUT_TOKENS = 1097, 300  # means
 INPUT_SIGMA, OUTPUT_SIGMA = 0.53, 0.80  # of the logarithms, as in data/config/office.toml

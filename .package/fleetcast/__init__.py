@@ -1,0 +1,1 @@
+"""fleetcast: trace analytics and forecasting for fleets that serve large language models."""
