@@ -1,10 +1,11 @@
-"""What a replay is judged by, plainly in Python: the twin that sql/macros/slo.sql is held against."""
+"""Metrics of the scorecard in plain Python, to compare the marts with."""
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fleetcast.models import metrics
 
 Floats = NDArray[np.float64]
 
@@ -27,11 +28,6 @@ class Attainment(NamedTuple):
         return self.met / decided if decided else None
 
 
-def tpot_s(ttft_s: float, e2e_s: float, output_tokens: int) -> float:
-    """Seconds per output token after the first one; nan where there is none, or where it never came."""
-    return (e2e_s - ttft_s) / (output_tokens - 1) if output_tokens > 1 else math.nan
-
-
 def attainment(
     ttft_s: Floats,
     tpot_s: Floats,
@@ -41,39 +37,10 @@ def attainment(
     tpot_slo_s: Floats,
     deadline_s: Floats,
 ) -> Attainment:
-    """Count the requests that met all their targets (SageServe section 2.2, and a target per output token).
-
-    Parameters
-    ----------
-    ttft_s, e2e_s
-        Shape (requests,); seconds from arrival to the first and the last token, nan if they never came.
-    queued_s
-        Shape (requests,); seconds from arrival to the end of the replay of a request that still waited then,
-        nan for every other.
-    ttft_slo_s
-        Shape (requests,); nan where the deadline counts instead.
-    tpot_s, tpot_slo_s
-        Shape (requests,); time per output token, nan for a single one; nan where any pace will do.
-    deadline_s
-        Shape (requests,); seconds from arrival.
-
-    Notes
-    -----
-    With a `ttft_slo_s` the first token within it; one that was never served has missed. Without one the last
-    token within `deadline_s`; one that still waits with its deadline ahead is pending, not missed. With a
-    `tpot_slo_s` the tokens that fast as well.
-    """
-    is_timed = ~np.isnan(ttft_slo_s)
-    is_met = np.where(is_timed, ttft_s <= ttft_slo_s, e2e_s <= deadline_s)
-    is_met &= np.isnan(tpot_slo_s) | is_paced(tpot_s, e2e_s, tpot_slo_s)
-    is_pending = ~is_timed & (queued_s < deadline_s)
-    met, pending = int(is_met.sum()), int(is_pending.sum())
+    """Count the requests that met all their targets (SageServe section 2.2), by models/metrics.py."""
+    met = int(metrics.is_met(ttft_s, tpot_s, e2e_s, ttft_slo_s, tpot_slo_s, deadline_s).sum())
+    pending = int((np.isnan(ttft_slo_s) & (queued_s < deadline_s)).sum())
     return Attainment(met, len(ttft_s) - met - pending, pending)
-
-
-def is_paced(tpot_s: Floats, e2e_s: Floats, tpot_slo_s: Floats) -> NDArray[np.bool_]:
-    """Which requests ended with their tokens at the pace that was wanted; a single token meets any."""
-    return ~np.isnan(e2e_s) & ~(tpot_s > tpot_slo_s)
 
 
 def percentiles(seconds: Floats) -> Floats:

@@ -18,7 +18,9 @@ from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.lake.sql_files import read_sql
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.replays.timeline import events, write_timeline
+from fleetcast.models.metrics import meets_targets
 from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.entries import Tier
 from fleetcast.models.world.loading import load_config
 
 START = datetime(2025, 7, 15, tzinfo=UTC)
@@ -231,6 +233,38 @@ def test_sql_and_python_agree_on_attainment_and_percentiles(lake, requests):
     assert (found["met"], found["pending"], found["share"]) == (counted.met, counted.pending, counted.share)
     expected = metrics.percentiles(floats["ttft_s"])
     np.testing.assert_allclose(found["ttft"] or [np.nan] * len(expected), expected, rtol=1e-12)
+
+
+QUARTERS_S = st.integers(0, 20).map(lambda n: n / 4)  # so that values and targets tie, with exact sums
+TARGETS_S = st.one_of(st.none(), QUARTERS_S.filter(bool))
+WAIT = st.tuples(st.one_of(st.none(), QUARTERS_S), st.one_of(st.none(), QUARTERS_S), st.integers(1, 9))
+
+
+@given(
+    tier=st.builds(Tier, QUARTERS_S.filter(bool), st.just(0.9), st.just("a test"), TARGETS_S, TARGETS_S),
+    waits=st.lists(WAIT, min_size=1, max_size=30),
+)
+@example(tier=Tier(9.0, 0.9, "a test", 1.0, 0.5), waits=[(1.0, 0.5, 3), (1.0, 0.0, 1), (1.0, None, 1)])
+@example(tier=Tier(2.0, 0.9, "a test"), waits=[(1.0, 0.5, 3), (None, None, 1), (1.0, None, 2)])
+@example(tier=Tier(9.0, 0.9, "a test", None, 0.5), waits=[(1.0, 0.5, 2), (1.0, 0.75, 2), (9.0, 0.0, 1)])
+def test_the_slo_has_one_formula_in_python_and_in_sql(lake, tier, waits):
+    """`waits` of each request: its first token, its time per further token, how many it answers."""
+    ttft_s, pace_s = (np.array([wait[n] for wait in waits], float) for n in (0, 1))
+    tokens = np.array([count for _, _, count in waits])
+    e2e_s = ttft_s + pace_s * (tokens - 1)
+    found = lake.sql(
+        "select is_met(ttft_s, (e2e_s - ttft_s) / nullif(tokens - 1, 0), e2e_s, $ttft_slo_s::double, "
+        "$tpot_slo_s::double, $deadline_s::double) as is_met "
+        "from (select unnest($first)::double as ttft_s, unnest($last)::double as e2e_s, "
+        "unnest($tokens) as tokens)",
+        first=[None if np.isnan(at) else at for at in ttft_s.tolist()],
+        last=[None if np.isnan(at) else at for at in e2e_s.tolist()],
+        tokens=tokens.tolist(),
+        ttft_slo_s=tier.ttft_slo_s,
+        tpot_slo_s=tier.tpot_slo_s,
+        deadline_s=tier.deadline_s,
+    )["is_met"]
+    assert meets_targets(tier, ttft_s, e2e_s, tokens).tolist() == found.to_pylist()
 
 
 MANY = "having count(*) > 5000000"  # of days_of_many(): such a day's percentiles are found in two walks

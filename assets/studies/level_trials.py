@@ -12,7 +12,7 @@ from fleetcast.assets.replays.fleet_hours import MOVES
 from fleetcast.assets.replays.outcomes import moved_live, stopped_s
 from fleetcast.assets.replays.workloads import app_codes
 from fleetcast.assets.studies.endpoint import Endpoint, gpu_hours, play
-from fleetcast.models.replay.capacity import meets
+from fleetcast.models.metrics import meets_targets
 from fleetcast.models.replay.inputs import Bools, Fleet, Floats, Ints, Trace
 from fleetcast.models.replay.outcome import FINISHED, Outcome
 from fleetcast.models.replay.policies import STACKS
@@ -165,7 +165,7 @@ def in_time(needs: Needs, trace: Trace, outcome: Outcome) -> Bools:
     met = np.zeros(needs.step.size, bool)
     for code, tier in enumerate(needs.tiers.values()):
         own = needs.step == code
-        met[own] = meets(tier, ttft_s[own], e2e_s[own], trace.output_tokens[own])
+        met[own] = meets_targets(tier, ttft_s[own], e2e_s[own], trace.output_tokens[own])
     return met
 
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fleetcast.assets.lake.settings import Settings
-from fleetcast.models.metrics import tpot_s
+from fleetcast.models.metrics import is_tpot_met, meets_targets, tpot_s
 from fleetcast.models.plan.buckets import expected_tokens
 from fleetcast.models.plan.problem import Floats, Ints
-from fleetcast.models.replay.capacity import meets, standing_fleet
+from fleetcast.models.replay.capacity import standing_fleet
 from fleetcast.models.replay.inputs import Trace
 from fleetcast.models.replay.outcome import FINISHED
 from fleetcast.models.replay.rules import make_rules
@@ -120,14 +120,13 @@ def play(
     outputs = hour.trace.output_tokens
     ttft_s, e2e_s = outcome.first_token_s - hour.trace.arrival_s, outcome.finish_s - hour.trace.arrival_s
     pace_s, done = tpot_s(ttft_s, e2e_s, outputs), outcome.status == FINISHED
-    in_time = meets(replace(tier, tpot_slo_s=None), ttft_s, e2e_s, outputs)
-    is_paced = meets(replace(tier, ttft_slo_s=None, deadline_s=np.inf), ttft_s, e2e_s, outputs)
+    in_time = meets_targets(replace(tier, tpot_slo_s=None), ttft_s, e2e_s, outputs)
     usd = sum(count * pool.gpus * catalogue.gpus[pool.gpu].usd_per_hour for pool, count in pools)
     tokens = float((hour.trace.input_tokens + outputs)[done].sum())
     return Met(
-        float(meets(tier, ttft_s, e2e_s, outputs).mean()),
+        float(meets_targets(tier, ttft_s, e2e_s, outputs).mean()),
         float(in_time.mean()),
-        float(is_paced.mean()) if tier.tpot_slo_s else None,
+        float(is_tpot_met(pace_s, e2e_s, tier.tpot_slo_s).mean()) if tier.tpot_slo_s else None,
         float(np.nanquantile(ttft_s, 0.95)) if done.any() else float("nan"),
         float(np.nanquantile(pace_s, 0.95)) if np.isfinite(pace_s).any() else float("nan"),
         float(done.sum() / hour.until_s),

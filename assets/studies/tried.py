@@ -22,8 +22,8 @@ from fleetcast.assets.replays.figures import draw_cdf
 from fleetcast.assets.replays.workloads import prompts_of
 from fleetcast.assets.traces.ingest import IngestReport
 from fleetcast.assets.traces.landing import land_one
-from fleetcast.models.metrics import tpot_s
-from fleetcast.models.replay.capacity import meets, standing_fleet
+from fleetcast.models.metrics import meets_targets, tpot_s
+from fleetcast.models.replay.capacity import standing_fleet
 from fleetcast.models.replay.fleet import kv_capacity_tokens
 from fleetcast.models.replay.inputs import Fleet, Trace
 from fleetcast.models.replay.outcome import FINISHED, REFUSED, Outcome
@@ -174,7 +174,7 @@ def row_of(
     for code, (name, tier) in enumerate(catalogue.tiers.items()):
         own = trace.tier == code
         if own.any():
-            met = meets(tier, ttft_s[own], e2e_s[own], trace.output_tokens[own])
+            met = meets_targets(tier, ttft_s[own], e2e_s[own], trace.output_tokens[own])
             row[f"{name}_attainment_share"] = float(met.mean())
     instances = np.diff(fleet.slots)
     gpus = instances * fleet.gpus[fleet.kind]

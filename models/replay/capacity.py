@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleetcast.models.metrics import tpot_s
+from fleetcast.models.metrics import meets_targets
 from fleetcast.models.replay.fleet import make_fleet
-from fleetcast.models.replay.inputs import Bools, Fleet, Floats, Rules, Trace
+from fleetcast.models.replay.inputs import Fleet, Rules, Trace
 from fleetcast.models.replay.outcome import Outcome
 from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.replay.run import Drive, replay
@@ -145,7 +145,7 @@ def highest_rate(trial: Trial, tier: Tier, near_per_s: float = 1.0, halvings: in
     def attained_share(requests_per_s: float) -> float:
         trace, outcome = trial.played(requests_per_s)
         ttft_s, e2e_s = outcome.first_token_s - trace.arrival_s, outcome.finish_s - trace.arrival_s
-        return float(np.mean(meets(tier, ttft_s, e2e_s, trace.output_tokens)))
+        return float(np.mean(meets_targets(tier, ttft_s, e2e_s, trace.output_tokens)))
 
     idle_share = attained_share(IDLE_PER_S)
     if idle_share == 0:
@@ -183,15 +183,6 @@ def of_role(role: str, tier: Tier) -> Tier:
     if role == "prefill":
         return dataclasses.replace(tier, tpot_slo_s=None)
     return dataclasses.replace(tier, ttft_slo_s=None) if role == "decode" else tier
-
-
-def meets(tier: Tier, ttft_s: Floats, e2e_s: Floats, output_tokens: npt.NDArray[np.int32]) -> Bools:
-    """Which requests meet every target that a tier has, shape (n,): as `is_met` of sql/macros/slo.sql."""
-    met = e2e_s <= tier.deadline_s if tier.ttft_slo_s is None else ttft_s <= tier.ttft_slo_s
-    if tier.tpot_slo_s is not None:
-        pace_s = tpot_s(ttft_s, e2e_s, output_tokens)
-        met &= (pace_s <= tier.tpot_slo_s) | ((output_tokens == 1) & ~np.isnan(e2e_s))
-    return met
 
 
 def trial_fleet(

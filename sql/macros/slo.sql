@@ -1,4 +1,4 @@
--- slo: the formulas of every metric, once (tests/metrics.py says the same in Python, a test compares them).
+-- slo: the formulas of every metric, once (models/metrics.py has those of single requests, a test compares them).
 -- A request is met when it met every target that its tier has. With a ttft_slo_s its first token came within it;
 -- without one its last token came by the deadline. With a tpot_slo_s its tokens came that fast as well. What never
 -- came is missed; but a request without ttft_slo_s that still waited when the replay ended, with its deadline

@@ -9,12 +9,13 @@ from measure import Figures, Target
 
 from fleetcast.assets.studies.rent_asked import Setting, prices
 from fleetcast.assets.studies.rent_fleets import Options, offer_of, team
+from fleetcast.models.metrics import meets_targets
 from fleetcast.models.plan import buckets, combos, melange, shares
 from fleetcast.models.plan.buckets import Edges
 from fleetcast.models.plan.phases import Load
 from fleetcast.models.plan.rent import Rented
 from fleetcast.models.plan.solver import DEFAULTS
-from fleetcast.models.replay.capacity import meets, standing_fleet
+from fleetcast.models.replay.capacity import standing_fleet
 from fleetcast.models.replay.goodput import goodput_per_s
 from fleetcast.models.replay.inputs import Trace
 from fleetcast.models.replay.rules import make_rules
@@ -166,7 +167,7 @@ def attained(
     until_s = float(trace.arrival_s[-1]) + 600.0
     outcome = replay(own_trace, fleet, Drive(np.diff(fleet.slots), hour_s=until_s), rules, until_s)
     times = outcome.first_token_s - trace.arrival_s, outcome.finish_s - trace.arrival_s
-    return float(meets(setting.tier, *times, trace.output_tokens).mean())
+    return float(meets_targets(setting.tier, *times, trace.output_tokens).mean())
 
 
 FUNCTIONS = (bucketed,)

@@ -17,12 +17,12 @@ from fleetcast.assets.studies.rent_fleets import (
     team,
 )
 from fleetcast.models.latency.kernels import comparable
-from fleetcast.models.metrics import tpot_s
+from fleetcast.models.metrics import meets_targets, tpot_s
 from fleetcast.models.plan import combo_lp, combos, melange, shares
 from fleetcast.models.plan.combos import Combo
 from fleetcast.models.plan.phases import Load
 from fleetcast.models.plan.rent import EXACT, Rented
-from fleetcast.models.replay.capacity import meets, standing_fleet
+from fleetcast.models.replay.capacity import standing_fleet
 from fleetcast.models.replay.goodput import goodput_per_s
 from fleetcast.models.replay.inputs import Trace
 from fleetcast.models.replay.rules import make_rules
@@ -97,7 +97,7 @@ def met(
     outcome = replay(trace, fleet, Drive(np.diff(fleet.slots), hour_s=until_s), rules, until_s)
     ttft_s, e2e_s = outcome.first_token_s - trace.arrival_s, outcome.finish_s - trace.arrival_s
     return {
-        "attained": float(meets(setting.tier, ttft_s, e2e_s, trace.output_tokens).mean()),
+        "attained": float(meets_targets(setting.tier, ttft_s, e2e_s, trace.output_tokens).mean()),
         "e2e_s": float(np.nanmean(e2e_s)),
         "ttft_s": float(np.nanmean(ttft_s)),
         "tpot_s": float(np.nanmean(tpot_s(ttft_s, e2e_s, trace.output_tokens))),

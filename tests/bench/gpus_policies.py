@@ -18,12 +18,12 @@ from plan_cases import a_problem
 
 from fleetcast.assets.studies.rent_asked import Setting
 from fleetcast.assets.studies.rent_fleets import Options, offer_of, team
+from fleetcast.models.metrics import meets_targets
 from fleetcast.models.plan import combo_lp, corrected, melange
 from fleetcast.models.plan.autoscale import DEFAULTS, targets
 from fleetcast.models.plan.problem import Floats, Ints
 from fleetcast.models.plan.rent import bounded
 from fleetcast.models.plan.solver import Options as Search
-from fleetcast.models.replay.capacity import meets
 from fleetcast.models.replay.fleet import make_fleet
 from fleetcast.models.replay.inputs import Fleet, Trace
 from fleetcast.models.replay.outcome import FINISHED
@@ -168,7 +168,7 @@ def tried(world: World, table: Floats) -> tuple[float, float]:
     outcome = replay(world.trace, fleet, drive, make_rules(alone, dealt, "follow"), SECONDS)
     ttft_s = outcome.first_token_s - world.trace.arrival_s
     e2e_s = outcome.finish_s - world.trace.arrival_s
-    met = meets(world.setting.tier, ttft_s, e2e_s, world.trace.output_tokens)
+    met = meets_targets(world.setting.tier, ttft_s, e2e_s, world.trace.output_tokens)
     gpus = list(world.setting.catalogue.gpus.values())
     usd = np.array([gpus[g].usd_per_hour for g in fleet.gpu]) * fleet.gpus
     spent = float((outcome.instance_s[..., :3].sum(axis=(0, 2)) * usd[fleet.kind]).sum()) / HOUR_S
