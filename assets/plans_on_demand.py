@@ -1,9 +1,4 @@
-"""Plans on demand, each its own job: of days to come, of what to rent or buy, of which llm answers what.
-
-Like the assets of on_demand.py they stand beside the lineage, each with a `*_said`.
-"""
-
-from datetime import date
+"""Plans on demand, a row each: of days to come, of what to rent or buy, of which llm answers what."""
 
 import dagster as dg
 import pyarrow as pa
@@ -11,14 +6,8 @@ import pyarrow as pa
 from fleetcast.assets.demand.history import not_known
 from fleetcast.assets.lake.partitions import DAYS
 from fleetcast.assets.lake.settings import Settings
-from fleetcast.assets.pages.on_demand import Call, on_demand
-from fleetcast.assets.pages.telling import (
-    Said,
-    after,
-    markdown,
-    picture,
-    told,
-)
+from fleetcast.assets.pages.on_demand import AssetContext, Made, Of, on_demand
+from fleetcast.assets.pages.telling import Said, after, markdown
 from fleetcast.assets.plans import ahead as planning
 from fleetcast.assets.plans import quality_asked as asking
 from fleetcast.assets.plans import rolling as roll
@@ -29,66 +18,67 @@ from fleetcast.assets.studies.phase_figures import draw_phase_prices
 from fleetcast.assets.studies.quality_figures import draw_quality
 from fleetcast.assets.studies.rent_asked import question
 
+BY_HOUR = "queries/plan_by_hour.sql"
+ALL_DEMAND = after("demand", dg.AllPartitionMapping())
+ALL_REQUESTS = after("requests", dg.AllPartitionMapping())
 
-@on_demand(after("demand", dg.AllPartitionMapping()))
-def day_ahead_plans(call: Call) -> Said:
+
+def _not_known(settings: Settings, of: Of) -> Said:
+    return {"not_known": not_known(settings, of["day"]) or "nothing"}
+
+
+@on_demand(
+    "plan_ahead",
+    "The fleet of the day after the last one with demand.",
+    "plan",
+    ALL_DEMAND,
+    boards={"by_hour": BY_HOUR},
+    notes=_not_known,
+)
+def day_ahead_plans(context: AssetContext) -> Made:
     """The fleet of the day after the last one with demand, from what is known when it begins."""
-    day = planning.day_to_come(call.settings)
-    table = planning.plan_ahead(call.settings, day, call.progress)
-    return day_ahead_plans_said(call.settings, day, table)
+    day = planning.day_to_come(context.settings)
+    table = planning.plan_ahead(context.settings, day, context.progress)
+    return Made(table, {"day": day, "policy": planning.POLICY})
 
 
-def day_ahead_plans_said(settings: Settings, day: date, table: pa.Table) -> Said:
-    """The plan of a day to come, with what each hour holds and costs."""
-    settings.lake.publish()
-    hours = settings.lake.sql(
-        "queries/plan_by_hour.sql", trace=settings.trace, day=day, policy=planning.POLICY
-    )
-    said = {
-        "day": day.isoformat(),
-        "by_hour": dg.MetadataValue.md(markdown(hours)),
-        "not_known": not_known(settings, day) or "nothing",
-    }
-    return {**told(settings.trace, table, "tables/day_ahead_plans.sql"), **said}
+def _hours_of_days(settings: Settings, of: Of) -> Said:
+    known = {"trace": settings.trace, "policy": roll.ROLLING}
+    hours = pa.concat_tables(settings.lake.sql(BY_HOUR, day=day, **known) for day in of["days"])
+    return {"by_hour": dg.MetadataValue.md(markdown(hours))}
 
 
-@on_demand(after("demand", dg.AllPartitionMapping()))
-def rolling_plans(call: Call) -> Said:
+@on_demand(
+    "plan_rolling",
+    "The fleet of the next 48 hours, from now on.",
+    "plan",
+    ALL_DEMAND,
+    notes=_hours_of_days,
+)
+def rolling_plans(context: AssetContext) -> Made:
     """The fleet of the next 48 hours, from the demand until now; made again and again."""
-    table = roll.plan_rolling(call.settings, None, call.progress)
-    return rolling_plans_said(call.settings, table)
+    table = roll.plan_rolling(context.settings, None, context.progress)
+    return made_rolling(table)
 
 
-def rolling_plans_said(settings: Settings, table: pa.Table) -> Said:
-    """When the plan was made, and what each of its hours holds and costs."""
-    settings.lake.publish()
+def made_rolling(table: pa.Table) -> Made:
+    """The rows of a rolling plan, with the days that it reaches."""
     days = sorted(set(table["day"].to_pylist()))
-    by_hour = [
-        settings.lake.sql("queries/plan_by_hour.sql", trace=settings.trace, day=day, policy=roll.ROLLING)
-        for day in days
-    ]
-    return {
-        **told(settings.trace, table, "tables/rolling_plans.sql"),
-        "made_at": table["made_at"][0].as_py().isoformat(),
-        "by_hour": dg.MetadataValue.md(markdown(pa.concat_tables(by_hour))),
-    }
+    return Made(table, {"made_at": table["made_at"][0].as_py().isoformat(), "days": days})
 
 
-@on_demand(after("plans"), after("requests"), of=DAYS)
-def shadow_runs(call: Call) -> Said:
+@on_demand(
+    "grade",
+    "A day's advice against the fleet that ran: saved and missed.",
+    "score",
+    *(after("plans"), after("requests")),
+    partitions=DAYS,
+    boards={"grade": "queries/graded_shadow.sql"},
+)
+def shadow_runs(context: AssetContext) -> Made:
     """Yesterday's advice against the fleet that ran, both replayed: what it would have saved and missed."""
-    table = graded.grade_shadow(call.settings, call.day, planning.POLICY, call.progress)
-    return shadow_runs_said(call.settings, call.day, table)
-
-
-def shadow_runs_said(settings: Settings, day: date, table: pa.Table) -> Said:
-    """The replays of a day's advice and of what ran, with the grade."""
-    settings.lake.publish()
-    board = settings.lake.sql("queries/graded_shadow.sql", trace=settings.trace, day=day)
-    return {
-        **told(settings.trace, table, "tables/shadow_runs.sql"),
-        "grade": dg.MetadataValue.md(markdown(board)),
-    }
+    table = graded.grade_shadow(context.settings, context.day, planning.POLICY, context.progress)
+    return Made(table, {"day": context.day})
 
 
 class Terms(dg.Config):
@@ -99,23 +89,22 @@ class Terms(dg.Config):
     weeks: int = 4
 
 
-@on_demand(after("demand", dg.AllPartitionMapping()), config=Terms)
-def commitments(call: Call) -> Said:
+@on_demand(
+    "buy",
+    "Which GPUs to reserve, to buy on demand, to take from spot.",
+    "plan",
+    ALL_DEMAND,
+    config=Terms,
+    boards={"what_to_buy": "queries/what_to_buy.sql"},
+    figures=lambda settings, of: {"commitments": draw_commitments(settings, of["day"])},
+    needs_config=True,
+)
+def commitments(context: AssetContext) -> Made:
     """What to reserve, to buy on demand and to take from spot, from the need of past weeks."""
-    terms = buying.Terms(call.config.reserved, call.config.spot)
-    day, table = buying.buy(call.settings, terms, call.config.weeks, call.progress)
-    return commitments_said(call.settings, day, table)
-
-
-def commitments_said(settings: Settings, day: date, table: pa.Table) -> Said:
-    """The buying list up to a day, and the cost and regret of every commitment as a figure."""
-    settings.lake.publish()
-    board = settings.lake.sql("queries/what_to_buy.sql", trace=settings.trace, day=day)
-    return {
-        **told(settings.trace, table, "tables/commitments.sql"),
-        "what_to_buy": dg.MetadataValue.md(markdown(board)),
-        "commitments": picture(draw_commitments(settings, day)),
-    }
+    asked = context.config
+    terms = buying.Terms(asked.reserved, asked.spot)
+    day, table = buying.buy(context.settings, terms, asked.weeks, context.progress)
+    return Made(table, {"day": day})
 
 
 class Renting(dg.Config):
@@ -126,28 +115,23 @@ class Renting(dg.Config):
     way: str = "any"  # or together, or apart
 
 
-@on_demand(*[after(name, dg.AllPartitionMapping()) for name in ("demand", "requests")], config=Renting)
-def gpu_fleets(call: Call) -> Said:
+@on_demand(
+    "gpus",
+    "Which GPUs to rent for an llm, for the day after the last one.",
+    "plan",
+    *(ALL_DEMAND, ALL_REQUESTS),
+    config=Renting,
+    boards={"which_gpus": "queries/which_gpus.sql"},
+    figures=lambda settings, of: {"phase_prices": draw_phase_prices(settings, of["day"], of["llm"])},
+    needs_config=True,
+)
+def gpu_fleets(context: AssetContext) -> Made:
     """Which GPUs to rent for an llm: USD per token by phase, and the best fleets, replayed at the peak."""
-    day = planning.day_to_come(call.settings)
-    llm, gpus, way = call.config.llm, call.config.gpus, call.config.way
-    asked = question(call.settings, day, llm, gpus, [], way, None, None, call.progress)
-    _, table = renting.write(call.settings, day, renting.answer(call.settings, day, asked, call.progress))
-    return gpu_fleets_said(call.settings, day, asked.llm, table)
-
-
-def gpu_fleets_said(settings: Settings, day: date, llm: str, table: pa.Table) -> Said:
-    """The fleets for an llm, cheapest first, and the prices of its phases as a figure."""
-    settings.lake.publish()
-    figure = draw_phase_prices(settings, day, llm)
-    board = settings.lake.sql("queries/which_gpus.sql", trace=settings.trace, day=day)
-    return {
-        **told(settings.trace, table, "tables/gpu_fleets.sql"),
-        "day": day.isoformat(),
-        "llm": llm,
-        "which_gpus": dg.MetadataValue.md(markdown(board)),
-        "phase_prices": picture(figure),
-    }
+    settings, progress, day = context.settings, context.progress, planning.day_to_come(context.settings)
+    llm, gpus, way = context.config.llm, context.config.gpus, context.config.way
+    asked = question(settings, day, llm, gpus, [], way, None, None, progress)
+    _, table = renting.write(settings, day, renting.answer(settings, day, asked, progress))
+    return Made(table, {"day": day, "llm": asked.llm})
 
 
 class Asked(dg.Config):
@@ -160,30 +144,29 @@ class Asked(dg.Config):
     whatif: bool = False  # the cases of data/quality_cases.toml too
 
 
-@on_demand(config=Asked)
-def quality_plans(call: Call) -> Said:
+@on_demand(
+    "plan_quality",
+    "Which llm answers what on which GPUs; of a config with [quality].",
+    "quality",
+    config=Asked,
+    boards={
+        "board": "select * exclude (trace, question) from quality_board where trace = $trace "
+        "and question = $question order by kind, usd_per_hour, plan"
+    },
+    figures=lambda settings, of: {"front": draw_quality(settings, of["question"])},
+)
+def quality_plans(context: AssetContext) -> Made:
     """Which llm answers what on which GPUs, for a quality and a latency; needs a config with [quality]."""
-    question = asking.Question(call.config.quality, call.config.latency_s, call.config.budget_usd_per_hour)
-    answering.plan_quality(call.settings, question, call.config.front, call.progress, call.config.whatif)
-    return quality_plans_said(call.settings, question.name)
+    asked, settings = context.config, context.settings
+    question = asking.Question(asked.quality, asked.latency_s, asked.budget_usd_per_hour)
+    answering.plan_quality(settings, question, asked.front, context.progress, asked.whatif)
+    return made_for_quality(settings, question.name)
 
 
-def quality_plans_said(settings: Settings, question: str) -> Said:
-    """The plans of a question side by side, and their picture."""
-    settings.lake.publish()
+def made_for_quality(settings: Settings, question: str) -> Made:
+    """The plans of a question as they stand in the lake."""
     table = settings.lake.read("quality_plans", trace=settings.trace, question=question)
-    board = settings.lake.sql(
-        "select * exclude (trace, question) from quality_board where trace = $trace and question = $question "
-        "order by kind, usd_per_hour, plan",
-        trace=settings.trace,
-        question=question,
-    )
-    said = {
-        "question": question,
-        "board": dg.MetadataValue.md(markdown(board)),
-        "front": picture(draw_quality(settings, question)),
-    }
-    return {**told(settings.trace, table, "tables/quality_plans.sql"), **said}
+    return Made(table, {"question": question})
 
 
-PLANS = [day_ahead_plans, rolling_plans, shadow_runs, commitments, gpu_fleets, quality_plans]
+PLANS = (day_ahead_plans, rolling_plans, shadow_runs, commitments, gpu_fleets, quality_plans)

@@ -39,14 +39,15 @@ def board(
     """
     with spoken():
         from fleetcast.assets.lake.settings import load_settings
-        from fleetcast.assets.on_demand import planner_trials_said
+        from fleetcast.assets.on_demand import planner_trials
+        from fleetcast.assets.pages.on_demand import Made
         from fleetcast.assets.studies import planner_board
-        from fleetcast.pipelines.runs import report
+        from fleetcast.pipelines.runs import report_made
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day
         table = planner_board.try_planners(settings, day, planner or (), ideas, progress_of(quiet), draws)
-        report("planner_trials", {day.isoformat(): planner_trials_said(settings, day, table)})
+        report_made(planner_trials, settings, Made(table, {"day": day}))
         show_planners(planner_board.board(settings, day), settings.trace, day)
         show_ideas(planner_board.worth(settings, day))
         OUT.print(f"figure   {near(settings.figures(day))}/planner_board.png")

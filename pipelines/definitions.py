@@ -15,7 +15,7 @@ from fleetcast.pipelines.sensors import SENSORS
 RESOURCES = {"settings": SettingsResource.deployed(), "progress": Progress()}
 
 defs = dg.Definitions(
-    assets=[*ASSETS, *STUDIES, *PLANS],
+    assets=[*ASSETS, *(row.asset() for row in (*STUDIES, *PLANS))],
     asset_checks=ASSET_CHECKS,
     jobs=JOBS,
     schedules=SCHEDULES,

@@ -55,10 +55,11 @@ def error(
     """
     with spoken():
         from fleetcast.assets.lake.settings import load_settings
-        from fleetcast.assets.on_demand import error_draws_said
+        from fleetcast.assets.on_demand import error_draws
+        from fleetcast.assets.pages.on_demand import Made
         from fleetcast.assets.replays.scorecards import scoreboard
         from fleetcast.assets.studies import latency_error
-        from fleetcast.pipelines.runs import report
+        from fleetcast.pipelines.runs import report_made
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day
@@ -66,7 +67,7 @@ def error(
         latency_error.open_loop(settings, day, base)  # before minutes are spent
         asked = [*policy, *base] if policy else []
         table = latency_error.replay_draws(settings, day, asked, draws, progress_of(quiet))
-        report("error_draws", {day.isoformat(): error_draws_said(settings, day, table)})
+        report_made(error_draws, settings, Made(table, {"day": day}))
         show_errors(settings, day, scoreboard(settings, day), against)
         OUT.print(f"figure   {near(latency_error.draw(settings, day))}")
         OUT.print('tables   fleetcast sql "from scoreboard_intervals", "from scoreboard_differences"')

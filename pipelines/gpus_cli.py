@@ -61,10 +61,11 @@ def gpus(
     """
     with spoken():
         from fleetcast.assets.lake.settings import load_settings
+        from fleetcast.assets.pages.on_demand import Made
         from fleetcast.assets.plans.ahead import day_to_come
-        from fleetcast.assets.plans_on_demand import gpu_fleets_said
+        from fleetcast.assets.plans_on_demand import gpu_fleets
         from fleetcast.assets.studies import rent_asked, rent_buckets, renting
-        from fleetcast.pipelines.runs import report
+        from fleetcast.pipelines.runs import report_made
 
         if apart and together:
             raise ValueError("--apart and --together: one or the other, or neither for both.")
@@ -80,7 +81,7 @@ def gpus(
             settings = rent_asked.priced(settings, file_of(prices), asked.gpus)
         found = renting.answer(settings, day, asked, progress_of(quiet))
         _, table = renting.write(settings, day, found)
-        report("gpu_fleets", {None: gpu_fleets_said(settings, day, asked.llm, table)})
+        report_made(gpu_fleets, settings, Made(table, {"day": day, "llm": asked.llm}))
         show_prices(found, asked.llm, settings.trace, day)
         show_fleets(found)
         show_note(found.short)

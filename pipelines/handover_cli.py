@@ -183,14 +183,15 @@ def grade(
     """
     with spoken():
         from fleetcast.assets.lake.settings import load_settings
-        from fleetcast.assets.plans_on_demand import shadow_runs_said
+        from fleetcast.assets.pages.on_demand import Made
+        from fleetcast.assets.plans_on_demand import shadow_runs
         from fleetcast.assets.studies.graded import grade_shadow
-        from fleetcast.pipelines.runs import report
+        from fleetcast.pipelines.runs import report_made
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day
         table = grade_shadow(settings, day, policy, progress_of(quiet))
-        report("shadow_runs", {day.isoformat(): shadow_runs_said(settings, day, table)})
+        report_made(shadow_runs, settings, Made(table, {"day": day}))
         asked = {"trace": settings.trace, "day": day}
         show_table(settings.lake.sql("queries/graded_shadow.sql", **asked).to_reader())
         show_table(settings.lake.sql(BY_TIER, **asked).to_reader())

@@ -60,9 +60,10 @@ def levels(
     """
     with spoken():
         from fleetcast.assets.lake.settings import load_settings
-        from fleetcast.assets.on_demand import level_trials_said
-        from fleetcast.assets.studies.levels import Asked, answers, try_levels, values
-        from fleetcast.pipelines.runs import report
+        from fleetcast.assets.on_demand import level_trials
+        from fleetcast.assets.pages.on_demand import Made
+        from fleetcast.assets.studies.levels import Asked, answers, of_trials, try_levels, values
+        from fleetcast.pipelines.runs import report_made
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day
@@ -73,8 +74,9 @@ def levels(
             None if needs is None else two("--needs", needs), hours,
         )  # fmt: skip
         table = try_levels(settings, day, asked, progress_of(quiet))
-        report("level_trials", {day.isoformat(): level_trials_said(settings, day, table)})
-        place = {name: table[name][0].as_py() for name in ("llm", "region")}
+        of = of_trials(day, table)
+        report_made(level_trials, settings, Made(table, of))
+        place = {name: of[name] for name in ("llm", "region")}
         for rows in values(settings, day, **place):
             show_levels(rows, in_time_by_level(settings, day, rows[0]), settings.trace, day)
         for sentence in answers(settings, day, **place):

@@ -14,7 +14,8 @@ from fleetcast.assets.forecasts import backtests
 from fleetcast.assets.lake.partitions import require_in_calendar
 from fleetcast.assets.lake.settings import Progress, Settings
 from fleetcast.assets.lake.store import Place
-from fleetcast.assets.on_demand import backtests_said
+from fleetcast.assets.on_demand import backtests as asset
+from fleetcast.assets.pages.on_demand import Made
 from fleetcast.assets.pages.telling import SettingsResource
 from fleetcast.assets.replays import nights, replays, scorecards
 from fleetcast.assets.traces.ingest import landed_files
@@ -130,8 +131,9 @@ def backtest_days(
     for begin, end in history.in_a_row(missing):
         run_job("history", resource, begin, progress, until=end)
     table = backtests.backtest_days(settings, first, last, tier, progress)
-    said = backtests_said(settings, last, tier, table)
-    report("backtests", {(first + timedelta(days=n)).isoformat(): said for n in range(days)})
+    settings.lake.publish()
+    said = asset.metadata(settings, Made(table, {"day": last, "tier": tier}))
+    report(asset.name, {(first + timedelta(days=n)).isoformat(): said for n in range(days)})
     return backtests.leaderboard(settings, tier), settings.figures(last)
 
 

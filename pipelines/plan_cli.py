@@ -88,16 +88,17 @@ def ahead(
     """
     with spoken():
         from fleetcast.assets.lake.settings import load_settings
+        from fleetcast.assets.pages.on_demand import Made
         from fleetcast.assets.plans.ahead import POLICY, day_to_come, plan_ahead
-        from fleetcast.assets.plans_on_demand import day_ahead_plans_said
-        from fleetcast.pipelines.runs import report
+        from fleetcast.assets.plans_on_demand import day_ahead_plans
+        from fleetcast.pipelines.runs import report_made
 
         settings = load_settings(config_of(config))
         first = day_of(date_) or day_to_come(settings)
         coming = [first + timedelta(days=number) for number in range(days)]
         for day in coming:
             table = plan_ahead(settings, day, progress_of(quiet))
-            report("day_ahead_plans", {None: day_ahead_plans_said(settings, day, table)})
+            report_made(day_ahead_plans, settings, Made(table, {"day": day, "policy": POLICY}))
         _shown(settings, coming, POLICY, None)
 
 
@@ -127,12 +128,12 @@ def rolling(
     with spoken():
         from fleetcast.assets.lake.settings import load_settings
         from fleetcast.assets.plans.rolling import ROLLING, plan_rolling
-        from fleetcast.assets.plans_on_demand import rolling_plans_said
-        from fleetcast.pipelines.runs import report
+        from fleetcast.assets.plans_on_demand import made_rolling, rolling_plans
+        from fleetcast.pipelines.runs import report_made
 
         settings = load_settings(config_of(config))
         table = plan_rolling(settings, at, progress_of(quiet))
-        report("rolling_plans", {None: rolling_plans_said(settings, table)})
+        report_made(rolling_plans, settings, made_rolling(table))
         _shown(settings, sorted(set(table["day"].to_pylist())), ROLLING, None)
 
 
@@ -159,14 +160,15 @@ def buy(
     """
     with spoken():
         from fleetcast.assets.lake.settings import load_settings
-        from fleetcast.assets.plans_on_demand import commitments_said
+        from fleetcast.assets.pages.on_demand import Made
+        from fleetcast.assets.plans_on_demand import commitments
         from fleetcast.assets.studies.buying import Terms
         from fleetcast.assets.studies.buying import buy as list_of
-        from fleetcast.pipelines.runs import report
+        from fleetcast.pipelines.runs import report_made
 
         settings = load_settings(config_of(config))
         day, table = list_of(settings, Terms(reserved, spot), weeks, progress_of(quiet))
-        report("commitments", {None: commitments_said(settings, day, table)})
+        report_made(commitments, settings, Made(table, {"day": day}))
         board = settings.lake.sql("queries/what_to_buy.sql", trace=settings.trace, day=day)
         show_table(board.to_reader())
         show_note(f"figure   {near(settings.figures(day))}/commitments.png")

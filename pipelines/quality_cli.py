@@ -51,16 +51,16 @@ def quality(
         from fleetcast.assets.lake.settings import load_settings
         from fleetcast.assets.plans.quality_asked import Question
         from fleetcast.assets.plans.quality_places import over_regions
-        from fleetcast.assets.plans_on_demand import quality_plans_said
+        from fleetcast.assets.plans_on_demand import made_for_quality, quality_plans
         from fleetcast.assets.studies.quality_beside import best_of_tables, steps_usd
         from fleetcast.assets.studies.quality_figures import draw_quality
         from fleetcast.assets.studies.quality_plans import plan_quality
-        from fleetcast.pipelines.runs import report
+        from fleetcast.pipelines.runs import report_made
 
         settings = load_settings(config_of(config))
         question = Question(quality, latency, float("inf") if budget is None else budget)
         plans, lacking = plan_quality(settings, question, front, progress_of(quiet), whatif)
-        report("quality_plans", {None: quality_plans_said(settings, question.name)})
+        report_made(quality_plans, settings, made_for_quality(settings, question.name))
         show_chosen(plans[0])
         show_beside(plans)
         for name, why in lacking.items():

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import dagster as dg
 
-from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.pages.on_demand import Made, OnDemand
 from fleetcast.assets.pages.telling import SettingsResource, key_of
 from fleetcast.models.world.places import HOME, ROOT
 from fleetcast.pipelines import stopping
@@ -86,6 +87,12 @@ def report(asset: str, said: Mapping[str | None, Mapping[str, Any]]) -> None:
         for partition, metadata in said.items():
             event = dg.AssetMaterialization(key_of(asset), partition=partition, metadata=metadata)
             instance.report_runless_asset_event(event)
+
+
+def report_made(row: OnDemand, settings: Settings, *made: Made) -> None:
+    """Publish what was made of an asset on demand from the command line, and tell Dagster of it."""
+    settings.lake.publish()
+    report(row.name, {row.partition(one.of): row.metadata(settings, one) for one in made})
 
 
 def _why(result: dg.ExecuteInProcessResult) -> str:

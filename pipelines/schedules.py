@@ -4,7 +4,7 @@ import dagster as dg
 
 from fleetcast.assets.pages.telling import SettingsResource
 from fleetcast.models.world.config import Config
-from fleetcast.pipelines.jobs import GRADE, NIGHTLY, PLAN_AHEAD, PLAN_ROLLING, SETTINGS
+from fleetcast.pipelines.jobs import NIGHTLY, ON_DEMAND, SETTINGS
 
 
 def config_run() -> Config:
@@ -38,13 +38,13 @@ NIGHT = dg.build_schedule_from_partitioned_job(
     description=f"Every night at 02:00 UTC: the day before. Off until switched on. {which_config()}",
 )
 MORNING = dg.ScheduleDefinition(
-    job=PLAN_AHEAD,
+    job=ON_DEMAND["plan_ahead"],
     cron_schedule="30 2 * * *",
     run_config=SETTINGS,
     description=f"After the night: the plan of the day to come. Off until switched on. {which_config()}",
 )
 ROLLING = dg.ScheduleDefinition(
-    job=PLAN_ROLLING,
+    job=ON_DEMAND["plan_rolling"],
     run_config=SETTINGS,
     cron_schedule=cron_of(config_run().plan.rolling.every_minutes),
     description=(
@@ -53,7 +53,7 @@ ROLLING = dg.ScheduleDefinition(
     ),
 )
 GRADES = dg.build_schedule_from_partitioned_job(
-    GRADE,
+    ON_DEMAND["grade"],
     hour_of_day=3,
     minute_of_hour=0,
     description=(

@@ -115,13 +115,15 @@ def characterise(trace: Trace, quiet: Quiet = False) -> None:
     with spoken():
         from fleetcast.assets.demand.character_figures import figures_of
         from fleetcast.assets.demand.characterise import characterise as describe
-        from fleetcast.assets.lake.warehouse import Lake
-        from fleetcast.assets.on_demand import characterisation_said
-        from fleetcast.pipelines.runs import report
+        from fleetcast.assets.lake.settings import load_settings
+        from fleetcast.assets.on_demand import characterisation
+        from fleetcast.assets.pages.on_demand import Made
+        from fleetcast.pipelines.runs import report_made
 
-        lake = Lake()
+        settings = load_settings("office")  # of which only the lake counts
+        lake = settings.lake
         table = describe(lake, trace, progress_of(quiet))
-        report("characterisation", {None: characterisation_said(lake, trace, table)})
+        report_made(characterisation, settings, Made(table, {"trace": trace}))
         show_character(table, trace)
         OUT.print(f"figures  {near(figures_of(lake, trace))}/*.png")
         OUT.print('tables   fleetcast sql "from characterisation"   (meaning: sql/README.md)')

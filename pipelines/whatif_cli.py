@@ -36,15 +36,14 @@ def whatif(
     """
     with spoken():
         from fleetcast.assets.lake.settings import load_settings
-        from fleetcast.assets.on_demand import whatifs_said
-        from fleetcast.assets.studies.whatif import draw, what_if
-        from fleetcast.pipelines.runs import report
+        from fleetcast.assets.on_demand import whatifs
+        from fleetcast.assets.studies.whatif import draw, made_of_cases, what_if
+        from fleetcast.pipelines.runs import report_made
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day
         table = what_if(settings, day, cases or [], progress_of(quiet), policy)
-        settings.lake.publish()
-        report("whatifs", whatifs_said(settings, day, table))
+        report_made(whatifs, settings, *made_of_cases(table, day, policy))
         show_whatifs(table, settings.trace, day, policy)
         show_differences(settings, day, table)
         OUT.print(f"figure   {near(draw(settings, day, table.to_pandas()))}")
@@ -60,14 +59,15 @@ def decide(date_: Day = None, config: Config = "office", quiet: Quiet = False) -
     """
     with spoken():
         from fleetcast.assets.lake.settings import load_settings
-        from fleetcast.assets.on_demand import decisions_said
+        from fleetcast.assets.on_demand import decisions as asset
+        from fleetcast.assets.pages.on_demand import Made
         from fleetcast.assets.studies import decisions
-        from fleetcast.pipelines.runs import report
+        from fleetcast.pipelines.runs import report_made
 
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day
         table = decisions.decide(settings, day, progress_of(quiet))
-        report("decisions", {day.isoformat(): decisions_said(settings, day, table)})
+        report_made(asset, settings, Made(table, {"day": day}))
         board = decisions.leaderboard(settings, day)
         show_decisions(board, settings.trace, day)
         show_savings(settings, day, board)

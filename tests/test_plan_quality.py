@@ -13,7 +13,7 @@ from fleetcast.assets.lake.settings import Settings, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans.quality_export import as_json, as_k8s, quality_plan_of
 from fleetcast.assets.plans.quality_policies import OURS, POLICIES
-from fleetcast.assets.plans_on_demand import quality_plans_said
+from fleetcast.assets.plans_on_demand import made_for_quality, quality_plans
 from fleetcast.pipelines import runs
 from fleetcast.pipelines.cli import app
 
@@ -205,7 +205,7 @@ def test_a_plan_is_handed_on(told: tuple[str, Settings]) -> None:
 
 def test_the_asset_tells_the_board_and_the_picture(told: tuple[str, Settings]) -> None:
     _, settings = told
-    said = quality_plans_said(settings, "0.55_25s")
+    said = quality_plans.metadata(settings, made_for_quality(settings, "0.55_25s"))
     assert "chosen" in str(said["board"].value)
     assert "data:image/png" in str(said["front"].value)
     table = settings.lake.read("quality_plans", trace=settings.trace)

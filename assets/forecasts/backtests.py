@@ -80,10 +80,13 @@ def intervals(settings: Settings, tier: str) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in found], schema=schema)
 
 
+LEADERBOARD = """
+select * from forecast_leaderboard
+where trace = $trace and tier = $tier
+order by horizon_minutes, wape_share
+"""
+
+
 def leaderboard(settings: Settings, tier: str) -> pa.Table:
     """The mart forecast_leaderboard of the config's trace and a tier, the best first."""
-    query = (
-        "select * from forecast_leaderboard where trace = $trace and tier = $tier "
-        "order by horizon_minutes, wape_share"
-    )
-    return settings.lake.sql(query, trace=settings.trace, tier=tier)
+    return settings.lake.sql(LEADERBOARD, trace=settings.trace, tier=tier)

@@ -1,47 +1,116 @@
-"""How an asset on demand is declared: what it is made from, what may be asked of it, and what it tells."""
+"""Assets on demand: one row each says how it is made, from what, and what its page shows.
 
-from collections.abc import Callable
+Its asset, its job and the report of the command line are all made from that row.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import dagster as dg
+import pyarrow as pa
 
 from fleetcast.assets.lake.settings import Progress, Settings
-from fleetcast.assets.pages.telling import Said, SettingsResource, day_of, described, opened, plainly
+from fleetcast.assets.lake.sql_files import SQL
+from fleetcast.assets.lake.store import Place
+from fleetcast.assets.pages.pictures import Draw, draw_day
+from fleetcast.assets.pages.telling import (
+    Said,
+    SettingsResource,
+    described,
+    markdown,
+    opened,
+    pictures,
+    plainly,
+    told,
+)
+
+Of = Mapping[str, Any]  # day, tier, llm, ...: what rows are of, by the names of the parameters of queries
+Figures = Callable[[Settings, Of], Mapping[str, Place]]
 
 
-class Call(NamedTuple):
+class AssetContext(NamedTuple):
     """What an asset on demand is made with."""
 
     settings: Settings
     progress: Progress
-    context: dg.AssetExecutionContext
-    config: Any = None  # an instance of the class that the asset was declared with
+    config: Any = None  # an instance of the class that its row names
+    keys: Mapping[str, str] = MappingProxyType({})  # of the partition, by dimension
 
     @property
     def day(self) -> date:
         """The day that is asked for."""
-        return day_of(self.context)
+        return date.fromisoformat(self.keys["day"])
 
 
-def on_demand(
-    *deps: dg.AssetDep, of: dg.PartitionsDefinition | None = None, config: type[dg.Config] | None = None
-) -> Callable[[Callable[[Call], Said]], dg.AssetsDefinition]:
-    """An asset by the name and in the words of the function that makes it, which returns what it tells.
+class Made(NamedTuple):
+    """The rows that were written, and what they are of."""
 
-    `of` says for which parts it is asked, `config` what may be asked of it.
-    """
+    table: pa.Table
+    of: Of = MappingProxyType({})
 
-    def declared(make: Callable[[Call], Said]) -> dg.AssetsDefinition:
+
+class OnDemand(NamedTuple):
+    """An asset on demand; its name is that of the function that makes it, and of a table or a mart."""
+
+    make: Callable[[AssetContext], Made]  # its docstring is the description
+    job: str
+    about: str  # of the job
+    group: str
+    after: Sequence[dg.AssetDep]  # what it is made from
+    partitions: dg.PartitionsDefinition | None
+    config: type[dg.Config] | None
+    boards: Mapping[str, str]  # title: a query, or a file of sql/, with `of` as its parameters
+    figures: Figures | None
+    notes: Callable[[Settings, Of], Said] | None
+    needs_config: bool  # what has no default
+
+    @property
+    def name(self) -> str:
+        """Of the asset."""
+        return self.make.__name__
+
+    def metadata(self, settings: Settings, made: Made) -> Said:
+        """What its page shows of rows that were written."""
+        of = {"trace": settings.trace, **made.of}
+        boards = {
+            title: dg.MetadataValue.md(markdown(settings.lake.sql(query, **of)))
+            for title, query in self.boards.items()
+        }
+        folder = next(
+            folder for folder in ("tables", "marts") if (SQL / folder / f"{self.name}.sql").is_file()
+        )
+        return {
+            **told(of["trace"], made.table, f"{folder}/{self.name}.sql"),
+            **{name: str(value) for name, value in of.items()},
+            **pictures(self.figures(settings, of) if self.figures else {}),
+            **boards,
+            **(self.notes(settings, of) if self.notes else {}),
+        }
+
+    def partition(self, of: Of) -> str | None:
+        """The key of the partition that rows are of."""
+        if isinstance(self.partitions, dg.MultiPartitionsDefinition):
+            return dg.MultiPartitionKey(
+                {one.name: str(of[one.name]) for one in self.partitions.partitions_defs}
+            )
+        return None if self.partitions is None else str(of["day"])
+
+    def asset(self) -> dg.AssetsDefinition:
+        """The asset as Dagster sees it."""
+
         def made(
             context: dg.AssetExecutionContext,
             settings: SettingsResource,
             progress: dg.ResourceParam[Progress],
-            asked: dg.Config | None = None,
+            config: dg.Config | None = None,
         ) -> dg.MaterializeResult:
             with plainly():
-                call = Call(opened(context, settings), progress, context, asked)
-                return dg.MaterializeResult(metadata=make(call))
+                own = opened(context, settings)
+                found = self.make(AssetContext(own, progress, config, _keys(context)))
+                own.lake.publish()
+                return dg.MaterializeResult(metadata=self.metadata(own, found))
 
         def plain(
             context: dg.AssetExecutionContext,
@@ -52,13 +121,51 @@ def on_demand(
 
         def configured(
             context: dg.AssetExecutionContext,
-            config: config,  # type: ignore[valid-type]  # Dagster reads the class from here
+            config: self.config,  # type: ignore[name-defined]  # Dagster reads the class from here
             settings: SettingsResource,
             progress: dg.ResourceParam[Progress],
         ) -> dg.MaterializeResult:
             return made(context, settings, progress, config)
 
-        asset = dg.asset(deps=deps, partitions_def=of, description=make.__doc__, **described(make.__name__))
-        return asset(plain if config is None else configured)
+        asset = dg.asset(
+            deps=self.after,
+            partitions_def=self.partitions,
+            description=self.make.__doc__,
+            **described(self.name, self.group),
+        )
+        return asset(plain if self.config is None else configured)
 
-    return declared
+
+def on_demand(
+    job: str,
+    about: str,
+    group: str,
+    *after: dg.AssetDep,
+    partitions: dg.PartitionsDefinition | None = None,
+    config: type[dg.Config] | None = None,
+    boards: Mapping[str, str] | None = None,
+    figures: Figures | None = None,
+    notes: Callable[[Settings, Of], Said] | None = None,
+    needs_config: bool = False,
+) -> Callable[[Callable[[AssetContext], Made]], OnDemand]:
+    """The row of an asset on demand, around the function that makes it."""
+
+    def row(make: Callable[[AssetContext], Made]) -> OnDemand:
+        return OnDemand(
+            make, job, about, group, after, partitions, config, boards or {}, figures, notes, needs_config
+        )
+
+    return row
+
+
+def drawings_of_day(drawings: Mapping[str, Draw]) -> Figures:
+    """Figures of the day that rows are of."""
+    return lambda settings, of: draw_day(settings, of["day"], drawings)
+
+
+def _keys(context: dg.AssetExecutionContext) -> Mapping[str, str]:
+    """The key of the partition of a run, by dimension."""
+    if not context.has_partition_key:
+        return {}
+    key = context.partition_key
+    return key.keys_by_dimension if isinstance(key, dg.MultiPartitionKey) else {"day": key}

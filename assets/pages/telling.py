@@ -64,32 +64,20 @@ def after(name: str, mapping: dg.PartitionMapping | None = None) -> dg.AssetDep:
     return dg.AssetDep(key_of(name), partition_mapping=mapping)
 
 
-def described(name: str) -> dict[str, Any]:
-    """What every asset shares: group, owner, kinds, retries."""
-    group, kinds = {
+def described(name: str, group: str = "") -> dict[str, Any]:
+    """What every asset shares: group, owner, kinds, retries; those of the lineage have their groups here."""
+    known = {
         "landing": ("traces", {"duckdb", "parquet"}),
         "requests": ("traces", {"numpy", "parquet"}),
         "demand": ("demand", {"duckdb", "parquet"}),
-        "characterisation": ("demand", {"duckdb", "python", "parquet"}),
         "forecasts": ("forecast", {"python", "parquet"}),
-        "backtests": ("forecast", {"python", "parquet"}),
-        "decisions": ("forecast", {"python", "parquet"}),
-        "whatifs": ("plan", {"python", "parquet"}),
-        "gpu_fleets": ("plan", {"python", "parquet"}),
         "plans": ("plan", {"python", "parquet"}),
-        "day_ahead_plans": ("plan", {"python", "parquet"}),
-        "rolling_plans": ("plan", {"python", "parquet"}),
-        "shadow_runs": ("score", {"python", "parquet"}),
-        "commitments": ("plan", {"python", "parquet"}),
-        "quality_plans": ("quality", {"python", "parquet"}),
         "replays": ("replay", {"python", "parquet"}),
         "scorecard": ("score", {"duckdb", "parquet"}),
-        "error_draws": ("score", {"python", "parquet"}),
-        "level_trials": ("score", {"python", "parquet"}),
-        "planner_trials": ("score", {"python", "parquet"}),
         "figures": ("score", {"matplotlib"}),
         "advice": ("score", {"python", "html"}),
-    }[name]
+    }
+    group, kinds = (group, {"python", "parquet"}) if group else known[name]
     return {"key": key_of(name), "group_name": group, "kinds": kinds, "owners": OWNERS, "retry_policy": RETRY}
 
 
@@ -147,9 +135,8 @@ def pictures(paths: Mapping[str, Place]) -> Mapping[str, dg.MetadataValue]:
 
 
 def day_of(context: Context) -> date:
-    """The day that is asked for, alone or together with something else."""
-    key = context.partition_key
-    return date.fromisoformat(key.keys_by_dimension["day"] if isinstance(key, dg.MultiPartitionKey) else key)
+    """The day that is asked for."""
+    return date.fromisoformat(context.partition_key)
 
 
 def days_of(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> list[date]:

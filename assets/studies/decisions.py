@@ -23,6 +23,7 @@ from fleetcast.assets.replays.drives import plan_rows
 from fleetcast.assets.studies.trials import Trial, score
 from fleetcast.models.plan.crossing import Tried, next_point
 
+LEADERBOARD = "queries/which_forecast_pays.sql"
 TRUTH = "truth"  # the clairvoyant forecast: what came
 COLUMNS = ["capacity_share", "usd", "boot_usd", "gpu_hours", "attainment_share", "missed_share"]
 
@@ -76,7 +77,7 @@ def compared_tier(settings: Settings, day: date) -> str:
 
 def leaderboard(settings: Settings, day: date) -> pa.Table:
     """What each method costs where all attain the same, the cheapest first."""
-    return settings.lake.sql("queries/which_forecast_pays.sql", trace=settings.trace, day=day)
+    return settings.lake.sql(LEADERBOARD, trace=settings.trace, day=day)
 
 
 def planner(settings: Settings, day: date, progress: Progress) -> Callable[[str, float], Trial]:

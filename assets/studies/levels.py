@@ -128,6 +128,13 @@ def try_stack(bench: Bench, by: str, load: float, stack: str, asked: Asked) -> N
             guess = guess if found is None else found.number
 
 
+def of_trials(day: date, table: pa.Table) -> dict[str, Any]:
+    """Which endpoint rows of level_trials are of, and the way to deal needs that its figures show."""
+    first = table.slice(0, 1).to_pylist()[0]
+    names = ("llm", "region", "dealt_by")
+    return {"day": day, **{name: first[name] for name in names}, "load": first["load_factor"]}
+
+
 VALUES = """
 from level_value
 where trace = $trace and day = $day and llm = $llm and region = $region

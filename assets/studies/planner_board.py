@@ -27,6 +27,7 @@ from fleetcast.models.world.reading import require_known
 
 OURS = "ours"
 MOST_DRAWS = 100
+BOARD_QUERY = f"select * from planner_board {WHERE} order by total_usd nulls last, planner"
 
 
 def try_planners(
@@ -114,8 +115,7 @@ def same_policies(settings: Settings, names: Sequence[str]) -> dict[str, list[st
 
 def board(settings: Settings, day: date) -> pa.Table:
     """What each planner costs where all attain the same, the cheapest first."""
-    query = f"select * from planner_board {WHERE} order by total_usd nulls last, planner"
-    return settings.lake.sql(query, trace=settings.trace, day=day)
+    return settings.lake.sql(BOARD_QUERY, trace=settings.trace, day=day)
 
 
 def worth(settings: Settings, day: date) -> pa.Table:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.pages.pictures import Draw
 from fleetcast.assets.pages.style import BLUE, FAINT, INK, MUTED
 from fleetcast.assets.studies.planner_board import OURS, board, worth
 from fleetcast.models.replay.planners import BOARD
@@ -84,11 +85,9 @@ def _draw_way(panel: "Axes", rows: pd.DataFrame) -> None:
     panel.grid(visible=False)
 
 
-def planner_figure(settings: Settings, day: date) -> "Figure":
-    """The figure of a day's planners."""
-    return draw_planners(board(settings, day).to_pandas())
-
-
-def idea_figure(settings: Settings, day: date) -> "Figure":
-    """The figure of what ideas were worth on a day."""
-    return draw_ideas(worth(settings, day).to_pandas())
+def planner_drawings(settings: Settings, day: date) -> dict[str, Draw]:
+    """The figures of a day's planners, and of what ideas were worth where they were tried."""
+    drawings: dict[str, Draw] = {"planner_board": lambda *of: draw_planners(board(*of).to_pandas())}
+    if worth(settings, day).num_rows:
+        drawings["idea_worth"] = lambda *of: draw_ideas(worth(*of).to_pandas())
+    return drawings

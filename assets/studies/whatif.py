@@ -13,6 +13,7 @@ import pyarrow as pa
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, Settings
 from fleetcast.assets.lake.store import Place
+from fleetcast.assets.pages.on_demand import Made
 from fleetcast.assets.pages.pictures import save
 from fleetcast.assets.plans.inputs import Load, in_slots
 from fleetcast.assets.plans.kinds import by_pool
@@ -52,6 +53,13 @@ def what_if(
         place = name if policy == "corrected" else f"{name}@{policy}"
         settings.lake.write("whatifs", rows[-1], trace=settings.trace, day=day, case_name=place)
     return pa.concat_tables(rows).add_column(0, "case_name", pa.array(list(chosen)))
+
+
+def made_of_cases(table: pa.Table, day: date, policy: str) -> list[Made]:
+    """The row of each case, as the asset's page shows it."""
+    cases = enumerate(table["case_name"].to_pylist())
+    names = [(n, case, case if policy == "corrected" else f"{case}@{policy}") for n, case in cases]
+    return [Made(table.slice(n, 1), {"day": day, "case": case, "case_name": at}) for n, case, at in names]
 
 
 def planned_cases(
