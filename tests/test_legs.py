@@ -19,7 +19,6 @@ from fleetcast.models.replay.requests import with_legs
 from fleetcast.models.replay.route import ROUND_ROBIN as IN_TURN
 from fleetcast.models.replay.run import Drive, Session, replay
 from fleetcast.models.replay.spread import GOODPUT, MOST_UNUSED, ROUND_ROBIN, WEIGHTS
-from fleetcast.models.replay.state import CACHED, LOST
 
 TOKEN_S = 1 / 4096  # of a link
 PROMPT = 1024
@@ -212,14 +211,14 @@ def test_a_session_saved_with_caches_on_their_way_goes_on_identically(tmp_path: 
     whole = Session(fleet, some_rules(), [4, 4])
     whole.feed(trace)
     whole.play(drive, until_s / 2)
-    assert whole.state.coming.sum() > 0
+    assert whole.state.instance["coming"].sum() > 0
     whole.save(tmp_path / "saved.npz")
     loaded = Session.load(tmp_path / "saved.npz", fleet, some_rules())
     for session in (whole, loaded):
         session.play(drive, until_s)
         session.finish(2 * until_s)
-    np.testing.assert_array_equal(whole.state.finish_s, loaded.state.finish_s)
-    assert np.isfinite(whole.state.finish_s).all(), "none is lost"
+    np.testing.assert_array_equal(whole.state.request["finish_s"], loaded.state.request["finish_s"])
+    assert np.isfinite(whole.state.request["finish_s"]).all(), "none is lost"
 
 
 @pytest.mark.parametrize("c", [2.0, 0.25])
@@ -285,34 +284,40 @@ def test_a_lone_move_meets_the_closed_form_of_its_copies() -> None:
     session, begins = moved(2.0, last_copy_tokens=16, move_s=0.25)
     left_s, rest = 1.0 + (last + 1) / 32, last + 1 - 31
     assert begins
-    assert session.state.served_by.tolist() == [1]
-    assert session.state.finish_s[0] == left_s + rest * TOKEN_S + 0.25 + (499 - (last + 1)) / 32
-    assert session.state.counts[LOST] == 0
-    assert session.state.counts[CACHED] == PROMPT + 499
-    assert session.state.out_free_s.tolist() == [left_s + rest * TOKEN_S, 0.0]
+    assert session.state.request["served_by"].tolist() == [1]
+    assert session.state.request["finish_s"][0] == left_s + rest * TOKEN_S + 0.25 + (499 - (last + 1)) / 32
+    assert session.state.progress.lost_tokens == 0
+    assert session.state.progress.cached_tokens == PROMPT + 499
+    assert session.state.instance["out_free_s"].tolist() == [left_s + rest * TOKEN_S, 0.0]
 
 
 def test_a_move_of_little_is_one_copy_more_and_a_move_that_cannot_be_is_none() -> None:
     several, _ = moved(2.0, last_copy_tokens=2, max_copies=8)
     one, _ = moved(2.0, last_copy_tokens=16)
-    stopped = [session.state.finish_s[0] - (1.0 + 499 / 32) for session in (several, one)]
+    stopped = [session.state.request["finish_s"][0] - (1.0 + 499 / 32) for session in (several, one)]
     assert 0 < stopped[0] < stopped[1] <= 16 * TOKEN_S + 1 / 32
     for ask_s, why in ((0.5, "in prefill"), (32.0, "ended")):
         session, begins = moved(ask_s)
         assert not begins, why
-        assert session.state.served_by.tolist() == [0]
+        assert session.state.request["served_by"].tolist() == [0]
 
 
 def test_a_copy_is_given_up_when_its_request_ends_first_or_its_target_dies() -> None:
     almost_s = 1.0 + 498 / 32
     session, begins = moved(almost_s)
     assert begins
-    assert (session.state.served_by[0], session.state.finish_s[0]) == (0, 1.0 + 499 / 32)
+    assert (session.state.request["served_by"][0], session.state.request["finish_s"][0]) == (
+        0,
+        1.0 + 499 / 32,
+    )
     session, begins = moved(2.0, failure_s=np.array([2.125]), failure_slot=np.array([1]))
     assert begins
-    assert (session.state.served_by[0], session.state.finish_s[0]) == (0, 1.0 + 499 / 32)
-    assert not session.state.leavers.any()
-    assert (session.state.copying_to == NOBODY).all()
+    assert (session.state.request["served_by"][0], session.state.request["finish_s"][0]) == (
+        0,
+        1.0 + 499 / 32,
+    )
+    assert not session.state.instance["leavers"].any()
+    assert (session.state.transfer["copying_to"] == NOBODY).all()
 
 
 # --- chains

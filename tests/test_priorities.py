@@ -169,7 +169,7 @@ def test_headroom_grows_for_who_is_late_and_goes_where_nobody_is() -> None:
         session = Session(crowd(urgent), urgent, [[4]])
         session.feed(busy(urgent)[0])
         session.play(Drive([[4]], None), 40.0)
-        np.testing.assert_allclose(session.state.headroom_share[0], found)
+        np.testing.assert_allclose(session.state.pool_level["headroom_share"][0], found)
     still = rules._replace(is_adaptive=False)
     assert (busy(still)[1].slot != busy(rules)[1].slot).any()
 

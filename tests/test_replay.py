@@ -22,7 +22,7 @@ from fleetcast.models.replay.outcome import FINISHED, QUEUED, REFUSED, SPARED, O
 from fleetcast.models.replay.prefix import NONE
 from fleetcast.models.replay.requests import rows_of, with_legs
 from fleetcast.models.replay.run import TAIL_PERIODS, Drive, Session, replay
-from fleetcast.models.replay.state import ARRIVED, GIVEN_UP, MOVING, REQUEST_BITS, State
+from fleetcast.models.replay.state import GIVEN_UP, REQUEST_BITS, State
 from fleetcast.models.world.mechanisms import (
     BATCHINGS,
     ORDERS,
@@ -69,10 +69,10 @@ def prompts_of(trace: Trace) -> list[list[int]]:
 def joining(state: State) -> list[int]:
     """The requests with pending prompts."""
     found = []
-    for head, count in zip(state.joining_head, state.joining, strict=True):
+    for head, count in zip(state.instance["joining_head"], state.instance["joining"], strict=True):
         for _ in range(count):
             found.append(int(head))
-            head = state.next[head]
+            head = state.request["next"][head]
     return found
 
 
@@ -231,13 +231,14 @@ def test_tokens_and_memory_are_conserved(case: tuple[Trace, Fleet, Rules, Any]) 
     done = ended.status == FINISHED
     # 4. tokens cached are those of the finished requests, those lost, and those that are cached still
     finished = (trace.input_tokens + trace.output_tokens - 1)[done].sum()
-    joining_still = sum(state.reused[joining(state)].tolist()) if fleet.prefix != NONE else 0
-    cached_still = (state.kv + state.prefilled).sum() + state.carried.sum() + joining_still
+    joining_still = sum(state.sharing["reused"][joining(state)].tolist()) if fleet.prefix != NONE else 0
+    instance, pool, carried = state.instance, state.pool, state.transfer["carried"]
+    cached_still = (instance["kv"] + instance["prefilled"]).sum() + carried.sum() + joining_still
     assert ended.cached_tokens + ended.reused_tokens == finished + ended.recomputed_tokens + cached_still
     # 3. memory returns to zero, and so does what was set aside, on both ends of a link too
     if (ended.status != QUEUED).all():
-        held = (state.kv, state.blocks, state.crossing, state.kv_used, state.reserved)
-        for left in (*held, state.load, state.busy, state.sending, state.coming, state.carried):
+        held = [instance[name] for name in ("kv", "blocks", "reserved", "load", "sending", "coming")]
+        for left in (*held, state.crossing, pool["kv_used"], pool["busy"], carried):
             assert not left.any()
 
 
@@ -250,22 +251,22 @@ def test_a_request_stands_in_exactly_one_place(case: tuple[Trace, Fleet, Rules, 
     session.feed(trace)
     session.play(Drive(targets[:1], forecasts[:1], hour_s=2 * HORIZON_S), at_s)
     state, legs = session.state, with_legs(trace)
-    found = list(range(state.counts[ARRIVED], legs.leg.size))
-    lists = (state.head, state.joining_head, state.manager_head, state.kept_head, state.stranded_head)
-    for heads in lists:
+    found = list(range(state.progress.arrived, legs.leg.size))
+    lists = [state.llm["manager_head"], state.llm["stranded_head"], state.central["kept_head"]]
+    for heads in (*lists, state.lane["head"], state.instance["joining_head"]):
         for request in heads.ravel():
             while request != NOBODY:
                 found.append(int(request))
-                request = state.next[request]
-    for slot, batch in enumerate(state.batch):
+                request = state.request["next"][request]
+    for slot, batch in enumerate(state.instance["batch"]):
         found += (state.finish_key[slot, :batch] & REQUEST_BITS).tolist()
-    moving = state.moving[: state.counts[MOVING]]
-    found += moving[state.copying_to[moving] == NOBODY].tolist()  # who is copied decodes still
+    moving = state.transfer["moving"][: state.progress.moving]
+    found += moving[state.transfer["copying_to"][moving] == NOBODY].tolist()  # who is copied decodes still
     found += np.flatnonzero(~is_open(state)).tolist()
     # a later leg is nowhere until the one before it has ended
     before = np.full(legs.leg.size, NOBODY)
     before[legs.then[legs.then != NOBODY]] = np.flatnonzero(legs.then != NOBODY)
-    unborn = (legs.leg > 0) & is_open(state) & (np.arange(legs.leg.size) < state.counts[ARRIVED])
+    unborn = (legs.leg > 0) & is_open(state) & (np.arange(legs.leg.size) < state.progress.arrived)
     found += np.flatnonzero(unborn & is_open(state)[before]).tolist()
     assert sorted(found) == list(range(legs.leg.size))
 

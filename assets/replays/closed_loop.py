@@ -19,7 +19,7 @@ from fleetcast.assets.replays.drives import HOUR_S, plan_rows
 from fleetcast.models.plan.problem import Ints, Problem
 from fleetcast.models.replay.outcome import Spent
 from fleetcast.models.replay.run import Drive, Session
-from fleetcast.models.replay.state import NOW, STATES
+from fleetcast.models.replay.state import STATES
 
 SERVING, BOOTING, DONATED = (STATES.index(name) for name in ("serving", "booting", "donated"))
 
@@ -27,7 +27,7 @@ SERVING, BOOTING, DONATED = (STATES.index(name) for name in ("serving", "booting
 def play_closed(settings: Settings, day: date, policy: str, session: Session, step: Step) -> Spent:
     """Play a policy's next day as Session.play, planning as it goes; the plans go to `closed_plans`."""
     rows = plan_rows(settings, day)
-    begin_s = float(session.state.clock[NOW])
+    begin_s = float(session.state.progress.now_s)
     own = settings.under(policy)
     solve = checked_solve(own, str(settings.config.rules[policy].plan))
     hours: Day = []

@@ -10,7 +10,7 @@ import numpy as np
 
 from fleetcast.models.replay.inputs import Fleet, Ints, Rules
 from fleetcast.models.replay.run import Session
-from fleetcast.models.replay.state import HOUR, STATES
+from fleetcast.models.replay.state import STATES
 
 QUARTER_S = 900.0
 INSTANT_S = 1e-6  # in which whatever happens at an instant has happened
@@ -33,7 +33,7 @@ class WatchedSession(Session):
 
     def run_until(self, end_s: float) -> None:
         """As Session, twice a stretch: once all that happens when it begins has happened, and at its end."""
-        begin_s = float(self.state.clock[HOUR])
+        begin_s = float(self.state.progress.hour_s)
         for stretch in range(round((end_s - begin_s) / self.stretch_s)):
             for until_s in (INSTANT_S, self.stretch_s):
                 super().run_until(begin_s + stretch * self.stretch_s + until_s)

@@ -23,7 +23,7 @@ from fleetcast.models.replay.prefix import (
     reusable_tokens,
 )
 from fleetcast.models.replay.queue import PREEMPTIVE, next_lane, pop_front, push_back
-from fleetcast.models.replay.state import ADMITTED, State
+from fleetcast.models.replay.state import State
 
 WHOLE, CHUNKED, ORCA = range(3)  # positions in BATCHINGS of world/mechanisms.py; in words: batch.py
 
@@ -31,7 +31,8 @@ WHOLE, CHUNKED, ORCA = range(3)  # positions in BATCHINGS of world/mechanisms.py
 @compiled
 def has_place(fleet: Fleet, state: State, slot: int) -> bool:
     """Whether the batch is not full."""
-    return state.batch[slot] + state.joining[slot] < fleet.max_batch[fleet.slot_kind[slot]]
+    instance = state.instance[slot]
+    return instance.batch + instance.joining < fleet.max_batch[fleet.slot_kind[slot]]
 
 
 @compiled
@@ -46,12 +47,13 @@ def fits(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> b
 
     Orca asks for memory for everyone's whole output instead.
     """
+    instance = state.instance[slot]
     if not has_place(fleet, state, slot):
         return False
     if fleet.batching[fleet.slot_kind[slot]] == ORCA:
-        blocks = state.reserved[slot] + longest_blocks(trace, fleet, request)
+        blocks = instance.reserved + longest_blocks(trace, fleet, request)
     else:
-        blocks = state.blocks[slot] + blocks_taken(fleet, state, slot, 1) + state.brimful[slot]
+        blocks = instance.blocks + blocks_taken(fleet, state, slot, 1) + instance.brimful
         is_computed = not brings_cache(fleet, state, request)  # else its latest token is not cached yet
         blocks += blocks_of(fleet, prompt_tokens(trace, state, request) + is_computed)
         if is_computed and blocks > capacity_blocks(fleet, slot):
@@ -62,13 +64,14 @@ def fits(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> b
 @compiled
 def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """Give as many waiting requests as fit their memory, in queue order; their prompts are pending then."""
-    state.look[slot] = False
-    before, kind, gave_way = state.counts[ADMITTED], fleet.slot_kind[slot], False
+    instance = state.instance[slot]
+    instance.look = False
+    before, kind, gave_way = state.progress.admitted, fleet.slot_kind[slot], False
     while True:
         waiting = next_lane(trace, fleet, rules, state, slot, now)
         if waiting == NOBODY:
             break
-        request = state.head[slot, waiting]
+        request = state.lane[slot, waiting].head
         if not fits(trace, fleet, state, slot, request):
             if rules.order == PREEMPTIVE and make_way(trace, fleet, rules, state, slot, request):
                 gave_way = True
@@ -77,39 +80,40 @@ def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
         prompt = prompt_tokens(trace, state, request)
         comes_along = brings_cache(fleet, state, request)
         work = prompt - (0 if comes_along else reusable_tokens(trace, fleet, state, slot, request))
-        is_full = state.joining[slot] > 0 and state.pending[slot] + work > fleet.max_prefill_tokens[kind]
+        is_full = instance.joining > 0 and instance.pending + work > fleet.max_prefill_tokens[kind]
         if fleet.batching[kind] == WHOLE and is_full and not comes_along:
-            state.look[slot] = True  # the next boundary can take it
+            instance.look = True  # the next boundary can take it
             break
-        pop_front(state, state.head[slot], waiting)
-        state.waiting_blocks[slot] -= needed_blocks(trace, fleet, state, request)
-        state.reserved[slot] += longest_blocks(trace, fleet, request)
-        state.counts[ADMITTED] += 1
-        state.admitted[request] = state.counts[ADMITTED]
+        pop_front(state, state.lane[slot].head, waiting)
+        instance.waiting_blocks -= needed_blocks(trace, fleet, state, request)
+        instance.reserved += longest_blocks(trace, fleet, request)
+        state.progress.admitted += 1
+        state.request[request].admitted = state.progress.admitted
         if comes_along:
-            state.joined_s[request] = now
+            state.transfer[request].joined_s = now
             take_in(trace, fleet, state, slot, request)
             continue
-        push_back(state, state.joining_head, state.joining_tail, slot, request)
-        state.joining[slot] += 1
-        state.pending[slot] += work
-        state.blocks[slot] += blocks_of(fleet, prompt)
+        push_back(state, state.instance.joining_head, state.instance.joining_tail, slot, request)
+        instance.joining += 1
+        instance.pending += work
+        instance.blocks += blocks_of(fleet, prompt)
         if fleet.prefix != NONE:
-            state.blocks[slot] -= held_by_others(trace, fleet, state, slot, request)
+            instance.blocks -= held_by_others(trace, fleet, state, slot, request)
             hold_prefix(trace, fleet, state, slot, request, prompt - work)
-        state.brimful[slot] += prompt % fleet.kv_block_tokens == 0
-        if state.generated[request] == 0:
-            state.admitted_s[request] = now
-    if gave_way or state.counts[ADMITTED] > before:
+        instance.brimful += prompt % fleet.kv_block_tokens == 0
+        if state.request[request].generated == 0:
+            state.request[request].admitted_s = now
+    if gave_way or state.progress.admitted > before:
         see_kv(fleet, state, slot, now)
 
 
 @compiled
 def take_in(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> None:
     """A request that brings its cache joins the decode batch; nothing is computed."""
-    cached = state.carried[request]
-    state.carried[request] = 0
-    state.blocks[slot] += blocks_of(fleet, cached)
+    transfer = state.transfer[request]
+    cached = transfer.carried
+    transfer.carried = 0
+    state.instance[slot].blocks += blocks_of(fleet, cached)
     forget_the_oldest(fleet, state, slot)
     start_decoding(trace, fleet, state, slot, request)
 
@@ -117,9 +121,14 @@ def take_in(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -
 @compiled
 def start_decoding(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> None:
     """Let a request whose cache is here into the decode batch; its latest token is not cached yet."""
-    left = trace.output_tokens[request] - state.generated[request]
+    instance = state.instance[slot]
+    left = trace.output_tokens[request] - state.request[request].generated
     cached = prompt_tokens(trace, state, request) - 1
-    state.kv[slot] += cached
+    instance.kv += cached
     cross(fleet, state, slot, cached, 1)
-    push_key(state.finish_key[slot], state.batch[slot], (state.steps[slot] + left) << 32 | request)
-    state.batch[slot] += 1
+    push_key(
+        state.finish_key[slot],
+        instance.batch,
+        (instance.steps + left) << 32 | request,
+    )
+    instance.batch += 1

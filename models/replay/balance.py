@@ -36,7 +36,6 @@ from fleetcast.models.replay.state import (
     MOVED_QUEUED,
     REQUEST_BITS,
     SERVING,
-    STALE,
     State,
 )
 
@@ -61,26 +60,28 @@ def move_pairs(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int
     A move changes nobody's freeness but the two's, who are done with: each is evaluated once, and only where
     its bounds say that it may be in a pair. First those that may give, then, if one does, who may take.
     """
-    lowest, highest = state.least_free[pool], state.most_free[pool]
+    lowest, highest = state.pool[pool].least_free, state.pool[pool].most_free
     if not may_pair(rules, lowest, highest):
         return False
     first, end = fleet.slots[pool], fleet.slots[pool + 1]
     for slot in range(first, end):
-        state.freeness[slot] = NOT_HERE
-        if may_pair(rules, state.lowest[slot], highest):
+        state.instance[slot].freeness = NOT_HERE
+        if may_pair(rules, state.instance[slot].lowest, highest):
             evaluate(trace, fleet, rules, state, slot, now)
     source, _ = outermost(state, first, end)
-    if source == NOBODY or state.freeness[source] > rules.from_blocks:
+    if source == NOBODY or state.instance[source].freeness > rules.from_blocks:
         return True  # they may be a pair soon
     for slot in range(first, end):
-        if math.isnan(state.freeness[slot]) and may_pair(rules, lowest, state.highest[slot]):
+        if math.isnan(state.instance[slot].freeness) and may_pair(
+            rules, lowest, state.instance[slot].highest
+        ):
             evaluate(trace, fleet, rules, state, slot, now)
     while True:
         source, to = outermost(state, first, end)
-        its = state.freeness[source]
-        if to in (NOBODY, source) or not may_pair(rules, its, state.freeness[to]):
+        its = state.instance[source].freeness
+        if to in (NOBODY, source) or not may_pair(rules, its, state.instance[to].freeness):
             return True
-        state.freeness[source] = state.freeness[to] = NOT_HERE
+        state.instance[source].freeness = state.instance[to].freeness = NOT_HERE
         move_one(trace, fleet, rules, state, source, to, its, now)
 
 
@@ -89,7 +90,7 @@ def outermost(state: State, first: int, end: int) -> tuple[int, int]:
     """The least free and the freest in no pair yet; ties to the lowest slot, NOBODY if none is."""
     source, to, least, most = NOBODY, NOBODY, NEVER, -NEVER
     for slot in range(first, end):
-        its = state.freeness[slot]
+        its = state.instance[slot].freeness
         if its < least:
             source, least = slot, its
         if its > most:
@@ -100,29 +101,30 @@ def outermost(state: State, first: int, end: int) -> tuple[int, int]:
 @called
 def evaluate(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """The slot may be in a pair: its freeness at this tick; -inf of one that drains, always a source."""
+    instance = state.instance[slot]
     if is_in_move(state, slot):
         return
-    state.freeness[slot] = state.highest[slot]
-    if state.looked_up_s[slot] < now and state.status[slot] == SERVING:
-        state.freeness[slot] = freeness(trace, fleet, rules, state, slot, EVERY_LEVEL, now)
+    instance.freeness = instance.highest
+    if instance.looked_up_s < now and instance.status == SERVING:
+        instance.freeness = freeness(trace, fleet, rules, state, slot, EVERY_LEVEL, now)
 
 
 @called
 def look_up_changed(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) -> None:
     """Bring up to date the bounds of those that something has happened to, and with them their pools'."""
-    count, state.counts[STALE] = state.counts[STALE], 0
+    count, state.progress.stale = state.progress.stale, 0
     for at in range(count):
-        slot = state.stale[at]
-        pool, lowest, highest = fleet.pool[slot], state.lowest[slot], state.highest[slot]
+        slot = state.instance[at].stale
+        pool, lowest, highest = fleet.pool[slot], state.instance[slot].lowest, state.instance[slot].highest
         look_up_bounds(trace, fleet, rules, state, slot, now)
-        state.least_free[pool] = min(state.least_free[pool], state.lowest[slot])
-        state.most_free[pool] = max(state.most_free[pool], state.highest[slot])
-        was_least = lowest == state.least_free[pool] and lowest < state.lowest[slot]
-        if was_least or (highest == state.most_free[pool] and highest > state.highest[slot]):
-            state.least_free[pool], state.most_free[pool] = NEVER, -NEVER
+        state.pool[pool].least_free = min(state.pool[pool].least_free, state.instance[slot].lowest)
+        state.pool[pool].most_free = max(state.pool[pool].most_free, state.instance[slot].highest)
+        was_least = lowest == state.pool[pool].least_free and lowest < state.instance[slot].lowest
+        if was_least or (highest == state.pool[pool].most_free and highest > state.instance[slot].highest):
+            state.pool[pool].least_free, state.pool[pool].most_free = NEVER, -NEVER
             for other in range(fleet.slots[pool], fleet.slots[pool + 1]):
-                state.least_free[pool] = min(state.least_free[pool], state.lowest[other])
-                state.most_free[pool] = max(state.most_free[pool], state.highest[other])
+                state.pool[pool].least_free = min(state.pool[pool].least_free, state.instance[other].lowest)
+                state.pool[pool].most_free = max(state.pool[pool].most_free, state.instance[other].highest)
 
 
 @called
@@ -131,14 +133,15 @@ def look_up_bounds(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot:
 
     Not where it may come to know of requests on the way: then it is looked up at every tick.
     """
-    state.highest[slot], state.lowest[slot] = -NEVER, NEVER
-    if state.status[slot] == SERVING:
-        state.highest[slot], state.lowest[slot] = freeness_to_come(
+    instance = state.instance[slot]
+    instance.highest, instance.lowest = -NEVER, NEVER
+    if instance.status == SERVING:
+        instance.highest, instance.lowest = freeness_to_come(
             trace, fleet, rules, state, slot, EVERY_LEVEL, now
         )
-    elif state.status[slot] == DRAINING and state.load[slot] > 0:
-        state.lowest[slot] = -NEVER
-    state.looked_up_s[slot], state.is_stale[slot] = now, False
+    elif instance.status == DRAINING and instance.load > 0:
+        instance.lowest = -NEVER
+    instance.looked_up_s, state.clock[slot].is_stale = now, False
     if is_unknown(state, slot):
         note_stale(state, slot)
 
@@ -152,7 +155,8 @@ def may_pair(rules: Rules, least: float, most: float) -> bool:
 @called
 def is_in_move(state: State, slot: int) -> bool:
     """Whether a request is being copied from the instance or to it, or is on its way here."""
-    return state.giving[slot] + state.getting[slot] + state.coming[slot] > 0
+    instance = state.instance[slot]
+    return instance.giving + instance.getting + instance.coming > 0
 
 
 @called
@@ -163,9 +167,9 @@ def move_one(
     lanes = tiers_or_levels(rules, state)
     for n in range(lanes):
         at = first_of(rules, state, slot, lanes - 1 - n if rules.lowest_first else n)
-        if at == NOBODY or state.carried[state.head[slot, at]] > 0:
+        if at == NOBODY or state.transfer[state.lane[slot, at].head].carried > 0:
             continue
-        request = state.head[slot, at]
+        request = state.lane[slot, at].head
         if is_worth(trace, fleet, rules, state, to, needed_blocks(trace, fleet, state, request), its, now):
             send_away(trace, fleet, rules, state, slot, at, to, now)
             state.moved[fleet.pool[slot], MOVED_QUEUED] += 1
@@ -196,12 +200,12 @@ def send_away(
     trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, lane: int, to: int, now: float
 ) -> None:
     """The first request of a lane waits at the other instance from now on; who waited behind it may go."""
-    request = pop_front(state, state.head[slot], lane)
-    state.waiting_blocks[slot] -= needed_blocks(trace, fleet, state, request)
+    request = pop_front(state, state.lane[slot].head, lane)
+    state.instance[slot].waiting_blocks -= needed_blocks(trace, fleet, state, request)
     assign(trace, fleet, state, slot, request, -1)
-    state.served_by[request] = to
+    state.request[request].served_by = to
     if fleet.prefix != NONE:
-        state.saved[request] = reusable_tokens(trace, fleet, state, to, request)
+        state.sharing[request].saved = reusable_tokens(trace, fleet, state, to, request)
     assign(trace, fleet, state, to, request, 1)
     if somebody_waits(state, slot):
         look_soon(trace, fleet, rules, state, slot, now)
@@ -211,9 +215,10 @@ def send_away(
 @called
 def who_decodes(trace: Trace, fleet: Fleet, state: State, slot: int, now: float) -> tuple[int, int]:
     """Who decodes here, of the lowest level, with the fewest blocks, admitted last; and its blocks."""
+    instance = state.instance[slot]
     best, best_blocks = NOBODY, 0
-    done = state.steps[slot] + steps_passed(fleet, state, slot, now)
-    for at in range(state.batch[slot]):
+    done = instance.steps + steps_passed(fleet, state, slot, now)
+    for at in range(instance.batch):
         key = state.finish_key[slot, at]
         request = key & REQUEST_BITS
         left = (key >> 32) - done
@@ -225,7 +230,7 @@ def who_decodes(trace: Trace, fleet: Fleet, state: State, slot: int, now: float)
         elif blocks != best_blocks:
             is_first = blocks < best_blocks
         else:
-            is_first = state.admitted[request] > state.admitted[best]
+            is_first = state.request[request].admitted > state.request[best].admitted
         if is_first:
             best, best_blocks = request, blocks
     return best, best_blocks

@@ -36,69 +36,73 @@ from fleetcast.models.replay.pools import assign
 from fleetcast.models.replay.preempt import preempt_while_full
 from fleetcast.models.replay.prefix import NONE, blocks_back, forget_the_oldest, work_of
 from fleetcast.models.replay.queue import DPA, PREEMPTIVE, is_unknown, notice, pop_front, somebody_waits
-from fleetcast.models.replay.state import CACHED, DECODE, ENDED, IDLE, PREFILL, REQUEST_BITS, State
+from fleetcast.models.replay.state import DECODE, IDLE, PREFILL, REQUEST_BITS, State
 
 
 @compiled
 def begin(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """Start what follows a step boundary: prompts if some are pending, else decode, else rest."""
+    instance = state.instance[slot]
     if is_unknown(state, slot):
-        notice(trace, state, slot, state.step_s[slot])
-        if state.joining[slot] + state.batch[slot] == 0 and not somebody_waits(state, slot):
+        notice(trace, state, slot, instance.step_s)
+        if instance.joining + instance.batch == 0 and not somebody_waits(state, slot):
             notice(trace, state, slot, now)  # one that has nothing else to do does not wait for a step
-    if state.look[slot]:
+    if instance.look:
         admit(trace, fleet, rules, state, slot, now)
-    if state.joining[slot] > 0:
+    if instance.joining > 0:
         prefill(trace, fleet, state, slot, now)
-    elif state.batch[slot] > 0:
+    elif instance.batch > 0:
         decode(fleet, rules, state, slot, now)
     else:
-        state.phase[slot] = IDLE
+        instance.phase = IDLE
         reschedule(state, slot, NEVER)
 
 
 @compiled
 def prefill(trace: Trace, fleet: Fleet, state: State, slot: int, now: float) -> None:
     """Start a step over pending prompt tokens: all of them, or what the budget leaves beside decode."""
-    kind, batch = fleet.slot_kind[slot], state.batch[slot]
-    chunk = state.pending[slot]
+    instance = state.instance[slot]
+    kind, batch = fleet.slot_kind[slot], instance.batch
+    chunk = instance.pending
     if fleet.batching[kind] == CHUNKED:
         chunk = min(chunk, max(1, fleet.max_prefill_tokens[kind] - batch))
     seconds = prefill_s(fleet, kind, chunk)
     if fleet.batching[kind] != WHOLE and batch > 0:
         pass_s = max(prefill_s(fleet, kind, chunk + batch), fleet.latency.decode_s[kind, batch])
-        seconds = pass_s + fleet.latency.decode_kv_s[kind, batch] * state.kv[slot]
-    if state.prefilled[slot] > 0 or fleet.prefix != NONE:
+        seconds = pass_s + fleet.latency.decode_kv_s[kind, batch] * instance.kv
+    if instance.prefilled > 0 or fleet.prefix != NONE:
         seconds += fleet.latency.prefill_context_s[kind] * context_pairs(trace, fleet, state, slot, chunk)
-    state.chunk[slot] = chunk
-    state.phase[slot] = PREFILL
-    state.base_s[slot] = now
+    instance.chunk = chunk
+    instance.phase = PREFILL
+    instance.base_s = now
     reschedule(state, slot, now + seconds)
 
 
 @compiled
 def context_pairs(trace: Trace, fleet: Fleet, state: State, slot: int, chunk: int) -> int:
     """Of the next `chunk` prompt tokens, the sum over them of the tokens cached of their own prompts."""
-    request, done, pairs = state.joining_head[slot], state.prefilled[slot], 0
+    instance = state.instance[slot]
+    request, done, pairs = instance.joining_head, instance.prefilled, 0
     while chunk > 0:
         piece = min(chunk, work_of(trace, fleet, state, request) - done)
         cached = prompt_tokens(trace, state, request) - work_of(trace, fleet, state, request) + done
         pairs += piece * cached
         chunk -= piece
-        request, done = state.next[request], 0
+        request, done = state.request[request].next, 0
     return pairs
 
 
 @compiled
 def decode(fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """Start a decode stretch up to the earliest finish, or to the step at which memory would overflow."""
-    steps = min((state.finish_key[slot, 0] >> 32) - state.steps[slot], rules.steps_per_event)
+    instance = state.instance[slot]
+    steps = min((state.finish_key[slot, 0] >> 32) - instance.steps, rules.steps_per_event)
     if is_unknown(state, slot) and may_have_place(fleet, rules, state, slot):
         steps = 1  # then it knows of those that came during the last one
-    state.stretch[slot] = steps_in_memory(fleet, state, slot, steps)
-    state.phase[slot] = DECODE
-    state.base_s[slot] = now
-    reschedule(state, slot, now + stretch_s(fleet, state, slot, state.stretch[slot]))
+    instance.stretch = steps_in_memory(fleet, state, slot, steps)
+    instance.phase = DECODE
+    instance.base_s = now
+    reschedule(state, slot, now + stretch_s(fleet, state, slot, instance.stretch))
 
 
 @compiled
@@ -110,8 +114,8 @@ def cut_stretch(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: in
     """
     turns = rules.order in (DPA, PREEMPTIVE) or rules.promote_s < NEVER
     hopeful = turns and may_have_place(fleet, rules, state, slot)
-    for at in range(state.head.shape[1]):
-        head = state.head[slot, at]
+    for at in range(state.lane.shape[1]):
+        head = state.lane[slot, at].head
         hopeful = hopeful or (head != NOBODY and fits(trace, fleet, state, slot, head))
     if not hopeful:
         return
@@ -121,27 +125,28 @@ def cut_stretch(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: in
 @compiled
 def end_prefill(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> bool:
     """A step over prompt tokens is done, and in mixed steps one of decode; whether the batch changed."""
-    before = state.batch[slot]
+    instance = state.instance[slot]
+    before = instance.batch
     if fleet.batching[fleet.slot_kind[slot]] != WHOLE and before > 0:
         end_steps(trace, fleet, rules, state, slot, 1, now)
-    changed = state.batch[slot] != before
-    state.counts[CACHED] += state.chunk[slot]
-    state.pending[slot] -= state.chunk[slot]
-    state.prefilled[slot] += state.chunk[slot]
-    while state.joining[slot] > 0:
-        request = state.joining_head[slot]
+    changed = instance.batch != before
+    state.progress.cached_tokens += instance.chunk
+    instance.pending -= instance.chunk
+    instance.prefilled += instance.chunk
+    while instance.joining > 0:
+        request = instance.joining_head
         work, prompt = work_of(trace, fleet, state, request), prompt_tokens(trace, state, request)
-        if state.prefilled[slot] < work:
+        if instance.prefilled < work:
             break
-        state.prefilled[slot] -= work
-        state.joining[slot] -= 1
-        state.brimful[slot] -= prompt % fleet.kv_block_tokens == 0
-        pop_front(state, state.joining_head, slot)
+        instance.prefilled -= work
+        instance.joining -= 1
+        instance.brimful -= prompt % fleet.kv_block_tokens == 0
+        pop_front(state, state.instance.joining_head, slot)
         join(trace, fleet, rules, state, slot, request, now)
         changed = True
-    if state.leavers[slot] > 0:
+    if instance.leavers > 0:
         let_go(trace, fleet, rules, state, slot, now)
-        changed = changed or state.batch[slot] != before
+        changed = changed or instance.batch != before
     changed = preempt_while_full(trace, fleet, rules, state, slot) or changed
     if changed:
         see_kv(fleet, state, slot, now)
@@ -151,13 +156,13 @@ def end_prefill(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: in
 @compiled
 def join(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, request: int, now: float) -> None:
     """A prefilled request has its next token; if it wants more it decodes, here or where it is sent."""
-    if state.generated[request] == 0:
-        state.first_token_s[request] = now
+    if state.request[request].generated == 0:
+        state.request[request].first_token_s = now
         note_first_token(trace, fleet, rules, state, slot, request, now)
         if fleet.is_interactive[trace.tier[request]]:
-            state.waiting_tokens[fleet.pool[slot]] -= trace.input_tokens[request]
-    state.generated[request] += 1
-    if state.generated[request] == trace.output_tokens[request]:
+            state.pool[fleet.pool[slot]].waiting_tokens -= trace.input_tokens[request]
+    state.request[request].generated += 1
+    if state.request[request].generated == trace.output_tokens[request]:
         finish(trace, fleet, rules, state, slot, request, now)
     elif not (fleet.hands_over and send(trace, fleet, rules, state, slot, request, now)):
         start_decoding(trace, fleet, state, slot, request)
@@ -166,11 +171,12 @@ def join(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, requ
 @compiled
 def end_stretch(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> bool:
     """Account for the steps of the stretch; whether the batch changed."""
-    before = state.batch[slot]
-    end_steps(trace, fleet, rules, state, slot, state.stretch[slot], now)
-    if state.leavers[slot] > 0:
+    instance = state.instance[slot]
+    before = instance.batch
+    end_steps(trace, fleet, rules, state, slot, instance.stretch, now)
+    if instance.leavers > 0:
         let_go(trace, fleet, rules, state, slot, now)
-    changed = preempt_while_full(trace, fleet, rules, state, slot) or state.batch[slot] != before
+    changed = preempt_while_full(trace, fleet, rules, state, slot) or instance.batch != before
     if changed:
         see_kv(fleet, state, slot, now)
     return changed
@@ -181,19 +187,20 @@ def end_steps(
     trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, steps: int, now: float
 ) -> None:
     """The decode batch has made `steps` steps; those that have all their tokens leave."""
-    state.blocks[slot] += blocks_taken(fleet, state, slot, steps)
-    state.counts[CACHED] += steps * state.batch[slot]
-    state.kv[slot] += steps * state.batch[slot]
-    state.steps[slot] += steps
+    instance = state.instance[slot]
+    instance.blocks += blocks_taken(fleet, state, slot, steps)
+    state.progress.cached_tokens += steps * instance.batch
+    instance.kv += steps * instance.batch
+    instance.steps += steps
     keys = state.finish_key[slot]
-    while state.batch[slot] > 0 and keys[0] >> 32 == state.steps[slot]:
+    while instance.batch > 0 and keys[0] >> 32 == instance.steps:
         request = keys[0] & REQUEST_BITS
-        drop_key(keys, state.batch[slot], 0)
+        drop_key(keys, instance.batch, 0)
         cross(fleet, state, slot, trace.input_tokens[request] + trace.output_tokens[request] - 1, -1)
-        state.batch[slot] -= 1
-        if fleet.hands_over and state.copying_to[request] != NOBODY:
+        instance.batch -= 1
+        if fleet.hands_over and state.transfer[request].copying_to != NOBODY:
             give_up(fleet, state, request)
-        state.kv[slot] -= trace.input_tokens[request] + trace.output_tokens[request] - 1
+        instance.kv -= trace.input_tokens[request] + trace.output_tokens[request] - 1
         finish(trace, fleet, rules, state, slot, request, now)
 
 
@@ -202,14 +209,15 @@ def finish(
     trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, request: int, now: float
 ) -> None:
     """The request has all its tokens; the last one was never cached."""
-    state.finish_s[request] = now
+    instance = state.instance[slot]
+    state.request[request].finish_s = now
     forget_the_oldest(fleet, state, slot)
     cached = trace.input_tokens[request] + trace.output_tokens[request] - 1
-    state.blocks[slot] -= blocks_back(trace, fleet, state, slot, request, cached, cached)
-    state.reserved[slot] -= longest_blocks(trace, fleet, request)
+    instance.blocks -= blocks_back(trace, fleet, state, slot, request, cached, cached)
+    instance.reserved -= longest_blocks(trace, fleet, request)
     assign(trace, fleet, state, slot, request, -1)
-    note_service(state, slot, now - state.dispatched_s[request])
-    state.look[slot] = True
-    state.counts[ENDED] += 1
+    note_service(state, slot, now - state.request[request].dispatched_s)
+    instance.look = True
+    state.progress.ended += 1
     if trace.then.size > 0:
         go_on(trace, rules, state, request, now)

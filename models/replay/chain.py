@@ -13,7 +13,7 @@ from fleetcast.models.replay.compiled import called
 from fleetcast.models.replay.handover import put_under_way
 from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
 from fleetcast.models.replay.signal import SMOOTHED_S
-from fleetcast.models.replay.state import ENDED, SERVING, State
+from fleetcast.models.replay.state import SERVING, State
 
 BY_RATE, BY_LOAD = range(2)  # positions in GEARS_BY of world/mechanisms.py
 
@@ -28,8 +28,8 @@ def is_first_leg(trace: Trace, request: int) -> bool:
 def go_on(trace: Trace, rules: Rules, state: State, request: int, now: float) -> None:
     """A leg has ended: its request goes on to the next one, or that and what is behind it is spared."""
     llm, behind = trace.llm[request], trace.then[request]
-    if behind != NOBODY and trace.score[request] < state.go_on_below[llm]:
-        state.ready_s[behind] = now + rules.judge_s[llm]
+    if behind != NOBODY and trace.score[request] < state.llm[llm].go_on_below:
+        state.transfer[behind].ready_s = now + rules.judge_s[llm]
         put_under_way(state, behind)
     else:
         spare(trace, state, request)
@@ -42,8 +42,8 @@ def spare(trace: Trace, state: State, request: int) -> None:
         return
     behind = trace.then[request]
     while behind != NOBODY:
-        state.spared[behind] = True
-        state.counts[ENDED] += 1
+        state.request[behind].spared = True
+        state.progress.ended += 1
         behind = trace.then[behind]
 
 
@@ -51,17 +51,19 @@ def spare(trace: Trace, state: State, request: int) -> None:
 def shift(fleet: Fleet, rules: Rules, state: State) -> None:
     """Choose, at a monitor tick, the threshold of each llm that has gears."""
     share = min(1.0, rules.monitor_s / SMOOTHED_S)
-    for llm in range(state.came.size):
-        state.came_per_s[llm] += share * (state.came[llm] / rules.monitor_s - state.came_per_s[llm])
-        state.came[llm] = 0
-    for llm in range(state.came.size):
+    for llm in range(state.llm.size):
+        state.llm[llm].came_per_s += share * (
+            state.llm[llm].came / rules.monitor_s - state.llm[llm].came_per_s
+        )
+        state.llm[llm].came = 0
+    for llm in range(state.llm.size):
         seen = rules.gear_llm[llm]
         if seen == NOBODY:
             continue
-        level = state.came_per_s[seen] if rules.gears_by == BY_RATE else load_share(fleet, state, seen)
+        level = state.llm[seen].came_per_s if rules.gears_by == BY_RATE else load_share(fleet, state, seen)
         for gear in range(rules.gear_from.shape[1]):
             if rules.gear_from[llm, gear] <= level:
-                state.go_on_below[llm] = rules.gear_below[llm, gear]
+                state.llm[llm].go_on_below = rules.gear_below[llm, gear]
 
 
 @called
@@ -70,8 +72,8 @@ def load_share(fleet: Fleet, state: State, llm: int) -> float:
     load, room = 0, 0
     for pool in range(fleet.kind.size):
         if fleet.llm[pool] == llm:
-            room += state.kv_room[pool]
+            room += state.pool[pool].kv_room
             for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
-                if state.status[slot] == SERVING:
-                    load += state.load[slot]
+                if state.instance[slot].status == SERVING:
+                    load += state.instance[slot].load
     return load / room if room > 0 else 0.0

@@ -12,7 +12,7 @@ from fleetcast.models.replay.move import give_up, stay_with, stop_after
 from fleetcast.models.replay.pools import assign
 from fleetcast.models.replay.prefix import NONE, blocks_back
 from fleetcast.models.replay.queue import enqueue, insert_in_order, is_unknown, somebody_waits
-from fleetcast.models.replay.state import DECODE, DRAINING, IDLE, LOST, MOVING, State
+from fleetcast.models.replay.state import DECODE, DRAINING, IDLE, State
 
 
 @called
@@ -31,18 +31,20 @@ def come(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, requ
 @called
 def look_later(fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """Let an async engine end a stretch after the step that follows the one under way."""
-    if state.phase[slot] == DECODE and may_have_place(fleet, rules, state, slot):
-        has_begun = int(now > state.base_s[slot])  # else its first step has yet to be composed
+    instance = state.instance[slot]
+    if instance.phase == DECODE and may_have_place(fleet, rules, state, slot):
+        has_begun = int(now > instance.base_s)  # else its first step has yet to be composed
         stop_after(fleet, state, slot, has_begun * steps_until(fleet, state, slot, now) + 1)
 
 
 @called
 def look_soon(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """Let the instance look at its queue at the first step boundary that is not over."""
-    state.look[slot] = True
-    if state.phase[slot] == IDLE:
+    instance = state.instance[slot]
+    instance.look = True
+    if instance.phase == IDLE:
         reschedule(state, slot, now)
-    elif state.phase[slot] == DECODE:
+    elif instance.phase == DECODE:
         cut_stretch(trace, fleet, rules, state, slot, now)
 
 
@@ -50,67 +52,72 @@ def look_soon(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int,
 def deliver(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, now: float) -> None:
     """A cache has come: its sender's memory is free, and its request waits where it is now."""
     release(trace, fleet, rules, state, request, now)
-    slot = state.served_by[request]
-    state.coming[slot] -= 1
-    state.came_s[request] = now
+    slot = state.request[request].served_by
+    state.instance[slot].coming -= 1
+    state.transfer[request].came_s = now
     come(trace, fleet, rules, state, slot, request, now)
 
 
 @called
 def release(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, now: float) -> None:
     """Free the memory from which the request's cache was sent."""
-    slot, held = state.holder[request], state.held[request]
-    state.holder[request], state.held[request] = NOBODY, 0
+    transfer = state.transfer[request]
+    slot, held = transfer.holder, transfer.held
+    transfer.holder, transfer.held = NOBODY, 0
     if held == 0:
         return
-    state.sending[slot] -= 1
-    state.reserved[slot] -= longest_blocks(trace, fleet, request)
+    state.instance[slot].sending -= 1
+    state.instance[slot].reserved -= longest_blocks(trace, fleet, request)
     see_less(fleet, state, slot, blocks_back(trace, fleet, state, slot, request, held, held), now)
     assign(trace, fleet, state, slot, request, -1)
-    state.look[slot] = True
-    if state.status[slot] == DRAINING or somebody_waits(state, slot) or is_unknown(state, slot):
+    state.instance[slot].look = True
+    if state.instance[slot].status == DRAINING or somebody_waits(state, slot) or is_unknown(state, slot):
         look_soon(trace, fleet, rules, state, slot, now)
 
 
 @called
 def recall(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """The instance has died: what was on its way from it or to it waits at it, to be routed anew."""
+    instance = state.instance[slot]
     at = 0
-    while at < state.counts[MOVING]:
-        request = state.moving[at]
-        if state.copying_to[request] != NOBODY:  # it decodes still: where it is it stays, or dies with it
-            if state.copying_to[request] == slot:
+    while at < state.progress.moving:
+        request = state.transfer[at].moving
+        if (
+            state.transfer[request].copying_to != NOBODY
+        ):  # it decodes still: where it is it stays, or dies with it
+            if state.transfer[request].copying_to == slot:
                 give_up(fleet, state, request)
                 at = 0
             else:
                 at += 1
             continue
-        if state.holder[request] != slot and state.served_by[request] != slot:
+        if state.transfer[request].holder != slot and state.request[request].served_by != slot:
             at += 1
             continue
         take_off_the_way(state, request)
-        if state.served_by[request] != slot:
-            state.coming[state.served_by[request]] -= 1
-            assign(trace, fleet, state, state.served_by[request], request, -1)
+        if state.request[request].served_by != slot:
+            state.instance[state.request[request].served_by].coming -= 1
+            assign(trace, fleet, state, state.request[request].served_by, request, -1)
         else:
-            state.coming[slot] -= 1
-        if state.holder[request] != slot:
+            instance.coming -= 1
+        if state.transfer[request].holder != slot:
             release(trace, fleet, rules, state, request, now)
         else:
-            state.sending[slot] -= int(state.held[request] > 0)
-            state.holder[request], state.held[request] = NOBODY, 0
+            instance.sending -= int(state.transfer[request].held > 0)
+            state.transfer[request].holder, state.transfer[request].held = NOBODY, 0
         lose(fleet, state, request)
-        insert_in_order(state, state.head[slot], state.tail[slot], 0, request)
+        insert_in_order(state, state.lane[slot].head, state.lane[slot].tail, 0, request)
         at = 0  # the heap has changed
     stay_with(fleet, state, slot)
-    state.out_free_s[slot] = state.in_free_s[slot] = 0.0
+    instance.out_free_s = instance.in_free_s = 0.0
 
 
 @called
 def lose(fleet: Fleet, state: State, request: int) -> None:
     """The cache that the request brought is gone and must be computed again."""
+    transfer = state.transfer[request]
     if fleet.prefix != NONE:
-        state.held_hashes[request] = 0
-    state.counts[LOST] += state.carried[request]
-    state.carried[request] = 0
-    state.preemptions[request] += 1
+        state.sharing[request].held_hashes = 0
+    state.progress.lost_tokens += transfer.carried
+    transfer.carried = 0
+    state.request[request].preemptions += 1

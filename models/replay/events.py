@@ -9,24 +9,24 @@ binary heap of clocks, so nothing is ever stale and idle instances cost nothing.
 import numpy as np
 
 from fleetcast.models.replay.compiled import compiled
-from fleetcast.models.replay.state import STALE, State
+from fleetcast.models.replay.state import State
 
 
 @compiled
 def reschedule(state: State, slot: int, at_s: float) -> None:
     """Move the event of a slot, or of another clock, to `at_s` and it to its place in the heap."""
-    state.event_s[slot] = at_s
+    state.clock[slot].event_s = at_s
     note_stale(state, slot)
-    settle(state.event_s, state.heap, state.place, 0, state.heap.size, slot)
+    settle(state.clock.event_s, state.clock.heap, state.clock.place, 0, state.clock.size, slot)
 
 
 @compiled
 def note_stale(state: State, slot: int) -> None:
     """What was known of the slot's freeness holds no longer: the balancer looks it up anew (balance.py)."""
-    if not state.is_stale[slot]:
-        state.is_stale[slot] = True
-        state.stale[state.counts[STALE]] = slot
-        state.counts[STALE] += 1
+    if not state.clock[slot].is_stale:
+        state.clock[slot].is_stale = True
+        state.instance[state.progress.stale].stale = slot
+        state.progress.stale += 1
 
 
 @compiled

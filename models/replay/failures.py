@@ -11,14 +11,14 @@ from fleetcast.models.replay.preempt import drop_last_decoding, drop_last_joinin
 from fleetcast.models.replay.prefix import NONE
 from fleetcast.models.replay.queue import insert_in_order, pop_front
 from fleetcast.models.replay.route import route
-from fleetcast.models.replay.state import CACHED, DECODE, GONE, IDLE, SERVING, State
+from fleetcast.models.replay.state import DECODE, GONE, IDLE, SERVING, State
 from fleetcast.models.replay.teams import first_slot, is_led, team_of
 
 
 @called
 def fail(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """The instance dies, and its team with it: VMs are gone, requests are routed anew, in turn."""
-    if state.status[slot] != SERVING:
+    if state.instance[slot].status != SERVING:
         return
     pool = fleet.pool[slot]
     if fleet.team[pool] == 0:
@@ -35,7 +35,7 @@ def fail(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now:
             for member in range(first_slot(fleet, side, team), first_slot(fleet, side, team + 1)):
                 if is_routed:
                     route_anew(trace, fleet, rules, state, member, now)
-                elif state.status[member] == SERVING:
+                elif state.instance[member].status == SERVING:
                     lose_vm(trace, fleet, rules, state, member, now)
 
 
@@ -51,17 +51,17 @@ def lose_vm(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, n
 @called
 def route_anew(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """Route those that wait at an instance that is gone, in order of their arrival."""
-    if state.status[slot] != GONE:
+    if state.instance[slot].status != GONE:
         return
-    request = state.head[slot, 0]
-    state.head[slot, 0] = NOBODY
+    request = state.lane[slot, 0].head
+    state.lane[slot, 0].head = NOBODY
     while request != NOBODY:
-        behind = state.next[request]
+        behind = state.request[request].next
         if brings_cache(fleet, state, request):
             lose(fleet, state, request)
-        state.served_by[request] = NOBODY
-        if state.generated[request] == 0 and fleet.is_interactive[trace.tier[request]]:
-            state.waiting_tokens[fleet.pool[slot]] -= trace.input_tokens[request]
+        state.request[request].served_by = NOBODY
+        if state.request[request].generated == 0 and fleet.is_interactive[trace.tier[request]]:
+            state.pool[fleet.pool[slot]].waiting_tokens -= trace.input_tokens[request]
         route(trace, fleet, rules, state, request, now)
         request = behind
 
@@ -69,28 +69,29 @@ def route_anew(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int
 @called
 def empty_instance(trace: Trace, fleet: Fleet, state: State, slot: int, now: float) -> None:
     """Take everything off the slot and gather its requests in its first list, in order of arrival."""
-    if state.phase[slot] == DECODE:  # the step under way is lost, those before it are not
+    instance = state.instance[slot]
+    if instance.phase == DECODE:  # the step under way is lost, those before it are not
         done = steps_until(fleet, state, slot, now) - 1
-        state.steps[slot] += done
-        state.counts[CACHED] += done * state.batch[slot]
-    heads, tails = state.head[slot], state.tail[slot]
+        instance.steps += done
+        state.progress.cached_tokens += done * instance.batch
+    heads, tails = state.lane[slot].head, state.lane[slot].tail
     for at in range(1, heads.size):
         while heads[at] != NOBODY:
             insert_in_order(state, heads, tails, 0, pop_front(state, heads, at))
-    while state.joining[slot] + state.batch[slot] > 0:
-        if state.joining[slot] > 0:
+    while instance.joining + instance.batch > 0:
+        if instance.joining > 0:
             request = drop_last_joining(trace, fleet, state, slot)
         else:
             request = drop_last_decoding(trace, fleet, False, state, slot)
-        state.preemptions[request] += 1
+        state.request[request].preemptions += 1
         if fleet.prefix != NONE:
-            state.held_hashes[request] = 0
+            state.sharing[request].held_hashes = 0
         insert_in_order(state, heads, tails, 0, request)
-    state.kv[slot] = state.blocks[slot] = state.kv_seen[slot] = state.reserved[slot] = 0
-    state.load[slot] = state.interactive[slot] = state.waiting_blocks[slot] = 0
+    instance.kv = instance.blocks = instance.kv_seen = state.instance[slot].reserved = 0
+    instance.load = instance.interactive = instance.waiting_blocks = 0
     for level in range(state.present.shape[1]):
         state.present[slot, level] = 0
-    state.pending[slot] = state.prefilled[slot] = 0
-    state.look[slot] = False
-    state.phase[slot] = IDLE
+    instance.pending = instance.prefilled = 0
+    instance.look = False
+    instance.phase = IDLE
     reschedule(state, slot, NEVER)

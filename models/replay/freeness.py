@@ -30,11 +30,11 @@ EVERY_LEVEL = 1 << 30  # of nobody: all headroom counts
 def demand_blocks(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int) -> int:
     """What those that wait would take: the first of the first lane, or all of them."""
     if rules.demand == ALL:
-        return state.waiting_blocks[slot]
+        return state.instance[slot].waiting_blocks
     for lane in range(tiers_or_levels(rules, state)):
         first = first_of(rules, state, slot, lane)
         if first != NOBODY:
-            return needed_blocks(trace, fleet, state, state.head[slot, first])
+            return needed_blocks(trace, fleet, state, state.lane[slot, first].head)
     return 0
 
 
@@ -46,7 +46,7 @@ def headroom_blocks(fleet: Fleet, rules: Rules, state: State, slot: int, level: 
     above = min(level, levels) if rules.counts_above or level == NO_LEVEL else levels
     for p in range(above):
         if state.present[slot, p] > 0:
-            share += state.headroom_share[fleet.pool[slot], p]
+            share += state.pool_level[fleet.pool[slot], p].headroom_share
     return share * capacity_blocks(fleet, slot)
 
 
@@ -56,7 +56,7 @@ def note_first_token(
 ) -> None:
     """The request's first token is made at the slot."""
     if deadline_s(trace, rules, request) < now:
-        state.late[fleet.pool[slot], trace.level[request]] += 1
+        state.pool_level[fleet.pool[slot], trace.level[request]].late += 1
 
 
 @called
@@ -68,10 +68,10 @@ def adapt_headroom(fleet: Fleet, rules: Rules, state: State) -> None:
     most = rules.headroom_share[0]
     for pool in range(fleet.kind.size):
         for level in range(rules.headroom_share.size):
-            step = GROWS if state.late[pool, level] > 0 else -SHRINKS
-            share = state.headroom_share[pool, level] + step * most
-            state.headroom_share[pool, level] = min(max(share, 0.0), most)
-            state.late[pool, level] = 0
+            step = GROWS if state.pool_level[pool, level].late > 0 else -SHRINKS
+            share = state.pool_level[pool, level].headroom_share + step * most
+            state.pool_level[pool, level].headroom_share = min(max(share, 0.0), most)
+            state.pool_level[pool, level].late = 0
         for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
             note_change(fleet, state, slot)
 
@@ -81,7 +81,7 @@ def spare_blocks(
     trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, level: int
 ) -> tuple[int, float]:
     """Blocks that nobody holds, nor waits for, as the slot's stretch begins; and the headroom."""
-    there = capacity_blocks(fleet, slot) - state.blocks[slot]
+    there = capacity_blocks(fleet, slot) - state.instance[slot].blocks
     there -= demand_blocks(trace, fleet, rules, state, slot)
     return there, headroom_blocks(fleet, rules, state, slot, level)
 
@@ -98,7 +98,8 @@ def free_blocks(
 @called
 def running(state: State, slot: int) -> int:
     """B: the requests that the slot runs."""
-    return state.batch[slot] + state.joining[slot]
+    instance = state.instance[slot]
+    return instance.batch + instance.joining
 
 
 @called
@@ -115,8 +116,9 @@ def freeness_to_come(
     trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, level: int, now: float
 ) -> tuple[float, float]:
     """F of the slot now and at its stretch's end: until something changes it falls from one to the other."""
+    instance = state.instance[slot]
     steps, runs = known_steps(trace, fleet, state, slot, now), max(1, running(state, slot))
-    end = state.stretch[slot] if state.phase[slot] == DECODE else steps
+    end = instance.stretch if instance.phase == DECODE else steps
     there, headroom = spare_blocks(trace, fleet, rules, state, slot, level)
     taken, will_be = blocks_taken(fleet, state, slot, steps), blocks_taken(fleet, state, slot, end)
     return (there - taken - headroom) / runs, (there - will_be - headroom) / runs
@@ -127,7 +129,7 @@ def known_steps(trace: Trace, fleet: Fleet, state: State, slot: int, now: float)
     """The steps of its stretch that are over; an async engine knows who came before the last of them."""
     passed = steps_passed(fleet, state, slot, now)
     if passed > 0 and is_unknown(state, slot):
-        notice(trace, state, slot, state.base_s[slot] + stretch_s(fleet, state, slot, passed - 1))
+        notice(trace, state, slot, state.instance[slot].base_s + stretch_s(fleet, state, slot, passed - 1))
     return passed
 
 
@@ -138,24 +140,41 @@ def freest(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, le
     if rules.counts_above:  # then it depends on who asks
         best, most = NOBODY, 0.0
         for slot in range(first, end):
-            if state.status[slot] == SERVING:
+            if state.instance[slot].status == SERVING:
                 its = freeness(trace, fleet, rules, state, slot, level, now)
                 if best == NOBODY or its > most:
                     best, most = slot, its
         return best
-    while state.first_changed[pool] != NOBODY:
-        slot = state.first_changed[pool]
-        state.first_changed[pool], state.is_changed[slot] = state.next_changed[slot], False
-        if state.status[slot] == SERVING:
-            state.queue[slot] = -freeness(trace, fleet, rules, state, slot, level, now)
-            settle(state.queue, state.shortest, state.shortest_place, first, end - first, slot)
+    while state.pool[pool].first_changed != NOBODY:
+        slot = state.pool[pool].first_changed
+        state.pool[pool].first_changed, state.instance[slot].is_changed = (
+            state.instance[slot].next_changed,
+            False,
+        )
+        if state.instance[slot].status == SERVING:
+            state.instance[slot].queue = -freeness(trace, fleet, rules, state, slot, level, now)
+            settle(
+                state.instance.queue,
+                state.instance.shortest,
+                state.instance.shortest_place,
+                first,
+                end - first,
+                slot,
+            )
     while True:
-        slot = state.shortest[first]
+        slot = state.instance[first].shortest
         its = -freeness(trace, fleet, rules, state, slot, level, now)
-        if state.queue[slot] == its:
+        if state.instance[slot].queue == its:
             return slot
-        state.queue[slot] = its
-        settle(state.queue, state.shortest, state.shortest_place, first, end - first, slot)
+        state.instance[slot].queue = its
+        settle(
+            state.instance.queue,
+            state.instance.shortest,
+            state.instance.shortest_place,
+            first,
+            end - first,
+            slot,
+        )
 
 
 @called
@@ -163,7 +182,7 @@ def mean_freeness(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: 
     """The mean over the pool's serving instances, without headroom (3.6); 0 where none serves."""
     total, count = 0.0, 0
     for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
-        if state.status[slot] == SERVING:
+        if state.instance[slot].status == SERVING:
             total += freeness(trace, fleet, rules, state, slot, NO_LEVEL, now)
             count += 1
     return total / max(1, count)

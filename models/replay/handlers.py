@@ -29,16 +29,12 @@ from fleetcast.models.replay.scale import (
 )
 from fleetcast.models.replay.signal import smooth_rates
 from fleetcast.models.replay.state import (
-    BEFORE,
     BOOTING,
     DECODE,
     DRAINING,
-    ENDED,
     IDLE,
-    MONITOR,
     PREFILL,
     SERVING,
-    SINCE,
     State,
 )
 
@@ -46,11 +42,14 @@ from fleetcast.models.replay.state import (
 @called
 def monitor(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) -> None:
     """What must happen even when no request arrives: scaling, ageing, signals of spare memory."""
-    state.clock[MONITOR] += rules.monitor_s
-    if now - state.clock[SINCE] >= RECENT_COOLDOWNS * rules.cooldown_s:
-        state.clock[BEFORE], state.clock[SINCE] = state.clock[SINCE], now
-        for endpoint in range(state.seen_tokens.size):
-            state.seen_before[endpoint], state.seen_tokens[endpoint] = state.seen_tokens[endpoint], 0
+    state.progress.monitor_s += rules.monitor_s
+    if now - state.progress.seen_since_s >= RECENT_COOLDOWNS * rules.cooldown_s:
+        state.progress.seen_before_since_s, state.progress.seen_since_s = state.progress.seen_since_s, now
+        for endpoint in range(state.endpoint.size):
+            state.endpoint[endpoint].seen_before, state.endpoint[endpoint].seen_tokens = (
+                state.endpoint[endpoint].seen_tokens,
+                0,
+            )
     smooth_rates(rules, state)
     if rules.gear_from.shape[1]:
         shift(fleet, rules, state)
@@ -62,11 +61,11 @@ def monitor(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) 
         set_reflex(trace, fleet, rules, state, now)
     if rules.scaling in (FOLLOW, REFLEX, HPA):
         follow_targets(fleet, state, now)
-    for llm in range(state.manager_head.size):
+    for llm in range(state.llm.size):
         release_aged_niw(trace, fleet, rules, state, llm, now)
         if rules.holds_back:
             release_kept(trace, fleet, rules, state, llm, now)
-    for pool in range(state.kv_used.size):
+    for pool in range(state.pool.size):
         keep_minimum(fleet, state, pool, now)
         react(trace, fleet, rules, state, pool, now)
         pull_niw(trace, fleet, rules, state, pool, now)
@@ -76,23 +75,23 @@ def monitor(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) 
 def enter(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, now: float) -> None:
     """A leg begins: interactive ones are routed at once, those that share their instances are held."""
     llm, origin = trace.llm[request], trace.region[request]
-    state.came[llm] += 1
+    state.llm[llm].came += 1
     if trace.input_tokens[request] + trace.output_tokens[request] > fleet.roomiest[llm]:
-        state.refused[request] = True
-        state.counts[ENDED] += 1
+        state.request[request].refused = True
+        state.progress.ended += 1
         spare(trace, state, request)
     elif fleet.holds[llm] and not fleet.is_interactive[trace.tier[request]]:
         hold_niw(trace, state, request)
         for rank in range(fleet.preference.shape[0]):
             region = fleet.preference[origin, rank]
-            if region == NOBODY or state.manager_head[llm] == NOBODY:
+            if region == NOBODY or state.llm[llm].manager_head == NOBODY:
                 break
             for pool in fleet.pools_of[endpoint_of(fleet, llm, region)]:
                 if pool != NOBODY:
                     pull_niw(trace, fleet, rules, state, pool, now)
     else:
         if fleet.is_interactive[trace.tier[request]]:
-            state.seen_tokens[endpoint_of(fleet, llm, origin)] += trace.input_tokens[request]
+            state.endpoint[endpoint_of(fleet, llm, origin)].seen_tokens += trace.input_tokens[request]
         pool = route(trace, fleet, rules, state, request, now)
         if pool != NOBODY:
             react(trace, fleet, rules, state, pool, now)
@@ -101,11 +100,11 @@ def enter(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, 
 @called
 def arrive_by_hand(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) -> None:
     """The next hand-over ends: a copy, a cache on its way, or a judge's look before the next leg."""
-    request = state.moving[0]
+    request = state.transfer[0].moving
     take_off_the_way(state, request)
-    if state.copying_to[request] != NOBODY:
+    if state.transfer[request].copying_to != NOBODY:
         copy_next(trace, fleet, rules, state, request, now)
-    elif state.holder[request] != NOBODY:
+    elif state.transfer[request].holder != NOBODY:
         deliver(trace, fleet, rules, state, request, now)
     else:
         enter(trace, fleet, rules, state, request, now)
@@ -114,22 +113,23 @@ def arrive_by_hand(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: 
 @called
 def work(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """An instance has booted or reached the end of a prefill or a stretch; then it begins what is next."""
-    phase, changed = state.phase[slot], False
-    state.phase[slot] = IDLE
-    if state.status[slot] == BOOTING:
+    instance = state.instance[slot]
+    phase, changed = instance.phase, False
+    instance.phase = IDLE
+    if instance.status == BOOTING:
         change_status(fleet, state, slot, SERVING, now)
         take_stranded(trace, fleet, rules, state, fleet.llm[fleet.pool[slot]], now)
         changed = True
     elif phase == PREFILL:
-        state.step_s[slot] = state.base_s[slot]
+        instance.step_s = instance.base_s
         changed = end_prefill(trace, fleet, rules, state, slot, now)
     elif phase == DECODE:
-        state.step_s[slot] = state.base_s[slot] + stretch_s(fleet, state, slot, state.stretch[slot] - 1)
+        instance.step_s = instance.base_s + stretch_s(fleet, state, slot, instance.stretch - 1)
         changed = end_stretch(trace, fleet, rules, state, slot, now)
-    if changed and state.status[slot] == SERVING:
+    if changed and instance.status == SERVING:
         pull_niw(trace, fleet, rules, state, fleet.pool[slot], now)
         if rules.holds_back:
             release_kept(trace, fleet, rules, state, fleet.llm[fleet.pool[slot]], now)
     begin(trace, fleet, rules, state, slot, now)
-    if state.status[slot] == DRAINING:
+    if instance.status == DRAINING:
         donate_when_empty(fleet, state, slot, now)

@@ -18,18 +18,19 @@ from fleetcast.models.replay.events import reschedule, settle
 from fleetcast.models.replay.inputs import NEVER, NOBODY, Fleet, Rules, Trace
 from fleetcast.models.replay.opportunism import keeps, receiver, set_stay
 from fleetcast.models.replay.pools import assign
-from fleetcast.models.replay.state import MOVING, State
+from fleetcast.models.replay.state import State
 
 
 @called
 def brings_cache(fleet: Fleet, state: State, request: int) -> bool:
     """Whether the request's cache has come along, so that it need not be computed."""
-    return fleet.hands_over and state.carried[request] > 0
+    return fleet.hands_over and state.transfer[request].carried > 0
 
 
 @called
 def send(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, request: int, now: float) -> bool:
     """Send a request that has its first token to the pool that decodes; False where it stays."""
+    instance, transfer = state.instance[slot], state.transfer[request]
     to = receiver(fleet, state, slot)
     if to == NOBODY:
         return False
@@ -37,22 +38,26 @@ def send(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, requ
     set_stay(trace, fleet, state, slot, request, is_kept)
     if is_kept:
         return False
-    cached = trace.input_tokens[request] + state.generated[request] - 1
+    cached = trace.input_tokens[request] + state.request[request].generated - 1
     seconds = cached * token_s(fleet, slot, to)
     layers = fleet.link_layers[fleet.slot_kind[slot]]
-    computed_s = now - (now - state.base_s[slot]) * (1 - 1 / layers)
-    begin_s = max(computed_s, state.out_free_s[slot], state.in_free_s[to])
+    computed_s = now - (now - instance.base_s) * (1 - 1 / layers)
+    begin_s = max(computed_s, instance.out_free_s, state.instance[to].in_free_s)
     ready_s = max(now + seconds / layers, begin_s + seconds)
-    state.out_free_s[slot] = state.in_free_s[to] = ready_s
-    state.sending[slot] += 1
-    state.coming[to] += 1
-    state.carried[request], state.held[request], state.holder[request] = cached, cached, slot
-    state.ready_s[request] = ready_s
-    state.served_by[request] = to
-    state.sent_from[request], state.sent_s[request] = slot, now
+    instance.out_free_s = state.instance[to].in_free_s = ready_s
+    instance.sending += 1
+    state.instance[to].coming += 1
+    transfer.carried, transfer.held, transfer.holder = (
+        cached,
+        cached,
+        slot,
+    )
+    transfer.ready_s = ready_s
+    state.request[request].served_by = to
+    transfer.sent_from, transfer.sent_s = slot, now
     assign(trace, fleet, state, to, request, 1)
     if fleet.is_interactive[trace.tier[request]]:
-        state.came_tokens[fleet.pool[to]] += trace.input_tokens[request]
+        state.pool[fleet.pool[to]].came_tokens += trace.input_tokens[request]
     put_under_way(state, request)
     return True
 
@@ -66,27 +71,27 @@ def token_s(fleet: Fleet, slot: int, to: int) -> float:
 @called
 def put_under_way(state: State, request: int) -> None:
     """Add a request, whose ready_s is set, to those that travel."""
-    size = state.counts[MOVING]
-    state.moving[size], state.moving_place[request] = request, size
-    state.counts[MOVING] += 1
-    settle(state.ready_s, state.moving, state.moving_place, 0, size + 1, request)
+    size = state.progress.moving
+    state.transfer[size].moving, state.transfer[request].moving_place = request, size
+    state.progress.moving += 1
+    settle(state.transfer.ready_s, state.transfer.moving, state.transfer.moving_place, 0, size + 1, request)
     set_clock(state)
 
 
 @called
 def take_off_the_way(state: State, request: int) -> None:
     """Remove a request from those that travel."""
-    size, at = state.counts[MOVING] - 1, state.moving_place[request]
-    last = state.moving[size]
-    state.counts[MOVING] = size
+    size, at = state.progress.moving - 1, state.transfer[request].moving_place
+    last = state.transfer[size].moving
+    state.progress.moving = size
     if last != request:
-        state.moving[at], state.moving_place[last] = last, at
-        settle(state.ready_s, state.moving, state.moving_place, 0, size, last)
+        state.transfer[at].moving, state.transfer[last].moving_place = last, at
+        settle(state.transfer.ready_s, state.transfer.moving, state.transfer.moving_place, 0, size, last)
     set_clock(state)
 
 
 @called
 def set_clock(state: State) -> None:
     """Let the clock of the hand-overs ring when the next one ends."""
-    next_s = state.ready_s[state.moving[0]] if state.counts[MOVING] > 0 else NEVER
-    reschedule(state, state.status.size, next_s)
+    next_s = state.transfer[state.transfer[0].moving].ready_s if state.progress.moving > 0 else NEVER
+    reschedule(state, state.instance.size, next_s)

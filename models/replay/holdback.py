@@ -24,9 +24,14 @@ def saturation(fleet: Fleet, state: State, pool: int) -> float:
     """How full the pool is, which must have an instance that serves; from 1 on nobody is sent there."""
     total, count = 0.0, 0
     for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
-        if state.status[slot] == SERVING:
-            waiting = requests_at(state, slot) - state.batch[slot] - state.joining[slot] - state.sending[slot]
-            kv_share = state.kv_seen[slot] / fleet.kv_capacity[fleet.slot_kind[slot]]
+        if state.instance[slot].status == SERVING:
+            waiting = (
+                requests_at(state, slot)
+                - state.instance[slot].batch
+                - state.instance[slot].joining
+                - state.instance[slot].sending
+            )
+            kv_share = state.instance[slot].kv_seen / fleet.kv_capacity[fleet.slot_kind[slot]]
             total += max(waiting / WAITING_LIMIT, kv_share / KV_LIMIT_SHARE)
             count += 1
     return total / count
@@ -41,13 +46,19 @@ def may_leave(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: i
 @called
 def keep_back(trace: Trace, rules: Rules, state: State, request: int) -> None:
     """Let the request wait in the central queue of its llm, in the line of its level."""
-    push_back(state, state.kept_head, state.kept_tail, line_of(trace, rules, state, request), request)
+    push_back(
+        state,
+        state.central.kept_head,
+        state.central.kept_tail,
+        line_of(trace, rules, state, request),
+        request,
+    )
 
 
 @called
 def is_behind(trace: Trace, rules: Rules, state: State, request: int) -> bool:
     """Whether others of its level wait there already."""
-    return state.kept_head[line_of(trace, rules, state, request)] != NOBODY
+    return state.central[line_of(trace, rules, state, request)].kept_head != NOBODY
 
 
 @called

@@ -30,7 +30,7 @@ def requests_at(state: State, slot: int) -> int:
 @called
 def penalty(state: State, slot: int) -> float:
     """What the state of the instance adds to its cost; 0: it is ACTIVE."""
-    service_s, count = state.service_s[slot], requests_at(state, slot)
+    service_s, count = state.instance[slot].service_s, requests_at(state, slot)
     if service_s > OVERLOADED_SHARE * TARGET_S and count > 2:
         return OVERLOADED
     return INTERFERED if service_s > INTERFERED_SHARE * TARGET_S and count <= 1 else 0.0
@@ -41,10 +41,10 @@ def cheapest(fleet: Fleet, state: State, pool: int) -> int:
     """The serving instance with the least cost, of the ACTIVE ones if there are; ties to the lowest slot."""
     best, best_cost, best_is_active = NOBODY, 0.0, False
     for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
-        if state.status[slot] != SERVING:
+        if state.instance[slot].status != SERVING:
             continue
         its = penalty(state, slot)
-        cost, is_active = requests_at(state, slot) + state.service_s[slot] + its, its == 0.0
+        cost, is_active = requests_at(state, slot) + state.instance[slot].service_s + its, its == 0.0
         if best == NOBODY or (is_active, -cost) > (best_is_active, -best_cost):
             best, best_cost, best_is_active = slot, cost, is_active
     return best
@@ -53,5 +53,6 @@ def cheapest(fleet: Fleet, state: State, pool: int) -> int:
 @called
 def note_service(state: State, slot: int, seconds: float) -> None:
     """A request has ended here, so many seconds after it was sent here."""
-    before = state.service_s[slot]
-    state.service_s[slot] = seconds if before == 0.0 else NEW_SHARE * seconds + (1.0 - NEW_SHARE) * before
+    instance = state.instance[slot]
+    before = instance.service_s
+    instance.service_s = seconds if before == 0.0 else NEW_SHARE * seconds + (1.0 - NEW_SHARE) * before

@@ -30,16 +30,6 @@ from fleetcast.models.replay.memory import integrate_kv
 from fleetcast.models.replay.move import ask_for_move
 from fleetcast.models.replay.scale import FOLLOW, REFLEX, follow_targets
 from fleetcast.models.replay.state import (
-    ARRIVED,
-    BALANCE,
-    ENDED,
-    EVENTS,
-    FAILED,
-    HOUR,
-    IDLING,
-    MONITOR,
-    NOW,
-    RUNNING,
     State,
 )
 
@@ -50,33 +40,33 @@ def advance(
 ) -> None:
     """Run every event before `until_s`; with `until_ended` stop as soon as every request has ended."""
     requests, failures = trace.arrival_s.size, rules.failure_s.size
-    while not (until_ended and state.counts[ENDED] == requests):
-        arrived = state.counts[ARRIVED]
+    while not (until_ended and state.progress.ended == requests):
+        arrived = state.progress.arrived
         arrival_s = trace.arrival_s[arrived] if arrived < requests else NEVER
-        failed = state.counts[FAILED]
+        failed = state.progress.failed
         failure_s = rules.failure_s[failed] if failed < failures else NEVER
-        clock = state.heap[0]
-        now = min(arrival_s, state.event_s[clock], state.clock[MONITOR], failure_s)
-        if now >= until_s or state.counts[IDLING] > patience(trace, state):
+        clock = state.clock[0].heap
+        now = min(arrival_s, state.clock[clock].event_s, state.progress.monitor_s, failure_s)
+        if now >= until_s or state.progress.idling > patience(trace, state):
             break
-        if now > state.clock[NOW]:
-            state.clock[NOW] = now
-            state.counts[IDLING], state.counts[RUNNING] = 0, NOBODY
+        if now > state.progress.now_s:
+            state.progress.now_s = now
+            state.progress.idling, state.progress.running = 0, NOBODY
         else:
-            state.counts[IDLING] += 1
-        state.counts[EVENTS] += 1
-        if state.clock[MONITOR] == now:
+            state.progress.idling += 1
+        state.progress.events += 1
+        if state.progress.monitor_s == now:
             monitor(trace, fleet, rules, state, now)
         elif failure_s == now:
-            state.counts[FAILED] += 1
+            state.progress.failed += 1
             fail(trace, fleet, rules, state, rules.failure_slot[failed], now)
         elif arrival_s == now:
-            state.counts[ARRIVED] += 1
+            state.progress.arrived += 1
             if is_first_leg(trace, arrived):
                 enter(trace, fleet, rules, state, arrived, now)
         else:
-            state.counts[RUNNING] = max(state.counts[RUNNING], clock)
-            if clock < state.status.size:
+            state.progress.running = max(state.progress.running, clock)
+            if clock < state.instance.size:
                 work(trace, fleet, rules, state, clock, now)
             else:
                 arrive_by_hand(trace, fleet, rules, state, now)
@@ -87,52 +77,52 @@ def advance_balanced(
     trace: Trace, fleet: Fleet, rules: Rules, state: State, until_s: float, until_ended: bool
 ) -> None:
     """As advance, with the balancer's ticks before `until_s`."""
-    tick, requests = round(state.clock[BALANCE] / rules.balance_s), trace.arrival_s.size
+    tick, requests = round(state.progress.balance_s / rules.balance_s), trace.arrival_s.size
     while True:
         at_s = tick * rules.balance_s
         advance(trace, fleet, rules, state, min(at_s, until_s), until_ended)
-        is_over = until_ended and state.counts[ENDED] == requests
-        if at_s >= until_s or is_over or state.counts[IDLING] > patience(trace, state):
+        is_over = until_ended and state.progress.ended == requests
+        if at_s >= until_s or is_over or state.progress.idling > patience(trace, state):
             break
-        state.clock[NOW], state.counts[RUNNING] = at_s, NOBODY
+        state.progress.now_s, state.progress.running = at_s, NOBODY
         is_awake = balance(trace, fleet, rules, state, at_s) or rules.steps_per_event == 1
         tick += 1
         if not is_awake:
             tick = max(tick, math.floor(next_event_s(trace, rules, state) / rules.balance_s) + 1)
-    state.clock[BALANCE] = math.ceil(until_s / rules.balance_s) * rules.balance_s
+    state.progress.balance_s = math.ceil(until_s / rules.balance_s) * rules.balance_s
 
 
 @called
 def next_event_s(trace: Trace, rules: Rules, state: State) -> float:
     """When the next event is, which always is: the monitor's."""
-    next_s = min(state.event_s[state.heap[0]], state.clock[MONITOR])
-    if state.counts[ARRIVED] < trace.arrival_s.size:
-        next_s = min(next_s, trace.arrival_s[state.counts[ARRIVED]])
-    if state.counts[FAILED] < rules.failure_s.size:
-        next_s = min(next_s, rules.failure_s[state.counts[FAILED]])
+    next_s = min(state.clock[state.clock[0].heap].event_s, state.progress.monitor_s)
+    if state.progress.arrived < trace.arrival_s.size:
+        next_s = min(next_s, trace.arrival_s[state.progress.arrived])
+    if state.progress.failed < rules.failure_s.size:
+        next_s = min(next_s, rules.failure_s[state.progress.failed])
     return next_s
 
 
 @entry
 def patience(trace: Trace, state: State) -> int:
     """How many events at one instant can still be progress; beyond it the watchdog barks."""
-    return 1000 + 16 * (trace.arrival_s.size + state.heap.size)
+    return 1000 + 16 * (trace.arrival_s.size + state.clock.size)
 
 
 @entry
 def account(fleet: Fleet, state: State, now: float) -> None:
     """Count instance time and KV areas up to now."""
-    state.clock[NOW], state.counts[RUNNING] = now, NOBODY
-    for slot in range(state.status.size):
+    state.progress.now_s, state.progress.running = now, NOBODY
+    for slot in range(state.instance.size):
         account_instance(fleet, state, slot, now)
-    for pool in range(state.kv_used.size):
+    for pool in range(state.pool.size):
         integrate_kv(state, pool, now)
 
 
 @entry
 def start_hour(fleet: Fleet, rules: Rules, state: State, now: float) -> None:
-    """The control tick: state.target and state.forecast_tokens_per_s are those of the hour that begins."""
-    state.clock[HOUR], state.counts[RUNNING] = now, NOBODY
+    """The control tick: targets of pools, forecasts of endpoints are of the hour that begins."""
+    state.progress.hour_s, state.progress.running = now, NOBODY
     if rules.scaling in (FOLLOW, REFLEX):
         follow_targets(fleet, state, now)
 

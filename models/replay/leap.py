@@ -28,23 +28,25 @@ def prefill_s(fleet: Fleet, kind: int, tokens: int) -> float:
 @compiled
 def stretch_s(fleet: Fleet, state: State, slot: int, steps: int) -> float:
     """T(steps) of the slot's batch as it stands."""
-    kind, batch = fleet.slot_kind[slot], state.batch[slot]
+    instance = state.instance[slot]
+    kind, batch = fleet.slot_kind[slot], instance.batch
     g = fleet.latency.decode_kv_s[kind, batch]
-    first = fleet.latency.decode_s[kind, batch] + g * state.kv[slot]
+    first = fleet.latency.decode_s[kind, batch] + g * instance.kv
     return steps * first + g * batch * (steps * (steps - 1) // 2)
 
 
 @compiled
 def steps_until(fleet: Fleet, state: State, slot: int, now: float) -> int:
     """The number of steps, at least 1, after which the stretch's boundary is first at or after now."""
-    kind, batch = fleet.slot_kind[slot], state.batch[slot]
+    instance = state.instance[slot]
+    kind, batch = fleet.slot_kind[slot], instance.batch
     g = fleet.latency.decode_kv_s[kind, batch]
     half = g * batch / 2
-    b = fleet.latency.decode_s[kind, batch] + g * state.kv[slot] - half
-    elapsed = now - state.base_s[slot]
+    b = fleet.latency.decode_s[kind, batch] + g * instance.kv - half
+    elapsed = now - instance.base_s
     steps = max(1, math.ceil(2 * elapsed / (b + math.sqrt(b * b + 4 * half * elapsed))))
-    while steps > 1 and state.base_s[slot] + stretch_s(fleet, state, slot, steps - 1) >= now:
+    while steps > 1 and instance.base_s + stretch_s(fleet, state, slot, steps - 1) >= now:
         steps -= 1
-    while state.base_s[slot] + stretch_s(fleet, state, slot, steps) < now:
+    while instance.base_s + stretch_s(fleet, state, slot, steps) < now:
         steps += 1
     return steps

@@ -12,9 +12,10 @@ from fleetcast.models.replay.state import BOOTING, DONATED, DRAINING, GONE, IDLE
 @called
 def change_status(fleet: Fleet, state: State, slot: int, status: int, now: float) -> None:
     """Move an instance on in its life; every total that depends on it moves along."""
-    pool, kind, old = fleet.pool[slot], fleet.slot_kind[slot], state.status[slot]
+    instance = state.instance[slot]
+    pool, kind, old = fleet.pool[slot], fleet.slot_kind[slot], instance.status
     account_instance(fleet, state, slot, now)
-    state.status[slot] = status
+    instance.status = status
     state.instances[pool, old] -= 1
     state.instances[pool, status] += 1
     if old == GONE:
@@ -26,19 +27,20 @@ def change_status(fleet: Fleet, state: State, slot: int, status: int, now: float
     sign = int(status == SERVING) - int(old == SERVING)
     if sign != 0:
         integrate_kv(state, pool, now)
-        state.kv_used[pool] += sign * state.kv_seen[slot]
-        state.kv_room[pool] += sign * fleet.kv_capacity[kind]
-        state.busy[pool] += sign * int(state.interactive[slot] > 0)
+        state.pool[pool].kv_used += sign * instance.kv_seen
+        state.pool[pool].kv_room += sign * fleet.kv_capacity[kind]
+        state.pool[pool].busy += sign * int(instance.interactive > 0)
         stand_in_line(fleet, state, slot)
 
 
 @called
 def account_instance(fleet: Fleet, state: State, slot: int, now: float) -> None:
     """Count the instance's time up to now under the state that it is in."""
-    if state.status[slot] != GONE:
-        elapsed = now - state.since_s[slot]
-        state.instance_s[fleet.pool[slot], state.status[slot] - 1] += elapsed
-    state.since_s[slot] = now
+    instance = state.instance[slot]
+    if instance.status != GONE:
+        elapsed = now - instance.since_s
+        state.instance_s[fleet.pool[slot], instance.status - 1] += elapsed
+    instance.since_s = now
 
 
 @called
@@ -46,7 +48,7 @@ def first_with(fleet: Fleet, state: State, pool: int, status: int) -> int:
     """The lowest slot of the pool in this status; NOBODY if none."""
     if state.instances[pool, status] > 0:
         for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
-            if state.status[slot] == status:
+            if state.instance[slot].status == status:
                 return slot
     return NOBODY
 
@@ -76,7 +78,7 @@ def add_instance(fleet: Fleet, state: State, pool: int, now: float) -> bool:
         if slot == NOBODY or not make_room(fleet, state, pool, now):
             return False
         delay_s = fleet.boot_cold_s[pool]
-    state.booted[pool] += 1
+    state.pool[pool].booted += 1
     change_status(fleet, state, slot, BOOTING, now)
     reschedule(state, slot, now + delay_s)
     return True
@@ -88,14 +90,15 @@ def spot_s(fleet: Fleet, state: State, pool: int) -> float:
 
     Each pool goes through the draws by itself, so that no llm's boots depend on another's.
     """
-    return fleet.boot_spot_s[state.booted[pool] % fleet.boot_spot_s.size]
+    return fleet.boot_spot_s[state.pool[pool].booted % fleet.boot_spot_s.size]
 
 
 @called
 def return_to_work(fleet: Fleet, state: State, slot: int, now: float) -> None:
     """A draining instance serves again."""
-    if state.leaves_s[slot] != NEVER:
-        state.leaves_s[slot] = NEVER
+    instance = state.instance[slot]
+    if instance.leaves_s != NEVER:
+        instance.leaves_s = NEVER
         reschedule(state, slot, NEVER)
     change_status(fleet, state, slot, SERVING, now)
 
@@ -143,7 +146,9 @@ def remove_instance(fleet: Fleet, state: State, pool: int, now: float) -> bool:
         return True
     least = NOBODY
     for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
-        if state.status[slot] == SERVING and (least == NOBODY or state.load[slot] <= state.load[least]):
+        if state.instance[slot].status == SERVING and (
+            least == NOBODY or state.instance[slot].load <= state.instance[least].load
+        ):
             least = slot
     change_status(fleet, state, least, DRAINING, now)
     donate_when_empty(fleet, state, least, now)
@@ -153,12 +158,13 @@ def remove_instance(fleet: Fleet, state: State, pool: int, now: float) -> bool:
 @called
 def donate_when_empty(fleet: Fleet, state: State, slot: int, now: float) -> None:
     """A draining instance that has finished its work joins the spot pool, once it has changed hands."""
-    if state.status[slot] != DRAINING or state.phase[slot] != IDLE or state.load[slot] > 0:
+    instance = state.instance[slot]
+    if instance.status != DRAINING or instance.phase != IDLE or instance.load > 0:
         return
-    if state.leaves_s[slot] == NEVER:
-        state.leaves_s[slot] = now + fleet.donate_s
-    if now < state.leaves_s[slot]:
-        reschedule(state, slot, state.leaves_s[slot])
+    if instance.leaves_s == NEVER:
+        instance.leaves_s = now + fleet.donate_s
+    if now < instance.leaves_s:
+        reschedule(state, slot, instance.leaves_s)
     else:
-        state.leaves_s[slot] = NEVER
+        instance.leaves_s = NEVER
         change_status(fleet, state, slot, DONATED, now)

@@ -16,17 +16,17 @@ PATIENCE_SHARE = 0.1  # of the time to ageing, in which niw takes only what no s
 def hold_niw(trace: Trace, state: State, request: int) -> None:
     """Let a non-interactive request wait at the queue manager."""
     llm = trace.llm[request]
-    push_back(state, state.manager_head, state.manager_tail, llm, request)
-    state.manager_output_tokens[llm] += trace.output_tokens[request]
-    state.manager_input_tokens[llm] += trace.input_tokens[request]
+    push_back(state, state.llm.manager_head, state.llm.manager_tail, llm, request)
+    state.llm[llm].manager_output_tokens += trace.output_tokens[request]
+    state.llm[llm].manager_input_tokens += trace.input_tokens[request]
 
 
 @called
 def take_niw(trace: Trace, state: State, llm: int) -> int:
     """The request that the queue manager has held longest, which must be there."""
-    request = pop_front(state, state.manager_head, llm)
-    state.manager_output_tokens[llm] -= trace.output_tokens[request]
-    state.manager_input_tokens[llm] -= trace.input_tokens[request]
+    request = pop_front(state, state.llm.manager_head, llm)
+    state.llm[llm].manager_output_tokens -= trace.output_tokens[request]
+    state.llm[llm].manager_input_tokens -= trace.input_tokens[request]
     return request
 
 
@@ -43,16 +43,16 @@ def pull_niw(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, 
     Where the signal is not memory alone, the other one counts too for a tenth of the time to ageing.
     """
     llm, pulls = fleet.llm[pool], 0
-    if state.manager_head[llm] == NOBODY:
+    if state.llm[llm].manager_head == NOBODY:
         return
-    waits_s = now - trace.arrival_s[state.manager_head[llm]]
+    waits_s = now - trace.arrival_s[state.llm[llm].manager_head]
     is_patient = waits_s < PATIENCE_SHARE * rules.niw_priority_age_s
     if has_spare(fleet, rules, state, pool, rules.niw_pull_two_share, is_patient):
         pulls = 2
     elif has_spare(fleet, rules, state, pool, rules.niw_pull_one_share, is_patient):
         pulls = 1
-    while pulls > 0 and state.manager_head[llm] != NOBODY:
-        if not may_have(trace, fleet, pool, state.manager_head[llm]):
+    while pulls > 0 and state.llm[llm].manager_head != NOBODY:
+        if not may_have(trace, fleet, pool, state.llm[llm].manager_head):
             break
         dispatch(trace, fleet, rules, state, take_niw(trace, state, llm), pool, now)
         pulls -= 1
@@ -61,5 +61,5 @@ def pull_niw(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, 
 @called
 def release_aged_niw(trace: Trace, fleet: Fleet, rules: Rules, state: State, llm: int, now: float) -> None:
     """Requests old enough for priority 0 wait for no signal: they go where an interactive one would."""
-    while state.manager_head[llm] != NOBODY and is_aged(trace, rules, state.manager_head[llm], now):
+    while state.llm[llm].manager_head != NOBODY and is_aged(trace, rules, state.llm[llm].manager_head, now):
         route(trace, fleet, rules, state, take_niw(trace, state, llm), now)

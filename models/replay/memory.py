@@ -31,15 +31,16 @@ def capacity_blocks(fleet: Fleet, slot: int) -> int:
 @compiled
 def cross(fleet: Fleet, state: State, slot: int, cached: int, change: int) -> None:
     """A request with so many cached tokens joins the decode batch (change = 1) or leaves it (-1)."""
-    state.crossing[slot, (cached - state.steps[slot]) % fleet.kv_block_tokens] += change
+    state.crossing[slot, (cached - state.instance[slot].steps) % fleet.kv_block_tokens] += change
 
 
 @compiled
 def blocks_taken(fleet: Fleet, state: State, slot: int, steps: int) -> int:
     """New blocks that the next `steps` decode steps take."""
+    instance = state.instance[slot]
     block = fleet.kv_block_tokens
-    taken = steps // block * state.batch[slot]  # in so many steps everyone fills one
-    at = -state.steps[slot] % block
+    taken = steps // block * instance.batch  # in so many steps everyone fills one
+    at = -instance.steps % block
     for _ in range(steps % block):
         taken += state.crossing[slot, at]
         at = (at if at > 0 else block) - 1
@@ -49,12 +50,13 @@ def blocks_taken(fleet: Fleet, state: State, slot: int, steps: int) -> int:
 @compiled
 def steps_in_memory(fleet: Fleet, state: State, slot: int, most: int) -> int:
     """How many decode steps the free blocks allow, at most `most`."""
-    block, batch = fleet.kv_block_tokens, state.batch[slot]
-    free = capacity_blocks(fleet, slot) - state.blocks[slot]
+    instance = state.instance[slot]
+    block, batch = fleet.kv_block_tokens, instance.batch
+    free = capacity_blocks(fleet, slot) - instance.blocks
     steps = free // batch * block
     free -= free // batch * batch
     while steps < most:
-        taken = state.crossing[slot, -(state.steps[slot] + steps) % block]
+        taken = state.crossing[slot, -(instance.steps + steps) % block]
         if taken > free:
             return steps
         free -= taken
@@ -65,27 +67,28 @@ def steps_in_memory(fleet: Fleet, state: State, slot: int, most: int) -> int:
 @compiled
 def integrate_kv(state: State, pool: int, now: float) -> None:
     """Bring the pool's token-seconds up to now; call before its totals change."""
-    elapsed = now - state.kv_since_s[pool]
-    state.kv_used_area[pool] += state.kv_used[pool] * elapsed
-    state.kv_room_area[pool] += state.kv_room[pool] * elapsed
-    state.kv_since_s[pool] = now
+    elapsed = now - state.pool[pool].kv_since_s
+    state.pool[pool].kv_used_area += state.pool[pool].kv_used * elapsed
+    state.pool[pool].kv_room_area += state.pool[pool].kv_room * elapsed
+    state.pool[pool].kv_since_s = now
 
 
 @compiled
 def see_kv(fleet: Fleet, state: State, slot: int, now: float) -> None:
     """Let the pool see what the slot holds now, after a change of its batch."""
-    if state.status[slot] == SERVING:
+    instance = state.instance[slot]
+    if instance.status == SERVING:
         pool = fleet.pool[slot]
         integrate_kv(state, pool, now)
-        state.kv_used[pool] += state.blocks[slot] * fleet.kv_block_tokens - state.kv_seen[slot]
-    state.kv_seen[slot] = state.blocks[slot] * fleet.kv_block_tokens
+        state.pool[pool].kv_used += instance.blocks * fleet.kv_block_tokens - instance.kv_seen
+    instance.kv_seen = instance.blocks * fleet.kv_block_tokens
     note_change(fleet, state, slot)
 
 
 @compiled
 def is_under(state: State, pool: int, share: float) -> bool:
     """Whether the pool has serving instances and its utilisation is below `share`."""
-    return state.kv_used[pool] < share * state.kv_room[pool]
+    return state.pool[pool].kv_used < share * state.pool[pool].kv_room
 
 
 @compiled
@@ -97,21 +100,23 @@ def longest_blocks(trace: Trace, fleet: Fleet, request: int) -> int:
 @compiled
 def see_less(fleet: Fleet, state: State, slot: int, blocks: int, now: float) -> None:
     """The slot gives so many blocks back in mid-stretch: totals change by the difference."""
+    instance = state.instance[slot]
     tokens = blocks * fleet.kv_block_tokens
-    state.blocks[slot] -= blocks
-    state.kv_seen[slot] -= tokens
-    if state.status[slot] == SERVING:
+    instance.blocks -= blocks
+    instance.kv_seen -= tokens
+    if instance.status == SERVING:
         pool = fleet.pool[slot]
         integrate_kv(state, pool, now)
-        state.kv_used[pool] -= tokens
+        state.pool[pool].kv_used -= tokens
     note_change(fleet, state, slot)
 
 
 @compiled
 def needed_blocks(trace: Trace, fleet: Fleet, state: State, request: int) -> int:
     """Blocks that one who waits would take: of the cache that it brings, or its prompt, and a token."""
-    if fleet.hands_over and state.carried[request] > 0:
-        return blocks_of(fleet, state.carried[request] + 1)
+    transfer = state.transfer[request]
+    if fleet.hands_over and transfer.carried > 0:
+        return blocks_of(fleet, transfer.carried + 1)
     return blocks_of(fleet, prompt_tokens(trace, state, request) + 1)
 
 
@@ -124,14 +129,18 @@ def is_by_freeness(fleet: Fleet, pool: int) -> bool:
 @compiled
 def note_change(fleet: Fleet, state: State, slot: int) -> None:
     """The slot's freeness may have risen: who dispatches next looks at it anew (freeness.py)."""
+    instance = state.instance[slot]
     note_stale(state, slot)
-    if fleet.by_freeness and not state.is_changed[slot]:
+    if fleet.by_freeness and not instance.is_changed:
         pool = fleet.pool[slot]
-        state.is_changed[slot] = True
-        state.next_changed[slot], state.first_changed[pool] = state.first_changed[pool], slot
+        instance.is_changed = True
+        instance.next_changed, state.pool[pool].first_changed = (
+            state.pool[pool].first_changed,
+            slot,
+        )
 
 
 @compiled
 def prompt_tokens(trace: Trace, state: State, request: int) -> int:
     """Tokens to prefill: the input, and after a preemption what had been generated too."""
-    return trace.input_tokens[request] + state.generated[request]
+    return trace.input_tokens[request] + state.request[request].generated

@@ -15,7 +15,7 @@ from fleetcast.models.replay.leap import steps_until, stretch_s
 from fleetcast.models.replay.memory import cross, longest_blocks, prompt_tokens
 from fleetcast.models.replay.pools import assign
 from fleetcast.models.replay.prefix import blocks_back, forget_the_oldest
-from fleetcast.models.replay.state import DECODE, DRAINING, GIVEN_UP, REQUEST_BITS, RUNNING, SERVING, State
+from fleetcast.models.replay.state import DECODE, DRAINING, GIVEN_UP, REQUEST_BITS, SERVING, State
 
 LEAVING = -1  # the stage of a request that goes at the next boundary
 
@@ -29,22 +29,27 @@ def ask_for_move(
     It must decode at an instance that serves or drains, and not move yet; the other one must serve, be of the
     same llm and in the same role, and be large enough.
     """
-    slot = state.served_by[request]
-    if slot in (NOBODY, to) or state.copying_to[request] != NOBODY:
+    transfer = state.transfer[request]
+    slot = state.request[request].served_by
+    if slot in (NOBODY, to) or transfer.copying_to != NOBODY:
         return False
     pool, other = fleet.pool[slot], fleet.pool[to]
     tokens = trace.input_tokens[request] + trace.output_tokens[request]
     if fleet.llm[pool] != fleet.llm[other] or fleet.role[pool] != fleet.role[other]:
         return False
-    if state.status[slot] not in (SERVING, DRAINING) or state.status[to] != SERVING:
+    if state.instance[slot].status not in (SERVING, DRAINING) or state.instance[to].status != SERVING:
         return False
     if tokens > fleet.longest[other]:
         return False
     if place_in_batch(state, slot, request) == NOBODY:
         return False
-    state.copying_to[request], state.copied[request], state.stage[request] = to, 0, 0
-    state.giving[slot] += 1
-    state.getting[to] += 1
+    transfer.copying_to, transfer.copied, transfer.stage = (
+        to,
+        0,
+        0,
+    )
+    state.instance[slot].giving += 1
+    state.instance[to].getting += 1
     copy_next(trace, fleet, rules, state, request, now)
     return True
 
@@ -52,64 +57,71 @@ def ask_for_move(
 @called
 def copy_next(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, now: float) -> None:
     """Copy what has been cached since the last copy began; or leave, where little enough is left."""
-    slot, to = state.served_by[request], state.copying_to[request]
-    if state.status[to] != SERVING:
+    transfer = state.transfer[request]
+    slot, to = state.request[request].served_by, transfer.copying_to
+    if state.instance[to].status != SERVING:
         end_copying(fleet, state, request, GIVEN_UP)
         return
     last_step = state.finish_key[slot, place_in_batch(state, slot, request)] >> 32
-    left = last_step - state.steps[slot] - steps_passed(fleet, state, slot, now)
+    left = last_step - state.instance[slot].steps - steps_passed(fleet, state, slot, now)
     cached = trace.input_tokens[request] + trace.output_tokens[request] - left - 1
-    rest = cached - state.copied[request]
-    if rest <= rules.last_copy_tokens or state.stage[request] >= rules.max_copies:
-        state.stage[request] = LEAVING
-        state.leavers[slot] += 1
+    rest = cached - transfer.copied
+    if rest <= rules.last_copy_tokens or transfer.stage >= rules.max_copies:
+        transfer.stage = LEAVING
+        state.instance[slot].leavers += 1
         stop_soon(fleet, state, slot, now)
     else:
-        state.copied[request] = cached
-        state.stage[request] += 1
+        transfer.copied = cached
+        transfer.stage += 1
         send_over(fleet, state, request, slot, to, rest, now)
 
 
 @called
 def send_over(fleet: Fleet, state: State, request: int, slot: int, to: int, tokens: int, now: float) -> None:
     """Put so many tokens of a cache on the way, behind what both links still have to carry."""
-    begin_s = max(now, state.out_free_s[slot], state.in_free_s[to])
-    state.ready_s[request] = begin_s + tokens * token_s(fleet, slot, to)
-    state.out_free_s[slot] = state.in_free_s[to] = state.ready_s[request]
+    instance, transfer = state.instance[slot], state.transfer[request]
+    begin_s = max(now, instance.out_free_s, state.instance[to].in_free_s)
+    transfer.ready_s = begin_s + tokens * token_s(fleet, slot, to)
+    instance.out_free_s = state.instance[to].in_free_s = transfer.ready_s
     put_under_way(state, request)
 
 
 @called
 def let_go(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """At a step boundary, after those that finish: the requests that leave go, in their order."""
-    while state.leavers[slot] > 0:
+    instance = state.instance[slot]
+    while instance.leavers > 0:
         request = next_leaver(state, slot)
-        state.leavers[slot] -= 1
-        to = state.copying_to[request]
-        if state.status[to] != SERVING:
+        instance.leavers -= 1
+        to = state.transfer[request].copying_to
+        if state.instance[to].status != SERVING:
             end_copying(fleet, state, request, GIVEN_UP)
             continue
         end_copying(fleet, state, request, NOBODY)
         at = place_in_batch(state, slot, request)
-        left = (state.finish_key[slot, at] >> 32) - state.steps[slot]
-        state.generated[request] = trace.output_tokens[request] - left
+        left = (state.finish_key[slot, at] >> 32) - instance.steps
+        state.request[request].generated = trace.output_tokens[request] - left
         cached = prompt_tokens(trace, state, request) - 1
-        drop_key(state.finish_key[slot], state.batch[slot], at)
-        state.batch[slot] -= 1
+        drop_key(state.finish_key[slot], instance.batch, at)
+        instance.batch -= 1
         cross(fleet, state, slot, cached, -1)
-        state.kv[slot] -= cached
+        instance.kv -= cached
         forget_the_oldest(fleet, state, slot)
-        state.blocks[slot] -= blocks_back(trace, fleet, state, slot, request, cached, cached)
-        state.reserved[slot] -= longest_blocks(trace, fleet, request)
-        state.look[slot] = True
+        instance.blocks -= blocks_back(trace, fleet, state, slot, request, cached, cached)
+        instance.reserved -= longest_blocks(trace, fleet, request)
+        instance.look = True
         assign(trace, fleet, state, slot, request, -1)
         assign(trace, fleet, state, to, request, 1)
-        state.coming[to] += 1
-        state.served_by[request], state.holder[request], state.carried[request] = to, slot, cached
-        state.sent_from[request], state.sent_s[request] = slot, now
-        send_over(fleet, state, request, slot, to, cached - state.copied[request], now)
+        state.instance[to].coming += 1
+        state.request[request].served_by, state.transfer[request].holder, state.transfer[request].carried = (
+            to,
+            slot,
+            cached,
+        )
+        state.transfer[request].sent_from, state.transfer[request].sent_s = slot, now
+        send_over(fleet, state, request, slot, to, cached - state.transfer[request].copied, now)
         take_off_the_way(state, request)  # the link is free when the cache has come, the request lands later
-        state.ready_s[request] += rules.move_s
+        state.transfer[request].ready_s += rules.move_s
         put_under_way(state, request)
 
 
@@ -117,9 +129,9 @@ def let_go(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, no
 def next_leaver(state: State, slot: int) -> int:
     """The first of the slot's requests that leave."""
     first = NOBODY
-    for at in range(state.batch[slot]):
+    for at in range(state.instance[slot].batch):
         request = state.finish_key[slot, at] & REQUEST_BITS
-        if state.copying_to[request] != NOBODY and state.stage[request] == LEAVING:
+        if state.transfer[request].copying_to != NOBODY and state.transfer[request].stage == LEAVING:
             first = request if first == NOBODY else min(first, request)
     return first
 
@@ -127,8 +139,8 @@ def next_leaver(state: State, slot: int) -> int:
 @called
 def give_up(fleet: Fleet, state: State, request: int) -> None:
     """The request stays where it is, or begins anew: what has been copied is of no use."""
-    if state.stage[request] == LEAVING:
-        state.leavers[state.served_by[request]] -= 1
+    if state.transfer[request].stage == LEAVING:
+        state.instance[state.request[request].served_by].leavers -= 1
     else:
         take_off_the_way(state, request)
     end_copying(fleet, state, request, GIVEN_UP)
@@ -137,29 +149,30 @@ def give_up(fleet: Fleet, state: State, request: int) -> None:
 @called
 def end_copying(fleet: Fleet, state: State, request: int, counted: int) -> None:
     """The request is not being copied any more, be it that it leaves or stays, which is counted."""
-    slot = state.served_by[request]
+    transfer = state.transfer[request]
+    slot = state.request[request].served_by
     if counted != NOBODY:
         state.moved[fleet.pool[slot], counted] += 1
-    state.giving[slot] -= 1
-    state.getting[state.copying_to[request]] -= 1
-    state.copying_to[request], state.stage[request] = NOBODY, 0
+    state.instance[slot].giving -= 1
+    state.instance[transfer.copying_to].getting -= 1
+    transfer.copying_to, transfer.stage = NOBODY, 0
 
 
 @called
 def stay_with(fleet: Fleet, state: State, dead: int) -> None:
     """Requests that were about to leave for an instance that has died stay."""
-    for slot in range(state.leavers.size):
-        if state.leavers[slot] > 0:
-            for at in range(state.batch[slot]):
+    for slot in range(state.instance.size):
+        if state.instance[slot].leavers > 0:
+            for at in range(state.instance[slot].batch):
                 request = state.finish_key[slot, at] & REQUEST_BITS
-                if state.copying_to[request] == dead:
+                if state.transfer[request].copying_to == dead:
                     give_up(fleet, state, request)
 
 
 @called
 def place_in_batch(state: State, slot: int, request: int) -> int:
     """Where the request stands in the slot's heap of finish steps; NOBODY if it does not decode there."""
-    for at in range(state.batch[slot]):
+    for at in range(state.instance[slot].batch):
         if state.finish_key[slot, at] & REQUEST_BITS == request:
             return at
     return NOBODY
@@ -168,7 +181,7 @@ def place_in_batch(state: State, slot: int, request: int) -> int:
 @called
 def steps_passed(fleet: Fleet, state: State, slot: int, now: float) -> int:
     """Steps of the slot's stretch whose boundary is over at this instant."""
-    if state.phase[slot] != DECODE:
+    if state.instance[slot].phase != DECODE:
         return 0
     steps = steps_until(fleet, state, slot, now)
     return steps if is_over_now(fleet, state, slot, steps, now) else steps - 1
@@ -180,20 +193,21 @@ def is_over_now(fleet: Fleet, state: State, slot: int, steps: int, now: float) -
 
     It has where its slot comes before the last clock that ran at this instant.
     """
-    at_s = state.base_s[slot] + stretch_s(fleet, state, slot, steps)
-    return at_s == now and slot < state.counts[RUNNING]
+    at_s = state.instance[slot].base_s + stretch_s(fleet, state, slot, steps)
+    return at_s == now and slot < state.progress.running
 
 
 @called
 def stop_soon(fleet: Fleet, state: State, slot: int, now: float) -> None:
     """End a stretch at the first step boundary that is not over."""
-    if state.phase[slot] == DECODE:
+    if state.instance[slot].phase == DECODE:
         stop_after(fleet, state, slot, steps_passed(fleet, state, slot, now) + 1)
 
 
 @called
 def stop_after(fleet: Fleet, state: State, slot: int, steps: int) -> None:
     """End a stretch after so many of its steps, if it is longer."""
-    if steps < state.stretch[slot]:
-        state.stretch[slot] = steps
-        reschedule(state, slot, state.base_s[slot] + stretch_s(fleet, state, slot, steps))
+    instance = state.instance[slot]
+    if steps < instance.stretch:
+        instance.stretch = steps
+        reschedule(state, slot, instance.base_s + stretch_s(fleet, state, slot, steps))

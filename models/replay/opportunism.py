@@ -30,11 +30,13 @@ def receiver(fleet: Fleet, state: State, slot: int) -> int:
     if pool == NOBODY or fleet.slots[pool] == fleet.slots[pool + 1]:
         return NOBODY
     if fleet.team[pool] == 0:
-        least = state.shortest[fleet.slots[pool]]
-        return least if state.status[least] == SERVING else NOBODY
+        least = state.instance[fleet.slots[pool]].shortest
+        return least if state.instance[least].status == SERVING else NOBODY
     least, team = NOBODY, team_of(fleet, slot)
     for other in range(first_slot(fleet, pool, team), first_slot(fleet, pool, team + 1)):
-        if state.status[other] == SERVING and (least == NOBODY or state.load[other] < state.load[least]):
+        if state.instance[other].status == SERVING and (
+            least == NOBODY or state.instance[other].load < state.instance[least].load
+        ):
             least = other
     return least
 
@@ -42,25 +44,28 @@ def receiver(fleet: Fleet, state: State, slot: int) -> int:
 @called
 def begins_at(fleet: Fleet, rules: Rules, state: State, slot: int) -> int:
     """Where a request begins that is sent to the slot: there, or at an instance that decodes and is empty."""
-    if rules.opportunism == OFF or state.joining[slot] + state.batch[slot] == 0:
+    instance = state.instance[slot]
+    if rules.opportunism == OFF or instance.joining + instance.batch == 0:
         return slot
     to = receiver(fleet, state, slot)
-    return to if to != NOBODY and state.load[to] == 0 else slot
+    return to if to != NOBODY and state.instance[to].load == 0 else slot
 
 
 @called
 def keeps(fleet: Fleet, rules: Rules, state: State, slot: int, to: int) -> bool:
     """Whether the slot keeps a request that has its first token, and would go to the other one."""
+    instance = state.instance[slot]
     if rules.opportunism == WEIGHTED:
-        return rules.keep_weight * state.load[slot] < state.load[to]
-    is_free = state.joining[slot] == 0 and not somebody_waits(state, slot) and not is_unknown(state, slot)
+        return rules.keep_weight * instance.load < state.instance[to].load
+    is_free = instance.joining == 0 and not somebody_waits(state, slot) and not is_unknown(state, slot)
     return rules.opportunism == IDLE and is_free
 
 
 @called
 def set_stay(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, stays: bool) -> None:
     """From now on all of the request is the slot's to process, or what the slot's role says."""
-    if state.stays[request] != stays:
+    transfer = state.transfer[request]
+    if transfer.stays != stays:
         assign(trace, fleet, state, slot, request, -1)
-        state.stays[request] = stays
+        transfer.stays = stays
         assign(trace, fleet, state, slot, request, 1)

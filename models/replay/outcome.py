@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fleetcast.models.replay.inputs import NOBODY, Fleet, Floats, Ints, Trace
-from fleetcast.models.replay.state import CACHED, EVENTS, LOST, REUSED, State
+from fleetcast.models.replay.state import State
 
 QUEUED, FINISHED, REFUSED, SPARED = range(4)
 STATUSES = ("queued", "finished", "refused", "spared")
@@ -56,35 +56,37 @@ class Outcome(NamedTuple):
 
 def outcome_of(trace: Trace, fleet: Fleet, state: State, row: Ints, spent: Spent) -> Outcome:
     """What became of the requests of `trace`, whose places are `row`; the network delay is added here."""
-    dispatched = state.served_by != NOBODY
-    served = np.where(dispatched, fleet.region[fleet.pool[state.served_by]], NOBODY).astype(np.int16)
+    request, transfer, progress = state.request, state.transfer, state.progress
+    slot = request["served_by"].astype(np.int64)
+    dispatched = slot != NOBODY
+    served = np.where(dispatched, fleet.region[fleet.pool[slot]], NOBODY).astype(np.int16)
     delay_s = fleet.network_s[trace.region, served]
     arrival_us = np.round(trace.arrival_s * 1e6).astype(np.int64)
     drawn = fleet.network_factor[arrival_us % fleet.network_factor.size]
     network_s = np.where(dispatched, delay_s * drawn, 0.0)
-    cases = (np.isfinite(state.finish_s), state.refused, state.spared)
+    cases = (np.isfinite(request["finish_s"]), request["refused"], request["spared"])
     status = np.select(cases, (FINISHED, REFUSED, SPARED), QUEUED)
     return Outcome(
         row,
         status.astype(np.int8),
-        state.first_token_s + network_s,
-        state.finish_s + network_s,
-        state.dispatched_s,
-        state.admitted_s,
-        state.served_by.astype(np.int64),
+        request["first_token_s"] + network_s,
+        request["finish_s"] + network_s,
+        request["dispatched_s"].copy(),
+        request["admitted_s"].copy(),
+        slot,
         served,
         network_s,
-        state.preemptions,
-        state.reused if state.reused.size else np.zeros(row.size, np.int32),
-        state.sent_from.astype(np.int64),
-        state.sent_s,
-        state.came_s,
-        state.joined_s,
+        request["preemptions"].copy(),
+        state.sharing["reused"].copy() if state.sharing.size else np.zeros(row.size, np.int32),
+        transfer["sent_from"].astype(np.int64),
+        transfer["sent_s"].copy(),
+        transfer["came_s"].copy(),
+        transfer["joined_s"].copy(),
         *spent,
-        int(state.counts[CACHED]),
-        int(state.counts[LOST]),
-        int(state.counts[REUSED]),
-        int(state.counts[EVENTS]),
+        int(progress.cached_tokens),
+        int(progress.lost_tokens),
+        int(progress.reused_tokens),
+        int(progress.events),
     )
 
 

@@ -49,8 +49,8 @@ def work_tokens(trace: Trace, fleet: Fleet, state: State, slot: int, request: in
     """
     prompt, answer = trace.input_tokens[request], trace.output_tokens[request]
     if fleet.prefix != NONE:
-        prompt -= state.saved[request]
-    is_parted = fleet.hands_over and not state.stays[request]
+        prompt -= state.sharing[request].saved
+    is_parted = fleet.hands_over and not state.transfer[request].stays
     role = fleet.role[fleet.pool[slot]] if is_parted else WHOLE
     if role == PREFILL_ONLY:
         return prompt
@@ -60,12 +60,13 @@ def work_tokens(trace: Trace, fleet: Fleet, state: State, slot: int, request: in
 @compiled
 def assign(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, change: int) -> None:
     """The request is the instance's from now on (change = 1), or no more (-1)."""
-    state.load[slot] += change * work_tokens(trace, fleet, state, slot, request)
+    instance = state.instance[slot]
+    instance.load += change * work_tokens(trace, fleet, state, slot, request)
     if fleet.is_interactive[trace.tier[request]]:
-        was_busy = int(state.interactive[slot] > 0)
-        state.interactive[slot] += change
-        if state.status[slot] == SERVING:
-            state.busy[fleet.pool[slot]] += int(state.interactive[slot] > 0) - was_busy
+        was_busy = int(instance.interactive > 0)
+        instance.interactive += change
+        if instance.status == SERVING:
+            state.pool[fleet.pool[slot]].busy += int(instance.interactive > 0) - was_busy
     state.present[slot, trace.level[request]] += change
     stand_in_line(fleet, state, slot)
 
@@ -73,11 +74,12 @@ def assign(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, ch
 @compiled
 def stand_in_line(fleet: Fleet, state: State, slot: int) -> None:
     """Put the slot where its load, or freeness, belongs in its pool; those that do not serve go last."""
+    instance = state.instance[slot]
     pool = fleet.pool[slot]
     note_change(fleet, state, slot)
-    if is_by_freeness(fleet, pool) and state.status[slot] == SERVING:
+    if is_by_freeness(fleet, pool) and instance.status == SERVING:
         return  # who dispatches next finds its place
-    state.queue[slot] = state.load[slot] if state.status[slot] == SERVING else NEVER
+    instance.queue = instance.load if instance.status == SERVING else NEVER
     first = fleet.slots[pool]
     size = fleet.slots[pool + 1] - first
-    settle(state.queue, state.shortest, state.shortest_place, first, size, slot)
+    settle(state.instance.queue, state.instance.shortest, state.instance.shortest_place, first, size, slot)

@@ -18,7 +18,7 @@ from fleetcast.models.replay.memory import (
 from fleetcast.models.replay.move import give_up
 from fleetcast.models.replay.prefix import blocks_back, forget_the_oldest, work_of
 from fleetcast.models.replay.queue import PRIORITY, insert_in_order
-from fleetcast.models.replay.state import LOST, REQUEST_BITS, State
+from fleetcast.models.replay.state import REQUEST_BITS, State
 
 
 @called
@@ -30,13 +30,14 @@ def preempt_while_full(trace: Trace, fleet: Fleet, rules: Rules, state: State, s
     sent fill the memory: then it waits until they have left. Nobody starves. Where levels go first, of those
     that decode the lowest level gives way before the others.
     """
-    changed, safe = False, 1 if state.sending[slot] == 0 else 0
-    if state.blocks[slot] + blocks_taken(fleet, state, slot, 1) > capacity_blocks(fleet, slot):
+    instance = state.instance[slot]
+    changed, safe = False, 1 if instance.sending == 0 else 0
+    if instance.blocks + blocks_taken(fleet, state, slot, 1) > capacity_blocks(fleet, slot):
         forget_the_oldest(fleet, state, slot)
-    while state.batch[slot] + state.joining[slot] > safe:
-        if state.blocks[slot] + blocks_taken(fleet, state, slot, 1) <= capacity_blocks(fleet, slot):
+    while instance.batch + instance.joining > safe:
+        if instance.blocks + blocks_taken(fleet, state, slot, 1) <= capacity_blocks(fleet, slot):
             break
-        if state.joining[slot] > 0:
+        if instance.joining > 0:
             give_back_joining(trace, fleet, state, slot)
         else:
             give_back_decoding(trace, fleet, rules, state, slot)
@@ -58,7 +59,7 @@ def give_back_decoding(trace: Trace, fleet: Fleet, rules: Rules, state: State, s
     """One of those that decode queues again: the last admitted, of the lowest level where levels go first."""
     request = drop_last_decoding(trace, fleet, rules.order >= PRIORITY, state, slot)
     cached = prompt_tokens(trace, state, request) - 1
-    state.kv[slot] -= cached
+    state.instance[slot].kv -= cached
     queue_again(trace, fleet, state, slot, request, cached, cached)
 
 
@@ -67,12 +68,13 @@ def queue_again(
     trace: Trace, fleet: Fleet, state: State, slot: int, request: int, cached: int, computed: int
 ) -> None:
     """A request that has lost its cache waits at its place in the order of arrival."""
-    state.blocks[slot] -= blocks_back(trace, fleet, state, slot, request, cached, computed)
-    state.reserved[slot] -= longest_blocks(trace, fleet, request)
-    state.preemptions[request] += 1
-    state.waiting_blocks[slot] += needed_blocks(trace, fleet, state, request)
-    insert_in_order(state, state.head[slot], state.tail[slot], trace.lane[request], request)
-    state.look[slot] = True
+    instance = state.instance[slot]
+    instance.blocks -= blocks_back(trace, fleet, state, slot, request, cached, computed)
+    instance.reserved -= longest_blocks(trace, fleet, request)
+    state.request[request].preemptions += 1
+    instance.waiting_blocks += needed_blocks(trace, fleet, state, request)
+    insert_in_order(state, state.lane[slot].head, state.lane[slot].tail, trace.lane[request], request)
+    instance.look = True
 
 
 @called
@@ -81,11 +83,12 @@ def make_way(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, 
 
     First the last of those with pending prompts, then the lowest level of those that decode.
     """
+    instance = state.instance[slot]
     level = trace.level[request]
-    if state.joining[slot] > 0 and trace.level[state.joining_tail[slot]] > level:
+    if instance.joining > 0 and trace.level[instance.joining_tail] > level:
         give_back_joining(trace, fleet, state, slot)
         return True
-    for at in range(state.batch[slot]):
+    for at in range(instance.batch):
         if trace.level[state.finish_key[slot, at] & REQUEST_BITS] > level:
             give_back_decoding(trace, fleet, rules, state, slot)
             return True
@@ -95,22 +98,23 @@ def make_way(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, 
 @called
 def drop_last_joining(trace: Trace, fleet: Fleet, state: State, slot: int) -> int:
     """Take the request admitted last out of the pending prompts."""
-    request, before = state.joining_head[slot], NOBODY
-    while request != state.joining_tail[slot]:
-        before, request = request, state.next[request]
+    instance = state.instance[slot]
+    request, before = instance.joining_head, NOBODY
+    while request != instance.joining_tail:
+        before, request = request, state.request[request].next
     prompt, work = prompt_tokens(trace, state, request), work_of(trace, fleet, state, request)
-    state.pending[slot] -= work
-    state.counts[LOST] += prompt - work
-    state.brimful[slot] -= prompt % fleet.kv_block_tokens == 0
+    instance.pending -= work
+    state.progress.lost_tokens += prompt - work
+    instance.brimful -= prompt % fleet.kv_block_tokens == 0
     if before == NOBODY:
-        state.joining_head[slot] = NOBODY
-        state.counts[LOST] += state.prefilled[slot]
-        state.pending[slot] += state.prefilled[slot]
-        state.prefilled[slot] = 0
+        instance.joining_head = NOBODY
+        state.progress.lost_tokens += instance.prefilled
+        instance.pending += instance.prefilled
+        instance.prefilled = 0
     else:
-        state.next[before] = NOBODY
-        state.joining_tail[slot] = before
-    state.joining[slot] -= 1
+        state.request[before].next = NOBODY
+        instance.joining_tail = before
+    instance.joining -= 1
     return request
 
 
@@ -120,21 +124,22 @@ def drop_last_decoding(trace: Trace, fleet: Fleet, by_level: bool, state: State,
 
     What it had generated is noted.
     """
+    instance = state.instance[slot]
     keys = state.finish_key[slot]
     last = 0
-    for at in range(1, state.batch[slot]):
+    for at in range(1, instance.batch):
         one, other = keys[at] & REQUEST_BITS, keys[last] & REQUEST_BITS
         is_lower = by_level and trace.level[one] > trace.level[other]
         is_level = not by_level or trace.level[one] == trace.level[other]
-        if is_lower or (is_level and state.admitted[one] > state.admitted[other]):
+        if is_lower or (is_level and state.request[one].admitted > state.request[other].admitted):
             last = at
     request = keys[last] & REQUEST_BITS
-    if fleet.hands_over and state.copying_to[request] != NOBODY:
+    if fleet.hands_over and state.transfer[request].copying_to != NOBODY:
         give_up(fleet, state, request)
-    state.generated[request] = trace.output_tokens[request] - ((keys[last] >> 32) - state.steps[slot])
-    drop_key(keys, state.batch[slot], last)
+    state.request[request].generated = trace.output_tokens[request] - ((keys[last] >> 32) - instance.steps)
+    drop_key(keys, instance.batch, last)
     cached = prompt_tokens(trace, state, request) - 1  # the last token was never cached
     cross(fleet, state, slot, cached, -1)
-    state.counts[LOST] += cached
-    state.batch[slot] -= 1
+    state.progress.lost_tokens += cached
+    instance.batch -= 1
     return request

@@ -23,7 +23,7 @@ from fleetcast.models.replay.block_cache import (
 from fleetcast.models.replay.compiled import called
 from fleetcast.models.replay.inputs import Fleet, Trace
 from fleetcast.models.replay.memory import blocks_of, capacity_blocks, prompt_tokens
-from fleetcast.models.replay.state import REUSED, State
+from fleetcast.models.replay.state import State
 
 NONE, GIVEN, BLOCKS = range(3)  # positions in PREFIXES of world/mechanisms.py
 
@@ -73,7 +73,7 @@ def reusable_tokens(trace: Trace, fleet: Fleet, state: State, slot: int, request
 def work_of(trace: Trace, fleet: Fleet, state: State, request: int) -> int:
     """Tokens of the request's prompt that are to be computed."""
     prompt = prompt_tokens(trace, state, request)
-    return prompt if fleet.prefix == NONE else prompt - state.reused[request]
+    return prompt if fleet.prefix == NONE else prompt - state.sharing[request].reused
 
 
 @called
@@ -83,14 +83,14 @@ def hold_prefix(trace: Trace, fleet: Fleet, state: State, slot: int, request: in
     Its KV blocks are counted already, those that others hold among them; the least recently used blocks make
     room. A request that is admitted behind it may reuse blocks that are yet to be computed, before its own.
     """
-    state.reused[request] = reused
-    state.counts[REUSED] += reused
+    state.sharing[request].reused = reused
+    state.progress.reused_tokens += reused
     if fleet.prefix == BLOCKS:
         first, blocks = trace.first_hash[request], hash_blocks(trace, fleet, request)
         known = hold_cached(state.cache, state.bucket, state.idle, slot, trace.hashes, first, blocks)
         forget_the_oldest(fleet, state, slot)
         insert(state.cache, state.bucket, state.idle, slot, trace.hashes, first + known, first + blocks)
-        state.held_hashes[request] = blocks
+        state.sharing[request].held_hashes = blocks
 
 
 @called
@@ -102,12 +102,12 @@ def blocks_back(
     Its hashed blocks stay cached, but those behind `computed` tokens, which nobody computed.
     """
     blocks = blocks_of(fleet, cached)
-    if fleet.prefix == BLOCKS and state.held_hashes[request] > 0:
-        held, first = state.held_hashes[request], trace.first_hash[request]
+    if fleet.prefix == BLOCKS and state.sharing[request].held_hashes > 0:
+        held, first = state.sharing[request].held_hashes, trace.first_hash[request]
         kept = (computed + fleet.prefix_block_tokens - 1) // fleet.prefix_block_tokens
         shared = let_go_of(state.cache, state.bucket, state.idle, slot, trace.hashes, first, held, kept)
         blocks -= shared * span(fleet)
-        state.held_hashes[request] = 0
+        state.sharing[request].held_hashes = 0
     return blocks
 
 
@@ -115,7 +115,7 @@ def blocks_back(
 def forget_the_oldest(fleet: Fleet, state: State, slot: int) -> None:
     """Blocks that nobody holds go, the least recently used first, as far as the others need their memory."""
     if fleet.prefix == BLOCKS:
-        room = capacity_blocks(fleet, slot) - state.blocks[slot]
+        room = capacity_blocks(fleet, slot) - state.instance[slot].blocks
         if state.idle[slot, COUNT] * span(fleet) > room:
             forget_down_to(state.cache, state.bucket, state.idle, slot, max(0, room // span(fleet)))
 

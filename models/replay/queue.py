@@ -22,11 +22,11 @@ LAST = 1 << 30  # rank of non-interactive requests that are not aged: behind eve
 @compiled
 def push_back(state: State, heads: np.ndarray, tails: np.ndarray, at: int, request: int) -> None:
     """Append the request to list `at`."""
-    state.next[request] = NOBODY
+    state.request[request].next = NOBODY
     if heads[at] == NOBODY:
         heads[at] = request
     else:
-        state.next[tails[at]] = request
+        state.request[tails[at]].next = request
     tails[at] = request
 
 
@@ -34,7 +34,7 @@ def push_back(state: State, heads: np.ndarray, tails: np.ndarray, at: int, reque
 def pop_front(state: State, heads: np.ndarray, at: int) -> int:
     """Take the head of list `at`, which must not be empty."""
     request = heads[at]
-    heads[at] = state.next[request]
+    heads[at] = state.request[request].next
     return request
 
 
@@ -44,47 +44,48 @@ def insert_in_order(state: State, heads: np.ndarray, tails: np.ndarray, at: int,
     if heads[at] == NOBODY or tails[at] < request:
         push_back(state, heads, tails, at, request)
     elif request < heads[at]:
-        state.next[request] = heads[at]
+        state.request[request].next = heads[at]
         heads[at] = request
     else:
         before = heads[at]
-        while state.next[before] < request:
-            before = state.next[before]
-        state.next[request] = state.next[before]
-        state.next[before] = request
+        while state.request[before].next < request:
+            before = state.request[before].next
+        state.request[request].next = state.request[before].next
+        state.request[before].next = request
 
 
 @compiled
 def enqueue(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, now: float) -> bool:
     """Let the request wait at the instance; False where that is async and busy: it is not known yet."""
-    state.waiting_blocks[slot] += needed_blocks(trace, fleet, state, request)
+    instance = state.instance[slot]
+    instance.waiting_blocks += needed_blocks(trace, fleet, state, request)
     if fleet.is_async[fleet.slot_kind[slot]]:
-        state.queued_s[request] = now
-        if state.batch[slot] + state.joining[slot] > 0:
-            push_back(state, state.head[slot], state.tail[slot], state.head.shape[1] - 1, request)
+        state.request[request].queued_s = now
+        if instance.batch + instance.joining > 0:
+            push_back(state, state.lane[slot].head, state.lane[slot].tail, state.lane.shape[1] - 1, request)
             return False
-    insert_in_order(state, state.head[slot], state.tail[slot], trace.lane[request], request)
+    insert_in_order(state, state.lane[slot].head, state.lane[slot].tail, trace.lane[request], request)
     return True
 
 
 @compiled
 def notice(trace: Trace, state: State, slot: int, until_s: float) -> None:
     """The instance knows of the requests that came up to then, and looks at its queue."""
-    heads, tails = state.head[slot], state.tail[slot]
+    heads, tails = state.lane[slot].head, state.lane[slot].tail
     unknown = heads.size - 1
-    while heads[unknown] != NOBODY and state.queued_s[heads[unknown]] <= until_s:
+    while heads[unknown] != NOBODY and state.request[heads[unknown]].queued_s <= until_s:
         request = pop_front(state, heads, unknown)
         insert_in_order(state, heads, tails, trace.lane[request], request)
-        state.look[slot] = True
+        state.instance[slot].look = True
 
 
 @compiled
 def first_of(rules: Rules, state: State, slot: int, lane: int) -> int:
     """The list that has the request of a tier or level which came first; NOBODY where none waits."""
-    lists = state.head.shape[1] - 1
-    head = state.head[slot, lane]
+    lists = state.lane.shape[1] - 1
+    head = state.lane[slot, lane].head
     if rules.order == DPA:
-        other = state.head[slot, lane + lists // 2]
+        other = state.lane[slot, lane + lists // 2].head
         if other != NOBODY and (head == NOBODY or other < head):
             return lane + lists // 2
     return lane if head != NOBODY else NOBODY
@@ -93,13 +94,13 @@ def first_of(rules: Rules, state: State, slot: int, lane: int) -> int:
 @compiled
 def is_unknown(state: State, slot: int) -> bool:
     """Whether a request waits that the instance does not know of."""
-    return state.head[slot, state.head.shape[1] - 1] != NOBODY
+    return state.lane[slot, state.lane.shape[1] - 1].head != NOBODY
 
 
 @compiled
 def somebody_waits(state: State, slot: int) -> bool:
     """Whether a request waits in any of the slot's lanes, of those that it knows of."""
-    heads = state.head[slot]
+    heads = state.lane[slot].head
     for at in range(heads.size - 1):  # noqa: SIM110 (compiled code has no any)
         if heads[at] != NOBODY:
             return True
@@ -159,9 +160,12 @@ def set_expired_apart(trace: Trace, rules: Rules, state: State, slot: int, now: 
     """Move the requests whose deadline has passed from each tier's list to its second one."""
     tiers = rules.allowance_s.size
     for tier in range(tiers):
-        while state.head[slot, tier] != NOBODY and deadline_s(trace, rules, state.head[slot, tier]) < now:
-            request = pop_front(state, state.head[slot], tier)
-            insert_in_order(state, state.head[slot], state.tail[slot], tiers + tier, request)
+        while (
+            state.lane[slot, tier].head != NOBODY
+            and deadline_s(trace, rules, state.lane[slot, tier].head) < now
+        ):
+            request = pop_front(state, state.lane[slot].head, tier)
+            insert_in_order(state, state.lane[slot].head, state.lane[slot].tail, tiers + tier, request)
 
 
 @compiled
@@ -176,8 +180,8 @@ def next_lane(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int,
     if rules.order == DPA:
         set_expired_apart(trace, rules, state, slot, now)
     best, best_rank, best_due = NOBODY, 0, 0.0
-    for at in range(state.head.shape[1] - 1):
-        head = state.head[slot, at]
+    for at in range(state.lane.shape[1] - 1):
+        head = state.lane[slot, at].head
         if head == NOBODY:
             continue
         its_rank = rank(trace, fleet, rules, head, now)
@@ -187,7 +191,7 @@ def next_lane(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int,
             or its_rank < best_rank
             or (
                 its_rank == best_rank
-                and (due < best_due or (due == best_due and head < state.head[slot, best]))
+                and (due < best_due or (due == best_due and head < state.lane[slot, best].head))
             )
         ):
             best, best_rank, best_due = at, its_rank, due
@@ -197,7 +201,7 @@ def next_lane(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int,
 @compiled
 def tiers_or_levels(rules: Rules, state: State) -> int:
     """How many tiers, or levels where those go first, requests wait by."""
-    return (state.head.shape[1] - 1) // (2 if rules.order == DPA else 1)
+    return (state.lane.shape[1] - 1) // (2 if rules.order == DPA else 1)
 
 
 def lanes(rules: Rules) -> int:

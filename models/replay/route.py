@@ -45,7 +45,7 @@ def choose_pool(trace: Trace, fleet: Fleet, rules: Rules, state: State, request:
                 if keeps_up(fleet, rules, state, pool):
                     return pool
                 first = pool if first == NOBODY else first
-            used, room = state.kv_used[pool], state.kv_room[pool]
+            used, room = state.pool[pool].kv_used, state.pool[pool].kv_room
             if least == NOBODY or used * least_room < least_used * room:
                 least, least_used, least_room = pool, used, room
         if first != NOBODY:
@@ -69,7 +69,9 @@ def choose_instance(
     """
     if rules.routing == SHORTEST_QUEUE:
         return (
-            state.shortest[fleet.slots[pool]] if fleet.team[pool] == 0 else of_least_team(fleet, state, pool)
+            state.instance[fleet.slots[pool]].shortest
+            if fleet.team[pool] == 0
+            else of_least_team(fleet, state, pool)
         )
     return choose_by_rule(trace, fleet, rules, state, pool, request, now)
 
@@ -84,7 +86,9 @@ def of_least_team(fleet: Fleet, state: State, pool: int) -> int:
     for team in range(teams_of(fleet, pool)):
         own = NOBODY  # of a team that comes back part may serve already
         for slot in range(first_slot(fleet, pool, team), first_slot(fleet, pool, team + 1)):
-            if state.status[slot] == SERVING and (own == NOBODY or state.load[slot] < state.load[own]):
+            if state.instance[slot].status == SERVING and (
+                own == NOBODY or state.instance[slot].load < state.instance[own].load
+            ):
                 own = slot
         load = load_of(fleet, state, pool, team)
         if own != NOBODY and (best == NOBODY or load < least):
@@ -104,16 +108,16 @@ def choose_by_rule(
     first, end = fleet.slots[pool], fleet.slots[pool + 1]
     best, best_rank = NOBODY, 0
     for slot in range(first, end):
-        if state.status[slot] != SERVING:
+        if state.instance[slot].status != SERVING:
             continue
-        rank = state.kv_seen[slot]
+        rank = state.instance[slot].kv_seen
         if rules.routing == LEAST_WORK:
-            rank = state.load[slot] - reusable_tokens(trace, fleet, state, slot, request)
+            rank = state.instance[slot].load - reusable_tokens(trace, fleet, state, slot, request)
         elif rules.routing == ROUND_ROBIN:
-            rank = (slot - state.turn[pool] - 1) % (end - first)
+            rank = (slot - state.pool[pool].turn - 1) % (end - first)
         if best == NOBODY or rank < best_rank:
             best, best_rank = slot, rank
-    state.turn[pool] = best
+    state.pool[pool].turn = best
     return best
 
 
@@ -122,21 +126,22 @@ def dispatch(
     trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, pool: int, now: float
 ) -> None:
     """Hand the request to an instance of the pool, which must have one that serves."""
+    transfer = state.transfer[request]
     slot = choose_instance(trace, fleet, rules, state, pool, request, now)
     if fleet.hands_over:
         first = slot
         slot = begins_at(fleet, rules, state, slot)
-        state.stays[request], pool = slot != first, fleet.pool[slot]
-    state.served_by[request] = slot
-    if state.generated[request] == 0:
-        state.dispatched_s[request] = now
+        transfer.stays, pool = slot != first, fleet.pool[slot]
+    state.request[request].served_by = slot
+    if state.request[request].generated == 0:
+        state.request[request].dispatched_s = now
         if fleet.is_interactive[trace.tier[request]]:
-            state.came_tokens[pool] += trace.input_tokens[request]
-            state.waiting_tokens[pool] += trace.input_tokens[request]
+            state.pool[pool].came_tokens += trace.input_tokens[request]
+            state.pool[pool].waiting_tokens += trace.input_tokens[request]
     if fleet.hands_over:
-        state.sent_from[request] = NOBODY
+        transfer.sent_from = NOBODY
     if fleet.prefix != NONE:
-        state.saved[request] = reusable_tokens(trace, fleet, state, slot, request)
+        state.sharing[request].saved = reusable_tokens(trace, fleet, state, slot, request)
     assign(trace, fleet, state, slot, request, 1)
     come(trace, fleet, rules, state, slot, request, now)
 
@@ -149,7 +154,7 @@ def route(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, 
         return NOBODY
     pool = choose_pool(trace, fleet, rules, state, request)
     if pool == NOBODY:
-        push_back(state, state.stranded_head, state.stranded_tail, trace.llm[request], request)
+        push_back(state, state.llm.stranded_head, state.llm.stranded_tail, trace.llm[request], request)
     elif rules.holds_back and not may_leave(trace, fleet, rules, state, request, pool):
         keep_back(trace, rules, state, request)
         return NOBODY
@@ -161,10 +166,10 @@ def route(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, 
 @called
 def take_stranded(trace: Trace, fleet: Fleet, rules: Rules, state: State, llm: int, now: float) -> None:
     """Route the requests that waited for an instance of their llm; some may have to wait on."""
-    request = state.stranded_head[llm]
-    state.stranded_head[llm] = NOBODY
+    request = state.llm[llm].stranded_head
+    state.llm[llm].stranded_head = NOBODY
     while request != NOBODY:
-        behind = state.next[request]
+        behind = state.request[request].next
         route(trace, fleet, rules, state, request, now)
         request = behind
 
@@ -174,10 +179,10 @@ def release_kept(trace: Trace, fleet: Fleet, rules: Rules, state: State, llm: in
     """Let those of the central queue go, the highest level first, while their pool is empty enough."""
     levels = rules.ceiling_share.size
     for line in range(llm * levels, (llm + 1) * levels):
-        while state.kept_head[line] != NOBODY:
-            request = state.kept_head[line]
+        while state.central[line].kept_head != NOBODY:
+            request = state.central[line].kept_head
             pool = choose_pool(trace, fleet, rules, state, request)
             if pool == NOBODY or not may_leave(trace, fleet, rules, state, request, pool):
                 break
-            pop_front(state, state.kept_head, line)
+            pop_front(state, state.central.kept_head, line)
             dispatch(trace, fleet, rules, state, request, pool, now)

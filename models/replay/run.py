@@ -21,7 +21,7 @@ from fleetcast.models.replay.inputs import NOBODY, Fleet, Ints, Rules, Trace
 from fleetcast.models.replay.kernel import account, advance, advance_balanced, move, patience, start_hour
 from fleetcast.models.replay.outcome import Outcome, Spent, outcome_of
 from fleetcast.models.replay.requests import EMPTY, check_trace, in_lanes
-from fleetcast.models.replay.state import ENDED, IDLING, NOW, State
+from fleetcast.models.replay.state import PROGRESS, State
 
 TAIL_PERIODS = 4  # how many periods of the plan requests may take to finish after the horizon
 
@@ -64,7 +64,7 @@ class Session:
         """Forget what has ended and append `trace`, whose arrivals lie at or after all time played so far."""
         trace = in_lanes(trace, self.rules)
         check_trace(trace, self.fleet, self.rules)
-        now = self.state.clock[NOW]
+        now = self.state.progress.now_s
         if trace.arrival_s.size and trace.arrival_s[0] < now:
             raise ValueError(
                 f"The trace begins at {trace.arrival_s[0]} s, but the session has played up to {now} s. "
@@ -77,7 +77,7 @@ class Session:
 
     def play(self, drive: Drive, until_s: float, progress: Callable[[int], None] | None = None) -> Spent:
         """Play hour by hour to `until_s`; what was spent in those hours."""
-        fleet, state, begin_s = self.fleet, self.state, float(self.state.clock[NOW])
+        fleet, state, begin_s = self.fleet, self.state, float(self.state.progress.now_s)
         row_s = drive.row_s
         rows = int(np.ceil((until_s - begin_s) / row_s))
         targets = plan_rows(drive.targets, (rows, fleet.kind.size), "targets")
@@ -90,8 +90,8 @@ class Session:
         totals = [self._totals()]
         for row in range(rows):
             if below is not None:
-                state.go_on_below[:] = below[row]
-            state.target[:], state.forecast_tokens_per_s[:] = targets[row], forecast[row]
+                state.llm["go_on_below"] = below[row]
+            state.pool["target"], state.endpoint["forecast_tokens_per_s"] = targets[row], forecast[row]
             start_hour(fleet, self.rules, state, begin_s + row * row_s)
             end_s = min(begin_s + (row + 1) * row_s, until_s)
             self.run_until(end_s)
@@ -101,7 +101,7 @@ class Session:
             account(fleet, state, end_s)
             totals.append(self._totals())
             if progress is not None:
-                progress(int(state.counts[ENDED]))
+                progress(int(state.progress.ended))
         return Spent(*(np.diff(np.stack(column), axis=0) for column in zip(*totals, strict=True)))
 
     def run_until(self, end_s: float) -> None:
@@ -122,7 +122,7 @@ class Session:
         request = int(np.searchsorted(self.row, row))
         if request >= self.row.size or self.row[request] != row:
             return False  # it has ended
-        now = float(self.state.clock[NOW])
+        now = float(self.state.progress.now_s)
         return bool(move(self.trace, self.fleet, self.rules, self.state, request, slot, now))
 
     def finish(self, until_s: float) -> None:
@@ -149,6 +149,7 @@ class Session:
         with np.load(path, allow_pickle=False) as saved:
             session.trace = Trace(*(saved[f"trace.{name}"] for name in Trace._fields))
             session.state = State(*(saved[f"state.{name}"] for name in State._fields))
+            session.state = session.state._replace(progress=PROGRESS.alone(session.state.progress[None]))
             session.row, session.fed = saved["row"], int(saved["fed"])
         if session.state.finish_key.shape != (fleet.pool.size, fleet.max_batch.max()):
             raise ValueError(
@@ -165,19 +166,19 @@ class Session:
     def _require_progress(self) -> None:
         """The watchdog: say where, if the kernel kept making events without moving the clock."""
         state = self.state
-        if state.counts[IDLING] > patience(self.trace, state):
-            slot = int(state.heap[state.heap < state.status.size][0])
+        if state.progress.idling > patience(self.trace, state):
+            slot = int(next(clock for clock in state.clock["heap"] if clock < state.instance.size))
             raise RuntimeError(
-                f"The replay makes no progress at {state.clock[NOW]} s: slot {slot} of pool "
-                f"{self.fleet.pool[slot]}, {state.batch[slot]} decoding, {state.joining[slot]} joining. "
+                f"The replay makes no progress at {state.progress.now_s} s: slot {slot} of pool "
+                f"{self.fleet.pool[slot]}, {state.instance['batch'][slot]} decoding, "
+                f"{state.instance['joining'][slot]} joining. "
                 "This is a defect of the kernel: please report it with the trace."
             )
 
     def _totals(self) -> Spent:
         state = self.state
-        return Spent(
-            state.instance_s.copy(), state.kv_used_area.copy(), state.kv_room_area.copy(), state.moved.copy()
-        )
+        areas = (state.pool["kv_used_area"].copy(), state.pool["kv_room_area"].copy())
+        return Spent(state.instance_s.copy(), *areas, state.moved.copy())
 
 
 def replay(

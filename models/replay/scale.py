@@ -21,7 +21,7 @@ from fleetcast.models.replay.inputs import DECODE_ONLY, NOBODY, Fleet, Rules, Tr
 from fleetcast.models.replay.life import held
 from fleetcast.models.replay.pools import endpoint_of, is_batch
 from fleetcast.models.replay.signal import is_crowded, is_slack, work_tokens_per_s
-from fleetcast.models.replay.state import BEFORE, HOUR, State
+from fleetcast.models.replay.state import State
 from fleetcast.models.replay.teams import grow, is_led, shrink
 
 FOLLOW, REACTIVE, LT_U, LT_UA, CHIRON, HPA, REFLEX, BY_FREENESS = range(
@@ -38,15 +38,15 @@ RECENT_COOLDOWNS = 20.0  # of 15 s: LT-UA compares the traffic of five to ten mi
 @called
 def follow_targets(fleet: Fleet, state: State, now: float) -> None:
     """Bring every pool to its target, or past it, reductions first so that their VMs can be had."""
-    for pool in range(state.target.size):
-        wanted = max(state.target[pool], state.past_plan[pool])
+    for pool in range(state.pool.size):
+        wanted = max(state.pool[pool].target, state.pool[pool].past_plan)
         unit = max(1, fleet.team[pool])
         while (
             not is_led(fleet, pool) and held(state, pool) - unit >= wanted and shrink(fleet, state, pool, now)
         ):
             pass
-    for pool in range(state.target.size):
-        wanted = max(state.target[pool], state.past_plan[pool])
+    for pool in range(state.pool.size):
+        wanted = max(state.pool[pool].target, state.pool[pool].past_plan)
         while not is_led(fleet, pool) and held(state, pool) < wanted and grow(fleet, state, pool, now):
             pass
 
@@ -63,7 +63,7 @@ def keep_minimum(fleet: Fleet, state: State, pool: int, now: float) -> None:
 @called
 def react(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -> None:
     """One step of a rule that looks at the fleet, at most one per cooldown: add, remove, or leave."""
-    if rules.scaling in (FOLLOW, REFLEX, HPA) or now < state.cooldown_s[pool] or is_led(fleet, pool):
+    if rules.scaling in (FOLLOW, REFLEX, HPA) or now < state.pool[pool].cooldown_s or is_led(fleet, pool):
         return
     if rules.scaling == CHIRON:
         out, in_ = by_pressure(trace, fleet, rules, state, pool, now)
@@ -73,7 +73,7 @@ def react(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, now
     else:
         out, in_ = by_signal(fleet, rules, state, pool, now)
     if (out and grow(fleet, state, pool, now)) or (in_ and not out and shrink(fleet, state, pool, now)):
-        state.cooldown_s[pool] = now + rules.cooldown_s
+        state.pool[pool].cooldown_s = now + rules.cooldown_s
 
 
 @called
@@ -90,14 +90,14 @@ def by_signal(fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -
     under = is_slack(fleet, rules, state, pool, rules.scale_in_share)
     if rules.scaling == REACTIVE:
         return over, under
-    count, target = held(state, pool), state.target[pool]
+    count, target = held(state, pool), state.pool[pool].target
     if count == 0 and target > 0:
         over = are_others_crowded(fleet, rules, state, pool)
     out, in_ = over and count < target, under and count > target
-    if rules.scaling == LT_UA and now - state.clock[HOUR] >= rules.correction_s:
+    if rules.scaling == LT_UA and now - state.progress.hour_s >= rules.correction_s:
         endpoint = endpoint_of(fleet, fleet.llm[pool], fleet.region[pool])
-        seen = state.seen_before[endpoint] + state.seen_tokens[endpoint]
-        forecast = state.forecast_tokens_per_s[endpoint] * (now - state.clock[BEFORE])
+        seen = state.endpoint[endpoint].seen_before + state.endpoint[endpoint].seen_tokens
+        forecast = state.endpoint[endpoint].forecast_tokens_per_s * (now - state.progress.seen_before_since_s)
         out = out or (count >= target and seen > 0 and seen >= rules.surge_ratio * forecast and not under)
         in_ = in_ or (count <= target and seen <= rules.slump_ratio * forecast and not over)
     return out, in_
@@ -127,7 +127,7 @@ def by_pressure(
     """
     llm = fleet.llm[pool]
     if is_batch(fleet, pool):
-        head = state.manager_head[llm]
+        head = state.llm[llm].manager_head
         if head == NOBODY:
             return False, True
         instances = 0
@@ -138,12 +138,12 @@ def by_pressure(
         full = fleet.max_batch[kind]
         step_s = latency.decode_s[kind, full] + latency.decode_kv_s[kind, full] * fleet.kv_capacity[kind]
         left_s = trace.arrival_s[head] + rules.allowance_s[trace.tier[head]] - now
-        return state.manager_output_tokens[llm] * step_s > instances * full * left_s, False
+        return state.llm[llm].manager_output_tokens * step_s > instances * full * left_s, False
     busy, count = 0, 0
     endpoint = endpoint_of(fleet, llm, fleet.region[pool])
     for other in fleet.pools_of[endpoint]:
         if other != NOBODY and not is_batch(fleet, other):
-            busy += state.busy[other]
+            busy += state.pool[other].busy
             count += held(state, other)
     return busy > rules.pressure_share * count, busy <= rules.pressure_share * (count - 1)
 
@@ -156,23 +156,25 @@ def set_reflex(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: floa
     over where the endpoint's plan sustains all that its pools do: a pool that the plan gives up is dealt
     requests for as long as it stands.
     """
-    for llm in range(state.manager_head.size):
+    for llm in range(state.llm.size):
         sustained = 0.0
-        for pool in range(state.target.size):
+        for pool in range(state.pool.size):
             if fleet.llm[pool] == llm and fleet.role[pool] != DECODE_ONLY:
                 sustained += held(state, pool) * fleet.tokens_per_s[pool]
         due = due_tokens_per_s(trace, rules, state, llm, now) / sustained if sustained > 0 else 0.0
-        for pool in range(state.target.size):
+        for pool in range(state.pool.size):
             if fleet.llm[pool] != llm or is_led(fleet, pool):
                 continue
             work, there = reflex_work(fleet, rules, state, pool, due), held(state, pool)
             wish = math.ceil(work / fleet.tokens_per_s[pool] - NOTHING)
-            if is_plan_enough(fleet, rules, state, pool, due) or (there == 0 and state.target[pool] == 0):
-                state.past_plan[pool] = 0
+            if is_plan_enough(fleet, rules, state, pool, due) or (
+                there == 0 and state.pool[pool].target == 0
+            ):
+                state.pool[pool].past_plan = 0
             elif work > rules.reflex_share * there * fleet.tokens_per_s[pool]:
-                state.past_plan[pool] = max(state.past_plan[pool], wish)
+                state.pool[pool].past_plan = max(state.pool[pool].past_plan, wish)
             else:
-                state.past_plan[pool] = min(state.past_plan[pool], wish)
+                state.pool[pool].past_plan = min(state.pool[pool].past_plan, wish)
 
 
 @called
@@ -189,18 +191,18 @@ def is_plan_enough(fleet: Fleet, rules: Rules, state: State, pool: int, due: flo
     for other in fleet.pools_of[endpoint_of(fleet, fleet.llm[pool], fleet.region[pool])]:
         if other != NOBODY and not is_led(fleet, other):
             work += reflex_work(fleet, rules, state, other, due)
-            planned += state.target[other] * fleet.tokens_per_s[other]
+            planned += state.pool[other].target * fleet.tokens_per_s[other]
     return work <= planned
 
 
 @called
 def due_tokens_per_s(trace: Trace, rules: Rules, state: State, llm: int, now: float) -> float:
     """Input tokens/s at which the llm's held niw is done before the first of it ages."""
-    head = state.manager_head[llm]
+    head = state.llm[llm].manager_head
     if head == NOBODY:
         return 0.0
     left_s = trace.arrival_s[head] + rules.niw_priority_age_s - now
-    return state.manager_input_tokens[llm] / max(left_s, LEAST_LEFT_S)
+    return state.llm[llm].manager_input_tokens / max(left_s, LEAST_LEFT_S)
 
 
 @called
@@ -210,20 +212,20 @@ def set_hpa_targets(fleet: Fleet, rules: Rules, state: State, now: float) -> Non
     Within the tolerance nothing changes. To shrink takes five minutes of smaller wishes, and the largest
     of them counts.
     """
-    for pool in range(state.target.size):
+    for pool in range(state.pool.size):
         count = held(state, pool)
         each = rules.scale_out_share * fleet.kv_capacity[fleet.kind[pool]]
-        wish = math.ceil(state.kv_used[pool] / each)
-        if abs(state.kv_used[pool] - count * each) <= HPA_TOLERANCE_SHARE * count * each:
+        wish = math.ceil(state.pool[pool].kv_used / each)
+        if abs(state.pool[pool].kv_used - count * each) <= HPA_TOLERANCE_SHARE * count * each:
             wish = count
-        state.target[pool] = max(wish, count)
+        state.pool[pool].target = max(wish, count)
         if wish >= count:
-            state.highest_wish[pool] = NOBODY
-        elif state.highest_wish[pool] == NOBODY:
-            state.highest_wish[pool] = wish
-            state.cooldown_s[pool] = now + HPA_STABILISATION_COOLDOWNS * rules.cooldown_s
-        elif now < state.cooldown_s[pool]:
-            state.highest_wish[pool] = max(state.highest_wish[pool], wish)
+            state.pool[pool].highest_wish = NOBODY
+        elif state.pool[pool].highest_wish == NOBODY:
+            state.pool[pool].highest_wish = wish
+            state.pool[pool].cooldown_s = now + HPA_STABILISATION_COOLDOWNS * rules.cooldown_s
+        elif now < state.pool[pool].cooldown_s:
+            state.pool[pool].highest_wish = max(state.pool[pool].highest_wish, wish)
         else:
-            state.target[pool] = max(state.highest_wish[pool], wish)
-            state.highest_wish[pool] = NOBODY
+            state.pool[pool].target = max(state.pool[pool].highest_wish, wish)
+            state.pool[pool].highest_wish = NOBODY

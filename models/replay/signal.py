@@ -21,22 +21,22 @@ SMOOTHED_S = 60.0  # the memory of what comes
 def smooth_rates(rules: Rules, state: State) -> None:
     """Take in, at a monitor tick, what has come since the last one."""
     share = min(1.0, rules.monitor_s / SMOOTHED_S)
-    for pool in range(state.rate_tokens_per_s.size):
-        latest = state.came_tokens[pool] / rules.monitor_s
-        state.rate_tokens_per_s[pool] += share * (latest - state.rate_tokens_per_s[pool])
-        state.came_tokens[pool] = 0
+    for pool in range(state.pool.size):
+        latest = state.pool[pool].came_tokens / rules.monitor_s
+        state.pool[pool].rate_tokens_per_s += share * (latest - state.pool[pool].rate_tokens_per_s)
+        state.pool[pool].came_tokens = 0
 
 
 @called
 def work_tokens_per_s(rules: Rules, state: State, pool: int) -> float:
     """What comes to the pool, and what waits there over the time in which it is to be worked off."""
-    return state.rate_tokens_per_s[pool] + state.waiting_tokens[pool] / rules.catch_up_s
+    return state.pool[pool].rate_tokens_per_s + state.pool[pool].waiting_tokens / rules.catch_up_s
 
 
 @called
 def used_and_room(fleet: Fleet, rules: Rules, state: State, pool: int) -> tuple[float, float]:
     """What is in use of the serving instances, and all there is: of memory or of work."""
-    used, room = float(state.kv_used[pool]), float(state.kv_room[pool])
+    used, room = float(state.pool[pool].kv_used), float(state.pool[pool].kv_room)
     if rules.signal == MEMORY:
         return used, room
     work = work_tokens_per_s(rules, state, pool)

@@ -29,7 +29,7 @@ def may_have(trace: Trace, fleet: Fleet, pool: int, request: int) -> bool:
 @called
 def may_choose(trace: Trace, fleet: Fleet, state: State, pool: int, request: int) -> bool:
     """Whether the pool is one, serves, and may have the request."""
-    return pool != NOBODY and state.kv_room[pool] > 0 and may_have(trace, fleet, pool, request)
+    return pool != NOBODY and state.pool[pool].kv_room > 0 and may_have(trace, fleet, pool, request)
 
 
 @called
@@ -48,15 +48,15 @@ def choose_by_spread(
         if not may_choose(trace, fleet, state, pool, request):
             continue
         if rules.spread == MOST_UNUSED:
-            state.credit[pool] = state.kv_room[pool] - state.kv_used[pool]
+            state.pool[pool].credit = state.pool[pool].kv_room - state.pool[pool].kv_used
         else:
             weight = weight_of(fleet, rules, state, pool)
-            state.credit[pool] += weight
+            state.pool[pool].credit += weight
             earned += weight
-        if best == NOBODY or state.credit[pool] > state.credit[best]:
+        if best == NOBODY or state.pool[pool].credit > state.pool[best].credit:
             best = pool
     if rules.spread != MOST_UNUSED:
-        state.credit[best] -= earned
+        state.pool[best].credit -= earned
     return best
 
 

@@ -1,15 +1,19 @@
-"""What a replay changes: named arrays, with shape, type and unit of each.
+"""What a replay changes: one record for each request, instance, pool, endpoint and llm.
 
-Sizes are those of inputs.py, and B requests in the largest batch.
+A field is declared once, here: its name, type, unit, first value and meaning. `state.instance[slot].load` is
+a field of one record, and `state.instance["load"]`, in Python, that field of all records. Sizes are those of
+inputs.py, and K levels of priority, B requests in the largest batch, C clocks: one of each instance and the
+one of the transfers.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fleetcast.models.replay.by_address import by_address
-from fleetcast.models.replay.inputs import Bools, Floats, Ints
+from fleetcast.models.replay.inputs import NEVER, NOBODY, Ints
 
 # The life of an instance. GPU time is counted by these, less GONE.
 GONE, SERVING, BOOTING, DRAINING, DONATED = np.arange(5)
@@ -18,153 +22,226 @@ STATES = ("serving", "booting", "draining", "donated")
 # What an instance is doing between two of its events.
 IDLE, PREFILL, DECODE = range(3)
 
-# Fields of State.clock (float64) and State.counts (int64): scalars that change live in arrays.
-NOW, MONITOR, HOUR, SINCE, BEFORE, BALANCE = range(6)
 MOVED_QUEUED, MOVED_LIVE, GIVEN_UP = range(3)  # columns of State.moved
-ARRIVED, ENDED, ADMITTED, RUNNING, EVENTS, FAILED = range(6)
-IDLING, CACHED, LOST, MOVING, REUSED, STALE = range(6, 12)
 REQUEST_BITS = (1 << 32) - 1  # of State.finish_key
+
+BOOL, I8, I32, I64, F64 = np.bool_, np.int8, np.int32, np.int64, np.float64
+
+
+class Field(NamedTuple):
+    """One field of a record; where `unit` is "request" it holds the row of one, or NOBODY."""
+
+    name: str
+    dtype: Any
+    unit: str
+    first: Any
+    meaning: str
+
+
+class Records:
+    """A kind of record: what makes arrays of it."""
+
+    def __init__(self, *fields: tuple[str, Any, str, Any, str]) -> None:
+        self.fields = [Field(*field) for field in fields]
+        self.dtype = np.dtype([(field.name, field.dtype) for field in self.fields], align=True)
+
+    def make(self, *shape: int) -> npt.NDArray[Any]:
+        """Records of this shape, with their first values."""
+        array = np.zeros(shape, self.dtype)
+        for field in self.fields:
+            array[field.name] = field.first
+        return array
+
+    def alone(self, array: npt.NDArray[Any]) -> Any:
+        """The first record of an array by itself: its fields are attributes."""
+        return array.view(np.dtype((np.record, self.dtype)))[0]
+
+    def holding(self, unit: str) -> Iterable[str]:
+        """The names of the fields of this unit."""
+        return [field.name for field in self.fields if field.unit == unit]
+
+
+# fmt: off
+PROGRESS = Records(
+    ("now_s", F64, "s", 0, "the time of the event under way"),
+    ("monitor_s", F64, "s", 0, "next tick of the monitor"),
+    ("hour_s", F64, "s", 0, "start of this control interval"),
+    ("seen_since_s", F64, "s", 0, "since when endpoint.seen_tokens counts"),
+    ("seen_before_since_s", F64, "s", 0, "since when endpoint.seen_before counts"),
+    ("balance_s", F64, "s", 0, "next tick of the balancer"),
+    ("arrived", I64, "requests", 0, "that have arrived"),
+    ("ended", I64, "requests", 0, "that have finished, or were refused or spared"),
+    ("admitted", I64, "requests", 0, "admissions so far: the turn of the next one"),
+    ("running", I64, "clock", NOBODY, "the last clock that acted at this instant"),
+    ("events", I64, "events", 0, "so far"),
+    ("failed", I64, "failures", 0, "passed"),
+    ("idling", I64, "events", 0, "since time last moved on: what the watchdog counts"),
+    ("cached_tokens", I64, "tokens", 0, "computed by prefill and decode"),
+    ("lost_tokens", I64, "tokens", 0, "lost by preemption: they are computed again"),
+    ("moving", I64, "requests", 0, "on their way between two instances"),
+    ("reused_tokens", I64, "tokens", 0, "of prompts, found in a cache"),
+    ("stale", I64, "instances", 0, "in the list instance.stale"),
+)
+REQUEST = Records(  # (R,)
+    ("next", I32, "request", NOBODY, "the one behind it in whatever list it stands in"),
+    ("generated", I32, "tokens", 0, "output tokens made before the last preemption"),
+    ("admitted", I64, "", 0, "turn of its latest admission"),
+    ("served_by", I32, "slot", NOBODY, "the instance that has it"),
+    ("preemptions", I32, "", 0, "how often it lost its place in a batch"),
+    ("refused", BOOL, "", False, "larger than the memory of any instance"),
+    ("spared", BOOL, "", False, "a leg that is not needed, as the answer before it was good enough"),
+    ("dispatched_s", F64, "s", np.nan, "when the instance that made its first token got it; NaN until then"),
+    ("queued_s", F64, "s", 0, "when it came into the queue of an async engine"),
+    ("admitted_s", F64, "s", np.nan, "when its first prefill began or was queued; NaN until then"),
+    ("first_token_s", F64, "s", np.nan, "NaN until then; without network"),
+    ("finish_s", F64, "s", np.nan, "NaN until then; without network"),
+)
+SHARING = Records(  # (R,), or (0,) where the fleet reuses no prompts
+    ("reused", I32, "tokens", 0, "of the prompt that were cached at its latest admission"),
+    ("saved", I32, "tokens", 0, "those that were when it was sent to its instance: less to do there"),
+    ("held_hashes", I32, "blocks", 0, "hashed blocks of its prompt that it holds at its instance"),
+)
+TRANSFER = Records(  # (R,), or (0,) where no pool hands requests over
+    ("carried", I32, "tokens", 0, "of the cache that comes along; 0: none"),
+    ("holder", I32, "slot", NOBODY, "that it is sent from"),
+    ("held", I32, "tokens", 0, "of it that fill that slot's memory until it has come"),
+    ("stays", BOOL, "", False, "all of it is its instance's to process, whatever that one's role"),
+    ("copying_to", I32, "slot", NOBODY, "that a request which decodes is being moved to"),
+    ("copied", I32, "tokens", 0, "of its cache that are there, or on their way"),
+    ("stage", I8, "copies", 0, "made, or LEAVING"),
+    ("ready_s", F64, "s", 0, "when it has come"),
+    ("sent_from", I32, "slot", NOBODY, "that had it before the one that has it"),
+    ("sent_s", F64, "s", np.nan, "when it left that one; NaN until then, like the next two"),
+    ("came_s", F64, "s", np.nan, "when its cache had come"),
+    ("joined_s", F64, "s", np.nan, "when it entered the batch with that"),
+    ("moving", I64, "request", NOBODY, "a place in the heap of those on their way, by (ready_s, request)"),
+    ("moving_place", I64, "", NOBODY, "where this request stands in that heap"),
+)
+CLOCK = Records(  # (C,) = (N + 1,)
+    ("event_s", F64, "s", NEVER, "the next event of this clock"),
+    ("heap", I64, "clock", 0, "a place in the binary heap of clocks, by (event_s, clock)"),
+    ("place", I64, "", 0, "where this clock stands in that heap"),
+    ("is_stale", BOOL, "", True, "the instance has changed since its bounds of freeness were set"),
+)
+INSTANCE = Records(  # (N,)
+    ("status", I64, "", 0, "GONE ... DONATED"),
+    ("since_s", F64, "s", 0, "GPU time is accounted up to here"),
+    ("leaves_s", F64, "s", NEVER, "when it is donated, once it has finished its work"),
+    ("phase", I64, "", IDLE, "IDLE, PREFILL, DECODE"),
+    ("base_s", F64, "s", 0, "when its decode stretch, or its step over prompts, began"),
+    ("step_s", F64, "s", 0, "when the step began that ended last"),
+    ("steps", I64, "steps", 0, "decode steps made before base_s"),
+    ("stretch", I64, "steps", 0, "decode steps that it will have made at its next event"),
+    ("batch", I64, "requests", 0, "in the decode batch"),
+    ("kv", I64, "tokens", 0, "of the decode batch's cache at base_s: what a decode step reads"),
+    ("blocks", I64, "KV blocks", 0, "held at base_s"),
+    ("brimful", I64, "requests", 0, "admitted, with pending prompts that fill their blocks exactly"),
+    ("kv_seen", I64, "tokens", 0, "of the blocks as of its last batch change: what the utilisation counts"),
+    ("joining_head", I64, "request", NOBODY, "first of those admitted, with prompts pending, in turn"),
+    ("joining_tail", I64, "request", NOBODY, "last of these; not kept up where there are none"),
+    ("joining", I64, "requests", 0, "how many these are"),
+    ("pending", I64, "tokens", 0, "of their prompts not yet prefilled"),
+    ("prefilled", I64, "tokens", 0, "of the first one's prompt that are"),
+    ("chunk", I64, "tokens", 0, "of prompts in the step under way"),
+    ("reserved", I64, "KV blocks", 0, "of the admitted requests at their longest (Orca)"),
+    ("leavers", I64, "requests", 0, "that leave at its next step boundary"),
+    ("sending", I64, "caches", 0, "that are being sent from here and still fill its memory"),
+    ("coming", I64, "requests", 0, "on their way here"),
+    ("giving", I64, "requests", 0, "that are copied from here, and decode here still"),
+    ("getting", I64, "requests", 0, "that are copied to here, and decode there still"),
+    ("stale", I64, "slot", 0, "a place in the list of instances whose bounds of freeness are stale"),
+    ("highest", F64, "KV blocks", 0, "freeness until something changes, at most; -inf: it takes no request"),
+    ("lowest", F64, "KV blocks", 0, "at least; inf: no request leaves"),
+    ("looked_up_s", F64, "s", -NEVER, "when the two above were"),
+    ("freeness", F64, "KV blocks", 0, "as of this tick; -inf: it drains; NaN: in no pair, or in one already"),
+    ("service_s", F64, "s", 0, "from dispatch to end, smoothed (INFaaS); 0: no request has ended here"),
+    ("waiting_blocks", I64, "KV blocks", 0, "that the waiting requests would take"),
+    ("out_free_s", F64, "s", 0, "when its link has sent all that it was given"),
+    ("in_free_s", F64, "s", 0, "when its link has received all"),
+    ("look", BOOL, "", False, "whether its queue is worth a look at the next step boundary"),
+    ("interactive", I64, "requests", 0, "interactive ones assigned and not finished"),
+    ("load", I64, "tokens", 0, "input + output of the requests assigned and not finished"),
+    ("is_changed", BOOL, "", False, "its freeness may have risen since it got its place in line"),
+    ("next_changed", I64, "slot", NOBODY, "the next such one of its pool; NOBODY ends the list"),
+    ("queue", F64, "", NEVER, "what a serving instance stands in line by; NEVER: it does not serve"),
+    ("shortest", I64, "slot", 0, "a place in the binary heap of its pool, by (queue, slot)"),
+    ("shortest_place", I64, "", 0, "where this slot stands in that heap"),
+)
+POOL = Records(  # (E,)
+    ("busy", I64, "instances", 0, "serving ones that have interactive requests"),
+    ("booted", I64, "", 0, "which draw of boot_spot_s is the next"),
+    ("kv_used", I64, "tokens", 0, "kv_seen over the serving instances"),
+    ("kv_room", I64, "tokens", 0, "KV capacity over the serving instances"),
+    ("kv_since_s", F64, "s", 0, "the two areas are integrated up to here"),
+    ("kv_used_area", F64, "token-seconds", 0, "of kv_used"),
+    ("kv_room_area", F64, "token-seconds", 0, "of kv_room"),
+    ("came_tokens", I64, "tokens", 0, "of interactive prompts, sent here since the last monitor tick"),
+    ("rate_tokens_per_s", F64, "tokens/s", 0, "the same per second, smoothed"),
+    ("waiting_tokens", I64, "tokens", 0, "of interactive prompts that are here and have no token yet"),
+    ("past_plan", I64, "instances", 0, "that the reactive correction wants, if more than the plan"),
+    ("cooldown_s", F64, "s", 0, "no scaling before this time"),
+    ("turn", I64, "slot", 0, "that was given a request last (round robin)"),
+    ("target", I64, "instances", 0, "that the plan wants, or Kubernetes' rule"),
+    ("credit", F64, "", 0, "what a pool is owed where requests are spread by weight"),
+    ("highest_wish", I64, "instances", NOBODY, "most wanted since it wants fewer; NOBODY: it does not"),
+    ("first_changed", I64, "slot", NOBODY, "first of the instances whose freeness may have risen"),
+    ("least_free", F64, "KV blocks", 0, "the lowest of the bounds of freeness"),
+    ("most_free", F64, "KV blocks", 0, "the highest"),
+)
+ENDPOINT = Records(  # (L*G,)
+    ("forecast_tokens_per_s", F64, "tokens/s", 0, "interactive input of this hour"),
+    ("seen_tokens", I64, "tokens", 0, "interactive input that arrived from the region in the last minutes"),
+    ("seen_before", I64, "tokens", 0, "the same in the minutes before these"),
+)
+LLM = Records(  # (L,)
+    ("go_on_below", F64, "score", 0, "threshold now: that of the rules, of a row of the plan, or of a gear"),
+    ("came", I64, "requests", 0, "and later legs, that came since the last monitor tick"),
+    ("came_per_s", F64, "requests/s", 0, "the same per second, smoothed"),
+    ("manager_head", I64, "request", NOBODY, "first one at the queue manager"),
+    ("manager_tail", I64, "request", NOBODY, "last one there"),
+    ("manager_output_tokens", I64, "tokens", 0, "of these"),
+    ("manager_input_tokens", I64, "tokens", 0, "of these"),
+    ("stranded_head", I64, "request", NOBODY, "first of those that found no serving instance anywhere"),
+    ("stranded_tail", I64, "request", NOBODY, "last of these"),
+)
+CENTRAL = Records(  # (L*K,) the central queue, a list per llm and level
+    ("kept_head", I64, "request", NOBODY, "first one there"),
+    ("kept_tail", I64, "request", NOBODY, "last one there"),
+)
+LANE = Records(  # (N, lanes + 1) the waiting requests, a list per lane (queue.py); the last: not known yet
+    ("head", I64, "request", NOBODY, "first one"),
+    ("tail", I64, "request", NOBODY, "last one"),
+)
+POOL_LEVEL = Records(  # (E, K)
+    ("headroom_share", F64, "of memory", 0, "that an instance keeps free for a level that is there"),
+    ("late", I64, "requests", 0, "first tokens of the level after they were due, since the last adaption"),
+)
+# fmt: on
 
 
 @by_address
 class State(NamedTuple):
     """Everything that changes. Saving these arrays saves the replay."""
 
-    # clock: NOW, MONITOR: next monitor tick, HOUR: start of the hour, SINCE when seen_tokens counts, BEFORE
-    # when seen_before began, BALANCE: next tick of the balancer
-    clock: Floats  # (6,)
-    # counts: ARRIVED, ENDED and ADMITTED requests, the last clock RUNNING at this instant, EVENTS, FAILED:
-    # failures passed, IDLING: events since the clock last moved, tokens CACHED by prefill and decode, tokens
-    # LOST by preemption, which are computed again, requests MOVING between two instances, tokens REUSED,
-    # STALE instances
-    counts: Ints  # (12,)
-    # requests
-    next: npt.NDArray[np.int32]  # (R,) the one behind it in whatever list it stands in
-    generated: npt.NDArray[np.int32]  # (R,) output tokens made before the last preemption
-    admitted: Ints  # (R,) turn of its latest admission
-    served_by: npt.NDArray[np.int32]  # (R,) slot
-    preemptions: npt.NDArray[np.int32]  # (R,)
-    refused: Bools  # (R,) larger than the memory of any instance
-    spared: Bools  # (R,) a leg that is not needed, since the answer before it was good enough
-    dispatched_s: Floats  # (R,) when the instance that made its first token got it; NaN until then
-    queued_s: Floats  # (R,) when it came into the queue of an async engine; of length 0 where there is none
-    admitted_s: Floats  # (R,) when its first prefill began or was queued; NaN until then
-    first_token_s: Floats  # (R,) NaN until then; without network
-    finish_s: Floats  # (R,) NaN until then; without network
-    # what prompts share; of length 0 where the fleet reuses nothing
-    reused: npt.NDArray[np.int32]  # (R,) tokens of the prompt that were cached at its latest admission
-    saved: npt.NDArray[np.int32]  # (R,) those that were when it was sent to its instance: less to do there
-    held_hashes: npt.NDArray[np.int32]  # (R,) hashed blocks of its prompt that it holds at its instance
-    # requests that are handed over; of length 0 where no pool hands over
-    carried: npt.NDArray[np.int32]  # (R,) tokens of the cache that comes along; 0: none
-    holder: npt.NDArray[np.int32]  # (R,) slot that it is sent from; NOBODY
-    held: npt.NDArray[np.int32]  # (R,) tokens of it that fill that slot's memory until it has come
-    stays: Bools  # (R,) all of it is its instance's to process, whatever that one's role
-    copying_to: npt.NDArray[np.int32]  # (R,) slot that a request which decodes is being moved to; NOBODY
-    copied: npt.NDArray[np.int32]  # (R,) tokens of its cache that are there, or on their way
-    stage: npt.NDArray[np.int8]  # (R,) copies made, or LEAVING
-    ready_s: Floats  # (R,) when it has come
-    sent_from: npt.NDArray[np.int32]  # (R,) slot that had it before the one that has it; NOBODY
-    sent_s: Floats  # (R,) when it left that one; NaN until then, like the next two
-    came_s: Floats  # (R,) when its cache had come
-    joined_s: Floats  # (R,) when it entered the batch with that
-    moving: Ints  # (R,) requests on their way, a binary heap by (ready_s, request)
-    moving_place: Ints  # (R,) where a request stands in it
-    # instances
-    status: Ints  # (N,) GONE ... DONATED
-    since_s: Floats  # (N,) GPU time is accounted up to here
-    leaves_s: Floats  # (N,) when it is donated, once it has finished its work; NEVER until then
-    event_s: Floats  # (N+1,) its next event, NEVER if none; the last clock is that of the hand-overs
-    heap: Ints  # (N+1,) clocks, a binary heap by (event_s, clock)
-    place: Ints  # (N+1,) where a clock stands in the heap
-    phase: Ints  # (N,) IDLE, PREFILL, DECODE
-    base_s: Floats  # (N,) when its decode stretch, or its step over prompts, began
-    step_s: Floats  # (N,) when the step began that ended last
-    steps: Ints  # (N,) decode steps made before base_s
-    stretch: Ints  # (N,) decode steps that it will have made at event_s
-    batch: Ints  # (N,) requests in the decode batch
-    kv: Ints  # (N,) KV tokens of the decode batch at base_s: what a decode step reads
-    blocks: Ints  # (N,) KV blocks held at base_s
+    progress: Any  # one record
+    request: npt.NDArray[Any]  # the records above, by name
+    sharing: npt.NDArray[Any]
+    transfer: npt.NDArray[Any]
+    clock: npt.NDArray[Any]
+    instance: npt.NDArray[Any]
+    pool: npt.NDArray[Any]
+    endpoint: npt.NDArray[Any]
+    llm: npt.NDArray[Any]
+    central: npt.NDArray[Any]
+    lane: npt.NDArray[Any]
+    pool_level: npt.NDArray[Any]
     crossing: Ints  # (N, block tokens) the decode batch by (cached tokens - steps) mod block tokens
-    brimful: Ints  # (N,) admitted requests with pending prompts that fill their blocks exactly
-    kv_seen: Ints  # (N,) tokens of the blocks as of its last batch change: what the utilisation counts
     finish_key: Ints  # (N, B) heap of (finish step << 32 | request) of the decode batch
-    joining_head: Ints  # (N,) admitted requests with pending prompts, linked in turn of admission
-    joining_tail: Ints  # (N,)
-    joining: Ints  # (N,) how many
-    pending: Ints  # (N,) prompt tokens not yet prefilled
-    prefilled: Ints  # (N,) tokens of the first one's prompt that are
-    chunk: Ints  # (N,) prompt tokens in the step under way
-    reserved: Ints  # (N,) KV blocks of the admitted requests at their longest (Orca)
-    leavers: Ints  # (N,) requests that leave at its next step boundary
-    sending: Ints  # (N,) caches that are being sent from here and still fill its memory
-    coming: Ints  # (N,) requests on their way here
-    giving: Ints  # (N,) requests that are copied from here, and decode here still
-    getting: Ints  # (N,) requests that are copied to here, and decode there still
-    is_stale: Bools  # (N+1,) something of it has changed since the two below were looked up
-    stale: Ints  # (N,) those, in turn
-    highest: Floats  # (N,) its freeness until something changes, at most; -inf: it takes nobody
-    lowest: Floats  # (N,) at least; inf: nobody goes
-    looked_up_s: Floats  # (N,) when the two above were
-    freeness: Floats  # (N,) as of this tick; -inf of one that drains; NaN: in no pair, or in one already
     present: Ints  # (N, K) requests of each level, assigned and not finished
-    service_s: Floats  # (N,) from dispatch to end, smoothed (INFaaS); 0: nobody has ended here
-    waiting_blocks: Ints  # (N,) KV blocks that those who wait would take
     cache: npt.NDArray[np.int32]  # (N, blocks, 5) of prompts, held or not (block_cache.py); or (N, 0, 5)
     bucket: npt.NDArray[np.int32]  # (N, power of two) first of each chain of these; (N, 0)
-    idle: npt.NDArray[np.int32]  # (N, 4) those that nobody holds, and the free rows (block_cache.py)
-    out_free_s: Floats  # (N,) when its link has sent all that it was given
-    in_free_s: Floats  # (N,) when its link has received all
-    look: Bools  # (N,) whether its queue is worth a look at the next step boundary
-    head: Ints  # (N, lanes + 1) waiting requests, a linked list per lane (see queue.py)
-    tail: Ints  # (N, lanes + 1)
-    interactive: Ints  # (N,) interactive requests assigned and not finished
-    load: Ints  # (N,) input + output tokens of the requests assigned and not finished
-    is_changed: Bools  # (N,) its freeness may have risen since it got its place in line
-    next_changed: Ints  # (N,) of its pool; NOBODY ends the list
-    queue: Floats  # (N,) what a serving instance stands in line by; NEVER: it does not serve
-    shortest: Ints  # (N,) slots, for each pool a binary heap of its own by (queue, slot)
-    shortest_place: Ints  # (N,) where a slot stands in its pool's
-    # pools
+    idle: npt.NDArray[np.int32]  # (N, 4) blocks held by no request, and the free rows (block_cache.py)
     instances: Ints  # (E, 5) instances by status
-    busy: Ints  # (E,) serving instances that have interactive requests
-    booted: Ints  # (E,) which draw of boot_spot_s is the next
-    used_gpus: Ints  # (G, P) GPUs of all instances that are not GONE
-    kv_used: Ints  # (E,) kv_seen over the serving instances
-    kv_room: Ints  # (E,) KV capacity over the serving instances
-    kv_since_s: Floats  # (E,) the two areas are integrated up to here
-    kv_used_area: Floats  # (E,) token-seconds
-    kv_room_area: Floats  # (E,) token-seconds
-    came_tokens: Ints  # (E,) of interactive prompts, sent here since the last monitor tick
-    rate_tokens_per_s: Floats  # (E,) the same per second, smoothed
-    waiting_tokens: Ints  # (E,) of interactive prompts that are here and have no token yet
-    past_plan: Ints  # (E,) instances that the reflex wants, if more than the plan
-    cooldown_s: Floats  # (E,) no scaling before this time
-    turn: Ints  # (E,) slot that was given a request last (round robin)
-    target: Ints  # (E,) instances that the plan wants, or Kubernetes' rule
-    credit: Floats  # (E,) what a pool is owed where requests are spread by weight
-    highest_wish: Ints  # (E,) at most wanted by it since it began to want fewer; NOBODY: it does not
-    first_changed: Ints  # (E,) instances whose freeness may have risen
-    least_free: Floats  # (E,) the lowest of the bounds of freeness
-    most_free: Floats  # (E,) the highest
-    instance_s: Floats  # (E, 4) instance-seconds in STATES
-    headroom_share: Floats  # (E, K) of its memory that an instance keeps free for a level that is there
-    late: Ints  # (E, K) first tokens of the level after they were due, since the last adaption
+    instance_s: npt.NDArray[np.float64]  # (E, 4) instance-seconds in STATES
     moved: Ints  # (E, 3) moves from here: MOVED_QUEUED and MOVED_LIVE by the balancer, live ones GIVEN_UP
-    # endpoints
-    forecast_tokens_per_s: Floats  # (L*G,) interactive input tokens of this hour
-    seen_tokens: Ints  # (L*G,) interactive input tokens that arrived from the region in the last minutes
-    seen_before: Ints  # (L*G,) in those before them
-    # llms
-    go_on_below: Floats  # (L,) thresholds now: those of the rules, of a row of the plan, or of a gear
-    came: Ints  # (L,) requests and later legs that came since the last monitor tick
-    came_per_s: Floats  # (L,) the same per second, smoothed
-    # held requests, per llm
-    manager_head: Ints  # (L,) those at the queue manager
-    manager_tail: Ints  # (L,)
-    manager_output_tokens: Ints  # (L,) of these
-    manager_input_tokens: Ints  # (L,) of these
-    kept_head: Ints  # (L*K,) those of the central queue, by level
-    kept_tail: Ints  # (L*K,)
-    stranded_head: Ints  # (L,) those that found no serving instance anywhere
-    stranded_tail: Ints  # (L,)
+    used_gpus: Ints  # (G, P) GPUs of all instances that are not GONE

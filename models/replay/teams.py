@@ -56,11 +56,11 @@ def add_team(fleet: Fleet, state: State, pool: int, now: float) -> bool:
         return False
     delay_s = team_boot_s(fleet, state, pool, team)
     if delay_s > 0:
-        state.booted[pool] += 1
+        state.pool[pool].booted += 1
     for status in (DRAINING, DONATED, GONE):  # the team's own donated ones are not what makes room
         for side in (pool, fleet.then[pool]):
             for slot in range(first_slot(fleet, side, team), first_slot(fleet, side, team + 1)):
-                if state.status[slot] != status:
+                if state.instance[slot].status != status:
                     continue
                 if status == DRAINING:
                     return_to_work(fleet, state, slot, now)
@@ -82,17 +82,17 @@ def remove_team(fleet: Fleet, state: State, pool: int, now: float) -> bool:
         least = 0
         for other in range(teams_of(fleet, pool)):
             load = load_of(fleet, state, pool, other)
-            is_serving = state.status[first_slot(fleet, pool, other)] == SERVING
+            is_serving = state.instance[first_slot(fleet, pool, other)].status == SERVING
             if is_serving and (team == NOBODY or load <= least):
                 team, least = other, load
     if team == NOBODY:
         return False
     for side in (pool, fleet.then[pool]):
         for slot in range(first_slot(fleet, side, team), first_slot(fleet, side, team + 1)):
-            if state.status[slot] == BOOTING:
+            if state.instance[slot].status == BOOTING:
                 reschedule(state, slot, NEVER)
                 change_status(fleet, state, slot, DONATED, now)
-            elif state.status[slot] == SERVING:
+            elif state.instance[slot].status == SERVING:
                 change_status(fleet, state, slot, DRAINING, now)
                 donate_when_empty(fleet, state, slot, now)
     return True
@@ -120,7 +120,7 @@ def teams_of(fleet: Fleet, pool: int) -> int:
 def team_with(fleet: Fleet, state: State, pool: int, status: int) -> int:
     """The first team whose first instance is in this status; NOBODY if none."""
     for team in range(teams_of(fleet, pool)):
-        if state.status[first_slot(fleet, pool, team)] == status:
+        if state.instance[first_slot(fleet, pool, team)].status == status:
             return team
     return NOBODY
 
@@ -131,7 +131,7 @@ def load_of(fleet: Fleet, state: State, pool: int, team: int) -> int:
     load = 0
     for side in (pool, fleet.then[pool]):
         for slot in range(first_slot(fleet, side, team), first_slot(fleet, side, team + 1)):
-            load += state.load[slot]
+            load += state.instance[slot].load
     return load
 
 
@@ -149,9 +149,9 @@ def has_room(fleet: Fleet, state: State, pool: int, team: int) -> bool:
             if share_gpus(fleet, other, side):
                 for slot in range(first_slot(fleet, other, team), first_slot(fleet, other, team + 1)):
                     each = fleet.gpus[fleet.kind[other]]
-                    gone += int(state.status[slot] == GONE)
-                    short += each * int(state.status[slot] == GONE)
-                    spare -= each * int(state.status[slot] == DONATED)
+                    gone += int(state.instance[slot].status == GONE)
+                    short += each * int(state.instance[slot].status == GONE)
+                    spare -= each * int(state.instance[slot].status == DONATED)
         if gone > 0 and spare < short:
             return False
     return True
@@ -163,8 +163,8 @@ def team_boot_s(fleet: Fleet, state: State, pool: int, team: int) -> float:
     longest_s = 0.0
     for side in (pool, fleet.then[pool]):
         for slot in range(first_slot(fleet, side, team), first_slot(fleet, side, team + 1)):
-            if state.status[slot] == DONATED:
+            if state.instance[slot].status == DONATED:
                 longest_s = max(longest_s, spot_s(fleet, state, pool) * fleet.boot_factor[fleet.kind[side]])
-            elif state.status[slot] == GONE:
+            elif state.instance[slot].status == GONE:
                 longest_s = max(longest_s, fleet.boot_cold_s[side])
     return longest_s
