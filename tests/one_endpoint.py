@@ -5,18 +5,20 @@ from typing import Any
 import numpy as np
 
 from fleetcast.models.latency import LatencyTables
-from fleetcast.models.replay.admit import WHOLE
-from fleetcast.models.replay.freeness import HEAD
-from fleetcast.models.replay.inputs import ALL_STEPS, DECODE_ONLY, NOBODY, PREFILL_ONLY, Fleet, Rules, Trace
-from fleetcast.models.replay.inputs import WHOLE as ROLE_WHOLE
+from fleetcast.models.replay.inputs import ALL_STEPS, NOBODY, Fleet, Rules, Trace
 from fleetcast.models.replay.outcome import Outcome
-from fleetcast.models.replay.prefix import NONE
-from fleetcast.models.replay.queue import FCFS
-from fleetcast.models.replay.route import SHORTEST_QUEUE
 from fleetcast.models.replay.run import Drive, replay
-from fleetcast.models.replay.scale import FOLLOW
-from fleetcast.models.replay.signal import MEMORY
-from fleetcast.models.replay.spread import IN_ORDER
+from fleetcast.models.world.mechanisms import (
+    Batching,
+    Demand,
+    Order,
+    Prefix,
+    Role,
+    Routing,
+    Scaling,
+    Signal,
+    Spread,
+)
 
 PREFILL_S_PER_TOKEN = 1 / 1024
 DECODE_S, KV_S = 1 / 32, 1 / 65536
@@ -38,7 +40,7 @@ def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> Fleet:
         region=np.zeros(1, np.int64),
         kind=np.zeros(1, np.int64),
         takes=np.ones((1, 3), bool),
-        role=np.array([ROLE_WHOLE]),
+        role=np.array([Role.WHOLE]),
         then=np.array([NOBODY]),
         hands_over=False,
         longest=np.array([1_000_000]),
@@ -62,11 +64,11 @@ def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> Fleet:
         team=np.zeros(1, np.int64),
         by_freeness=False,
         tokens_per_s=np.full(1, np.inf),
-        batching=np.array([WHOLE]),
+        batching=np.array([Batching.WHOLE]),
         max_batch=np.array([max_batch]),
         max_prefill_tokens=np.array([8192]),
         is_async=np.array([False]),
-        prefix=NONE,
+        prefix=Prefix.NONE,
         prefix_block_tokens=1,
         preference=np.zeros((1, 1), np.int64),
         network_s=np.zeros((1, 1)),
@@ -88,7 +90,7 @@ def a_pair(prefill: int, decode: int, link_token_s: float, layers: int = 1, **ch
         **dict.fromkeys(("llm", "region", "kind"), np.zeros(2, np.int64)),
         "pools_of": np.array([[0, 1]]),
         "takes": np.array([[True] * 3, [False] * 3]),
-        "role": np.array([PREFILL_ONLY, DECODE_ONLY]),
+        "role": np.array([Role.PREFILL, Role.DECODE]),
         "then": np.array([1, NOBODY]),
         "hands_over": True,
         "longest": np.full(2, 1_000_000),
@@ -109,14 +111,14 @@ def a_pair(prefill: int, decode: int, link_token_s: float, layers: int = 1, **ch
 
 def some_rules(**changes: Any) -> Rules:
     rules = Rules(
-        scaling=FOLLOW,
-        signal=MEMORY,
-        routing=SHORTEST_QUEUE,
-        order=FCFS,
-        spread=IN_ORDER,
+        scaling=Scaling.FOLLOW,
+        signal=Signal.MEMORY,
+        routing=Routing.SHORTEST_QUEUE,
+        order=Order.FCFS,
+        spread=Spread.IN_ORDER,
         headroom_share=np.zeros(1),
         counts_above=False,
-        demand=HEAD,
+        demand=Demand.HEAD,
         promote_s=np.inf,
         is_adaptive=False,
         opportunism=0,

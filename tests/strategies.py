@@ -7,18 +7,8 @@ from hypothesis import strategies as st
 
 from fleetcast.models.latency import LatencyTables
 from fleetcast.models.replay.fleet import pools_by_endpoint
-from fleetcast.models.replay.inputs import (
-    ALL_STEPS,
-    DECODE_ONLY,
-    NOBODY,
-    PREFILL_ONLY,
-    WHOLE,
-    Fleet,
-    Rules,
-    Trace,
-)
+from fleetcast.models.replay.inputs import ALL_STEPS, NOBODY, Fleet, Rules, Trace
 from fleetcast.models.replay.pools import POOLINGS
-from fleetcast.models.replay.route import FREENESS
 from fleetcast.models.replay.rules import urgencies
 from fleetcast.models.world.mechanisms import (
     BATCHINGS,
@@ -30,6 +20,8 @@ from fleetcast.models.world.mechanisms import (
     SCALINGS,
     SIGNALS,
     SPREADS,
+    Role,
+    Routing,
 )
 
 GRID_S = 0.25
@@ -39,9 +31,9 @@ ENDPOINTS = LLMS * REGIONS
 
 # (role, takes interactive requests, takes others, share of the endpoint's instances) by pool.
 POOLED = [
-    *([(WHOLE, *row) for row in POOLINGS[name]] for name in ("unified", "unified", "siloed", "chiron")),
-    [(PREFILL_ONLY, True, True, 1.0), (DECODE_ONLY, False, False, 1.0)],
-    [(WHOLE, True, True, 0.5), (PREFILL_ONLY, True, True, 0.5), (DECODE_ONLY, False, False, 0.5)],
+    *([(Role.WHOLE, *row) for row in POOLINGS[name]] for name in ("unified", "unified", "siloed", "chiron")),
+    [(Role.PREFILL, True, True, 1.0), (Role.DECODE, False, False, 1.0)],
+    [(Role.WHOLE, True, True, 0.5), (Role.PREFILL, True, True, 0.5), (Role.DECODE, False, False, 0.5)],
 ]
 
 
@@ -76,18 +68,18 @@ def fleets(draw: st.DrawFn) -> Fleet:
         (llm, region, kind, rank, role, interactive, others, share)
         for role, interactive, others, share in pooling
         for llm, region in np.ndindex(LLMS, REGIONS)
-        for rank, kind in enumerate(kinds_of[llm] if role != DECODE_ONLY else kinds_of[llm][::-1])
+        for rank, kind in enumerate(kinds_of[llm] if role != Role.DECODE else kinds_of[llm][::-1])
     ]
     llm, region, kind, rank, role, interactive, others, share = map(np.array, zip(*rows, strict=True))
     pools = llm.size
     peers = (llm == llm[:, None]) & (region == region[:, None]) & (rank == rank[:, None])
-    decoders = peers & (role == DECODE_ONLY) & (role == PREFILL_ONLY)[:, None]
+    decoders = peers & (role == Role.DECODE) & (role == Role.PREFILL)[:, None]
     then = np.where(decoders.any(axis=1), decoders.argmax(axis=1), NOBODY)
     least = draw(st.integers(0, 1))
     at_start = draw(st.integers(1, most))
     # a team of one that prefills, or two, with one or two that decode
     of_prefill, of_decode = draw(st.sampled_from([(0, 0), (1, 1), (1, 2), (2, 1)]))
-    team = np.where(role == DECODE_ONLY, of_decode, np.where(role == PREFILL_ONLY, of_prefill, 0))
+    team = np.where(role == Role.DECODE, of_decode, np.where(role == Role.PREFILL, of_prefill, 0))
     times = np.maximum(team, 1)
     block_tokens = draw(st.sampled_from([1, 4, 8]))
     preference = draw(st.sampled_from([[[0, 1], [1, 0]], [[0, 1], [0, 1]], [[0, -1], [1, 0]]]))
@@ -110,7 +102,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
         by_freeness=False,  # as the rules say: by_rules
         tokens_per_s=np.array(draw(st.sampled_from([[1.0, 2.0, 0.5, 0.25], [8.0, 0.25, 2.0, 4.0]])))[kind],
         longest=longest,
-        roomiest=np.array([longest[(llm == code) & (role != DECODE_ONLY)].max() for code in range(LLMS)]),
+        roomiest=np.array([longest[(llm == code) & (role != Role.DECODE)].max() for code in range(LLMS)]),
         share=share,
         slots=np.concatenate([[0], np.cumsum(most * times)]),
         pool=np.repeat(np.arange(pools), most * times),
@@ -220,7 +212,7 @@ def gears(draw: st.DrawFn) -> dict[str, Any]:
 
 def by_rules(fleet: Fleet, rules: Rules) -> Fleet:
     """The fleet whose instances stand in line as the rules' routing needs it."""
-    return fleet._replace(by_freeness=rules.routing == FREENESS)
+    return fleet._replace(by_freeness=rules.routing == Routing.FREENESS)
 
 
 @st.composite

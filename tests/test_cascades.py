@@ -30,12 +30,11 @@ from fleetcast.assets.replays.timeline import write_timeline
 from fleetcast.models.quality.answers import Answers
 from fleetcast.models.replay.inputs import NOBODY, Ints, Trace
 from fleetcast.models.replay.legs import answers, as_legs
-from fleetcast.models.replay.outcome import FINISHED, QUEUED, REFUSED, SPARED
 from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.world.cascades import reach
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.loading import load_config
-from fleetcast.models.world.mechanisms import GEARS_BY
+from fleetcast.models.world.mechanisms import GEARS_BY, Ending
 from fleetcast.models.world.reading import ConfigError
 from fleetcast.models.world.replay_config import Cascade, Gear
 from fleetcast.pipelines.cli import app
@@ -150,17 +149,25 @@ def test_every_request_has_the_legs_of_its_cascade() -> None:
     assert ((legs.score >= 0) & (legs.score <= 1)).all()
 
 
-@given(st.lists(st.lists(st.sampled_from([QUEUED, FINISHED, REFUSED, SPARED]), min_size=1, max_size=4)))
+@given(
+    st.lists(
+        st.lists(
+            st.sampled_from(Ending),
+            min_size=1,
+            max_size=4,
+        )
+    )
+)
 def test_the_answer_that_counts_is_the_last_that_was_made(chains: list[list[int]]) -> None:
     """Told once more, request by request: it waits; else its last answer; else it was refused."""
 
     def of(chain: list[int]) -> int:
-        for wanted, pick in ((QUEUED, min), (FINISHED, max), (REFUSED, min)):
+        for wanted, pick in ((Ending.QUEUED, min), (Ending.FINISHED, max), (Ending.REFUSED, min)):
             if places := [n for n, status in enumerate(chain) if status == wanted]:
                 return pick(places)
         return 0
 
-    chains = [chain for chain in chains if set(chain) != {SPARED}]
+    chains = [chain for chain in chains if set(chain) != {Ending.SPARED}]
     leg = np.array([n for chain in chains for n in range(len(chain))], np.int8)
     rows = np.zeros(leg.size)
     trace = Trace(rows, *(rows.astype(np.int32) for _ in range(5)), leg=leg)
@@ -181,7 +188,7 @@ def test_nobody_or_everybody_goes_on_and_between_them_their_share(share: float) 
     two = {OTHER: Cascade((OTHER, LARGE), (share,), 0.25)}
     trace = as_legs(asked, load_catalogue(), two, drawn(asked)).trace
     outcome = run(trace, two_llms(8), judged(share, 0.25))
-    gone = outcome.status[1::2] == FINISHED
+    gone = outcome.status[1::2] == Ending.FINISHED
     assert gone.mean() == pytest.approx(share, abs=0.04)
     if share == 0:
         alone = run(asked, two_llms(8), judged(share))

@@ -21,7 +21,7 @@ from fleetcast.assets.replays.replays import replay_day
 from fleetcast.assets.studies import decisions
 from fleetcast.models.replay.policies import POLICIES, Policy
 from fleetcast.models.replay.run import Session
-from fleetcast.models.replay.state import STATES
+from fleetcast.models.world.mechanisms import STATES
 from fleetcast.pipelines.definitions import defs
 
 DAY = date(2025, 7, 3)

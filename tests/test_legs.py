@@ -11,14 +11,11 @@ import numpy as np
 import pytest
 from one_endpoint import KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_pair, a_trace, run, some_rules
 
-from fleetcast.models.replay.chain import BY_LOAD, BY_RATE
 from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from fleetcast.models.replay.opportunism import IDLE, OFF, WEIGHTED
-from fleetcast.models.replay.outcome import FINISHED, QUEUED, SPARED, Outcome
+from fleetcast.models.replay.outcome import Outcome
 from fleetcast.models.replay.requests import with_legs
-from fleetcast.models.replay.route import ROUND_ROBIN as IN_TURN
 from fleetcast.models.replay.run import Drive, Session, replay
-from fleetcast.models.replay.spread import GOODPUT, MOST_UNUSED, ROUND_ROBIN, WEIGHTS
+from fleetcast.models.world.mechanisms import Ending, GearsBy, Opportunism, Routing, Spread
 
 TOKEN_S = 1 / 4096  # of a link
 PROMPT = 1024
@@ -169,7 +166,7 @@ def test_where_nobody_decodes_a_request_stays() -> None:
 
 def test_one_alone_stays_where_it_was_prefilled_and_one_behind_others_begins_where_it_decodes() -> None:
     """The opportunistic path: nobody waits for a link; a busy instance sends who comes to an idle one."""
-    idle = some_rules(opportunism=IDLE)
+    idle = some_rules(opportunism=Opportunism.IDLE)
     alone = run(a_trace([0.0], PROMPT, 50), a_pair(1, 1, TOKEN_S), idle)
     assert (alone.slot.tolist(), alone.sent_from.tolist()) == ([0], [NOBODY])
     assert alone.finish_s[0] == run(a_trace([0.0], PROMPT, 50), a_fleet(1)).finish_s[0]
@@ -185,11 +182,15 @@ def test_what_is_left_weighs_where_a_request_decodes() -> None:
     trace, pair = busy_trace(400, 1.0), a_pair(1, 1, TOKEN_S)
     kept, sent, off = (
         run(trace, pair, some_rules(opportunism=how, keep_weight=weight))
-        for how, weight in ((WEIGHTED, 0.0), (WEIGHTED, np.inf), (OFF, 1.0))
+        for how, weight in (
+            (Opportunism.WEIGHTED, 0.0),
+            (Opportunism.WEIGHTED, np.inf),
+            (Opportunism.OFF, 1.0),
+        )
     )
     share = [np.mean(out.sent_from != NOBODY) for out in (kept, sent, off)]
     assert share[0] < 0.4 < share[1] < share[2], "an idle one is asked first, at the arrival"
-    assert all((out.status == FINISHED).all() for out in (kept, sent, off))
+    assert all((out.status == Ending.FINISHED).all() for out in (kept, sent, off))
 
 
 @pytest.mark.parametrize("slot", [0, 1])
@@ -198,7 +199,7 @@ def test_a_cache_on_its_way_dies_with_either_end(slot: int) -> None:
     rules = some_rules(failure_s=np.array([1.0 + X / 2]), failure_slot=np.array([2 * slot]))
     outcome = run(a_trace([0.0], PROMPT, 50), a_pair(2, 2, TOKEN_S), rules)
     again_s = 1.0 + X / 2 + (PROMPT + 1) * PREFILL_S_PER_TOKEN
-    assert outcome.status.tolist() == [FINISHED]
+    assert outcome.status.tolist() == [Ending.FINISHED]
     assert outcome.preemptions.tolist() == [1]
     assert outcome.recomputed_tokens == PROMPT
     assert outcome.first_token_s[0] == 1.0
@@ -255,7 +256,7 @@ def test_a_lone_request_gives_way_to_a_cache_that_has_not_left_and_comes_back() 
     fleet = fleet._replace(longest=np.array([1100, 1100]), roomiest=capacity)
     drive = Drive([[1, 1], [1, 0], [1, 0]], hour_s=2.0)  # the decoding one drains, so that the second stays
     outcome = replay(a_trace([0.0, 2.5], [1000, 50], [4, 100]), fleet, drive, some_rules(), 6.0)
-    assert outcome.status.tolist() == [FINISHED, FINISHED]
+    assert outcome.status.tolist() == [Ending.FINISHED, Ending.FINISHED]
     assert outcome.slot.tolist() == [1, 0]
     assert outcome.preemptions.tolist() == [0, 1]
 
@@ -328,7 +329,7 @@ def test_without_a_judge_s_doubt_a_cascade_is_its_first_llm_alone() -> None:
     alone = run(trace, a_fleet(6, 8))
     outcome = run(chained(trace, 0.5), two_llms(6), judged(below=0.5))
     np.testing.assert_array_equal(outcome.finish_s[::2], alone.finish_s)
-    assert (outcome.status[1::2] == SPARED).all()
+    assert (outcome.status[1::2] == Ending.SPARED).all()
 
 
 def test_the_next_leg_begins_when_the_judge_has_read_the_answer() -> None:
@@ -336,7 +337,7 @@ def test_the_next_leg_begins_when_the_judge_has_read_the_answer() -> None:
     first, second = outcome.finish_s
     assert outcome.dispatched_s.tolist() == [0.0, first + 0.25]
     assert second == 2 * first + 0.25
-    assert (outcome.status == FINISHED).all()
+    assert (outcome.status == Ending.FINISHED).all()
 
 
 def test_the_share_that_goes_on_never_falls_as_the_threshold_rises() -> None:
@@ -345,7 +346,7 @@ def test_the_share_that_goes_on_never_falls_as_the_threshold_rises() -> None:
     shares = []
     for below in (0.0, 0.25, 0.5, 0.75, 2.0):
         outcome = run(chained(trace, scores), two_llms(8), judged(below))
-        shares.append(np.mean(outcome.status[1::2] != SPARED))
+        shares.append(np.mean(outcome.status[1::2] != Ending.SPARED))
         assert shares[-1] == np.mean(scores < below)
     assert shares == sorted(shares)
 
@@ -356,7 +357,7 @@ def test_a_row_of_the_plan_may_bring_other_thresholds() -> None:
     drive = Drive([[8, 8]] * 2, hour_s=hour_s, go_on_below=[[2.0, 2.0], [0.0, 0.0]])
     outcome = replay(chained(trace, 0.5), two_llms(8), drive, judged(0.5), 2 * hour_s)
     first_s = outcome.finish_s[::2]
-    gone = outcome.status[1::2] != SPARED
+    gone = outcome.status[1::2] != Ending.SPARED
     np.testing.assert_array_equal(gone, first_s < hour_s)
     assert 0.2 < gone.mean() < 0.8
 
@@ -375,14 +376,14 @@ def test_a_burst_shifts_the_gear_by_rate_at_once_and_a_full_llm_behind_by_load()
             gear_below=np.array([[1.0, 0.0], [1.0, 1.0]]),
         )
         outcome = run(trace, two_llms(16, kv_capacity=np.array([1024])), rules, horizon_s=256.0)
-        gone = outcome.status[1::2] != SPARED
+        gone = outcome.status[1::2] != Ending.SPARED
         ended_s = outcome.finish_s[::2]
         return np.array(
             [gone[(ended_s >= a) & (ended_s < b)].mean() for a, b in ((0, 90), (110, 130), (220, 240))]
         )
 
-    by_rate = gone_by(BY_RATE, 0, 8.0)
-    by_load = gone_by(BY_LOAD, 1, 0.1)
+    by_rate = gone_by(GearsBy.RATE, 0, 8.0)
+    by_load = gone_by(GearsBy.LOAD, 1, 0.1)
     assert by_rate[0] == by_load[0] == 1.0
     assert by_rate[1] < 0.2, by_rate
     assert 0.0 < by_load[1] < 0.8, by_load
@@ -432,7 +433,11 @@ def three_pools(weight: list[float]) -> Fleet:
 
 @pytest.mark.parametrize(
     ("spread", "shares"),
-    [(ROUND_ROBIN, [1, 1, 1]), (WEIGHTS, [0.5, 0.25, 2.0]), (GOODPUT, [0.5 * 1, 0.25 * 2, 2.0 * 3])],
+    [
+        (Spread.ROUND_ROBIN, [1, 1, 1]),
+        (Spread.WEIGHTS, [0.5, 0.25, 2.0]),
+        (Spread.GOODPUT, [0.5 * 1, 0.25 * 2, 2.0 * 3]),
+    ],
 )
 def test_each_pool_is_dealt_its_share_to_within_a_request(spread: int, shares: list[float]) -> None:
     fleet, trace = three_pools([0.5, 0.25, 2.0]), busy_trace(600)
@@ -453,14 +458,14 @@ def test_a_pool_listed_twice_is_one_with_both_instances() -> None:
     slots = {"slots": np.array([0, 1, 2]), "pool": np.array([0, 1])}
     twice = a_fleet(2, 8, pools_of=np.array([[0, 1]]), **two, **one_each, **slots)
     trace = busy_trace(600, rate_per_s=2.0)
-    by_pools = run(trace, twice, some_rules(spread=ROUND_ROBIN, route_utilisation_share=1.0))
-    in_one = run(trace, a_fleet(2, 8), some_rules(routing=IN_TURN))
+    by_pools = run(trace, twice, some_rules(spread=Spread.ROUND_ROBIN, route_utilisation_share=1.0))
+    in_one = run(trace, a_fleet(2, 8), some_rules(routing=Routing.ROUND_ROBIN))
     np.testing.assert_array_equal(by_pools.finish_s, in_one.finish_s)
     assert set(by_pools.slot) == {0, 1}
 
 
 def test_most_unused_memory_goes_first() -> None:
-    outcome = run(a_trace([0.0] * 3, 8, 4), three_pools([1, 1, 1]), some_rules(spread=MOST_UNUSED))
+    outcome = run(a_trace([0.0] * 3, 8, 4), three_pools([1, 1, 1]), some_rules(spread=Spread.MOST_UNUSED))
     assert three_pools([1, 1, 1]).pool[outcome.slot].tolist() == [2, 2, 2]
 
 
@@ -488,9 +493,9 @@ def small_replays() -> list[list[float]]:
         play(trace, tight, failing),
         play(trace, a_pair(2, 2, TOKEN_S, max_batch=4), failing),
         play(chained(trace, np.linspace(0, 1, 60)), two_llms(2), judged(0.5, 0.25)),
-        play(trace, three_pools([1, 1, 1]), some_rules(spread=GOODPUT)),
+        play(trace, three_pools([1, 1, 1]), some_rules(spread=Spread.GOODPUT)),
     )
-    assert all((outcome.status != QUEUED).all() for outcome in outcomes)
+    assert all((outcome.status != Ending.QUEUED).all() for outcome in outcomes)
     return [np.nan_to_num(outcome.finish_s).tolist() for outcome in outcomes]
 
 

@@ -20,15 +20,13 @@ from fleetcast.assets.studies.level_answer import answer
 from fleetcast.assets.studies.level_trials import Bench, Key, percentile, under
 from fleetcast.assets.studies.levels import Asked, answers, try_levels, values
 from fleetcast.models.replay.inputs import NOBODY
-from fleetcast.models.replay.outcome import FINISHED
 from fleetcast.models.replay.policies import STACKS
-from fleetcast.models.replay.queue import FCFS, PREEMPTIVE, PRIORITY
-from fleetcast.models.replay.route import FREENESS, INFAAS, ROUND_ROBIN, SHORTEST_QUEUE
 from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.traffic.needs import Needs, levels_of_needs
 from fleetcast.models.traffic.priorities import classes, levels_by_app, shares
 from fleetcast.models.world.config import stacked
 from fleetcast.models.world.entries import Tier
+from fleetcast.models.world.mechanisms import Ending, Order, Routing
 from fleetcast.models.world.reading import ConfigError
 
 ENDS_S, TIGHT_S = (1.3, 31.0), 0.05  # of the tiers; a need that is not met by every request alone
@@ -92,11 +90,16 @@ def test_a_stack_is_what_its_row_says_whatever_the_config(wired_day: Settings) -
         for name, stack in STACKS.items()
         if name != "config"
     }
-    routing = {"round_robin": ROUND_ROBIN, "infaas": INFAAS, "freeness": FREENESS, "llumnix": FREENESS}
-    order = {"infaas": FCFS, "preemptive": PREEMPTIVE, "edf": 1}
+    routing = {
+        "round_robin": Routing.ROUND_ROBIN,
+        "infaas": Routing.INFAAS,
+        "freeness": Routing.FREENESS,
+        "llumnix": Routing.FREENESS,
+    }
+    order = {"infaas": Order.FCFS, "preemptive": Order.PREEMPTIVE, "edf": Order.EDF}
     for name, rules in found.items():
-        assert rules.routing == routing.get(name, SHORTEST_QUEUE), name
-        assert rules.order == order.get(name, PRIORITY), name
+        assert rules.routing == routing.get(name, Routing.SHORTEST_QUEUE), name
+        assert rules.order == order.get(name, Order.PRIORITY), name
         assert (rules.demand, rules.counts_above, rules.is_adaptive, rules.promote_s) == (
             0,
             False,
@@ -177,7 +180,7 @@ def test_a_trial_is_what_a_replay_counted_by_hand_gives(endpoint: Endpoint, stac
     for name, own in (("all", level >= 0), *((str(p), level == p) for p in range(4))):
         row = told.loc[name]
         assert (row["requests"], row["met"]) == (own.sum(), in_time[own].sum())
-        assert row["finished"] == (outcome.status[own] == FINISHED).sum()
+        assert row["finished"] == (outcome.status[own] == Ending.FINISHED).sum()
         assert row["preemptions"] == outcome.preemptions[own].sum()
         later = np.sort(np.where(np.isnan(ttft_s), np.inf, ttft_s)[own])
         assert row["ttft_p95_s"] == later[int(np.ceil(0.95 * own.sum())) - 1]

@@ -21,9 +21,8 @@ from fleetcast.assets.plans.mixes import token_mixes
 from fleetcast.assets.replays.workloads import prompts_of, read_workload
 from fleetcast.models.replay.inputs import Fleet, Trace
 from fleetcast.models.replay.outcome import Outcome
-from fleetcast.models.replay.prefix import BLOCKS, GIVEN
-from fleetcast.models.replay.route import LEAST_WORK, ROUND_ROBIN
 from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.world.mechanisms import Prefix, Routing
 from fleetcast.models.world.reading import ConfigError
 
 BLOCK = 64
@@ -40,7 +39,7 @@ def with_hashes(trace: Trace, prompts: Sequence[Sequence[int]]) -> Trace:
 
 def caching(instances: int, room_tokens: int = 1 << 20, **more: Any) -> Fleet:
     return a_fleet(
-        instances, max_batch=8, prefix=BLOCKS, prefix_block_tokens=BLOCK, kv_block_tokens=16,
+        instances, max_batch=8, prefix=Prefix.BLOCKS, prefix_block_tokens=BLOCK, kv_block_tokens=16,
         kv_capacity=np.array([room_tokens]), **more,
     )  # fmt: skip
 
@@ -73,7 +72,7 @@ def test_the_last_token_of_a_prompt_is_always_computed() -> None:
 
 def test_as_much_as_the_trace_says_is_reused_wherever_it_goes() -> None:
     trace = a_trace([0.0, 100.0, 200.0], 100, 1)._replace(cached_tokens=np.array([0, 60, 100], np.int32))
-    outcome = run(trace, a_fleet(3, prefix=GIVEN), some_rules(routing=ROUND_ROBIN))
+    outcome = run(trace, a_fleet(3, prefix=Prefix.GIVEN), some_rules(routing=Routing.ROUND_ROBIN))
     assert outcome.reused.tolist() == [0, 60, 99]
     np.testing.assert_allclose(
         outcome.first_token_s - trace.arrival_s, np.array([100, 40, 1]) * PREFILL_S_PER_TOKEN
@@ -112,23 +111,23 @@ def test_an_instance_that_was_given_away_has_forgotten() -> None:
 
 def test_the_router_weighs_what_is_cached_against_who_has_less_to_do() -> None:
     prompts = [[1, 2, 3], [11, 12, 13]] * 4
-    aware = reused(prompts, caching(2), routing=LEAST_WORK)
-    blind = reused(prompts, caching(2), routing=ROUND_ROBIN)
+    aware = reused(prompts, caching(2), routing=Routing.LEAST_WORK)
+    blind = reused(prompts, caching(2), routing=Routing.ROUND_ROBIN)
     assert aware == [0, 0] + [3 * BLOCK - 1] * 6  # whoever is idle, the first one, has both
     assert aware == blind  # in turn each prompt comes to its own
     odd = [[1, 2, 3], [11, 12, 13], [1, 2, 3]] * 3
-    assert sum(reused(odd, caching(2), routing=LEAST_WORK)) > sum(
-        reused(odd, caching(2), routing=ROUND_ROBIN)
+    assert sum(reused(odd, caching(2), routing=Routing.LEAST_WORK)) > sum(
+        reused(odd, caching(2), routing=Routing.ROUND_ROBIN)
     )
     # one that is busy with little else has it: what would have to be computed elsewhere weighs more
     busy = with_hashes(
         a_trace([0.0, 50.0, 50.01], [3 * BLOCK, BLOCK, 3 * BLOCK], 50), [[1, 2, 3], [7], [1, 2, 3]]
     )
-    assert run(busy, caching(2), some_rules(routing=LEAST_WORK)).slot.tolist() == [0, 0, 0]
+    assert run(busy, caching(2), some_rules(routing=Routing.LEAST_WORK)).slot.tolist() == [0, 0, 0]
     assert run(busy, caching(2)).slot.tolist()[2] == 1
     # a hundred at once: those that would wait too long behind the one who has it go to the other
     trace = with_hashes(a_trace([0.0, *[50.0] * 100], 3 * BLOCK, 50), [[1, 2, 3]] * 101)
-    outcome = run(trace, caching(2), some_rules(routing=LEAST_WORK))
+    outcome = run(trace, caching(2), some_rules(routing=Routing.LEAST_WORK))
     assert set(outcome.slot.tolist()) == {0, 1}
 
 
@@ -143,7 +142,7 @@ def test_one_instance_that_forgets_nothing_reuses_what_was_there_before() -> Non
         Trace(arrival_s, blank, blank, blank, tokens.astype(np.int32), np.full(len(rows), 2, np.int32)),
         [row["hash_ids"] for row in rows],
     )
-    fleet = a_fleet(1, max_batch=8, prefix=BLOCKS, prefix_block_tokens=512, kv_block_tokens=16,
+    fleet = a_fleet(1, max_batch=8, prefix=Prefix.BLOCKS, prefix_block_tokens=512, kv_block_tokens=16,
                     kv_capacity=np.array([1 << 26]))  # fmt: skip
     seen, expected = set[int](), []
     for row in rows:
@@ -208,7 +207,7 @@ def with_hashed_history(settings: Settings, folder: Path) -> Settings:
 def test_a_trace_without_what_the_fleet_needs_is_refused() -> None:
     plain = a_trace([0.0], 10, 2)
     with pytest.raises(ValueError, match=r'prefix = "given" needs cached_tokens of all requests'):
-        run(plain, a_fleet(1, prefix=GIVEN))
+        run(plain, a_fleet(1, prefix=Prefix.GIVEN))
     with pytest.raises(ValueError, match=r'prefix = "blocks" needs the hashes of all prompts'):
         run(plain, caching(1))
     with pytest.raises(ValueError, match=r"hashes must be numbers from 0 to 2\^31"):

@@ -7,11 +7,10 @@ import pytest
 from one_endpoint import DECODE_S, a_fleet, a_trace, run, some_rules
 
 from fleetcast.models.replay.inputs import Fleet, Rules, Trace
-from fleetcast.models.replay.outcome import FINISHED, Outcome
-from fleetcast.models.replay.queue import FCFS, PREEMPTIVE, PRIORITY
-from fleetcast.models.replay.route import FREENESS, INFAAS, SHORTEST_QUEUE
+from fleetcast.models.replay.outcome import Outcome
 from fleetcast.models.replay.run import Drive, Session
 from fleetcast.models.traffic.priorities import levels_of, shares
+from fleetcast.models.world.mechanisms import Ending, Order, Routing
 
 
 @pytest.mark.parametrize("by", ["uniform", "gaussian", "enterprise"])
@@ -37,7 +36,7 @@ def test_enterprise_has_few_at_the_top_and_gaussian_most_in_the_middle() -> None
 LOAD, SERVICE_S, REQUESTS = 0.8, 0.125 + 3 * DECODE_S, 300_000
 
 
-def queue(count: int, order: int = PRIORITY) -> tuple[Trace, Outcome]:
+def queue(count: int, order: int = Order.PRIORITY) -> tuple[Trace, Outcome]:
     """One request at a time, each of like length, at 80 % load; levels uniform."""
     rng = np.random.default_rng(5)
     arrival_s = np.cumsum(rng.exponential(SERVICE_S / LOAD, REQUESTS))
@@ -51,7 +50,7 @@ def queue(count: int, order: int = PRIORITY) -> tuple[Trace, Outcome]:
 
 def waits(count: int) -> tuple[Trace, np.ndarray]:
     trace, outcome = queue(count)
-    assert (outcome.status == FINISHED).all()
+    assert (outcome.status == Ending.FINISHED).all()
     return trace, outcome.admitted_s - trace.arrival_s
 
 
@@ -73,8 +72,8 @@ def test_the_mean_wait_does_not_depend_on_how_many_levels_there_are() -> None:
 
 
 def test_one_level_is_first_come_first_served() -> None:
-    for order in (PRIORITY, PREEMPTIVE):
-        np.testing.assert_array_equal(queue(1, order)[1].finish_s, queue(1, FCFS)[1].finish_s)
+    for order in (Order.PRIORITY, Order.PREEMPTIVE):
+        np.testing.assert_array_equal(queue(1, order)[1].finish_s, queue(1, Order.FCFS)[1].finish_s)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +87,7 @@ def test_one_level_is_first_come_first_served() -> None:
 def test_levels_with_a_hole_or_beyond_the_last_are_refused(level: list[int], message: str) -> None:
     trace = a_trace(np.arange(4.0), 10, 2)._replace(level=np.array(level, np.int16))
     with pytest.raises(ValueError, match=message):
-        run(trace, a_fleet(1), some_rules(order=PRIORITY, headroom_share=np.zeros(2)), horizon_s=9.0)
+        run(trace, a_fleet(1), some_rules(order=Order.PRIORITY, headroom_share=np.zeros(2)), horizon_s=9.0)
 
 
 def test_drawn_levels_have_the_shares_that_were_said() -> None:
@@ -113,12 +112,12 @@ def crowd(rules: Rules) -> Fleet:
     capacity = np.array([2048])
     return a_fleet(
         4, 8, kv_capacity=capacity, kv_block_tokens=16, hands_over=True, link_token_s=np.array([1e-6]),
-        by_freeness=rules.routing == FREENESS,
+        by_freeness=rules.routing == Routing.FREENESS,
     )  # fmt: skip
 
 
 def test_without_headroom_dispatch_does_not_see_levels() -> None:
-    rules = some_rules(routing=FREENESS, headroom_share=np.zeros(4))
+    rules = some_rules(routing=Routing.FREENESS, headroom_share=np.zeros(4))
     rng = np.random.default_rng(9)
     (_, one), (_, other) = busy(rules), busy(rules, level=rng.integers(0, 4, 1000).astype(np.int16))
     np.testing.assert_array_equal(one.slot, other.slot)
@@ -127,43 +126,43 @@ def test_without_headroom_dispatch_does_not_see_levels() -> None:
 
 
 def test_a_balancer_that_finds_no_pair_changes_nothing_and_one_that_does_moves() -> None:
-    still = some_rules(routing=FREENESS, order=PRIORITY, headroom_share=np.zeros(4))
+    still = some_rules(routing=Routing.FREENESS, order=Order.PRIORITY, headroom_share=np.zeros(4))
     ticks = still._replace(balance_s=0.05, gap_blocks=np.inf)
     for name in ("slot", "first_token_s", "finish_s"):
         np.testing.assert_array_equal(getattr(busy(still)[1], name), getattr(busy(ticks)[1], name))
     moves = busy(ticks._replace(gap_blocks=0.3))[1]
     assert (moves.finish_s != busy(still)[1].finish_s).any()
     assert (moves.sent_from >= 0).sum() > 10, "some move live"
-    assert (moves.status == FINISHED).all()
+    assert (moves.status == Ending.FINISHED).all()
 
 
 def test_infaas_goes_by_count_until_one_is_slower_than_its_target() -> None:
     """While nobody has ended the cost is the number of requests; whoever is OVERLOADED is not asked."""
     trace = a_trace(np.arange(8) * 0.01, [400, 10, 10, 10, 10, 10, 10, 10], 20)
-    rules = some_rules(routing=INFAAS)
+    rules = some_rules(routing=Routing.INFAAS)
     first = run(trace, crowd(rules), rules, horizon_s=900.0, start=[[4]])
     assert first.slot.tolist() == [0, 1, 2, 3, 0, 1, 2, 3], "sizes are not seen"
-    shortest = some_rules(routing=SHORTEST_QUEUE)
+    shortest = some_rules(routing=Routing.SHORTEST_QUEUE)
     assert (busy(rules)[1].slot != busy(shortest)[1].slot).any()
 
 
 def test_who_is_kept_back_waits_in_the_middle_and_only_where_it_is_full() -> None:
     """Ceilings that nothing reaches change nothing; low ones make lower levels wait, and nobody is lost."""
-    plain = some_rules(order=PRIORITY, headroom_share=np.zeros(4))
+    plain = some_rules(order=Order.PRIORITY, headroom_share=np.zeros(4))
     held = plain._replace(holds_back=True, ceiling_share=np.full(4, np.inf))
     for name in ("slot", "first_token_s", "finish_s"):
         np.testing.assert_array_equal(getattr(busy(plain)[1], name), getattr(busy(held)[1], name))
     trace, kept = busy(held._replace(ceiling_share=np.array([1.0, 0.75, 0.5, 0.25])))
     held_s = kept.dispatched_s - trace.arrival_s
     means = [held_s[trace.level == level].mean() for level in range(4)]
-    assert (kept.status == FINISHED).all()
+    assert (kept.status == Ending.FINISHED).all()
     assert (np.diff(means) > 0.5).all(), "the lower, the longer"
 
 
 def test_headroom_grows_for_who_is_late_and_goes_where_nobody_is() -> None:
     """Within what level 0 began with: all of it after three late ticks, none of it after 16 without one."""
     began = np.array([0.4, 0.2, 0.1, 0.05])
-    rules = some_rules(routing=FREENESS, headroom_share=began, monitor_s=2.0, is_adaptive=True)
+    rules = some_rules(routing=Routing.FREENESS, headroom_share=began, monitor_s=2.0, is_adaptive=True)
     for allowance_s, found in ((0.0, 0.4), (1e9, 0.0)):
         urgent = rules._replace(allowance_s=np.full(rules.allowance_s.size, allowance_s))
         session = Session(crowd(urgent), urgent, [[4]])
@@ -175,8 +174,8 @@ def test_headroom_grows_for_who_is_late_and_goes_where_nobody_is() -> None:
 
 
 def test_times_scaled_by_c_scale_all_results_by_c() -> None:
-    levels = {"order": PRIORITY, "headroom_share": np.array([0.25, 0.125])}
-    rules = some_rules(routing=FREENESS, balance_s=0.5, move_s=0.25, **levels)
+    levels = {"order": Order.PRIORITY, "headroom_share": np.array([0.25, 0.125])}
+    rules = some_rules(routing=Routing.FREENESS, balance_s=0.5, move_s=0.25, **levels)
     trace, once = busy(rules)
     fleet, c = crowd(rules), 4.0
     timed = [name for name in fleet.latency._fields if name != "prefill_tokens"]
@@ -192,7 +191,9 @@ def test_times_scaled_by_c_scale_all_results_by_c() -> None:
 
 def test_who_is_above_pushes_others_out_and_waits_less() -> None:
     levels = {"headroom_share": np.zeros(4)}
-    (trace, first), (_, pushed) = (busy(some_rules(order=n, **levels)) for n in (PRIORITY, PREEMPTIVE))
+    (trace, first), (_, pushed) = (
+        busy(some_rules(order=n, **levels)) for n in (Order.PRIORITY, Order.PREEMPTIVE)
+    )
     wait_s = [np.mean((out.first_token_s - trace.arrival_s)[trace.level == 0]) for out in (first, pushed)]
     assert pushed.preemptions.sum() > first.preemptions.sum() + 20
     assert wait_s[1] < 0.8 * wait_s[0]

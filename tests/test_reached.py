@@ -20,11 +20,9 @@ from fleetcast.assets.replays.drives import (
 )
 from fleetcast.assets.replays.workloads import in_legs, read_workload
 from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules
-from fleetcast.models.replay.opportunism import OFF
 from fleetcast.models.replay.outcome import Outcome
-from fleetcast.models.replay.queue import FCFS
 from fleetcast.models.replay.run import replay
-from fleetcast.models.replay.signal import MEMORY
+from fleetcast.models.world.mechanisms import Opportunism, Order, Signal
 
 Switch = Callable[[Fleet, Rules], tuple[Fleet, Rules]]
 PAGE = Path(__file__).parents[1] / "models" / "replay" / "README.md"
@@ -66,8 +64,8 @@ SWITCHES: dict[str, tuple[str, Switch]] = {
     "deadline of batch instances": ("chiron", whenever),
     "reflex": ("corrected", rules(reflex_share=1e9)),
     "working off what waits": ("corrected", rules(catch_up_s=1e9)),
-    "late ones last": ("corrected", rules(order=FCFS)),
-    "signal of work": ("corrected", rules(signal=MEMORY)),
+    "late ones last": ("corrected", rules(order=Order.FCFS)),
+    "signal of work": ("corrected", rules(signal=Signal.MEMORY)),
     "routing to other regions": ("lt_ua", fleet(preference=at_home)),
     "queue manager": ("lt_ua", rules(niw_pull_one_share=1e9, niw_pull_two_share=1e9)),
     "ageing after 10 hours": ("lt_ua", rules(niw_priority_age_s=1e9)),
@@ -79,7 +77,7 @@ SWITCHES: dict[str, tuple[str, Switch]] = {
     "boots by GPU type": ("lt_ua", fleet(boot_factor=lambda fleet: np.ones_like(fleet.boot_factor))),
     "donation that takes a minute": ("reactive", fleet(donate_s=lambda fleet: 0.0)),
     "network delays that vary": ("lt_ua", fleet(network_factor=lambda fleet: np.ones(1))),
-    "the opportunistic path": ("lt_ua", rules(opportunism=OFF)),
+    "the opportunistic path": ("lt_ua", rules(opportunism=Opportunism.OFF)),
     "teams": ("lt_ua", fleet(team=lambda fleet: 0 * fleet.team)),
     "hand-over by a link": ("lt_ua", fleet(link_token_s=lambda fleet: 0 * fleet.link_token_s)),
     "gears of a cascade": ("reactive", rules(gear_llm=np.full(4, NOBODY))),

@@ -18,8 +18,7 @@ from one_endpoint import run as run_one
 
 from fleetcast.models.replay.begin import is_open
 from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from fleetcast.models.replay.outcome import FINISHED, QUEUED, REFUSED, SPARED, Outcome
-from fleetcast.models.replay.prefix import NONE
+from fleetcast.models.replay.outcome import Outcome
 from fleetcast.models.replay.requests import rows_of, with_legs
 from fleetcast.models.replay.run import TAIL_PERIODS, Drive, Session, replay
 from fleetcast.models.replay.state import GIVEN_UP, REQUEST_BITS, State
@@ -31,6 +30,8 @@ from fleetcast.models.world.mechanisms import (
     SCALINGS,
     SIGNALS,
     SPREADS,
+    Ending,
+    Prefix,
 )
 
 HOUR_S = strategies.HOUR_S
@@ -125,8 +126,8 @@ def test_live_moves_are_the_same_leapt_stepped_and_in_the_naive_twin(
     assert_same(leapt, stepped)
     naively, _ = assert_twin_agrees(leapt, case, (*plan, start), PART_S, asked)
     assert given_up == given_up_stepped == sum(request.given_up for request in naively)
-    done = leapt.status == FINISHED
-    if (leapt.status != QUEUED).all():  # 11. a move computes nothing
+    done = leapt.status == Ending.FINISHED
+    if (leapt.status != Ending.QUEUED).all():  # 11. a move computes nothing
         tokens = (trace.input_tokens + trace.output_tokens - 1)[done].sum()
         assert leapt.cached_tokens + leapt.reused_tokens == tokens + leapt.recomputed_tokens
 
@@ -164,7 +165,7 @@ def assert_twin_agrees(
         drawn = fleet.network_factor[round(request.arrival_s * 1e6) % fleet.network_factor.size]
         network_s = 0.0 if slot is None else fleet.network_s[request.region, region] * drawn
         ends = (request.spared, request.refused, request.finish_s is None, True)
-        status = (SPARED, REFUSED, QUEUED, FINISHED)[ends.index(True)]
+        status = (Ending.SPARED, Ending.REFUSED, Ending.QUEUED, Ending.FINISHED)[ends.index(True)]
         times = [np.nan if at is None else at + network_s for at in (request.first_token_s, request.finish_s)]
         got = (
             leapt.first_token_s[n],
@@ -185,12 +186,12 @@ def assert_twin_agrees(
 def test_invariants_of_any_replay(case: tuple[Trace, Fleet, Rules, Any]) -> None:
     trace, fleet, rules, plan = case
     outcome = run(trace, fleet, rules, plan)
-    done = outcome.status == FINISHED
+    done = outcome.status == Ending.FINISHED
     # 1. every request ends exactly once, or is said to be queued still
     assert (np.isfinite(outcome.finish_s) == done).all()
     too_large = trace.input_tokens + trace.output_tokens > fleet.roomiest[trace.llm]
-    began = outcome.status != SPARED
-    assert ((outcome.status == REFUSED) == too_large)[began & (with_legs(trace).leg == 0)].all()
+    began = outcome.status != Ending.SPARED
+    assert ((outcome.status == Ending.REFUSED) == too_large)[began & (with_legs(trace).leg == 0)].all()
     # 2. arrival <= first token <= finish
     assert (outcome.first_token_s[done] >= trace.arrival_s[done]).all()
     assert (outcome.finish_s[done] >= outcome.first_token_s[done]).all()
@@ -228,15 +229,17 @@ def test_tokens_and_memory_are_conserved(case: tuple[Trace, Fleet, Rules, Any]) 
         session.outcome(outcome.instance_s, outcome.kv_used, outcome.kv_room, outcome.moved),
         session.state,
     )
-    done = ended.status == FINISHED
+    done = ended.status == Ending.FINISHED
     # 4. tokens cached are those of the finished requests, those lost, and those that are cached still
     finished = (trace.input_tokens + trace.output_tokens - 1)[done].sum()
-    joining_still = sum(state.sharing["reused"][joining(state)].tolist()) if fleet.prefix != NONE else 0
+    joining_still = (
+        sum(state.sharing["reused"][joining(state)].tolist()) if fleet.prefix != Prefix.NONE else 0
+    )
     instance, pool, carried = state.instance, state.pool, state.transfer["carried"]
     cached_still = (instance["kv"] + instance["prefilled"]).sum() + carried.sum() + joining_still
     assert ended.cached_tokens + ended.reused_tokens == finished + ended.recomputed_tokens + cached_still
     # 3. memory returns to zero, and so does what was set aside, on both ends of a link too
-    if (ended.status != QUEUED).all():
+    if (ended.status != Ending.QUEUED).all():
         held = [instance[name] for name in ("kv", "blocks", "reserved", "load", "sending", "coming")]
         for left in (*held, state.crossing, pool["kv_used"], pool["busy"], carried):
             assert not left.any()

@@ -8,14 +8,9 @@ import pytest
 import theory
 from one_endpoint import DECODE_S, KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_trace, run, some_rules
 
-from fleetcast.models.replay.admit import CHUNKED
-from fleetcast.models.replay.outcome import FINISHED, QUEUED, REFUSED
-from fleetcast.models.replay.route import ROUND_ROBIN
 from fleetcast.models.replay.rules import with_failures
 from fleetcast.models.replay.run import Drive, Session, replay
-from fleetcast.models.replay.scale import FOLLOW, LT_U, LT_UA, REACTIVE, REFLEX
-from fleetcast.models.replay.state import DONATED, SERVING
-from fleetcast.models.world.mechanisms import ORDERS, SCALINGS
+from fleetcast.models.world.mechanisms import ORDERS, SCALINGS, Batching, Ending, Routing, Scaling, Status
 
 
 @pytest.mark.parametrize("is_memoryless", [False, True], ids=["M/D/1", "M/M/1"])
@@ -44,7 +39,7 @@ def test_an_isolated_request_takes_its_prefill_and_its_steps() -> None:
 def test_a_prompt_in_chunks_pays_for_the_context_before_each() -> None:
     """k chunks of c tokens, alone: k prefills of c, and h*c*c for each pair of an earlier and a later."""
     context_s = 2.0**-24
-    fleet = a_fleet(1, batching=np.array([CHUNKED]), max_prefill_tokens=np.array([128]))
+    fleet = a_fleet(1, batching=np.array([Batching.CHUNKED]), max_prefill_tokens=np.array([128]))
     fleet = fleet._replace(latency=fleet.latency._replace(prefill_context_s=np.array([context_s])))
     outcome = run(a_trace([0.0], [1000], [1]), fleet)
     passes, last = divmod(1000, 128)
@@ -73,7 +68,7 @@ def test_more_instances_never_raise_the_mean_wait() -> None:
     assert all(more <= fewer for fewer, more in pairwise(waits))
 
 
-@pytest.mark.parametrize("scaling", [FOLLOW, REACTIVE])
+@pytest.mark.parametrize("scaling", [Scaling.FOLLOW, Scaling.REACTIVE])
 def test_scaling_all_times_scales_all_results(scaling: int) -> None:
     rng = np.random.default_rng(7)
     trace = a_trace(
@@ -101,14 +96,14 @@ def test_scaling_all_times_scales_all_results(scaling: int) -> None:
 
 def test_without_instances_requests_are_queued_and_counted() -> None:
     outcome = run(a_trace([0.0, 1.0], 10, 2), a_fleet(2, min_instances=np.zeros(1, int)), targets=[[[0]]])
-    assert outcome.status.tolist() == [QUEUED, QUEUED]
+    assert outcome.status.tolist() == [Ending.QUEUED, Ending.QUEUED]
     assert np.isnan(outcome.dispatched_s).all()
-    assert outcome.instance_s[0, 0, SERVING - 1] == 0
+    assert outcome.instance_s[0, 0, Status.SERVING - 1] == 0
 
 
 def test_five_thousand_requests_at_one_instant_all_end_in_turn() -> None:
     outcome = run(a_trace(np.zeros(5000), 100, 8), a_fleet(4, 16), horizon_s=4096.0)
-    assert (outcome.status == FINISHED).all()
+    assert (outcome.status == Ending.FINISHED).all()
     assert np.array_equal(np.sort(outcome.first_token_s[::4]), outcome.first_token_s[::4])
 
 
@@ -137,7 +132,9 @@ def test_pools_serve_their_own_tiers() -> None:
         **dict.fromkeys(("instances_at_start", "min_instances"), np.ones(2, np.int64)),
     }
     siloed = a_fleet(2, **pools)
-    outcome = replay(trace, siloed, Drive(start=[[2]], hour_s=64.0), some_rules(scaling=REACTIVE), 64.0)
+    outcome = replay(
+        trace, siloed, Drive(start=[[2]], hour_s=64.0), some_rules(scaling=Scaling.REACTIVE), 64.0
+    )
     assert outcome.first_token_s.tolist() == [1.0, 2.0, 8 * PREFILL_S_PER_TOKEN]
     assert outcome.slot.tolist() == [1, 1, 0]
 
@@ -145,7 +142,7 @@ def test_pools_serve_their_own_tiers() -> None:
 def test_kv_memory_holds_one_long_request_at_a_time_and_refuses_what_never_fits() -> None:
     """Invariant 3: two prompts of 600 do not fit in 1,000 tokens, so the second waits for the first."""
     outcome = run(a_trace([0, 0, 0], [600, 600, 990], 11), a_fleet(1, 8, kv_capacity=np.array([1000])))
-    assert outcome.status.tolist() == [FINISHED, FINISHED, REFUSED]
+    assert outcome.status.tolist() == [Ending.FINISHED, Ending.FINISHED, Ending.REFUSED]
     assert outcome.first_token_s[1] == outcome.finish_s[0] + 600 * PREFILL_S_PER_TOKEN
 
 
@@ -181,10 +178,10 @@ def test_a_dead_instance_s_requests_are_recomputed_elsewhere() -> None:
         run(trace, a_fleet(2, 8), rules, horizon_s=64.0),
     )
     assert hurt.preemptions.tolist() == [0, 1]
-    assert hurt.status.tolist() == [FINISHED, FINISHED]
+    assert hurt.status.tolist() == [Ending.FINISHED, Ending.FINISHED]
     assert hurt.first_token_s[1] == healthy.first_token_s[1]
     assert hurt.finish_s[1] > healthy.finish_s[1] + 512 * PREFILL_S_PER_TOKEN
-    assert hurt.instance_s[0, 0, SERVING - 1] == 64.0 + 2.0
+    assert hurt.instance_s[0, 0, Status.SERVING - 1] == 64.0 + 2.0
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
@@ -195,7 +192,7 @@ def test_every_rule_replaces_the_dead_up_to_the_minimum(scaling: str) -> None:
     )
     session = Session(a_fleet(4, 8, min_instances=np.full(1, 2)), rules, np.full((1, 1), 2))
     session.play(Drive(np.full((1, 1), 0), hour_s=1024.0), 1024.0)
-    assert session.instances()[0, SERVING - 1] == 2
+    assert session.instances()[0, Status.SERVING - 1] == 2
 
 
 def test_lt_ua_goes_past_its_plan_when_a_burst_comes_late_in_the_hour() -> None:
@@ -203,26 +200,26 @@ def test_lt_ua_goes_past_its_plan_when_a_burst_comes_late_in_the_hour() -> None:
     calm, burst = np.arange(0, 2280, 8.0), np.arange(2280, 3600, 0.4)
     trace = a_trace(np.concatenate([calm, burst]), 64, 512)
     held = {}
-    for scaling in (LT_U, LT_UA):
+    for scaling in (Scaling.LT_U, Scaling.LT_UA):
         rules, drive = some_rules(scaling=scaling), Drive([[2]], [[16.0]], [[2]], hour_s=3600.0)
         outcome = replay(trace, a_fleet(8, 64, kv_capacity=np.array([16_384])), drive, rules, 3600.0)
         held[scaling] = outcome.instance_s[0, 0, :2].sum() / 3600
     assert trace.input_tokens.sum() < 5 * 16.0 * 3600
-    assert held[LT_U] == pytest.approx(2.0, abs=0.01)
-    assert held[LT_UA] > 2.5
+    assert held[Scaling.LT_U] == pytest.approx(2.0, abs=0.01)
+    assert held[Scaling.LT_UA] > 2.5
 
 
 @pytest.mark.parametrize(("age_s", "instances"), [(1000.0, 7), (1e9, 1)])
 def test_a_reflex_boots_what_held_work_needs_before_it_ages(age_s: float, instances: int) -> None:
     """100 prompts of 4,096 tokens in what is left of 1,000 s are 416 tokens/s: seven of 64."""
     rules = some_rules(
-        scaling=REFLEX, niw_priority_age_s=age_s, niw_pull_one_share=-1.0, niw_pull_two_share=-1.0
+        scaling=Scaling.REFLEX, niw_priority_age_s=age_s, niw_pull_one_share=-1.0, niw_pull_two_share=-1.0
     )
     fleet = a_fleet(16, boot_spot_s=np.zeros(1), tokens_per_s=np.full(1, 64.0))
     session = Session(fleet, rules, np.full((1, 1), 1))
     session.feed(a_trace(np.zeros(100), 4096, 1, tier=2))
     session.play(Drive(np.full((1, 1), 1), hour_s=1024.0), 64.0)
-    assert session.instances()[0, SERVING - 1] == instances
+    assert session.instances()[0, Status.SERVING - 1] == instances
 
 
 def test_failures_come_at_the_configured_rate() -> None:
@@ -237,7 +234,7 @@ def test_failures_come_at_the_configured_rate() -> None:
 
 def test_round_robin_takes_turns_where_shortest_queue_avoids_the_long_one() -> None:
     trace = a_trace([0.0, 1.0, 2.0], [8192, 8, 8], 1)
-    turns = run(trace, a_fleet(2), some_rules(routing=ROUND_ROBIN))
+    turns = run(trace, a_fleet(2), some_rules(routing=Routing.ROUND_ROBIN))
     shortest = run(trace, a_fleet(2))
     assert turns.first_token_s[2] == 8.0 + 8 * PREFILL_S_PER_TOKEN
     assert shortest.first_token_s[2] == 2.0 + 8 * PREFILL_S_PER_TOKEN
@@ -246,10 +243,10 @@ def test_round_robin_takes_turns_where_shortest_queue_avoids_the_long_one() -> N
 def test_silence_scales_in_too() -> None:
     """Decisions are made at monitor ticks, not only when a request arrives."""
     outcome = run(
-        a_trace([0.0], 10, 2), a_fleet(4), some_rules(scaling=REACTIVE), horizon_s=1024.0, start=[[4]]
+        a_trace([0.0], 10, 2), a_fleet(4), some_rules(scaling=Scaling.REACTIVE), horizon_s=1024.0, start=[[4]]
     )
-    assert outcome.instance_s[0, 0, SERVING - 1] < 1.1 * 1024
-    assert outcome.instance_s[0, 0, DONATED - 1] > 2.9 * 1024
+    assert outcome.instance_s[0, 0, Status.SERVING - 1] < 1.1 * 1024
+    assert outcome.instance_s[0, 0, Status.DONATED - 1] > 2.9 * 1024
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from fleetcast.assets.studies.study_files import Head, load_study, study_names
 from fleetcast.models.replay.inputs import Trace
 from fleetcast.models.replay.outcome import Outcome
 from fleetcast.models.replay.run import Drive, replay
-from fleetcast.models.replay.scale import REACTIVE
+from fleetcast.models.world.mechanisms import Scaling
 from fleetcast.pipelines.cli import app
 
 # --- the largest of each quarter -----------------------------------------------------------------------
@@ -63,7 +63,7 @@ def test_a_quarter_counts_the_most_that_a_timeline_has_in_it(data: st.DataObject
 
 def test_a_size_that_a_quarter_only_begins_with_counts_in_it() -> None:
     """Four serve, nobody needs them: one goes at 0 s, the next with the first request after the cooldown."""
-    rules = some_rules(scaling=REACTIVE, cooldown_s=890.0, monitor_s=1e9, scale_in_share=0.3)
+    rules = some_rules(scaling=Scaling.REACTIVE, cooldown_s=890.0, monitor_s=1e9, scale_in_share=0.3)
     session = WatchedSession(a_fleet(4, 8), rules, [4])
     session.feed(a_trace([900.5, 1500.0], 100, 5))
     session.play(Drive(hour_s=1800.0), 1800.0)

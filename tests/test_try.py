@@ -16,11 +16,11 @@ from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.studies import tried
 from fleetcast.models.replay.capacity import standing_fleet
 from fleetcast.models.replay.inputs import Trace
-from fleetcast.models.replay.outcome import FINISHED
 from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.replay.run import Drive, replay
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.mechanisms import Ending
 from fleetcast.models.world.reading import ConfigError
 from fleetcast.pipelines.cli import app
 
@@ -178,6 +178,6 @@ def test_the_requests_are_those_of_the_file(rows: pd.DataFrame, asked: tried.Ask
     trace = Trace(arrival_s, nobody, nobody, tier.astype(np.int16), *tokens)
     rules = make_rules(CATALOGUE, OFFICE.replay, "follow")
     own = replay(trace, fleet, Drive([[4]], hour_s=4000.0), rules, 3600.0)
-    assert (own.status == FINISHED).all()
+    assert (own.status == Ending.FINISHED).all()
     played = tried.play(SMALL, pools, asked.rows, CATALOGUE, OFFICE)
     np.testing.assert_allclose(played.ttft_s, own.first_token_s - trace.arrival_s, atol=1e-4)

@@ -19,7 +19,6 @@ from fleetcast.assets.replays.drives import DAY_S, day_drives, setting
 from fleetcast.models.replay.fleet import make_fleet
 from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules
 from fleetcast.models.replay.policies import ANSWERS, POLICIES, planned
-from fleetcast.models.replay.queue import DPA
 from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.replay.run import Drive
 from fleetcast.models.world.config import OwnPolicy
@@ -33,6 +32,7 @@ from fleetcast.models.world.mechanisms import (
     SCALINGS,
     SIGNALS,
     SPREADS,
+    Order,
 )
 
 PLACES = [(llm, region) for llm in LLMS for region in REGIONS]
@@ -189,7 +189,7 @@ def test_every_name_has_its_own_code(wired: Settings, names, key, field) -> None
     for code, name in enumerate(names):
         own = dataclasses.replace(replay, **({key: name} if key else {}))
         rules = make_rules(wired.catalogue, own, "follow" if key else name)
-        assert getattr(rules, field) == (DPA if name == "late_last" else code)
+        assert getattr(rules, field) == (Order.DPA if name == "late_last" else code)
 
 
 def test_the_fleet_is_that_of_the_config_and_the_catalogue(wired: Settings) -> None:

@@ -23,9 +23,10 @@ from fleetcast.assets.replays.outcomes import ENDED_S, outcomes_table
 from fleetcast.assets.replays.replays import replay_day
 from fleetcast.assets.replays.scorecards import scoreboard
 from fleetcast.assets.replays.workloads import Workload, read_workload
-from fleetcast.models.replay.outcome import FINISHED, QUEUED, REFUSED, Outcome
+from fleetcast.models.replay.outcome import Outcome
 from fleetcast.models.replay.requests import rows_of
 from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.world.mechanisms import Ending
 
 IW_FAST, NIW = TIERS.index("iw_fast"), TIERS.index("niw")
 DYING = {"failures_per_instance_day": 20.0}  # what dies comes back by a cold start
@@ -77,8 +78,8 @@ def test_the_kernel_reads_the_requests_of_the_day(wired_day: Settings, workload:
 def an_outcome(requests: int, slots: int = 70) -> Outcome:
     """Of requests that finished, were refused, and are queued still, in turn; no two figures are equal."""
     n = np.arange(requests)
-    status = np.array([FINISHED, REFUSED, QUEUED], np.int8)[n % 3]
-    done, gone = status == FINISHED, np.where(status == FINISHED, 0.0, np.nan)
+    status = np.array([Ending.FINISHED, Ending.REFUSED, Ending.QUEUED], np.int8)[n % 3]
+    done, gone = status == Ending.FINISHED, np.where(status == Ending.FINISHED, 0.0, np.nan)
     shape = (24, len(LLMS) * len(REGIONS))
     return Outcome(
         row=n,

@@ -17,9 +17,10 @@ from fleetcast.assets.replays.drives import DAY_S, HOUR_S
 from fleetcast.assets.replays.units import Unit
 from fleetcast.assets.replays.workloads import Workload, has_legs, read_workload
 from fleetcast.assets.replays.writing import per_row, written
-from fleetcast.models.replay.outcome import QUEUED, Spent
+from fleetcast.models.replay.outcome import Spent
 from fleetcast.models.replay.requests import rows_of
 from fleetcast.models.replay.run import TAIL_PERIODS, Drive, Session
+from fleetcast.models.world.mechanisms import Ending
 
 BYTES_PER_REQUEST = 700  # of a policy under way: arrays, outcomes, and the tables that they become
 MEMORY_SHARE = 0.5  # of what there is, for the policies that are played side by side
@@ -52,7 +53,7 @@ def play_by_hour(
             if hour == HOURS - 1:
                 session.finish(DAY_S + TAIL_PERIODS * HOUR_S)
             outcome = session.outcome(*spent[-1])
-            is_told = (outcome.status != QUEUED) | (hour == HOURS - 1)
+            is_told = (outcome.status != Ending.QUEUED) | (hour == HOURS - 1)
             told = np.flatnonzero(is_told)
             ended += told.size
             columns = {name: getattr(outcome, name)[told] for name in per_row(outcome)}

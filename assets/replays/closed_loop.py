@@ -19,7 +19,7 @@ from fleetcast.assets.replays.drives import HOUR_S, plan_rows
 from fleetcast.models.plan.problem import Ints, Problem
 from fleetcast.models.replay.outcome import Spent
 from fleetcast.models.replay.run import Drive, Session
-from fleetcast.models.replay.state import STATES
+from fleetcast.models.world.mechanisms import STATES
 
 SERVING, BOOTING, DONATED = (STATES.index(name) for name in ("serving", "booting", "donated"))
 

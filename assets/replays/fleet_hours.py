@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 
 from fleetcast.assets.lake.settings import HOURS, Settings, midnight
-from fleetcast.models.replay.inputs import ROLES, Fleet
+from fleetcast.models.replay.inputs import Fleet
 from fleetcast.models.replay.outcome import Outcome, share_of
-from fleetcast.models.replay.state import STATES
+from fleetcast.models.world.mechanisms import ROLES, STATES
 
 MOVES = ("moved_queued", "moved_live", "moves_given_up")  # of Outcome.moved
 

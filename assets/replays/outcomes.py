@@ -10,10 +10,11 @@ from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.replays.drives import DAY_S, HOUR_S
 from fleetcast.assets.replays.workloads import KEPT, Workload
 from fleetcast.models.metrics import tpot_s
-from fleetcast.models.replay.inputs import NOBODY, ROLES, Bools, Fleet, Floats, Ints, Rules, Trace
+from fleetcast.models.replay.inputs import NOBODY, Bools, Fleet, Floats, Ints, Rules, Trace
 from fleetcast.models.replay.legs import answers, begun_s, first_legs, requests_of, summed
-from fleetcast.models.replay.outcome import FINISHED, STATUSES, Outcome
+from fleetcast.models.replay.outcome import Outcome
 from fleetcast.models.replay.run import TAIL_PERIODS
+from fleetcast.models.world.mechanisms import ENDINGS, ROLES, Ending
 
 ENDED_S = DAY_S + TAIL_PERIODS * HOUR_S  # when a replay stops watching, on the day's clock
 
@@ -82,7 +83,7 @@ def outcomes_table(
     score = (
         np.full(status.size, np.nan) if known is None else known.score_of(settings.catalogue.llms, answerer)
     )
-    queued_s = np.where(status == STATUSES.index("queued"), ENDED_S - arrival_s, np.nan)
+    queued_s = np.where(status == ENDINGS.index("queued"), ENDED_S - arrival_s, np.nan)
     return pa.table(
         {
             **{name: table[name] for name in KEPT},
@@ -91,8 +92,8 @@ def outcomes_table(
             "tpot_slo_s": _or_null(np.array([known.tpot_slo_s or np.nan for known in tiers])[tier]),
             "served_llm": llms.take(pa.array(answerer)),
             "served_region": regions.take(pa.array(outcome.served_region[kept] % len(regions))),
-            "status": pa.array(STATUSES).take(pa.array(status)),
-            "score": _or_null(np.where(status == FINISHED, score, np.nan)),
+            "status": pa.array(ENDINGS).take(pa.array(status)),
+            "score": _or_null(np.where(status == Ending.FINISHED, score, np.nan)),
             "ttft_s": _or_null(ttft_s),
             "tpot_s": _or_null(tpot_s(ttft_s, e2e_s, trace.output_tokens[kept])),
             "e2e_s": _or_null(e2e_s),

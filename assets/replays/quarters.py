@@ -10,7 +10,7 @@ import numpy as np
 
 from fleetcast.models.replay.inputs import Fleet, Ints, Rules
 from fleetcast.models.replay.run import Session
-from fleetcast.models.replay.state import STATES
+from fleetcast.models.world.mechanisms import STATES
 
 QUARTER_S = 900.0
 INSTANT_S = 1e-6  # in which whatever happens at an instant has happened

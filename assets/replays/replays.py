@@ -26,8 +26,9 @@ from fleetcast.assets.replays.units import WHOLE, Unit
 from fleetcast.assets.replays.workloads import has_legs, on_one_clock, remembered, requests_in
 from fleetcast.assets.replays.writing import by_day, write_outcome
 from fleetcast.models.replay.inputs import Fleet, Floats, Ints
-from fleetcast.models.replay.outcome import QUEUED, Outcome
+from fleetcast.models.replay.outcome import Outcome
 from fleetcast.models.replay.run import TAIL_PERIODS, Session
+from fleetcast.models.world.mechanisms import Ending
 from fleetcast.models.world.reading import require_known
 
 
@@ -163,7 +164,7 @@ class Run:
             if at == len(days) - 1:
                 session.finish(len(days) * DAY_S + TAIL_PERIODS * HOUR_S)
             outcome = session.outcome(*spent)
-            before = sum(sizes[: at + 1]) - int(np.count_nonzero(outcome.status == QUEUED))
+            before = sum(sizes[: at + 1]) - int(np.count_nonzero(outcome.status == Ending.QUEUED))
             yield outcome
 
 

@@ -16,8 +16,9 @@ from fleetcast.assets.replays.outcomes import legs_table, outcomes_table
 from fleetcast.assets.replays.units import WHOLE, Unit
 from fleetcast.assets.replays.workloads import NO_SHADOWS, Workload
 from fleetcast.models.replay.inputs import Fleet, Rules
-from fleetcast.models.replay.outcome import QUEUED, Outcome
+from fleetcast.models.replay.outcome import Outcome
 from fleetcast.models.replay.requests import rows_of
+from fleetcast.models.world.mechanisms import Ending
 
 CLOCKS = ("first_token_s", "finish_s", "dispatched_s", "admitted_s", "sent_s", "came_s", "joined_s")
 
@@ -93,7 +94,7 @@ def by_day(outcomes: Iterable[Outcome], sizes: Sequence[int]) -> Iterator[tuple[
                 getattr(told, name)[rows] = getattr(outcome, name)[here]
         waiting[at] = outcome._replace(**{name: getattr(outcome, name)[own] for name in names})
         for day in list(waiting):
-            if at == len(sizes) - 1 or not (waiting[day].status == QUEUED).any():
+            if at == len(sizes) - 1 or not (waiting[day].status == Ending.QUEUED).any():
                 told = waiting.pop(day)
                 clock = {name: getattr(told, name) - day * DAY_S for name in names if name in CLOCKS}
                 yield day, told._replace(**clock, row=told.row - firsts[day])

@@ -14,13 +14,14 @@ from fleetcast.assets.replays.workloads import app_codes
 from fleetcast.assets.studies.endpoint import Endpoint, gpu_hours, play
 from fleetcast.models.metrics import meets_targets
 from fleetcast.models.replay.inputs import Bools, Fleet, Floats, Ints, Trace
-from fleetcast.models.replay.outcome import FINISHED, Outcome
+from fleetcast.models.replay.outcome import Outcome
 from fleetcast.models.replay.policies import STACKS
 from fleetcast.models.replay.requests import rows_of
 from fleetcast.models.traffic.arrivals import multiplied
 from fleetcast.models.traffic.needs import Needs, drawn_needs, levels_of_needs, own_needs
 from fleetcast.models.traffic.priorities import BY_APP, BY_TIER
 from fleetcast.models.world.config import stacked
+from fleetcast.models.world.mechanisms import Ending
 from fleetcast.models.world.reading import ConfigError
 from fleetcast.models.world.replay_config import ReplayConfig
 
@@ -182,7 +183,7 @@ def by_request(needs: Needs, trace: Trace, fleet: Fleet, outcome: Outcome) -> pd
         {
             "level": trace.level,
             "met": in_time(needs, trace, outcome),
-            "finished": outcome.status == FINISHED,
+            "finished": outcome.status == Ending.FINISHED,
             "ttft_s": outcome.first_token_s - trace.arrival_s,
             "e2e_s": outcome.finish_s - trace.arrival_s,
             "preemptions": outcome.preemptions,

@@ -8,15 +8,15 @@ from fleetcast.assets.studies.quality_shift import Plan, Service
 from fleetcast.models.plan import gears
 from fleetcast.models.plan.quality import Answer, Demand, Offer
 from fleetcast.models.quality.answers import Floats
-from fleetcast.models.replay.chain import BY_LOAD, BY_RATE
 from fleetcast.models.replay.inputs import NOBODY, Rules
 from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.world.mechanisms import GearsBy
 
 VALVE = ((0.6, 2 / 3), (0.8, 1 / 3), (1.0, 0.0))  # load of the llm behind, and what is left of the threshold
 Table = Sequence[tuple[float, Floats]]  # from what level on which thresholds hold
 
 
-def rules_of(service: Service, plan: Plan, table: Table = (), by: int = BY_RATE) -> Rules:
+def rules_of(service: Service, plan: Plan, table: Table = (), by: int = GearsBy.RATE) -> Rules:
     """The plan's thresholds; with a table of (least, thresholds) those of the gear."""
     llms = len(service.shapes)
     world = service.catalogue.serving([shape.llm for shape in service.shapes])
@@ -26,7 +26,7 @@ def rules_of(service: Service, plan: Plan, table: Table = (), by: int = BY_RATE)
     rules = rules._replace(go_on_below=below, judge_s=judge_s, route_utilisation_share=1.0)
     if not table:
         return rules
-    seen = np.append(np.arange(1, llms) if by == BY_LOAD else np.zeros(llms - 1, np.int64), NOBODY)
+    seen = np.append(np.arange(1, llms) if by == GearsBy.LOAD else np.zeros(llms - 1, np.int64), NOBODY)
     least = np.tile([at for at, _ in table], (llms, 1))
     shifted = np.stack([np.append(thresholds, 0.0) for _, thresholds in table], axis=1)
     return rules._replace(gears_by=by, gear_llm=seen, gear_from=least, gear_below=shifted)

@@ -13,13 +13,13 @@ from fleetcast.models.plan.buckets import expected_tokens
 from fleetcast.models.plan.problem import Floats, Ints
 from fleetcast.models.replay.capacity import standing_fleet
 from fleetcast.models.replay.inputs import Trace
-from fleetcast.models.replay.outcome import FINISHED
 from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.replay.run import Drive, replay
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import Config
 from fleetcast.models.world.entries import Tier
 from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.mechanisms import Ending
 
 HOUR_S = 3600.0
 TAIL_S = 600.0  # after the last request, in which the last ones are served
@@ -119,7 +119,7 @@ def play(
     outcome = replay(trace, fleet, Drive(np.diff(fleet.slots), hour_s=until_s), rules, until_s)
     outputs = hour.trace.output_tokens
     ttft_s, e2e_s = outcome.first_token_s - hour.trace.arrival_s, outcome.finish_s - hour.trace.arrival_s
-    pace_s, done = tpot_s(ttft_s, e2e_s, outputs), outcome.status == FINISHED
+    pace_s, done = tpot_s(ttft_s, e2e_s, outputs), outcome.status == Ending.FINISHED
     in_time = meets_targets(replace(tier, tpot_slo_s=None), ttft_s, e2e_s, outputs)
     usd = sum(count * pool.gpus * catalogue.gpus[pool.gpu].usd_per_hour for pool, count in pools)
     tokens = float((hour.trace.input_tokens + outputs)[done].sum())

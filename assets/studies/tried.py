@@ -26,12 +26,13 @@ from fleetcast.models.metrics import meets_targets, tpot_s
 from fleetcast.models.replay.capacity import standing_fleet
 from fleetcast.models.replay.fleet import kv_capacity_tokens
 from fleetcast.models.replay.inputs import Fleet, Trace
-from fleetcast.models.replay.outcome import FINISHED, REFUSED, Outcome
+from fleetcast.models.replay.outcome import Outcome
 from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.replay.run import Drive, replay
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import Config
 from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.mechanisms import Ending
 from fleetcast.models.world.places import HOME
 from fleetcast.models.world.reading import ConfigError, require_known
 
@@ -164,7 +165,7 @@ def row_of(
 ) -> dict[str, float]:
     """Percentiles in seconds, attainment by tier, GPU-hours and USD while requests came."""
     ttft_s, e2e_s = outcome.first_token_s - trace.arrival_s, outcome.finish_s - trace.arrival_s
-    done = outcome.status == FINISHED
+    done = outcome.status == Ending.FINISHED
     times = {"ttft": ttft_s, "tpot": tpot_s(ttft_s, e2e_s, trace.output_tokens), "e2e": e2e_s}
     row = {
         f"{name}_p{level}_s": float(np.nanquantile(of[done], level / 100)) if done.any() else np.nan
@@ -185,8 +186,8 @@ def row_of(
         "gpu_hours": float(gpus.sum()) * hours,
         "usd": float((gpus * usd).sum()) * hours,
         "reused_share": float(outcome.reused.sum() / trace.input_tokens.sum()),
-        "refused": float((outcome.status == REFUSED).sum()),
-        "unfinished": float((~done).sum() - (outcome.status == REFUSED).sum()),
+        "refused": float((outcome.status == Ending.REFUSED).sum()),
+        "unfinished": float((~done).sum() - (outcome.status == Ending.REFUSED).sum()),
     }
 
 

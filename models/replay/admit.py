@@ -15,17 +15,10 @@ from fleetcast.models.replay.memory import (
     see_kv,
 )
 from fleetcast.models.replay.preempt import make_way
-from fleetcast.models.replay.prefix import (
-    NONE,
-    forget_the_oldest,
-    held_by_others,
-    hold_prefix,
-    reusable_tokens,
-)
-from fleetcast.models.replay.queue import PREEMPTIVE, next_lane, pop_front, push_back
+from fleetcast.models.replay.prefix import forget_the_oldest, held_by_others, hold_prefix, reusable_tokens
+from fleetcast.models.replay.queue import next_lane, pop_front, push_back
 from fleetcast.models.replay.state import State
-
-WHOLE, CHUNKED, ORCA = range(3)  # positions in BATCHINGS of world/mechanisms.py; in words: batch.py
+from fleetcast.models.world.mechanisms import Batching, Order, Prefix
 
 
 @compiled
@@ -38,7 +31,7 @@ def has_place(fleet: Fleet, state: State, slot: int) -> bool:
 @compiled
 def may_have_place(fleet: Fleet, rules: Rules, state: State, slot: int) -> bool:
     """Whether the batch is not full, or somebody may make way."""
-    return rules.order == PREEMPTIVE or has_place(fleet, state, slot)
+    return rules.order == Order.PREEMPTIVE or has_place(fleet, state, slot)
 
 
 @compiled
@@ -50,7 +43,7 @@ def fits(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> b
     instance = state.instance[slot]
     if not has_place(fleet, state, slot):
         return False
-    if fleet.batching[fleet.slot_kind[slot]] == ORCA:
+    if fleet.batching[fleet.slot_kind[slot]] == Batching.ORCA:
         blocks = instance.reserved + longest_blocks(trace, fleet, request)
     else:
         blocks = instance.blocks + blocks_taken(fleet, state, slot, 1) + instance.brimful
@@ -73,7 +66,7 @@ def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
             break
         request = state.lane[slot, waiting].head
         if not fits(trace, fleet, state, slot, request):
-            if rules.order == PREEMPTIVE and make_way(trace, fleet, rules, state, slot, request):
+            if rules.order == Order.PREEMPTIVE and make_way(trace, fleet, rules, state, slot, request):
                 gave_way = True
                 continue
             break
@@ -81,7 +74,7 @@ def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
         comes_along = brings_cache(fleet, state, request)
         work = prompt - (0 if comes_along else reusable_tokens(trace, fleet, state, slot, request))
         is_full = instance.joining > 0 and instance.pending + work > fleet.max_prefill_tokens[kind]
-        if fleet.batching[kind] == WHOLE and is_full and not comes_along:
+        if fleet.batching[kind] == Batching.WHOLE and is_full and not comes_along:
             instance.look = True  # the next boundary can take it
             break
         pop_front(state, state.lane[slot].head, waiting)
@@ -97,7 +90,7 @@ def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
         instance.joining += 1
         instance.pending += work
         instance.blocks += blocks_of(fleet, prompt)
-        if fleet.prefix != NONE:
+        if fleet.prefix != Prefix.NONE:
             instance.blocks -= held_by_others(trace, fleet, state, slot, request)
             hold_prefix(trace, fleet, state, slot, request, prompt - work)
         instance.brimful += prompt % fleet.kv_block_tokens == 0

@@ -15,15 +15,15 @@ from fleetcast.models.replay.capacity import standing_fleet
 from fleetcast.models.replay.inputs import NOBODY, Rules, Trace
 from fleetcast.models.replay.legs import answers as answer_rows
 from fleetcast.models.replay.legs import begun_s
-from fleetcast.models.replay.outcome import FINISHED, Outcome
+from fleetcast.models.replay.outcome import Outcome
 from fleetcast.models.replay.performance import Shape
 from fleetcast.models.replay.questions import Legs, Plan, as_trace, cascaded, routed_by
 from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.replay.run import Drive, replay
-from fleetcast.models.replay.spread import WEIGHTS
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import Config
 from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.mechanisms import Ending, Spread
 
 
 class Serving(NamedTuple):
@@ -126,7 +126,9 @@ def with_thresholds(rules: Rules, serving: Serving, plan: Plan) -> Rules:
     if serving.rule == "cascade" and plan.judge == NOBODY:
         below[plan.codes[:-1]] = plan.thresholds
         judge_s[plan.codes[:-1]] = serving.judge_s
-    return rules._replace(go_on_below=below, judge_s=judge_s, spread=WEIGHTS, route_utilisation_share=1.0)
+    return rules._replace(
+        go_on_below=below, judge_s=judge_s, spread=Spread.WEIGHTS, route_utilisation_share=1.0
+    )
 
 
 def told(
@@ -139,7 +141,7 @@ def told(
     codes: Ints,
 ) -> Served:
     """What the outcome says of each question; `answers` are those of the llms that answer."""
-    ended = outcome.status == FINISHED
+    ended = outcome.status == Ending.FINISHED
     row = answer_rows(trace, outcome)  # of an answer that was accepted, or of the verdict of a judge of ours
     row = np.arange(trace.arrival_s.size) if isinstance(row, slice) else row
     row = row[~legs.is_shadow[row]]

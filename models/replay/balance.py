@@ -28,16 +28,10 @@ from fleetcast.models.replay.inputs import NEVER, NOBODY, Fleet, Rules, Trace
 from fleetcast.models.replay.memory import blocks_of, needed_blocks
 from fleetcast.models.replay.move import ask_for_move, steps_passed
 from fleetcast.models.replay.pools import assign
-from fleetcast.models.replay.prefix import NONE, reusable_tokens
+from fleetcast.models.replay.prefix import reusable_tokens
 from fleetcast.models.replay.queue import first_of, is_unknown, pop_front, somebody_waits, tiers_or_levels
-from fleetcast.models.replay.state import (
-    DRAINING,
-    MOVED_LIVE,
-    MOVED_QUEUED,
-    REQUEST_BITS,
-    SERVING,
-    State,
-)
+from fleetcast.models.replay.state import MOVED_LIVE, MOVED_QUEUED, REQUEST_BITS, State
+from fleetcast.models.world.mechanisms import Prefix, Status
 
 NOT_HERE = math.nan  # the freeness of one that is in no pair at this tick
 
@@ -105,7 +99,7 @@ def evaluate(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, 
     if is_in_move(state, slot):
         return
     instance.freeness = instance.highest
-    if instance.looked_up_s < now and instance.status == SERVING:
+    if instance.looked_up_s < now and instance.status == Status.SERVING:
         instance.freeness = freeness(trace, fleet, rules, state, slot, EVERY_LEVEL, now)
 
 
@@ -135,11 +129,11 @@ def look_up_bounds(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot:
     """
     instance = state.instance[slot]
     instance.highest, instance.lowest = -NEVER, NEVER
-    if instance.status == SERVING:
+    if instance.status == Status.SERVING:
         instance.highest, instance.lowest = freeness_to_come(
             trace, fleet, rules, state, slot, EVERY_LEVEL, now
         )
-    elif instance.status == DRAINING and instance.load > 0:
+    elif instance.status == Status.DRAINING and instance.load > 0:
         instance.lowest = -NEVER
     instance.looked_up_s, state.clock[slot].is_stale = now, False
     if is_unknown(state, slot):
@@ -204,7 +198,7 @@ def send_away(
     state.instance[slot].waiting_blocks -= needed_blocks(trace, fleet, state, request)
     assign(trace, fleet, state, slot, request, -1)
     state.request[request].served_by = to
-    if fleet.prefix != NONE:
+    if fleet.prefix != Prefix.NONE:
         state.sharing[request].saved = reusable_tokens(trace, fleet, state, to, request)
     assign(trace, fleet, state, to, request, 1)
     if somebody_waits(state, slot):

@@ -14,7 +14,7 @@ A chunk attends to what is cached of its prompt: c tokens behind a context of x 
 of p tokens in k chunks of c costs k*prefill_s(c) + h*c*c*k*(k-1)/2.
 """
 
-from fleetcast.models.replay.admit import CHUNKED, WHOLE, admit, fits, may_have_place, start_decoding
+from fleetcast.models.replay.admit import admit, fits, may_have_place, start_decoding
 from fleetcast.models.replay.chain import go_on
 from fleetcast.models.replay.compiled import compiled
 from fleetcast.models.replay.events import drop_key, reschedule
@@ -34,9 +34,10 @@ from fleetcast.models.replay.memory import (
 from fleetcast.models.replay.move import give_up, let_go, stop_soon
 from fleetcast.models.replay.pools import assign
 from fleetcast.models.replay.preempt import preempt_while_full
-from fleetcast.models.replay.prefix import NONE, blocks_back, forget_the_oldest, work_of
-from fleetcast.models.replay.queue import DPA, PREEMPTIVE, is_unknown, notice, pop_front, somebody_waits
-from fleetcast.models.replay.state import DECODE, IDLE, PREFILL, REQUEST_BITS, State
+from fleetcast.models.replay.prefix import blocks_back, forget_the_oldest, work_of
+from fleetcast.models.replay.queue import is_unknown, notice, pop_front, somebody_waits
+from fleetcast.models.replay.state import REQUEST_BITS, State
+from fleetcast.models.world.mechanisms import Batching, Order, Phase, Prefix
 
 
 @compiled
@@ -54,7 +55,7 @@ def begin(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
     elif instance.batch > 0:
         decode(fleet, rules, state, slot, now)
     else:
-        instance.phase = IDLE
+        instance.phase = Phase.IDLE
         reschedule(state, slot, NEVER)
 
 
@@ -64,16 +65,16 @@ def prefill(trace: Trace, fleet: Fleet, state: State, slot: int, now: float) -> 
     instance = state.instance[slot]
     kind, batch = fleet.slot_kind[slot], instance.batch
     chunk = instance.pending
-    if fleet.batching[kind] == CHUNKED:
+    if fleet.batching[kind] == Batching.CHUNKED:
         chunk = min(chunk, max(1, fleet.max_prefill_tokens[kind] - batch))
     seconds = prefill_s(fleet, kind, chunk)
-    if fleet.batching[kind] != WHOLE and batch > 0:
+    if fleet.batching[kind] != Batching.WHOLE and batch > 0:
         pass_s = max(prefill_s(fleet, kind, chunk + batch), fleet.latency.decode_s[kind, batch])
         seconds = pass_s + fleet.latency.decode_kv_s[kind, batch] * instance.kv
-    if instance.prefilled > 0 or fleet.prefix != NONE:
+    if instance.prefilled > 0 or fleet.prefix != Prefix.NONE:
         seconds += fleet.latency.prefill_context_s[kind] * context_pairs(trace, fleet, state, slot, chunk)
     instance.chunk = chunk
-    instance.phase = PREFILL
+    instance.phase = Phase.PREFILL
     instance.base_s = now
     reschedule(state, slot, now + seconds)
 
@@ -100,7 +101,7 @@ def decode(fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> N
     if is_unknown(state, slot) and may_have_place(fleet, rules, state, slot):
         steps = 1  # then it knows of those that came during the last one
     instance.stretch = steps_in_memory(fleet, state, slot, steps)
-    instance.phase = DECODE
+    instance.phase = Phase.DECODE
     instance.base_s = now
     reschedule(state, slot, now + stretch_s(fleet, state, slot, instance.stretch))
 
@@ -112,7 +113,7 @@ def cut_stretch(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: in
     Where no head fits now none will, as memory only fills; under DPA, or where requests are promoted, others
     may have come to the head, and PREEMPTIVE makes way.
     """
-    turns = rules.order in (DPA, PREEMPTIVE) or rules.promote_s < NEVER
+    turns = rules.order in (Order.DPA, Order.PREEMPTIVE) or rules.promote_s < NEVER
     hopeful = turns and may_have_place(fleet, rules, state, slot)
     for at in range(state.lane.shape[1]):
         head = state.lane[slot, at].head
@@ -127,7 +128,7 @@ def end_prefill(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: in
     """A step over prompt tokens is done, and in mixed steps one of decode; whether the batch changed."""
     instance = state.instance[slot]
     before = instance.batch
-    if fleet.batching[fleet.slot_kind[slot]] != WHOLE and before > 0:
+    if fleet.batching[fleet.slot_kind[slot]] != Batching.WHOLE and before > 0:
         end_steps(trace, fleet, rules, state, slot, 1, now)
     changed = instance.batch != before
     state.progress.cached_tokens += instance.chunk

@@ -7,15 +7,12 @@ import numpy.typing as npt
 
 from fleetcast.models.replay.block_cache import NEXT
 from fleetcast.models.replay.inputs import NOBODY, Fleet, Ints, Rules, Trace
-from fleetcast.models.replay.prefix import BLOCKS, NONE
 from fleetcast.models.replay.queue import lanes
 from fleetcast.models.replay.requests import joined, rows_of, with_legs
 from fleetcast.models.replay.state import (
     CENTRAL,
     CLOCK,
-    DONATED,
     ENDPOINT,
-    GONE,
     INSTANCE,
     LANE,
     LLM,
@@ -24,12 +21,11 @@ from fleetcast.models.replay.state import (
     PROGRESS,
     REQUEST,
     REQUEST_BITS,
-    SERVING,
     SHARING,
-    STATES,
     TRANSFER,
     State,
 )
+from fleetcast.models.world.mechanisms import STATES, Prefix, Status
 
 
 def initial_state(fleet: Fleet, rules: Rules, start: Ints) -> State:
@@ -64,7 +60,7 @@ def initial_state(fleet: Fleet, rules: Rules, start: Ints) -> State:
     state.instance["stale"], state.instance["status"] = np.arange(slots), status
     stand_in_line(fleet, state)
     state.pool["booted"] = np.arange(pools) * fleet.boot_spot_s.size // pools  # each begins at another draw
-    state.pool["kv_room"] = instances[:, SERVING] * fleet.kv_capacity[fleet.kind]
+    state.pool["kv_room"] = instances[:, Status.SERVING] * fleet.kv_capacity[fleet.kind]
     state.llm["go_on_below"] = rules.go_on_below
     state.pool_level["headroom_share"] = rules.headroom_share
     return state
@@ -73,8 +69,8 @@ def initial_state(fleet: Fleet, rules: Rules, start: Ints) -> State:
 def statuses(fleet: Fleet, start: Ints) -> Ints:
     """Of each instance at time 0, shape (N,)."""
     rank = np.arange(fleet.pool.size) - fleet.slots[fleet.pool]
-    status = np.where(rank < fleet.instances_at_start[fleet.pool], DONATED, GONE)
-    status[rank < start[fleet.pool]] = SERVING
+    status = np.where(rank < fleet.instances_at_start[fleet.pool], Status.DONATED, Status.GONE)
+    status[rank < start[fleet.pool]] = Status.SERVING
     return status
 
 
@@ -82,7 +78,7 @@ def stand_in_line(fleet: Fleet, state: State) -> None:
     """The instances of each pool stand in line for requests: those that serve are its first."""
     instance, slots = state.instance, np.arange(fleet.pool.size)
     rank, last = slots - fleet.slots[fleet.pool], fleet.slots[1:] - 1
-    instance["queue"][instance["status"] == SERVING] = 0.0
+    instance["queue"][instance["status"] == Status.SERVING] = 0.0
     instance["shortest"], instance["shortest_place"] = slots, rank
     instance["is_changed"] = fleet.by_freeness
     instance["next_changed"] = np.where(rank > 0, slots - 1, NOBODY)
@@ -92,7 +88,7 @@ def stand_in_line(fleet: Fleet, state: State) -> None:
 def gpus_of(fleet: Fleet, status: Ints) -> Ints:
     """GPUs of the instances that there are, shape (G, P); ValueError where a region may not have so many."""
     used_gpus = np.zeros_like(fleet.cap_gpus)
-    held = status != GONE
+    held = status != Status.GONE
     kind = fleet.slot_kind[held]
     np.add.at(used_gpus, (fleet.region[fleet.pool[held]], fleet.gpu[kind]), fleet.gpus[kind])
     if (used_gpus > fleet.cap_gpus).any():
@@ -108,7 +104,7 @@ def empty_caches(fleet: Fleet) -> dict[str, Any]:
     """The fields of State for the prompts that instances have cached: a place for all that fit."""
     slots = fleet.pool.size
     rows = 0
-    if fleet.prefix == BLOCKS:
+    if fleet.prefix == Prefix.BLOCKS:
         rows = int(fleet.kv_capacity.max()) // fleet.prefix_block_tokens + 1
     cache = np.zeros((slots, rows, 5), np.int32)
     cache[:, :, NEXT] = np.where(np.arange(rows) + 1 < rows, np.arange(rows) + 1, NOBODY)
@@ -121,7 +117,7 @@ def untouched(requests: int, fleet: Fleet) -> dict[str, npt.NDArray[Any]]:
     """The members of State with a record per request, for requests that nothing has happened to."""
     return {
         "request": REQUEST.make(requests),
-        "sharing": SHARING.make(requests if fleet.prefix != NONE else 0),
+        "sharing": SHARING.make(requests if fleet.prefix != Prefix.NONE else 0),
         "transfer": TRANSFER.make(requests if fleet.hands_over else 0),
     }
 

@@ -66,7 +66,9 @@ def _unbox(its: ByAddress, given: ir.Value, c: Any) -> NativeValue:
 
 
 def _writable(member: types.Type) -> types.Type:
-    """Arrays that may not be written to are read like all others: nothing is compiled anew for them."""
+    """Arrays that may not be written to are read like all others, codes like numbers: one compilation for all."""
+    if isinstance(member, types.IntEnumMember):
+        return member.dtype
     return member.copy(readonly=False) if isinstance(member, types.Array) else member
 
 

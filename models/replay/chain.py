@@ -13,9 +13,8 @@ from fleetcast.models.replay.compiled import called
 from fleetcast.models.replay.handover import put_under_way
 from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
 from fleetcast.models.replay.signal import SMOOTHED_S
-from fleetcast.models.replay.state import SERVING, State
-
-BY_RATE, BY_LOAD = range(2)  # positions in GEARS_BY of world/mechanisms.py
+from fleetcast.models.replay.state import State
+from fleetcast.models.world.mechanisms import GearsBy, Status
 
 
 @called
@@ -60,7 +59,9 @@ def shift(fleet: Fleet, rules: Rules, state: State) -> None:
         seen = rules.gear_llm[llm]
         if seen == NOBODY:
             continue
-        level = state.llm[seen].came_per_s if rules.gears_by == BY_RATE else load_share(fleet, state, seen)
+        level = (
+            state.llm[seen].came_per_s if rules.gears_by == GearsBy.RATE else load_share(fleet, state, seen)
+        )
         for gear in range(rules.gear_from.shape[1]):
             if rules.gear_from[llm, gear] <= level:
                 state.llm[llm].go_on_below = rules.gear_below[llm, gear]
@@ -74,6 +75,6 @@ def load_share(fleet: Fleet, state: State, llm: int) -> float:
         if fleet.llm[pool] == llm:
             room += state.pool[pool].kv_room
             for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
-                if state.instance[slot].status == SERVING:
+                if state.instance[slot].status == Status.SERVING:
                     load += state.instance[slot].load
     return load / room if room > 0 else 0.0

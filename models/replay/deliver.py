@@ -10,9 +10,10 @@ from fleetcast.models.replay.leap import steps_until
 from fleetcast.models.replay.memory import longest_blocks, see_less
 from fleetcast.models.replay.move import give_up, stay_with, stop_after
 from fleetcast.models.replay.pools import assign
-from fleetcast.models.replay.prefix import NONE, blocks_back
+from fleetcast.models.replay.prefix import blocks_back
 from fleetcast.models.replay.queue import enqueue, insert_in_order, is_unknown, somebody_waits
-from fleetcast.models.replay.state import DECODE, DRAINING, IDLE, State
+from fleetcast.models.replay.state import State
+from fleetcast.models.world.mechanisms import Phase, Prefix, Status
 
 
 @called
@@ -32,7 +33,7 @@ def come(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, requ
 def look_later(fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """Let an async engine end a stretch after the step that follows the one under way."""
     instance = state.instance[slot]
-    if instance.phase == DECODE and may_have_place(fleet, rules, state, slot):
+    if instance.phase == Phase.DECODE and may_have_place(fleet, rules, state, slot):
         has_begun = int(now > instance.base_s)  # else its first step has yet to be composed
         stop_after(fleet, state, slot, has_begun * steps_until(fleet, state, slot, now) + 1)
 
@@ -42,9 +43,9 @@ def look_soon(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int,
     """Let the instance look at its queue at the first step boundary that is not over."""
     instance = state.instance[slot]
     instance.look = True
-    if instance.phase == IDLE:
+    if instance.phase == Phase.IDLE:
         reschedule(state, slot, now)
-    elif instance.phase == DECODE:
+    elif instance.phase == Phase.DECODE:
         cut_stretch(trace, fleet, rules, state, slot, now)
 
 
@@ -71,7 +72,11 @@ def release(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int
     see_less(fleet, state, slot, blocks_back(trace, fleet, state, slot, request, held, held), now)
     assign(trace, fleet, state, slot, request, -1)
     state.instance[slot].look = True
-    if state.instance[slot].status == DRAINING or somebody_waits(state, slot) or is_unknown(state, slot):
+    if (
+        state.instance[slot].status == Status.DRAINING
+        or somebody_waits(state, slot)
+        or is_unknown(state, slot)
+    ):
         look_soon(trace, fleet, rules, state, slot, now)
 
 
@@ -116,7 +121,7 @@ def recall(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, no
 def lose(fleet: Fleet, state: State, request: int) -> None:
     """The cache that the request brought is gone and must be computed again."""
     transfer = state.transfer[request]
-    if fleet.prefix != NONE:
+    if fleet.prefix != Prefix.NONE:
         state.sharing[request].held_hashes = 0
     state.progress.lost_tokens += transfer.carried
     transfer.carried = 0

@@ -8,17 +8,17 @@ from fleetcast.models.replay.inputs import NEVER, NOBODY, Fleet, Rules, Trace
 from fleetcast.models.replay.leap import steps_until
 from fleetcast.models.replay.life import change_status
 from fleetcast.models.replay.preempt import drop_last_decoding, drop_last_joining
-from fleetcast.models.replay.prefix import NONE
 from fleetcast.models.replay.queue import insert_in_order, pop_front
 from fleetcast.models.replay.route import route
-from fleetcast.models.replay.state import DECODE, GONE, IDLE, SERVING, State
+from fleetcast.models.replay.state import State
 from fleetcast.models.replay.teams import first_slot, is_led, team_of
+from fleetcast.models.world.mechanisms import Phase, Prefix, Status
 
 
 @called
 def fail(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """The instance dies, and its team with it: VMs are gone, requests are routed anew, in turn."""
-    if state.instance[slot].status != SERVING:
+    if state.instance[slot].status != Status.SERVING:
         return
     pool = fleet.pool[slot]
     if fleet.team[pool] == 0:
@@ -35,14 +35,14 @@ def fail(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now:
             for member in range(first_slot(fleet, side, team), first_slot(fleet, side, team + 1)):
                 if is_routed:
                     route_anew(trace, fleet, rules, state, member, now)
-                elif state.instance[member].status == SERVING:
+                elif state.instance[member].status == Status.SERVING:
                     lose_vm(trace, fleet, rules, state, member, now)
 
 
 @called
 def lose_vm(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """The VM is gone, and with it what is cached there: its requests wait at it to be routed anew."""
-    change_status(fleet, state, slot, GONE, now)
+    change_status(fleet, state, slot, Status.GONE, now)
     if fleet.hands_over:
         recall(trace, fleet, rules, state, slot, now)
     empty_instance(trace, fleet, state, slot, now)
@@ -51,7 +51,7 @@ def lose_vm(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, n
 @called
 def route_anew(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
     """Route those that wait at an instance that is gone, in order of their arrival."""
-    if state.instance[slot].status != GONE:
+    if state.instance[slot].status != Status.GONE:
         return
     request = state.lane[slot, 0].head
     state.lane[slot, 0].head = NOBODY
@@ -70,7 +70,7 @@ def route_anew(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int
 def empty_instance(trace: Trace, fleet: Fleet, state: State, slot: int, now: float) -> None:
     """Take everything off the slot and gather its requests in its first list, in order of arrival."""
     instance = state.instance[slot]
-    if instance.phase == DECODE:  # the step under way is lost, those before it are not
+    if instance.phase == Phase.DECODE:  # the step under way is lost, those before it are not
         done = steps_until(fleet, state, slot, now) - 1
         instance.steps += done
         state.progress.cached_tokens += done * instance.batch
@@ -84,7 +84,7 @@ def empty_instance(trace: Trace, fleet: Fleet, state: State, slot: int, now: flo
         else:
             request = drop_last_decoding(trace, fleet, False, state, slot)
         state.request[request].preemptions += 1
-        if fleet.prefix != NONE:
+        if fleet.prefix != Prefix.NONE:
             state.sharing[request].held_hashes = 0
         insert_in_order(state, heads, tails, 0, request)
     instance.kv = instance.blocks = instance.kv_seen = state.instance[slot].reserved = 0
@@ -93,5 +93,5 @@ def empty_instance(trace: Trace, fleet: Fleet, state: State, slot: int, now: flo
         state.present[slot, level] = 0
     instance.pending = instance.prefilled = 0
     instance.look = False
-    instance.phase = IDLE
+    instance.phase = Phase.IDLE
     reschedule(state, slot, NEVER)

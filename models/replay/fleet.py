@@ -7,12 +7,12 @@ import numpy as np
 
 from fleetcast.models.latency import tables
 from fleetcast.models.latency.pipeline import profile_of
-from fleetcast.models.replay.inputs import DECODE_ONLY, NOBODY, ROLES, Bools, Fleet, Floats, Ints
+from fleetcast.models.replay.inputs import NOBODY, Bools, Fleet, Floats, Ints
 from fleetcast.models.replay.pool_rows import Kind, PoolRow, pool_rows
 from fleetcast.models.replay.pools import POOLINGS
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.fleet_config import FleetConfig
-from fleetcast.models.world.mechanisms import BATCHINGS, PREFIXES
+from fleetcast.models.world.mechanisms import BATCHINGS, PREFIXES, ROLES, Role
 from fleetcast.models.world.reading import ConfigError
 from fleetcast.models.world.replay_config import ReplayConfig
 
@@ -81,7 +81,7 @@ def of_pools(
     then = np.array([NOBODY if row.then is None else row.then for row in rows])
     longest = np.minimum(capacity[kind], capacity[kind[np.where(then == NOBODY, range(len(rows)), then)]])
     role = np.array([ROLES.index(row.role) for row in rows])
-    answers = role != DECODE_ONLY
+    answers = role != Role.DECODE
     return {
         "pools_of": pools_by_endpoint(endpoint, len(llms) * len(regions)),
         "llm": llm,

@@ -18,9 +18,9 @@ from fleetcast.models.replay.leap import stretch_s
 from fleetcast.models.replay.memory import blocks_taken, capacity_blocks, needed_blocks, note_change
 from fleetcast.models.replay.move import steps_passed
 from fleetcast.models.replay.queue import deadline_s, first_of, is_unknown, notice, tiers_or_levels
-from fleetcast.models.replay.state import DECODE, SERVING, State
+from fleetcast.models.replay.state import State
+from fleetcast.models.world.mechanisms import Demand, Phase, Status
 
-HEAD, ALL = range(2)  # positions in DEMANDS of world/mechanisms.py
 GROWS, SHRINKS = 0.25, 0.0625  # of the most, at a monitor tick
 NO_LEVEL = -1  # of nobody: no headroom counts
 EVERY_LEVEL = 1 << 30  # of nobody: all headroom counts
@@ -29,7 +29,7 @@ EVERY_LEVEL = 1 << 30  # of nobody: all headroom counts
 @called
 def demand_blocks(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int) -> int:
     """What those that wait would take: the first of the first lane, or all of them."""
-    if rules.demand == ALL:
+    if rules.demand == Demand.ALL:
         return state.instance[slot].waiting_blocks
     for lane in range(tiers_or_levels(rules, state)):
         first = first_of(rules, state, slot, lane)
@@ -118,7 +118,7 @@ def freeness_to_come(
     """F of the slot now and at its stretch's end: until something changes it falls from one to the other."""
     instance = state.instance[slot]
     steps, runs = known_steps(trace, fleet, state, slot, now), max(1, running(state, slot))
-    end = instance.stretch if instance.phase == DECODE else steps
+    end = instance.stretch if instance.phase == Phase.DECODE else steps
     there, headroom = spare_blocks(trace, fleet, rules, state, slot, level)
     taken, will_be = blocks_taken(fleet, state, slot, steps), blocks_taken(fleet, state, slot, end)
     return (there - taken - headroom) / runs, (there - will_be - headroom) / runs
@@ -140,7 +140,7 @@ def freest(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, le
     if rules.counts_above:  # then it depends on who asks
         best, most = NOBODY, 0.0
         for slot in range(first, end):
-            if state.instance[slot].status == SERVING:
+            if state.instance[slot].status == Status.SERVING:
                 its = freeness(trace, fleet, rules, state, slot, level, now)
                 if best == NOBODY or its > most:
                     best, most = slot, its
@@ -151,7 +151,7 @@ def freest(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, le
             state.instance[slot].next_changed,
             False,
         )
-        if state.instance[slot].status == SERVING:
+        if state.instance[slot].status == Status.SERVING:
             state.instance[slot].queue = -freeness(trace, fleet, rules, state, slot, level, now)
             settle(
                 state.instance.queue,
@@ -182,7 +182,7 @@ def mean_freeness(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: 
     """The mean over the pool's serving instances, without headroom (3.6); 0 where none serves."""
     total, count = 0.0, 0
     for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
-        if state.instance[slot].status == SERVING:
+        if state.instance[slot].status == Status.SERVING:
             total += freeness(trace, fleet, rules, state, slot, NO_LEVEL, now)
             count += 1
     return total / max(1, count)

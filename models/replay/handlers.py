@@ -17,10 +17,7 @@ from fleetcast.models.replay.move import copy_next
 from fleetcast.models.replay.pools import endpoint_of
 from fleetcast.models.replay.route import release_kept, route, take_stranded
 from fleetcast.models.replay.scale import (
-    FOLLOW,
-    HPA,
     RECENT_COOLDOWNS,
-    REFLEX,
     follow_targets,
     keep_minimum,
     react,
@@ -28,15 +25,8 @@ from fleetcast.models.replay.scale import (
     set_reflex,
 )
 from fleetcast.models.replay.signal import smooth_rates
-from fleetcast.models.replay.state import (
-    BOOTING,
-    DECODE,
-    DRAINING,
-    IDLE,
-    PREFILL,
-    SERVING,
-    State,
-)
+from fleetcast.models.replay.state import State
+from fleetcast.models.world.mechanisms import Phase, Scaling, Status
 
 
 @called
@@ -55,11 +45,11 @@ def monitor(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) 
         shift(fleet, rules, state)
     if rules.is_adaptive:
         adapt_headroom(fleet, rules, state)
-    if rules.scaling == HPA:
+    if rules.scaling == Scaling.HPA:
         set_hpa_targets(fleet, rules, state, now)
-    elif rules.scaling == REFLEX:
+    elif rules.scaling == Scaling.REFLEX:
         set_reflex(trace, fleet, rules, state, now)
-    if rules.scaling in (FOLLOW, REFLEX, HPA):
+    if rules.scaling in (Scaling.FOLLOW, Scaling.REFLEX, Scaling.HPA):
         follow_targets(fleet, state, now)
     for llm in range(state.llm.size):
         release_aged_niw(trace, fleet, rules, state, llm, now)
@@ -115,21 +105,21 @@ def work(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now:
     """An instance has booted or reached the end of a prefill or a stretch; then it begins what is next."""
     instance = state.instance[slot]
     phase, changed = instance.phase, False
-    instance.phase = IDLE
-    if instance.status == BOOTING:
-        change_status(fleet, state, slot, SERVING, now)
+    instance.phase = Phase.IDLE
+    if instance.status == Status.BOOTING:
+        change_status(fleet, state, slot, Status.SERVING, now)
         take_stranded(trace, fleet, rules, state, fleet.llm[fleet.pool[slot]], now)
         changed = True
-    elif phase == PREFILL:
+    elif phase == Phase.PREFILL:
         instance.step_s = instance.base_s
         changed = end_prefill(trace, fleet, rules, state, slot, now)
-    elif phase == DECODE:
+    elif phase == Phase.DECODE:
         instance.step_s = instance.base_s + stretch_s(fleet, state, slot, instance.stretch - 1)
         changed = end_stretch(trace, fleet, rules, state, slot, now)
-    if changed and instance.status == SERVING:
+    if changed and instance.status == Status.SERVING:
         pull_niw(trace, fleet, rules, state, fleet.pool[slot], now)
         if rules.holds_back:
             release_kept(trace, fleet, rules, state, fleet.llm[fleet.pool[slot]], now)
     begin(trace, fleet, rules, state, slot, now)
-    if instance.status == DRAINING:
+    if instance.status == Status.DRAINING:
         donate_when_empty(fleet, state, slot, now)

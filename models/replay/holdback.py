@@ -13,7 +13,8 @@ from fleetcast.models.replay.compiled import called
 from fleetcast.models.replay.infaas import requests_at
 from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
 from fleetcast.models.replay.queue import push_back
-from fleetcast.models.replay.state import SERVING, State
+from fleetcast.models.replay.state import State
+from fleetcast.models.world.mechanisms import Status
 
 WAITING_LIMIT = 5.0  # requests that wait at an instance
 KV_LIMIT_SHARE = 0.8
@@ -24,7 +25,7 @@ def saturation(fleet: Fleet, state: State, pool: int) -> float:
     """How full the pool is, which must have an instance that serves; from 1 on nobody is sent there."""
     total, count = 0.0, 0
     for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
-        if state.instance[slot].status == SERVING:
+        if state.instance[slot].status == Status.SERVING:
             waiting = (
                 requests_at(state, slot)
                 - state.instance[slot].batch

@@ -10,7 +10,8 @@ memory. The target, 1 s, and the weights, 1 each, are those of the authors' rele
 
 from fleetcast.models.replay.compiled import called
 from fleetcast.models.replay.inputs import NOBODY, Fleet
-from fleetcast.models.replay.state import SERVING, State
+from fleetcast.models.replay.state import State
+from fleetcast.models.world.mechanisms import Status
 
 TARGET_S = 1.0
 NEW_SHARE = 0.6  # of the latest request in what is smoothed
@@ -41,7 +42,7 @@ def cheapest(fleet: Fleet, state: State, pool: int) -> int:
     """The serving instance with the least cost, of the ACTIVE ones if there are; ties to the lowest slot."""
     best, best_cost, best_is_active = NOBODY, 0.0, False
     for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
-        if state.instance[slot].status != SERVING:
+        if state.instance[slot].status != Status.SERVING:
             continue
         its = penalty(state, slot)
         cost, is_active = requests_at(state, slot) + state.instance[slot].service_s + its, its == 0.0

@@ -23,10 +23,6 @@ NOBODY: Any = np.int64(-1)
 NEVER = np.inf
 ALL_STEPS = 1 << 60  # of Rules.steps_per_event
 
-# What a pool's instances do for a request: all of it, its prompt, or its answer.
-WHOLE, PREFILL_ONLY, DECODE_ONLY = np.arange(3)
-ROLES = ("whole", "prefill", "decode")
-
 NO_LEGS: Any = (np.zeros(0, np.int32), np.zeros(0, np.int8), np.zeros(0, np.float32))
 NO_LEVELS: Any = np.zeros(0, np.int16)
 NO_PREFIXES: Any = (np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -67,7 +63,7 @@ class Fleet(NamedTuple):
     region: Ints  # (E,) where it stands
     kind: Ints  # (E,) on what
     takes: Bools  # (E, T) the tiers whose requests it takes
-    role: Ints  # (E,) WHOLE, PREFILL_ONLY or DECODE_ONLY
+    role: Ints  # (E,) Role
     then: Ints  # (E,) the pool that a request goes on to with its first token; NOBODY: it stays
     hands_over: bool  # whether some pool does, or requests are judged between two legs
     team: Ints  # (E,) instances of the pool in a team with some of the other that it hands on to; 0: no teams
@@ -91,11 +87,11 @@ class Fleet(NamedTuple):
     min_instances: Ints  # (E,)
     is_interactive: Bools  # (T,) the other tiers' requests are what the queue manager may hold
     holds: Bools  # (L,) it does, since some instances of the llm serve both sorts
-    batching: Ints  # (J,) position in BATCHINGS of world/mechanisms.py
+    batching: Ints  # (J,) Batching
     max_batch: Ints  # (J,) requests in a batch
     max_prefill_tokens: Ints  # (J,) prompt tokens in a step
     is_async: Bools  # (J,) the engine composes a step while the one before it runs (queue.py)
-    prefix: int  # position in PREFIXES of world/mechanisms.py
+    prefix: int  # Prefix
     prefix_block_tokens: int  # of a block that the trace has a hash of; in whole KV blocks
     preference: Ints  # (G, G) regions that may serve a region's requests, best first; NOBODY ends a row
     network_s: Floats  # (G, G) added when a request of the first is served in the second; the median
@@ -111,19 +107,19 @@ class Fleet(NamedTuple):
 class Rules(NamedTuple):
     """Thresholds, clocks and codes of the policies."""
 
-    scaling: int  # position in SCALINGS of world/mechanisms.py
-    signal: int  # position in SIGNALS of world/mechanisms.py
-    routing: int  # position in ROUTINGS of world/mechanisms.py
-    order: int  # position in ORDERS of world/mechanisms.py
-    spread: int  # position in SPREADS of world/mechanisms.py
+    scaling: int  # Scaling
+    signal: int  # Signal
+    routing: int  # Routing
+    order: int  # Order
+    spread: int  # Spread
     headroom_share: Floats  # (K,) of its memory that an instance keeps free for a level that is there
     is_adaptive: bool  # it changes with what the level meets (freeness.py)
     counts_above: bool  # for a request only the headroom of levels above its own counts
-    opportunism: int  # position in OPPORTUNISMS of world/mechanisms.py
+    opportunism: int  # Opportunism
     keep_weight: float  # of tokens left at an instance that prefills, against those at one that decodes
     holds_back: bool  # requests wait in a central queue (holdback.py)
     ceiling_share: Floats  # (K,) of a pool's saturation, below which a level may leave that queue
-    demand: int  # position in DEMANDS of world/mechanisms.py
+    demand: int  # Demand
     promote_s: float  # a request that has waited so long goes one lane up; inf: never
     balance_s: float  # between two looks of the balancer; inf: it never looks
     gap_blocks: float  # of freeness, between the two of a pair at least
@@ -133,7 +129,7 @@ class Rules(NamedTuple):
     freeness_out: float  # of the mean, below which a pool grows
     freeness_in: float  # above which it shrinks
     go_on_below: Floats  # (L,) at first: an answer of this llm with a lower score is followed by the next leg
-    gears_by: int  # position in GEARS_BY of world/mechanisms.py
+    gears_by: int  # GearsBy
     gear_llm: Ints  # (L,) at whose requests it looks to choose the threshold of this llm; NOBODY: it stays
     gear_from: Floats  # (L, K) rising; the last of K gears that is not above what it sees holds
     gear_below: Floats  # (L, K) the threshold then

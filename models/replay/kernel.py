@@ -28,10 +28,11 @@ from fleetcast.models.replay.inputs import NEVER, NOBODY, Fleet, Rules, Trace
 from fleetcast.models.replay.life import account_instance
 from fleetcast.models.replay.memory import integrate_kv
 from fleetcast.models.replay.move import ask_for_move
-from fleetcast.models.replay.scale import FOLLOW, REFLEX, follow_targets
+from fleetcast.models.replay.scale import follow_targets
 from fleetcast.models.replay.state import (
     State,
 )
+from fleetcast.models.world.mechanisms import Scaling
 
 
 @entry
@@ -123,7 +124,7 @@ def account(fleet: Fleet, state: State, now: float) -> None:
 def start_hour(fleet: Fleet, rules: Rules, state: State, now: float) -> None:
     """The control tick: targets of pools, forecasts of endpoints are of the hour that begins."""
     state.progress.hour_s, state.progress.running = now, NOBODY
-    if rules.scaling in (FOLLOW, REFLEX):
+    if rules.scaling in (Scaling.FOLLOW, Scaling.REFLEX):
         follow_targets(fleet, state, now)
 
 

@@ -13,10 +13,11 @@ import numpy.typing as npt
 
 from fleetcast.models.quality.answers import Answers, Taken, taken
 from fleetcast.models.replay.inputs import NOBODY, Bools, Floats, Ints, Rules, Trace
-from fleetcast.models.replay.outcome import FINISHED, QUEUED, REFUSED, Outcome
+from fleetcast.models.replay.outcome import Outcome
 from fleetcast.models.replay.questions import Legs, Plan, as_trace, cascaded, routed_by
 from fleetcast.models.replay.requests import rows_of
 from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.mechanisms import Ending
 from fleetcast.models.world.replay_config import Cascade
 
 
@@ -120,7 +121,7 @@ def answers(trace: Trace, outcome: Outcome) -> Ints | slice:
     if isinstance(first, slice):
         return first
     status, n = outcome.status, trace.arrival_s.size
-    rows, cases = np.arange(n), (status == QUEUED, status == FINISHED, status == REFUSED)
+    rows, cases = np.arange(n), (status == Ending.QUEUED, status == Ending.FINISHED, status == Ending.REFUSED)
     rank = np.select(cases, (3 * n - rows, n + 1 + rows, n - rows))  # the first, the last, the first of these
     best = np.maximum.reduceat(rank, first)
     return np.select((best > 2 * n, best > n), (3 * n - best, best - n - 1), n - best)

@@ -5,8 +5,9 @@ from fleetcast.models.replay.events import reschedule
 from fleetcast.models.replay.inputs import NEVER, NOBODY, Fleet
 from fleetcast.models.replay.memory import integrate_kv
 from fleetcast.models.replay.pools import stand_in_line
-from fleetcast.models.replay.prefix import BLOCKS, forget_all
-from fleetcast.models.replay.state import BOOTING, DONATED, DRAINING, GONE, IDLE, SERVING, State
+from fleetcast.models.replay.prefix import forget_all
+from fleetcast.models.replay.state import State
+from fleetcast.models.world.mechanisms import Phase, Prefix, Status
 
 
 @called
@@ -18,13 +19,13 @@ def change_status(fleet: Fleet, state: State, slot: int, status: int, now: float
     instance.status = status
     state.instances[pool, old] -= 1
     state.instances[pool, status] += 1
-    if old == GONE:
+    if old == Status.GONE:
         state.used_gpus[fleet.region[pool], fleet.gpu[kind]] += fleet.gpus[kind]
-    elif status == GONE:
+    elif status == Status.GONE:
         state.used_gpus[fleet.region[pool], fleet.gpu[kind]] -= fleet.gpus[kind]
-    if fleet.prefix == BLOCKS and status in (GONE, DONATED):
+    if fleet.prefix == Prefix.BLOCKS and status in (Status.GONE, Status.DONATED):
         forget_all(state, slot)
-    sign = int(status == SERVING) - int(old == SERVING)
+    sign = int(status == Status.SERVING) - int(old == Status.SERVING)
     if sign != 0:
         integrate_kv(state, pool, now)
         state.pool[pool].kv_used += sign * instance.kv_seen
@@ -37,7 +38,7 @@ def change_status(fleet: Fleet, state: State, slot: int, status: int, now: float
 def account_instance(fleet: Fleet, state: State, slot: int, now: float) -> None:
     """Count the instance's time up to now under the state that it is in."""
     instance = state.instance[slot]
-    if instance.status != GONE:
+    if instance.status != Status.GONE:
         elapsed = now - instance.since_s
         state.instance_s[fleet.pool[slot], instance.status - 1] += elapsed
     instance.since_s = now
@@ -56,7 +57,7 @@ def first_with(fleet: Fleet, state: State, pool: int, status: int) -> int:
 @called
 def held(state: State, pool: int) -> int:
     """Instances that serve or will: what a target is compared with."""
-    return state.instances[pool, SERVING] + state.instances[pool, BOOTING]
+    return state.instances[pool, Status.SERVING] + state.instances[pool, Status.BOOTING]
 
 
 @called
@@ -66,20 +67,20 @@ def add_instance(fleet: Fleet, state: State, pool: int, now: float) -> bool:
     A draining instance returns at once; a donated one of the same llm within minutes; any other VM of
     the region, free or donated by another llm, after a cold start.
     """
-    slot = first_with(fleet, state, pool, DRAINING)
+    slot = first_with(fleet, state, pool, Status.DRAINING)
     if slot != NOBODY:
         return_to_work(fleet, state, slot, now)
         return True
-    slot = first_with(fleet, state, pool, DONATED)
+    slot = first_with(fleet, state, pool, Status.DONATED)
     if slot != NOBODY:
         delay_s = spot_s(fleet, state, pool) * fleet.boot_factor[fleet.kind[pool]]
     else:
-        slot = first_with(fleet, state, pool, GONE)
+        slot = first_with(fleet, state, pool, Status.GONE)
         if slot == NOBODY or not make_room(fleet, state, pool, now):
             return False
         delay_s = fleet.boot_cold_s[pool]
     state.pool[pool].booted += 1
-    change_status(fleet, state, slot, BOOTING, now)
+    change_status(fleet, state, slot, Status.BOOTING, now)
     reschedule(state, slot, now + delay_s)
     return True
 
@@ -100,7 +101,7 @@ def return_to_work(fleet: Fleet, state: State, slot: int, now: float) -> None:
     if instance.leaves_s != NEVER:
         instance.leaves_s = NEVER
         reschedule(state, slot, NEVER)
-    change_status(fleet, state, slot, SERVING, now)
+    change_status(fleet, state, slot, Status.SERVING, now)
 
 
 @called
@@ -112,17 +113,17 @@ def make_room(fleet: Fleet, state: State, pool: int, now: float) -> bool:
     spare = 0
     for other in range(fleet.kind.size):
         if share_gpus(fleet, other, pool):
-            spare += state.instances[other, DONATED] * fleet.gpus[fleet.kind[other]]
+            spare += state.instances[other, Status.DONATED] * fleet.gpus[fleet.kind[other]]
     if spare < short:
         return False
     while short > 0:
         most, most_donated = NOBODY, 0
         for other in range(fleet.kind.size):
-            donated = state.instances[other, DONATED]
+            donated = state.instances[other, Status.DONATED]
             if donated > most_donated and share_gpus(fleet, other, pool):
                 most, most_donated = other, donated
-        slot = first_with(fleet, state, most, DONATED)
-        change_status(fleet, state, slot, GONE, now)
+        slot = first_with(fleet, state, most, Status.DONATED)
+        change_status(fleet, state, slot, Status.GONE, now)
         short -= fleet.gpus[fleet.kind[most]]
     return True
 
@@ -139,18 +140,18 @@ def remove_instance(fleet: Fleet, state: State, pool: int, now: float) -> bool:
     """Give one up: one that still boots, else the least loaded, which finishes its work first."""
     if held(state, pool) <= fleet.min_instances[pool]:
         return False
-    slot = first_with(fleet, state, pool, BOOTING)
+    slot = first_with(fleet, state, pool, Status.BOOTING)
     if slot != NOBODY:
         reschedule(state, slot, NEVER)
-        change_status(fleet, state, slot, DONATED, now)
+        change_status(fleet, state, slot, Status.DONATED, now)
         return True
     least = NOBODY
     for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
-        if state.instance[slot].status == SERVING and (
+        if state.instance[slot].status == Status.SERVING and (
             least == NOBODY or state.instance[slot].load <= state.instance[least].load
         ):
             least = slot
-    change_status(fleet, state, least, DRAINING, now)
+    change_status(fleet, state, least, Status.DRAINING, now)
     donate_when_empty(fleet, state, least, now)
     return True
 
@@ -159,7 +160,7 @@ def remove_instance(fleet: Fleet, state: State, pool: int, now: float) -> bool:
 def donate_when_empty(fleet: Fleet, state: State, slot: int, now: float) -> None:
     """A draining instance that has finished its work joins the spot pool, once it has changed hands."""
     instance = state.instance[slot]
-    if instance.status != DRAINING or instance.phase != IDLE or instance.load > 0:
+    if instance.status != Status.DRAINING or instance.phase != Phase.IDLE or instance.load > 0:
         return
     if instance.leaves_s == NEVER:
         instance.leaves_s = now + fleet.donate_s
@@ -167,4 +168,4 @@ def donate_when_empty(fleet: Fleet, state: State, slot: int, now: float) -> None
         reschedule(state, slot, instance.leaves_s)
     else:
         instance.leaves_s = NEVER
-        change_status(fleet, state, slot, DONATED, now)
+        change_status(fleet, state, slot, Status.DONATED, now)

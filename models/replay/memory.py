@@ -12,8 +12,9 @@ are leapt or played. Between two changes it lags by at most one token per reques
 
 from fleetcast.models.replay.compiled import compiled
 from fleetcast.models.replay.events import note_stale
-from fleetcast.models.replay.inputs import DECODE_ONLY, Fleet, Trace
-from fleetcast.models.replay.state import SERVING, State
+from fleetcast.models.replay.inputs import Fleet, Trace
+from fleetcast.models.replay.state import State
+from fleetcast.models.world.mechanisms import Role, Status
 
 
 @compiled
@@ -77,7 +78,7 @@ def integrate_kv(state: State, pool: int, now: float) -> None:
 def see_kv(fleet: Fleet, state: State, slot: int, now: float) -> None:
     """Let the pool see what the slot holds now, after a change of its batch."""
     instance = state.instance[slot]
-    if instance.status == SERVING:
+    if instance.status == Status.SERVING:
         pool = fleet.pool[slot]
         integrate_kv(state, pool, now)
         state.pool[pool].kv_used += instance.blocks * fleet.kv_block_tokens - instance.kv_seen
@@ -104,7 +105,7 @@ def see_less(fleet: Fleet, state: State, slot: int, blocks: int, now: float) -> 
     tokens = blocks * fleet.kv_block_tokens
     instance.blocks -= blocks
     instance.kv_seen -= tokens
-    if instance.status == SERVING:
+    if instance.status == Status.SERVING:
         pool = fleet.pool[slot]
         integrate_kv(state, pool, now)
         state.pool[pool].kv_used -= tokens
@@ -123,7 +124,7 @@ def needed_blocks(trace: Trace, fleet: Fleet, state: State, request: int) -> int
 @compiled
 def is_by_freeness(fleet: Fleet, pool: int) -> bool:
     """Whether the pool's instances stand in line by their freeness, and not by their load."""
-    return fleet.by_freeness and fleet.role[pool] != DECODE_ONLY
+    return fleet.by_freeness and fleet.role[pool] != Role.DECODE
 
 
 @compiled

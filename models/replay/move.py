@@ -15,7 +15,8 @@ from fleetcast.models.replay.leap import steps_until, stretch_s
 from fleetcast.models.replay.memory import cross, longest_blocks, prompt_tokens
 from fleetcast.models.replay.pools import assign
 from fleetcast.models.replay.prefix import blocks_back, forget_the_oldest
-from fleetcast.models.replay.state import DECODE, DRAINING, GIVEN_UP, REQUEST_BITS, SERVING, State
+from fleetcast.models.replay.state import GIVEN_UP, REQUEST_BITS, State
+from fleetcast.models.world.mechanisms import Phase, Status
 
 LEAVING = -1  # the stage of a request that goes at the next boundary
 
@@ -37,7 +38,10 @@ def ask_for_move(
     tokens = trace.input_tokens[request] + trace.output_tokens[request]
     if fleet.llm[pool] != fleet.llm[other] or fleet.role[pool] != fleet.role[other]:
         return False
-    if state.instance[slot].status not in (SERVING, DRAINING) or state.instance[to].status != SERVING:
+    if (
+        state.instance[slot].status not in (Status.SERVING, Status.DRAINING)
+        or state.instance[to].status != Status.SERVING
+    ):
         return False
     if tokens > fleet.longest[other]:
         return False
@@ -59,7 +63,7 @@ def copy_next(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: i
     """Copy what has been cached since the last copy began; or leave, where little enough is left."""
     transfer = state.transfer[request]
     slot, to = state.request[request].served_by, transfer.copying_to
-    if state.instance[to].status != SERVING:
+    if state.instance[to].status != Status.SERVING:
         end_copying(fleet, state, request, GIVEN_UP)
         return
     last_step = state.finish_key[slot, place_in_batch(state, slot, request)] >> 32
@@ -94,7 +98,7 @@ def let_go(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, no
         request = next_leaver(state, slot)
         instance.leavers -= 1
         to = state.transfer[request].copying_to
-        if state.instance[to].status != SERVING:
+        if state.instance[to].status != Status.SERVING:
             end_copying(fleet, state, request, GIVEN_UP)
             continue
         end_copying(fleet, state, request, NOBODY)
@@ -181,7 +185,7 @@ def place_in_batch(state: State, slot: int, request: int) -> int:
 @called
 def steps_passed(fleet: Fleet, state: State, slot: int, now: float) -> int:
     """Steps of the slot's stretch whose boundary is over at this instant."""
-    if state.instance[slot].phase != DECODE:
+    if state.instance[slot].phase != Phase.DECODE:
         return 0
     steps = steps_until(fleet, state, slot, now)
     return steps if is_over_now(fleet, state, slot, steps, now) else steps - 1
@@ -200,7 +204,7 @@ def is_over_now(fleet: Fleet, state: State, slot: int, steps: int, now: float) -
 @called
 def stop_soon(fleet: Fleet, state: State, slot: int, now: float) -> None:
     """End a stretch at the first step boundary that is not over."""
-    if state.instance[slot].phase == DECODE:
+    if state.instance[slot].phase == Phase.DECODE:
         stop_after(fleet, state, slot, steps_passed(fleet, state, slot, now) + 1)
 
 

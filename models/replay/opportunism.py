@@ -14,10 +14,9 @@ from fleetcast.models.replay.compiled import called
 from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
 from fleetcast.models.replay.pools import assign
 from fleetcast.models.replay.queue import is_unknown, somebody_waits
-from fleetcast.models.replay.state import SERVING, State
+from fleetcast.models.replay.state import State
 from fleetcast.models.replay.teams import first_slot, team_of
-
-OFF, IDLE, WEIGHTED = range(3)  # positions in OPPORTUNISMS of world/mechanisms.py
+from fleetcast.models.world.mechanisms import Opportunism, Status
 
 
 @called
@@ -31,10 +30,10 @@ def receiver(fleet: Fleet, state: State, slot: int) -> int:
         return NOBODY
     if fleet.team[pool] == 0:
         least = state.instance[fleet.slots[pool]].shortest
-        return least if state.instance[least].status == SERVING else NOBODY
+        return least if state.instance[least].status == Status.SERVING else NOBODY
     least, team = NOBODY, team_of(fleet, slot)
     for other in range(first_slot(fleet, pool, team), first_slot(fleet, pool, team + 1)):
-        if state.instance[other].status == SERVING and (
+        if state.instance[other].status == Status.SERVING and (
             least == NOBODY or state.instance[other].load < state.instance[least].load
         ):
             least = other
@@ -45,7 +44,7 @@ def receiver(fleet: Fleet, state: State, slot: int) -> int:
 def begins_at(fleet: Fleet, rules: Rules, state: State, slot: int) -> int:
     """Where a request begins that is sent to the slot: there, or at an instance that decodes and is empty."""
     instance = state.instance[slot]
-    if rules.opportunism == OFF or instance.joining + instance.batch == 0:
+    if rules.opportunism == Opportunism.OFF or instance.joining + instance.batch == 0:
         return slot
     to = receiver(fleet, state, slot)
     return to if to != NOBODY and state.instance[to].load == 0 else slot
@@ -55,10 +54,10 @@ def begins_at(fleet: Fleet, rules: Rules, state: State, slot: int) -> int:
 def keeps(fleet: Fleet, rules: Rules, state: State, slot: int, to: int) -> bool:
     """Whether the slot keeps a request that has its first token, and would go to the other one."""
     instance = state.instance[slot]
-    if rules.opportunism == WEIGHTED:
+    if rules.opportunism == Opportunism.WEIGHTED:
         return rules.keep_weight * instance.load < state.instance[to].load
     is_free = instance.joining == 0 and not somebody_waits(state, slot) and not is_unknown(state, slot)
-    return rules.opportunism == IDLE and is_free
+    return rules.opportunism == Opportunism.IDLE and is_free
 
 
 @called

@@ -7,9 +7,7 @@ import numpy.typing as npt
 
 from fleetcast.models.replay.inputs import NOBODY, Fleet, Floats, Ints, Trace
 from fleetcast.models.replay.state import State
-
-QUEUED, FINISHED, REFUSED, SPARED = range(4)
-STATUSES = ("queued", "finished", "refused", "spared")
+from fleetcast.models.world.mechanisms import Ending
 
 
 class Spent(NamedTuple):
@@ -65,7 +63,7 @@ def outcome_of(trace: Trace, fleet: Fleet, state: State, row: Ints, spent: Spent
     drawn = fleet.network_factor[arrival_us % fleet.network_factor.size]
     network_s = np.where(dispatched, delay_s * drawn, 0.0)
     cases = (np.isfinite(request["finish_s"]), request["refused"], request["spared"])
-    status = np.select(cases, (FINISHED, REFUSED, SPARED), QUEUED)
+    status = np.select(cases, (Ending.FINISHED, Ending.REFUSED, Ending.SPARED), Ending.QUEUED)
     return Outcome(
         row,
         status.astype(np.int8),

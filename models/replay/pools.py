@@ -9,10 +9,10 @@ These are three ways to write the rows of a fleet (fleet.py); the kernel sees ro
 
 from fleetcast.models.replay.compiled import compiled
 from fleetcast.models.replay.events import settle
-from fleetcast.models.replay.inputs import DECODE_ONLY, NEVER, PREFILL_ONLY, WHOLE, Fleet, Trace
+from fleetcast.models.replay.inputs import NEVER, Fleet, Trace
 from fleetcast.models.replay.memory import is_by_freeness, note_change
-from fleetcast.models.replay.prefix import NONE
-from fleetcast.models.replay.state import SERVING, State
+from fleetcast.models.replay.state import State
+from fleetcast.models.world.mechanisms import Prefix, Role, Status
 
 # Whether a pool takes interactive requests, whether others, and its share of an endpoint's instances: 16
 # and 4 of 20 (SageServe 4); 10, 5 and 5 (7.1).
@@ -48,13 +48,13 @@ def work_tokens(trace: Trace, fleet: Fleet, state: State, slot: int, request: in
     By its role, unless the request stays there. Not those of the prompt that were cached where it was sent.
     """
     prompt, answer = trace.input_tokens[request], trace.output_tokens[request]
-    if fleet.prefix != NONE:
+    if fleet.prefix != Prefix.NONE:
         prompt -= state.sharing[request].saved
     is_parted = fleet.hands_over and not state.transfer[request].stays
-    role = fleet.role[fleet.pool[slot]] if is_parted else WHOLE
-    if role == PREFILL_ONLY:
+    role = fleet.role[fleet.pool[slot]] if is_parted else Role.WHOLE
+    if role == Role.PREFILL:
         return prompt
-    return answer if role == DECODE_ONLY else prompt + answer
+    return answer if role == Role.DECODE else prompt + answer
 
 
 @compiled
@@ -65,7 +65,7 @@ def assign(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, ch
     if fleet.is_interactive[trace.tier[request]]:
         was_busy = int(instance.interactive > 0)
         instance.interactive += change
-        if instance.status == SERVING:
+        if instance.status == Status.SERVING:
             state.pool[fleet.pool[slot]].busy += int(instance.interactive > 0) - was_busy
     state.present[slot, trace.level[request]] += change
     stand_in_line(fleet, state, slot)
@@ -77,9 +77,9 @@ def stand_in_line(fleet: Fleet, state: State, slot: int) -> None:
     instance = state.instance[slot]
     pool = fleet.pool[slot]
     note_change(fleet, state, slot)
-    if is_by_freeness(fleet, pool) and instance.status == SERVING:
+    if is_by_freeness(fleet, pool) and instance.status == Status.SERVING:
         return  # who dispatches next finds its place
-    instance.queue = instance.load if instance.status == SERVING else NEVER
+    instance.queue = instance.load if instance.status == Status.SERVING else NEVER
     first = fleet.slots[pool]
     size = fleet.slots[pool + 1] - first
     settle(state.instance.queue, state.instance.shortest, state.instance.shortest_place, first, size, slot)

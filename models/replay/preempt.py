@@ -17,8 +17,9 @@ from fleetcast.models.replay.memory import (
 )
 from fleetcast.models.replay.move import give_up
 from fleetcast.models.replay.prefix import blocks_back, forget_the_oldest, work_of
-from fleetcast.models.replay.queue import PRIORITY, insert_in_order
+from fleetcast.models.replay.queue import insert_in_order
 from fleetcast.models.replay.state import REQUEST_BITS, State
+from fleetcast.models.world.mechanisms import Order
 
 
 @called
@@ -57,7 +58,7 @@ def give_back_joining(trace: Trace, fleet: Fleet, state: State, slot: int) -> No
 @called
 def give_back_decoding(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int) -> None:
     """One of those that decode queues again: the last admitted, of the lowest level where levels go first."""
-    request = drop_last_decoding(trace, fleet, rules.order >= PRIORITY, state, slot)
+    request = drop_last_decoding(trace, fleet, rules.order >= Order.PRIORITY, state, slot)
     cached = prompt_tokens(trace, state, request) - 1
     state.instance[slot].kv -= cached
     queue_again(trace, fleet, state, slot, request, cached, cached)

@@ -24,8 +24,7 @@ from fleetcast.models.replay.compiled import called
 from fleetcast.models.replay.inputs import Fleet, Trace
 from fleetcast.models.replay.memory import blocks_of, capacity_blocks, prompt_tokens
 from fleetcast.models.replay.state import State
-
-NONE, GIVEN, BLOCKS = range(3)  # positions in PREFIXES of world/mechanisms.py
+from fleetcast.models.world.mechanisms import Prefix
 
 
 @called
@@ -45,7 +44,7 @@ def cached_blocks(trace: Trace, fleet: Fleet, state: State, slot: int, request: 
 @called
 def held_by_others(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> int:
     """KV blocks of the prompt that other requests hold at the slot, so that they are in memory anyway."""
-    if fleet.prefix != BLOCKS:
+    if fleet.prefix != Prefix.BLOCKS:
         return 0
     first, blocks = trace.first_hash[request], hash_blocks(trace, fleet, request)
     return count_held(state.cache, state.bucket, slot, trace.hashes, first, blocks) * span(fleet)
@@ -60,9 +59,9 @@ def span(fleet: Fleet) -> int:
 @called
 def reusable_tokens(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> int:
     """Tokens of the prompt that the slot would not have to compute."""
-    if fleet.prefix == BLOCKS:
+    if fleet.prefix == Prefix.BLOCKS:
         tokens = cached_blocks(trace, fleet, state, slot, request) * fleet.prefix_block_tokens
-    elif fleet.prefix == GIVEN:
+    elif fleet.prefix == Prefix.GIVEN:
         tokens = trace.cached_tokens[request]
     else:
         return 0
@@ -73,7 +72,7 @@ def reusable_tokens(trace: Trace, fleet: Fleet, state: State, slot: int, request
 def work_of(trace: Trace, fleet: Fleet, state: State, request: int) -> int:
     """Tokens of the request's prompt that are to be computed."""
     prompt = prompt_tokens(trace, state, request)
-    return prompt if fleet.prefix == NONE else prompt - state.sharing[request].reused
+    return prompt if fleet.prefix == Prefix.NONE else prompt - state.sharing[request].reused
 
 
 @called
@@ -85,7 +84,7 @@ def hold_prefix(trace: Trace, fleet: Fleet, state: State, slot: int, request: in
     """
     state.sharing[request].reused = reused
     state.progress.reused_tokens += reused
-    if fleet.prefix == BLOCKS:
+    if fleet.prefix == Prefix.BLOCKS:
         first, blocks = trace.first_hash[request], hash_blocks(trace, fleet, request)
         known = hold_cached(state.cache, state.bucket, state.idle, slot, trace.hashes, first, blocks)
         forget_the_oldest(fleet, state, slot)
@@ -102,7 +101,7 @@ def blocks_back(
     Its hashed blocks stay cached, but those behind `computed` tokens, which nobody computed.
     """
     blocks = blocks_of(fleet, cached)
-    if fleet.prefix == BLOCKS and state.sharing[request].held_hashes > 0:
+    if fleet.prefix == Prefix.BLOCKS and state.sharing[request].held_hashes > 0:
         held, first = state.sharing[request].held_hashes, trace.first_hash[request]
         kept = (computed + fleet.prefix_block_tokens - 1) // fleet.prefix_block_tokens
         shared = let_go_of(state.cache, state.bucket, state.idle, slot, trace.hashes, first, held, kept)
@@ -114,7 +113,7 @@ def blocks_back(
 @called
 def forget_the_oldest(fleet: Fleet, state: State, slot: int) -> None:
     """Blocks that nobody holds go, the least recently used first, as far as the others need their memory."""
-    if fleet.prefix == BLOCKS:
+    if fleet.prefix == Prefix.BLOCKS:
         room = capacity_blocks(fleet, slot) - state.instance[slot].blocks
         if state.idle[slot, COUNT] * span(fleet) > room:
             forget_down_to(state.cache, state.bucket, state.idle, slot, max(0, room // span(fleet)))

@@ -14,8 +14,8 @@ from fleetcast.models.replay.compiled import compiled
 from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
 from fleetcast.models.replay.memory import needed_blocks
 from fleetcast.models.replay.state import State
+from fleetcast.models.world.mechanisms import Order
 
-FCFS, EDF, PF, DPA, LATE_LAST, PRIORITY, PREEMPTIVE = range(7)  # positions in ORDERS of world/mechanisms.py
 LAST = 1 << 30  # rank of non-interactive requests that are not aged: behind everything of priority 0
 
 
@@ -84,7 +84,7 @@ def first_of(rules: Rules, state: State, slot: int, lane: int) -> int:
     """The list that has the request of a tier or level which came first; NOBODY where none waits."""
     lists = state.lane.shape[1] - 1
     head = state.lane[slot, lane].head
-    if rules.order == DPA:
+    if rules.order == Order.DPA:
         other = state.lane[slot, lane + lists // 2].head
         if other != NOBODY and (head == NOBODY or other < head):
             return lane + lists // 2
@@ -125,7 +125,7 @@ def risen_to(trace: Trace, rules: Rules, request: int, now: float) -> int:
 
     Not where requests make way for higher ones: two would push each other out for ever.
     """
-    if rules.order == PREEMPTIVE:
+    if rules.order == Order.PREEMPTIVE:
         return trace.level[request]
     risen = int((now - trace.arrival_s[request]) / rules.promote_s)
     return max(0, trace.level[request] - risen)
@@ -137,14 +137,14 @@ def rank(trace: Trace, fleet: Fleet, rules: Rules, request: int, now: float) -> 
 
     Aged non-interactive requests rank with the least urgent interactive ones, unless levels go first.
     """
-    if rules.order >= PRIORITY:
+    if rules.order >= Order.PRIORITY:
         return risen_to(trace, rules, request, now)
     tier = trace.tier[request]
     if not fleet.is_interactive[tier] and not is_aged(trace, rules, request, now):
         return LAST
-    if rules.order == PF:
+    if rules.order == Order.PF:
         return rules.urgency[tier]
-    if rules.order == DPA:
+    if rules.order == Order.DPA:
         left_s = deadline_s(trace, rules, request) - now
         urgencies = rules.allowance_s.size  # room for all there may be
         if left_s < -rules.tau_n_s:
@@ -177,7 +177,7 @@ def next_lane(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int,
     arrival; non-interactive requests go when no other waits, or when aged. PRIORITY and PREEMPTIVE take the
     highest level, whatever the tier.
     """
-    if rules.order == DPA:
+    if rules.order == Order.DPA:
         set_expired_apart(trace, rules, state, slot, now)
     best, best_rank, best_due = NOBODY, 0, 0.0
     for at in range(state.lane.shape[1] - 1):
@@ -185,7 +185,7 @@ def next_lane(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int,
         if head == NOBODY:
             continue
         its_rank = rank(trace, fleet, rules, head, now)
-        due = deadline_s(trace, rules, head) if rules.order == EDF else 0.0
+        due = deadline_s(trace, rules, head) if rules.order == Order.EDF else 0.0
         if (
             best == NOBODY
             or its_rank < best_rank
@@ -201,11 +201,11 @@ def next_lane(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int,
 @compiled
 def tiers_or_levels(rules: Rules, state: State) -> int:
     """How many tiers, or levels where those go first, requests wait by."""
-    return (state.lane.shape[1] - 1) // (2 if rules.order == DPA else 1)
+    return (state.lane.shape[1] - 1) // (2 if rules.order == Order.DPA else 1)
 
 
 def lanes(rules: Rules) -> int:
     """How many lists an instance's requests wait in: one for each level, or tier, or two under DPA."""
-    if rules.order >= PRIORITY:
+    if rules.order >= Order.PRIORITY:
         return rules.headroom_share.size
-    return rules.allowance_s.size * (2 if rules.order == DPA else 1)
+    return rules.allowance_s.size * (2 if rules.order == Order.DPA else 1)

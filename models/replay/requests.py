@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from fleetcast.models.replay.inputs import NOBODY, Fleet, Ints, Rules, Trace
-from fleetcast.models.replay.prefix import BLOCKS, GIVEN
-from fleetcast.models.replay.queue import PRIORITY
+from fleetcast.models.world.mechanisms import Order, Prefix
 
 SHORTS, WHOLES = np.zeros(0, np.int16), np.zeros(0, np.int32)
 EMPTY = Trace(np.zeros(0), SHORTS, SHORTS, SHORTS, WHOLES, WHOLES)
@@ -17,7 +16,7 @@ def in_lanes(trace: Trace, rules: Rules) -> Trace:
     level = trace.level if trace.level.size else np.zeros(trace.arrival_s.size, np.int16)
     if level.size != trace.arrival_s.size:
         raise ValueError(f"level has {level.size} rows; the trace has {trace.arrival_s.size} requests.")
-    return trace._replace(level=level, lane=level if rules.order >= PRIORITY else trace.tier)
+    return trace._replace(level=level, lane=level if rules.order >= Order.PRIORITY else trace.tier)
 
 
 def check_trace(trace: Trace, fleet: Fleet, rules: Rules) -> None:
@@ -67,12 +66,12 @@ def leg_rules(trace: Trace, fleet: Fleet) -> list[tuple[str, np.ndarray]]:
 def prefix_rules(trace: Trace, fleet: Fleet) -> list[tuple[str, np.ndarray]]:
     """What a trace must say of its prompts for the fleet's prefix: each rule, and the rows that break it."""
     rows = trace.arrival_s.size
-    if fleet.prefix == GIVEN:
+    if fleet.prefix == Prefix.GIVEN:
         if trace.cached_tokens.size != rows:
             return [('prefix = "given" needs cached_tokens of all requests', np.ones(rows, bool))]
         bad = (trace.cached_tokens < 0) | (trace.cached_tokens > trace.input_tokens)
         return [("cached_tokens must be at most input_tokens", bad)]
-    if fleet.prefix == BLOCKS:
+    if fleet.prefix == Prefix.BLOCKS:
         if trace.first_hash.size != rows + 1:
             return [('prefix = "blocks" needs the hashes of all prompts', np.ones(rows, bool))]
         counts = np.diff(trace.first_hash)

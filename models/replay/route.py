@@ -9,15 +9,13 @@ from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
 from fleetcast.models.replay.memory import is_under
 from fleetcast.models.replay.opportunism import begins_at
 from fleetcast.models.replay.pools import assign, endpoint_of
-from fleetcast.models.replay.prefix import NONE, reusable_tokens
+from fleetcast.models.replay.prefix import reusable_tokens
 from fleetcast.models.replay.queue import pop_front, push_back
 from fleetcast.models.replay.signal import keeps_up
-from fleetcast.models.replay.spread import IN_ORDER, choose_by_spread, may_choose
-from fleetcast.models.replay.state import SERVING, State
+from fleetcast.models.replay.spread import choose_by_spread, may_choose
+from fleetcast.models.replay.state import State
 from fleetcast.models.replay.teams import first_slot, load_of, teams_of
-
-# Positions in ROUTINGS of world/mechanisms.py.
-SHORTEST_QUEUE, ROUND_ROBIN, LEAST_KV, LEAST_WORK, FREENESS, INFAAS = range(6)
+from fleetcast.models.world.mechanisms import Prefix, Routing, Spread, Status
 
 
 @called
@@ -33,7 +31,7 @@ def choose_pool(trace: Trace, fleet: Fleet, rules: Rules, state: State, request:
         if region == NOBODY:
             break
         endpoint = endpoint_of(fleet, trace.llm[request], region)
-        if rules.spread != IN_ORDER:
+        if rules.spread != Spread.IN_ORDER:
             chosen = choose_by_spread(trace, fleet, rules, state, request, endpoint)
             if chosen != NOBODY:
                 return chosen
@@ -41,7 +39,7 @@ def choose_pool(trace: Trace, fleet: Fleet, rules: Rules, state: State, request:
         for pool in fleet.pools_of[endpoint]:
             if not may_choose(trace, fleet, state, pool, request):
                 continue
-            if rules.spread == IN_ORDER and is_under(state, pool, rules.route_utilisation_share):
+            if rules.spread == Spread.IN_ORDER and is_under(state, pool, rules.route_utilisation_share):
                 if keeps_up(fleet, rules, state, pool):
                     return pool
                 first = pool if first == NOBODY else first
@@ -67,7 +65,7 @@ def choose_instance(
     FREENESS        most free blocks per request that it runs (multi-tier Llumnix 3.4)
     INFAAS          least cost of queue, service time and state (its baseline, 3.7)
     """
-    if rules.routing == SHORTEST_QUEUE:
+    if rules.routing == Routing.SHORTEST_QUEUE:
         return (
             state.instance[fleet.slots[pool]].shortest
             if fleet.team[pool] == 0
@@ -86,7 +84,7 @@ def of_least_team(fleet: Fleet, state: State, pool: int) -> int:
     for team in range(teams_of(fleet, pool)):
         own = NOBODY  # of a team that comes back part may serve already
         for slot in range(first_slot(fleet, pool, team), first_slot(fleet, pool, team + 1)):
-            if state.instance[slot].status == SERVING and (
+            if state.instance[slot].status == Status.SERVING and (
                 own == NOBODY or state.instance[slot].load < state.instance[own].load
             ):
                 own = slot
@@ -101,19 +99,19 @@ def choose_by_rule(
     trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, request: int, now: float
 ) -> int:
     """The same for the rules that look at more than the first in line."""
-    if rules.routing == FREENESS:
+    if rules.routing == Routing.FREENESS:
         return freest(trace, fleet, rules, state, pool, trace.level[request], now)
-    if rules.routing == INFAAS:
+    if rules.routing == Routing.INFAAS:
         return cheapest(fleet, state, pool)
     first, end = fleet.slots[pool], fleet.slots[pool + 1]
     best, best_rank = NOBODY, 0
     for slot in range(first, end):
-        if state.instance[slot].status != SERVING:
+        if state.instance[slot].status != Status.SERVING:
             continue
         rank = state.instance[slot].kv_seen
-        if rules.routing == LEAST_WORK:
+        if rules.routing == Routing.LEAST_WORK:
             rank = state.instance[slot].load - reusable_tokens(trace, fleet, state, slot, request)
-        elif rules.routing == ROUND_ROBIN:
+        elif rules.routing == Routing.ROUND_ROBIN:
             rank = (slot - state.pool[pool].turn - 1) % (end - first)
         if best == NOBODY or rank < best_rank:
             best, best_rank = slot, rank
@@ -140,7 +138,7 @@ def dispatch(
             state.pool[pool].waiting_tokens += trace.input_tokens[request]
     if fleet.hands_over:
         transfer.sent_from = NOBODY
-    if fleet.prefix != NONE:
+    if fleet.prefix != Prefix.NONE:
         state.sharing[request].saved = reusable_tokens(trace, fleet, state, slot, request)
     assign(trace, fleet, state, slot, request, 1)
     come(trace, fleet, rules, state, slot, request, now)

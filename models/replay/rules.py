@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from fleetcast.models.replay.inputs import ALL_STEPS, NOBODY, Bools, Fleet, Floats, Ints, Rules
-from fleetcast.models.replay.queue import DPA
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.mechanisms import (
     DEMANDS,
@@ -17,6 +16,7 @@ from fleetcast.models.world.mechanisms import (
     SCALINGS,
     SIGNALS,
     SPREADS,
+    Order,
 )
 from fleetcast.models.world.replay_config import Levels, ReplayConfig
 
@@ -36,7 +36,7 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
         "scaling": SCALINGS.index(scaling),
         "signal": SIGNALS.index(replay.signal),
         "routing": ROUTINGS.index(replay.routing),
-        "order": DPA if replay.order == "late_last" else ORDERS.index(replay.order),
+        "order": Order.DPA if replay.order == "late_last" else ORDERS.index(replay.order),
         "tau_n_s": np.inf if replay.order == "late_last" else replay.tau_n_s,
         "spread": SPREADS.index(replay.spread),
         "opportunism": OPPORTUNISMS.index(replay.opportunism),

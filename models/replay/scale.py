@@ -17,16 +17,14 @@ import math
 
 from fleetcast.models.replay.compiled import called
 from fleetcast.models.replay.freeness import mean_freeness
-from fleetcast.models.replay.inputs import DECODE_ONLY, NOBODY, Fleet, Rules, Trace
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
 from fleetcast.models.replay.life import held
 from fleetcast.models.replay.pools import endpoint_of, is_batch
 from fleetcast.models.replay.signal import is_crowded, is_slack, work_tokens_per_s
 from fleetcast.models.replay.state import State
 from fleetcast.models.replay.teams import grow, is_led, shrink
+from fleetcast.models.world.mechanisms import Role, Scaling
 
-FOLLOW, REACTIVE, LT_U, LT_UA, CHIRON, HPA, REFLEX, BY_FREENESS = range(
-    8
-)  # positions in SCALINGS of world/mechanisms.py
 # Defaults of the HorizontalPodAutoscaler (kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale).
 HPA_TOLERANCE_SHARE = 0.1
 HPA_STABILISATION_COOLDOWNS = 20.0  # of 15 s: five minutes
@@ -63,11 +61,15 @@ def keep_minimum(fleet: Fleet, state: State, pool: int, now: float) -> None:
 @called
 def react(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -> None:
     """One step of a rule that looks at the fleet, at most one per cooldown: add, remove, or leave."""
-    if rules.scaling in (FOLLOW, REFLEX, HPA) or now < state.pool[pool].cooldown_s or is_led(fleet, pool):
+    if (
+        rules.scaling in (Scaling.FOLLOW, Scaling.REFLEX, Scaling.HPA)
+        or now < state.pool[pool].cooldown_s
+        or is_led(fleet, pool)
+    ):
         return
-    if rules.scaling == CHIRON:
+    if rules.scaling == Scaling.CHIRON:
         out, in_ = by_pressure(trace, fleet, rules, state, pool, now)
-    elif rules.scaling == BY_FREENESS:
+    elif rules.scaling == Scaling.FREENESS:
         mean = mean_freeness(trace, fleet, rules, state, pool, now)
         out, in_ = mean < rules.freeness_out, mean > rules.freeness_in
     else:
@@ -88,13 +90,13 @@ def by_signal(fleet: Fleet, rules: Rules, state: State, pool: int, now: float) -
     """
     over = is_crowded(fleet, rules, state, pool, rules.scale_out_share)
     under = is_slack(fleet, rules, state, pool, rules.scale_in_share)
-    if rules.scaling == REACTIVE:
+    if rules.scaling == Scaling.REACTIVE:
         return over, under
     count, target = held(state, pool), state.pool[pool].target
     if count == 0 and target > 0:
         over = are_others_crowded(fleet, rules, state, pool)
     out, in_ = over and count < target, under and count > target
-    if rules.scaling == LT_UA and now - state.progress.hour_s >= rules.correction_s:
+    if rules.scaling == Scaling.LT_UA and now - state.progress.hour_s >= rules.correction_s:
         endpoint = endpoint_of(fleet, fleet.llm[pool], fleet.region[pool])
         seen = state.endpoint[endpoint].seen_before + state.endpoint[endpoint].seen_tokens
         forecast = state.endpoint[endpoint].forecast_tokens_per_s * (now - state.progress.seen_before_since_s)
@@ -159,7 +161,7 @@ def set_reflex(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: floa
     for llm in range(state.llm.size):
         sustained = 0.0
         for pool in range(state.pool.size):
-            if fleet.llm[pool] == llm and fleet.role[pool] != DECODE_ONLY:
+            if fleet.llm[pool] == llm and fleet.role[pool] != Role.DECODE:
                 sustained += held(state, pool) * fleet.tokens_per_s[pool]
         due = due_tokens_per_s(trace, rules, state, llm, now) / sustained if sustained > 0 else 0.0
         for pool in range(state.pool.size):

@@ -11,9 +11,9 @@ of them that have no token yet, which are to be worked off in `catch_up_s`.
 
 from fleetcast.models.replay.compiled import called
 from fleetcast.models.replay.inputs import Fleet, Rules
-from fleetcast.models.replay.state import SERVING, State
+from fleetcast.models.replay.state import State
+from fleetcast.models.world.mechanisms import Signal, Status
 
-MEMORY, QUEUE, BOTH = range(3)  # positions in SIGNALS of world/mechanisms.py
 SMOOTHED_S = 60.0  # the memory of what comes
 
 
@@ -37,11 +37,11 @@ def work_tokens_per_s(rules: Rules, state: State, pool: int) -> float:
 def used_and_room(fleet: Fleet, rules: Rules, state: State, pool: int) -> tuple[float, float]:
     """What is in use of the serving instances, and all there is: of memory or of work."""
     used, room = float(state.pool[pool].kv_used), float(state.pool[pool].kv_room)
-    if rules.signal == MEMORY:
+    if rules.signal == Signal.MEMORY:
         return used, room
     work = work_tokens_per_s(rules, state, pool)
-    sustained = state.instances[pool, SERVING] * fleet.tokens_per_s[pool]
-    if rules.signal == QUEUE or work * room > used * sustained:
+    sustained = state.instances[pool, Status.SERVING] * fleet.tokens_per_s[pool]
+    if rules.signal == Signal.QUEUE or work * room > used * sustained:
         return work, sustained
     return used, room
 
@@ -63,5 +63,5 @@ def is_crowded(fleet: Fleet, rules: Rules, state: State, pool: int, share: float
 @called
 def keeps_up(fleet: Fleet, rules: Rules, state: State, pool: int) -> bool:
     """Whether the pool sustains what comes and waits, as far as the signal tells."""
-    sustained = state.instances[pool, SERVING] * fleet.tokens_per_s[pool]
-    return rules.signal == MEMORY or work_tokens_per_s(rules, state, pool) < sustained
+    sustained = state.instances[pool, Status.SERVING] * fleet.tokens_per_s[pool]
+    return rules.signal == Signal.MEMORY or work_tokens_per_s(rules, state, pool) < sustained

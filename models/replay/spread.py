@@ -14,9 +14,8 @@ pool was dealt differs from its share by less than one request.
 from fleetcast.models.replay.compiled import called
 from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
 from fleetcast.models.replay.memory import is_under
-from fleetcast.models.replay.state import SERVING, State
-
-IN_ORDER, ROUND_ROBIN, MOST_UNUSED, GOODPUT, WEIGHTS = range(5)  # positions in SPREADS of world/mechanisms.py
+from fleetcast.models.replay.state import State
+from fleetcast.models.world.mechanisms import Spread, Status
 
 
 @called
@@ -47,7 +46,7 @@ def choose_by_spread(
     for pool in fleet.pools_of[endpoint]:
         if not may_choose(trace, fleet, state, pool, request):
             continue
-        if rules.spread == MOST_UNUSED:
+        if rules.spread == Spread.MOST_UNUSED:
             state.pool[pool].credit = state.pool[pool].kv_room - state.pool[pool].kv_used
         else:
             weight = weight_of(fleet, rules, state, pool)
@@ -55,7 +54,7 @@ def choose_by_spread(
             earned += weight
         if best == NOBODY or state.pool[pool].credit > state.pool[best].credit:
             best = pool
-    if rules.spread != MOST_UNUSED:
+    if rules.spread != Spread.MOST_UNUSED:
         state.pool[best].credit -= earned
     return best
 
@@ -63,8 +62,8 @@ def choose_by_spread(
 @called
 def weight_of(fleet: Fleet, rules: Rules, state: State, pool: int) -> float:
     """What a pool earns with each request."""
-    if rules.spread == ROUND_ROBIN:
+    if rules.spread == Spread.ROUND_ROBIN:
         return 1.0
-    if rules.spread == GOODPUT:
-        return fleet.weight[pool] * state.instances[pool, SERVING]
+    if rules.spread == Spread.GOODPUT:
+        return fleet.weight[pool] * state.instances[pool, Status.SERVING]
     return fleet.weight[pool]

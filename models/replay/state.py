@@ -14,13 +14,7 @@ import numpy.typing as npt
 
 from fleetcast.models.replay.by_address import by_address
 from fleetcast.models.replay.inputs import NEVER, NOBODY, Ints
-
-# The life of an instance. GPU time is counted by these, less GONE.
-GONE, SERVING, BOOTING, DRAINING, DONATED = np.arange(5)
-STATES = ("serving", "booting", "draining", "donated")
-
-# What an instance is doing between two of its events.
-IDLE, PREFILL, DECODE = range(3)
+from fleetcast.models.world.mechanisms import Phase
 
 MOVED_QUEUED, MOVED_LIVE, GIVEN_UP = range(3)  # columns of State.moved
 REQUEST_BITS = (1 << 32) - 1  # of State.finish_key
@@ -124,10 +118,10 @@ CLOCK = Records(  # (C,) = (N + 1,)
     ("is_stale", BOOL, "", True, "the instance has changed since its bounds of freeness were set"),
 )
 INSTANCE = Records(  # (N,)
-    ("status", I64, "", 0, "GONE ... DONATED"),
+    ("status", I64, "", 0, "Status"),
     ("since_s", F64, "s", 0, "GPU time is accounted up to here"),
     ("leaves_s", F64, "s", NEVER, "when it is donated, once it has finished its work"),
-    ("phase", I64, "", IDLE, "IDLE, PREFILL, DECODE"),
+    ("phase", I64, "", Phase.IDLE, "Phase"),
     ("base_s", F64, "s", 0, "when its decode stretch, or its step over prompts, began"),
     ("step_s", F64, "s", 0, "when the step began that ended last"),
     ("steps", I64, "steps", 0, "decode steps made before base_s"),

@@ -7,7 +7,7 @@ of the pool that prefills, which leads. A team boots as one: as long as the slow
 
 from fleetcast.models.replay.compiled import called
 from fleetcast.models.replay.events import reschedule
-from fleetcast.models.replay.inputs import DECODE_ONLY, NEVER, NOBODY, Fleet
+from fleetcast.models.replay.inputs import NEVER, NOBODY, Fleet
 from fleetcast.models.replay.life import (
     add_instance,
     change_status,
@@ -19,13 +19,14 @@ from fleetcast.models.replay.life import (
     share_gpus,
     spot_s,
 )
-from fleetcast.models.replay.state import BOOTING, DONATED, DRAINING, GONE, SERVING, State
+from fleetcast.models.replay.state import State
+from fleetcast.models.world.mechanisms import Role, Status
 
 
 @called
 def is_led(fleet: Fleet, pool: int) -> bool:
     """Whether the pool's instances do as those do that hand on to them."""
-    return fleet.team[pool] > 0 and fleet.role[pool] == DECODE_ONLY
+    return fleet.team[pool] > 0 and fleet.role[pool] == Role.DECODE
 
 
 @called
@@ -47,27 +48,31 @@ def shrink(fleet: Fleet, state: State, pool: int, now: float) -> bool:
 @called
 def add_team(fleet: Fleet, state: State, pool: int, now: float) -> bool:
     """The team whose first instance comes fastest; none where not all of it finds room."""
-    team = team_with(fleet, state, pool, DRAINING)
+    team = team_with(fleet, state, pool, Status.DRAINING)
     if team == NOBODY:
-        team = team_with(fleet, state, pool, DONATED)
+        team = team_with(fleet, state, pool, Status.DONATED)
     if team == NOBODY:
-        team = team_with(fleet, state, pool, GONE)
+        team = team_with(fleet, state, pool, Status.GONE)
     if team == NOBODY or not has_room(fleet, state, pool, team):
         return False
     delay_s = team_boot_s(fleet, state, pool, team)
     if delay_s > 0:
         state.pool[pool].booted += 1
-    for status in (DRAINING, DONATED, GONE):  # the team's own donated ones are not what makes room
+    for status in (
+        Status.DRAINING,
+        Status.DONATED,
+        Status.GONE,
+    ):  # the team's own donated ones are not what makes room
         for side in (pool, fleet.then[pool]):
             for slot in range(first_slot(fleet, side, team), first_slot(fleet, side, team + 1)):
                 if state.instance[slot].status != status:
                     continue
-                if status == DRAINING:
+                if status == Status.DRAINING:
                     return_to_work(fleet, state, slot, now)
                     continue
-                if status == GONE:
+                if status == Status.GONE:
                     make_room(fleet, state, side, now)
-                change_status(fleet, state, slot, BOOTING, now)
+                change_status(fleet, state, slot, Status.BOOTING, now)
                 reschedule(state, slot, now + delay_s)
     return True
 
@@ -77,23 +82,23 @@ def remove_team(fleet: Fleet, state: State, pool: int, now: float) -> bool:
     """One that still boots, else the one with least to do, which finishes its work first."""
     if held(state, pool) - fleet.team[pool] < fleet.min_instances[pool]:
         return False
-    team = team_with(fleet, state, pool, BOOTING)
+    team = team_with(fleet, state, pool, Status.BOOTING)
     if team == NOBODY:
         least = 0
         for other in range(teams_of(fleet, pool)):
             load = load_of(fleet, state, pool, other)
-            is_serving = state.instance[first_slot(fleet, pool, other)].status == SERVING
+            is_serving = state.instance[first_slot(fleet, pool, other)].status == Status.SERVING
             if is_serving and (team == NOBODY or load <= least):
                 team, least = other, load
     if team == NOBODY:
         return False
     for side in (pool, fleet.then[pool]):
         for slot in range(first_slot(fleet, side, team), first_slot(fleet, side, team + 1)):
-            if state.instance[slot].status == BOOTING:
+            if state.instance[slot].status == Status.BOOTING:
                 reschedule(state, slot, NEVER)
-                change_status(fleet, state, slot, DONATED, now)
-            elif state.instance[slot].status == SERVING:
-                change_status(fleet, state, slot, DRAINING, now)
+                change_status(fleet, state, slot, Status.DONATED, now)
+            elif state.instance[slot].status == Status.SERVING:
+                change_status(fleet, state, slot, Status.DRAINING, now)
                 donate_when_empty(fleet, state, slot, now)
     return True
 
@@ -144,14 +149,14 @@ def has_room(fleet: Fleet, state: State, pool: int, team: int) -> bool:
         short, spare, gone = state.used_gpus[region, gpu] - fleet.cap_gpus[region, gpu], 0, 0
         for other in range(fleet.kind.size):
             if share_gpus(fleet, other, side):
-                spare += state.instances[other, DONATED] * fleet.gpus[fleet.kind[other]]
+                spare += state.instances[other, Status.DONATED] * fleet.gpus[fleet.kind[other]]
         for other in (pool, fleet.then[pool]):
             if share_gpus(fleet, other, side):
                 for slot in range(first_slot(fleet, other, team), first_slot(fleet, other, team + 1)):
                     each = fleet.gpus[fleet.kind[other]]
-                    gone += int(state.instance[slot].status == GONE)
-                    short += each * int(state.instance[slot].status == GONE)
-                    spare -= each * int(state.instance[slot].status == DONATED)
+                    gone += int(state.instance[slot].status == Status.GONE)
+                    short += each * int(state.instance[slot].status == Status.GONE)
+                    spare -= each * int(state.instance[slot].status == Status.DONATED)
         if gone > 0 and spare < short:
             return False
     return True
@@ -163,8 +168,8 @@ def team_boot_s(fleet: Fleet, state: State, pool: int, team: int) -> float:
     longest_s = 0.0
     for side in (pool, fleet.then[pool]):
         for slot in range(first_slot(fleet, side, team), first_slot(fleet, side, team + 1)):
-            if state.instance[slot].status == DONATED:
+            if state.instance[slot].status == Status.DONATED:
                 longest_s = max(longest_s, spot_s(fleet, state, pool) * fleet.boot_factor[fleet.kind[side]])
-            elif state.instance[slot].status == GONE:
+            elif state.instance[slot].status == Status.GONE:
                 longest_s = max(longest_s, fleet.boot_cold_s[side])
     return longest_s

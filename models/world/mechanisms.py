@@ -1,26 +1,152 @@
-"""The replay's mechanisms by name (models/replay, a file each); codes in its kernel are positions here."""
+"""The replay's mechanisms by name (models/replay, a file each), and the codes by which its kernel knows them.
 
-BATCHINGS = ("whole", "chunked", "orca")  # batch.py
-ROUTINGS = ("shortest_queue", "round_robin", "least_kv", "least_work", "freeness", "infaas")  # route.py
-ORDERS = (
-    "fcfs",
-    "edf",
-    "pf",
-    "dpa",
-    "late_last",  # DPA that never turns round
-    "priority",
-    "preemptive",
-)  # queue.py
-OPPORTUNISMS = ("off", "idle", "weighted")  # opportunism.py
-SCALINGS = ("follow", "reactive", "lt_u", "lt_ua", "chiron", "hpa", "reflex", "freeness")  # scale.py
-DEMANDS = ("head", "all")  # freeness.py, also:
-HEADROOMS = ("all", "above")
+A config says the name in small letters: `order = "edf"` is Order.EDF. A new mechanism is a member here.
+"""
+
+from enum import IntEnum
+
+
+class Batching(IntEnum):
+    """How an instance mixes prompts and decode steps: batch.py."""
+
+    WHOLE = 0
+    CHUNKED = 1
+    ORCA = 2
+
+
+class Routing(IntEnum):
+    """Which instance of a pool a request goes to: route.py."""
+
+    SHORTEST_QUEUE = 0
+    ROUND_ROBIN = 1
+    LEAST_KV = 2
+    LEAST_WORK = 3
+    FREENESS = 4
+    INFAAS = 5
+
+
+class Order(IntEnum):
+    """In which order an instance admits what waits: queue.py."""
+
+    FCFS = 0
+    EDF = 1
+    PF = 2
+    DPA = 3
+    LATE_LAST = 4  # DPA whose severely expired requests never come first again
+    PRIORITY = 5
+    PREEMPTIVE = 6
+
+
+class Opportunism(IntEnum):
+    """When an instance that prefills keeps a request and decodes it too: opportunism.py."""
+
+    OFF = 0
+    IDLE = 1
+    WEIGHTED = 2
+
+
+class Scaling(IntEnum):
+    """When a pool grows and shrinks: scale.py."""
+
+    FOLLOW = 0
+    REACTIVE = 1
+    LT_U = 2
+    LT_UA = 3
+    CHIRON = 4
+    HPA = 5
+    REFLEX = 6
+    FREENESS = 7
+
+
+class Demand(IntEnum):
+    """What of a queue counts against the freeness of an instance: freeness.py."""
+
+    HEAD = 0
+    ALL = 1
+
+
+class Signal(IntEnum):
+    """What tells that a pool is full: signal.py."""
+
+    MEMORY = 0
+    QUEUE = 1
+    BOTH = 2
+
+
+class GearsBy(IntEnum):
+    """By what a cascade chooses its gear: chain.py."""
+
+    RATE = 0
+    LOAD = 1
+
+
+class Spread(IntEnum):
+    """How requests are spread between the pools of an llm in a region: spread.py."""
+
+    IN_ORDER = 0
+    ROUND_ROBIN = 1
+    MOST_UNUSED = 2
+    GOODPUT = 3
+    WEIGHTS = 4
+
+
+class Role(IntEnum):
+    """What the instances of a pool do for a request: all of it, its prompt, or its answer."""
+
+    WHOLE = 0
+    PREFILL = 1
+    DECODE = 2
+
+
+class Prefix(IntEnum):
+    """What of a prompt is found in a cache: prefix.py."""
+
+    NONE = 0
+    GIVEN = 1
+    BLOCKS = 2
+
+
+class Status(IntEnum):
+    """The life of an instance. GPU time is counted by these, less GONE."""
+
+    GONE = 0
+    SERVING = 1
+    BOOTING = 2
+    DRAINING = 3
+    DONATED = 4
+
+
+class Phase(IntEnum):
+    """What an instance is doing between two of its events."""
+
+    IDLE = 0
+    PREFILL = 1
+    DECODE = 2
+
+
+class Ending(IntEnum):
+    """What has become of a request."""
+
+    QUEUED = 0
+    FINISHED = 1
+    REFUSED = 2
+    SPARED = 3
+
+
+def words(codes: type[IntEnum]) -> tuple[str, ...]:
+    """The names of the members as configs and tables write them, in order of their codes."""
+    return tuple(member.name.lower() for member in codes)
+
+
+BATCHINGS, ROUTINGS, ORDERS, SCALINGS = words(Batching), words(Routing), words(Order), words(Scaling)
+OPPORTUNISMS, DEMANDS, SIGNALS, GEARS_BY = words(Opportunism), words(Demand), words(Signal), words(GearsBy)
+SPREADS, ROLES, PREFIXES = words(Spread), words(Role), words(Prefix)
+STATES = words(Status)[1:]  # in which GPU time is counted
+ENDINGS = words(Ending)
+
+# What the kernel does not see.
+HEADROOMS = ("all", "above")  # freeness.py
 LEVELS_BY = ("tier", "app", "uniform", "gaussian", "enterprise", "shares")  # models/traffic/priorities.py
-SIGNALS = ("memory", "queue", "both")  # signal.py
-GEARS_BY = ("rate", "load")  # chain.py
-SPREADS = ("in_order", "round_robin", "most_unused", "goodput", "weights")  # spread.py
-ROLES = ("whole", "prefill", "decode")  # pools.py
-PREFIXES = ("none", "given", "blocks")  # prefix.py
 STARTS = ("plan", "whole")  # assets/replays/drives.py
 HAND_OVERS = ("bulk", "layers")  # handover.py
 CAPACITIES = ("slo", "throughput")  # capacity.py

@@ -25,11 +25,12 @@ from workloads import endpoint_fleet, endpoint_trace, play_endpoint, setting
 
 from fleetcast.models.replay.capacity import trial_fleet
 from fleetcast.models.replay.inputs import Trace
-from fleetcast.models.replay.outcome import FINISHED, Outcome
+from fleetcast.models.replay.outcome import Outcome
 from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.replay.run import Drive, replay
 from fleetcast.models.world.entries import LatencyProfile
 from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.mechanisms import Ending
 
 MOONCAKE = SHARED / "traces" / "mooncake_synthetic_trace.jsonl.gz"
 BLOCK_TOKENS = 512  # of the Mooncake format
@@ -90,7 +91,7 @@ def side_by_side() -> Figures:
     figures: Figures = {}
     for workers in WORKERS:
         fleet = endpoint_fleet(workers, LLM, batching="chunked", max_prefill_tokens=8192)
-        if (play_endpoint(trace, fleet, rules).status != FINISHED).any():
+        if (play_endpoint(trace, fleet, rules).status != Ending.FINISHED).any():
             raise RuntimeError(f"{workers} instances do not finish the trace: the comparison is not fair.")
         ours_s = cpu_seconds(partial(play_endpoint, trace, fleet, rules), repeats=3)
         theirs_s = dynamo_replay_cpu_seconds(trace, workers) - idle_s

@@ -26,10 +26,10 @@ from fleetcast.models.plan.rent import bounded
 from fleetcast.models.plan.solver import Options as Search
 from fleetcast.models.replay.fleet import make_fleet
 from fleetcast.models.replay.inputs import Fleet, Trace
-from fleetcast.models.replay.outcome import FINISHED
 from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.replay.run import Drive, replay
 from fleetcast.models.world.entries import Region
+from fleetcast.models.world.mechanisms import Ending
 
 SECONDS, HOUR_S = 2400.0, 3600.0
 SHARES = (1.1, 1.05, 1.02, 1.0, 0.97, 0.94, 0.9, 0.85, 0.8)  # of what an option sustains, counted on
@@ -172,7 +172,7 @@ def tried(world: World, table: Floats) -> tuple[float, float]:
     gpus = list(world.setting.catalogue.gpus.values())
     usd = np.array([gpus[g].usd_per_hour for g in fleet.gpu]) * fleet.gpus
     spent = float((outcome.instance_s[..., :3].sum(axis=(0, 2)) * usd[fleet.kind]).sum()) / HOUR_S
-    done = outcome.status == FINISHED
+    done = outcome.status == Ending.FINISHED
     tokens = float((world.trace.input_tokens + world.trace.output_tokens)[done].sum())
     return float(met.mean()), tokens / spent
 

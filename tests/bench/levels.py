@@ -18,12 +18,12 @@ from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.studies.levels import Asked, try_levels
 from fleetcast.assets.traces.traces import to_requests
 from fleetcast.models.replay.inputs import Fleet, Rules, Trace
-from fleetcast.models.replay.outcome import FINISHED
 from fleetcast.models.replay.policies import STACKS, Stack
 from fleetcast.models.replay.state import GIVEN_UP
 from fleetcast.models.traffic.arrivals import office_day
 from fleetcast.models.traffic.parameters import Names
 from fleetcast.models.traffic.priorities import levels_of
+from fleetcast.models.world.mechanisms import Ending
 
 LEVELS = 4
 REQUESTS_PER_S = 50.0
@@ -82,7 +82,7 @@ def paper() -> Figures:
     """The paper's main experiment under the stack as printed."""
     fleet, rules = under("llumnix", LEVELS, PAPER_LLM, paper_deployment(), REPLICAS)
     trace = paper_trace(10_000, PAPER_PER_S, LEVELS, "uniform", seed=42)
-    assert (play(trace, fleet, rules).status == FINISHED).all()  # compiles too
+    assert (play(trace, fleet, rules).status == Ending.FINISHED).all()  # compiles too
     return {"levels_paper_seconds": cpu_seconds(partial(play, trace, fleet, rules), 5)}
 
 

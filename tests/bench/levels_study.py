@@ -26,10 +26,11 @@ from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.studies.levels import Asked, answers, try_levels
 from fleetcast.models.replay.capacity import capacity_tokens_per_s
 from fleetcast.models.replay.inputs import Fleet, Rules, Trace
-from fleetcast.models.replay.outcome import FINISHED, Outcome
+from fleetcast.models.replay.outcome import Outcome
 from fleetcast.models.replay.policies import STACKS, Stack
 from fleetcast.models.replay.state import GIVEN_UP
 from fleetcast.models.traffic.priorities import levels_of
+from fleetcast.models.world.mechanisms import Ending
 
 Rows = list[dict[str, Any]]
 TraceOf = Callable[[str, int], Trace]  # by case and seed
@@ -56,7 +57,7 @@ TARGETS = {
 def times_of(trace: Trace, outcome: Outcome) -> dict[str, Any]:
     """What came of a trial: times pooled and of the highest and the lowest level, moves, memory taken."""
     ttft_s, e2e_s = outcome.first_token_s - trace.arrival_s, outcome.finish_s - trace.arrival_s
-    done = outcome.status == FINISHED
+    done = outcome.status == Ending.FINISHED
     told: dict[str, Any] = {"unfinished": int((~done).sum())}
     for name, seconds in (("ttft", ttft_s[done]), ("e2e", e2e_s[done])):
         told |= {f"{name}_mean_s": seconds.mean(), f"{name}_p99_s": np.quantile(seconds, 0.99)}

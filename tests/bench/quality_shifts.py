@@ -13,10 +13,10 @@ from fleetcast.models.plan.quality import Answer, Offer
 from fleetcast.models.quality.answers import Answers
 from fleetcast.models.quality.join import made_up
 from fleetcast.models.quality.judges import load_quality
-from fleetcast.models.replay.chain import BY_LOAD, BY_RATE
 from fleetcast.models.replay.performance import Shape, with_estimates
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.changes import changed_catalogue
+from fleetcast.models.world.mechanisms import GearsBy
 
 SHIFTS = {
     "lasting": (
@@ -74,8 +74,8 @@ def shifts() -> Figures:
         plan, offer, answer = first
         peak = plan_of(service, hardest, worst.requests_per_s)[0]
         table = quality_gears.geared(service, offer, answer, 3 * phases[0].requests_per_s)
-        geared = quality_gears.rules_of(service, plan, table, BY_RATE)
-        valved = quality_gears.rules_of(service, plan, quality_gears.valve(plan), BY_LOAD)
+        geared = quality_gears.rules_of(service, plan, table, GearsBy.RATE)
+        valved = quality_gears.rules_of(service, plan, quality_gears.valve(plan), GearsBy.LOAD)
         played = {
             "stays": shift.play(service, load, plan, quality_gears.rules_of(service, plan), anew=False),
             "gears": shift.play(service, load, plan, geared, anew=False),

@@ -22,9 +22,10 @@ from workloads import (
 from fleetcast.models.replay.capacity import capacity_tokens_per_s
 from fleetcast.models.replay.fleet import make_fleet
 from fleetcast.models.replay.inputs import Floats, Trace
-from fleetcast.models.replay.outcome import FINISHED, Outcome
+from fleetcast.models.replay.outcome import Outcome
 from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.world.mechanisms import Ending
 
 REQUESTS_PER_S = 50.0  # to 60 instances: a third of their KV memory is in use, TTFT p95 is half a second
 LIGHT_PER_S, HEAVY_PER_S = 10.0, 70.0  # a twentieth and half of it
@@ -135,7 +136,7 @@ def week() -> Figures:
     return {
         "replay_week_seconds": planned_s,
         "replay_week_peak_gb": peak,
-        "replay_week_finished_share": float(np.mean(outcome.status == FINISHED)),
+        "replay_week_finished_share": float(np.mean(outcome.status == Ending.FINISHED)),
         "replay_instances_ratio": more_s / planned_s,
         "replay_serving_instances_ratio": all_200_s / all_20_s,
     }
