@@ -66,7 +66,7 @@ def _unbox(its: ByAddress, given: ir.Value, c: Any) -> NativeValue:
 
 
 def _writable(member: types.Type) -> types.Type:
-    """Arrays that may not be written to are read like all others, codes like numbers: one compilation for all."""
+    """Arrays that may not be written to are read like all others, and codes are numbers: one type for all."""
     if isinstance(member, types.IntEnumMember):
         return member.dtype
     return member.copy(readonly=False) if isinstance(member, types.Array) else member

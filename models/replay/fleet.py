@@ -12,7 +12,7 @@ from fleetcast.models.replay.pool_rows import Kind, PoolRow, pool_rows
 from fleetcast.models.replay.pools import POOLINGS
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.fleet_config import FleetConfig
-from fleetcast.models.world.mechanisms import BATCHINGS, PREFIXES, ROLES, Role
+from fleetcast.models.world.mechanisms import Batching, Prefix, Role, code
 from fleetcast.models.world.reading import ConfigError
 from fleetcast.models.world.replay_config import ReplayConfig
 
@@ -49,7 +49,7 @@ def make_fleet(
         kv_block_tokens=config.kv_block_tokens,
         is_interactive=are_interactive(catalogue),
         by_freeness=replay.routing == "freeness",
-        prefix=PREFIXES.index(config.prefix),
+        prefix=code(Prefix, config.prefix),
         prefix_block_tokens=config.prefix_block_tokens,
         network_factor=network_factors(replay, seed),
         boot_spot_s=spot_delays_s(replay, seed),
@@ -80,7 +80,7 @@ def of_pools(
     is_mixed = np.array([row.takes_interactive and row.takes_others for row in rows])
     then = np.array([NOBODY if row.then is None else row.then for row in rows])
     longest = np.minimum(capacity[kind], capacity[kind[np.where(then == NOBODY, range(len(rows)), then)]])
-    role = np.array([ROLES.index(row.role) for row in rows])
+    role = np.array([code(Role, row.role) for row in rows])
     answers = role != Role.DECODE
     return {
         "pools_of": pools_by_endpoint(endpoint, len(llms) * len(regions)),
@@ -124,7 +124,7 @@ def of_kinds(catalogue: Catalogue, config: FleetConfig, kinds: Sequence[Kind], m
         "link_layers": np.array([catalogue.llms[each.llm].layers if by_layer else 1 for each in kinds]),
         "gpu": np.array([gpus.index(each.gpu) for each in kinds]),
         "gpus": np.array([each.gpus for each in kinds]),
-        "batching": np.array([BATCHINGS.index(each.engine.batching) for each in kinds]),
+        "batching": np.array([code(Batching, each.engine.batching) for each in kinds]),
         "max_batch": np.array([each.engine.max_batch for each in kinds]),
         "max_prefill_tokens": np.array([each.engine.max_prefill_tokens for each in kinds]),
         "is_async": np.array([each.engine.async_scheduling for each in kinds]),

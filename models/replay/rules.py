@@ -8,15 +8,17 @@ import numpy as np
 from fleetcast.models.replay.inputs import ALL_STEPS, NOBODY, Bools, Fleet, Floats, Ints, Rules
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.mechanisms import (
-    DEMANDS,
     GEARS_BY,
-    OPPORTUNISMS,
-    ORDERS,
-    ROUTINGS,
     SCALINGS,
-    SIGNALS,
-    SPREADS,
+    Demand,
+    GearsBy,
+    Opportunism,
     Order,
+    Routing,
+    Scaling,
+    Signal,
+    Spread,
+    code,
 )
 from fleetcast.models.world.replay_config import Levels, ReplayConfig
 
@@ -33,13 +35,13 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
     }
     allowance_s = np.array([tier.allowance_s for tier in catalogue.tiers.values()])
     coded = {
-        "scaling": SCALINGS.index(scaling),
-        "signal": SIGNALS.index(replay.signal),
-        "routing": ROUTINGS.index(replay.routing),
-        "order": Order.DPA if replay.order == "late_last" else ORDERS.index(replay.order),
+        "scaling": code(Scaling, scaling),
+        "signal": code(Signal, replay.signal),
+        "routing": code(Routing, replay.routing),
+        "order": code(Order, replay.order),
         "tau_n_s": np.inf if replay.order == "late_last" else replay.tau_n_s,
-        "spread": SPREADS.index(replay.spread),
-        "opportunism": OPPORTUNISMS.index(replay.opportunism),
+        "spread": code(Spread, replay.spread),
+        "opportunism": code(Opportunism, replay.opportunism),
     }
     said = {name: value for name, value in vars(replay).items() if name in Rules._fields}  # as it stands
     return Rules(
@@ -66,7 +68,7 @@ def by_level(levels: Levels) -> dict[str, Any]:
         "counts_above": levels.headroom_counts == "above",
         "holds_back": levels.least_ceiling_share is not None,
         "ceiling_share": ceiling_shares(levels),
-        "demand": DEMANDS.index(levels.demand),
+        "demand": code(Demand, levels.demand),
         "promote_s": levels.promote_s or np.inf,
     }
 
@@ -101,7 +103,7 @@ def gears(catalogue: Catalogue, replay: ReplayConfig) -> dict[str, Any]:
             shares = [cascade.go_on_shares, *(gear.go_on_shares for gear in cascade.gears)]
             below[llm, : len(shares)] = [share[leg] for share in shares]
             least[llm, : len(shares)] = [0.0, *(gear.at_least for gear in cascade.gears)]
-    return {"gears_by": GEARS_BY.index(by), "gear_llm": seen, "gear_from": least, "gear_below": below}
+    return {"gears_by": code(GearsBy, by), "gear_llm": seen, "gear_from": least, "gear_below": below}
 
 
 def headroom_shares(levels: Levels) -> Floats:

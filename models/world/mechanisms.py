@@ -32,9 +32,9 @@ class Order(IntEnum):
     EDF = 1
     PF = 2
     DPA = 3
-    LATE_LAST = 4  # DPA whose severely expired requests never come first again
-    PRIORITY = 5
-    PREEMPTIVE = 6
+    PRIORITY = 4
+    PREEMPTIVE = 5
+    LATE_LAST = DPA  # with tau_n_s = inf: a severely expired request never comes first again
 
 
 class Opportunism(IntEnum):
@@ -134,8 +134,13 @@ class Ending(IntEnum):
 
 
 def words(codes: type[IntEnum]) -> tuple[str, ...]:
-    """The names of the members as configs and tables write them, in order of their codes."""
-    return tuple(member.name.lower() for member in codes)
+    """The names of the members as configs and tables write them; other names of the same code too."""
+    return tuple(name.lower() for name in codes.__members__)
+
+
+def code(codes: type[IntEnum], word: str) -> int:
+    """The code of a name as configs write it. KeyError where there is none."""
+    return int(codes[word.upper()])
 
 
 BATCHINGS, ROUTINGS, ORDERS, SCALINGS = words(Batching), words(Routing), words(Order), words(Scaling)
