@@ -77,7 +77,7 @@ def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
         if fleet.batching[kind] == Batching.WHOLE and is_full and not comes_along:
             instance.look = True  # the next boundary can take it
             break
-        pop_front(state, state.lane[slot].head, waiting)
+        pop_front(state, state.lane[slot]["head"], waiting)
         instance.waiting_blocks -= needed_blocks(trace, fleet, state, request)
         instance.reserved += longest_blocks(trace, fleet, request)
         state.progress.admitted += 1
@@ -86,7 +86,7 @@ def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
             state.transfer[request].joined_s = now
             take_in(trace, fleet, state, slot, request)
             continue
-        push_back(state, state.instance.joining_head, state.instance.joining_tail, slot, request)
+        push_back(state, state.instance["joining_head"], state.instance["joining_tail"], slot, request)
         instance.joining += 1
         instance.pending += work
         instance.blocks += blocks_of(fleet, prompt)

@@ -194,7 +194,7 @@ def send_away(
     trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, lane: int, to: int, now: float
 ) -> None:
     """The first request of a lane waits at the other instance from now on; who waited behind it may go."""
-    request = pop_front(state, state.lane[slot].head, lane)
+    request = pop_front(state, state.lane[slot]["head"], lane)
     state.instance[slot].waiting_blocks -= needed_blocks(trace, fleet, state, request)
     assign(trace, fleet, state, slot, request, -1)
     state.request[request].served_by = to

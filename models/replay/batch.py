@@ -142,7 +142,7 @@ def end_prefill(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: in
         instance.prefilled -= work
         instance.joining -= 1
         instance.brimful -= prompt % fleet.kv_block_tokens == 0
-        pop_front(state, state.instance.joining_head, slot)
+        pop_front(state, state.instance["joining_head"], slot)
         join(trace, fleet, rules, state, slot, request, now)
         changed = True
     if instance.leavers > 0:

@@ -111,7 +111,7 @@ def recall(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, no
             instance.sending -= int(state.transfer[request].held > 0)
             state.transfer[request].holder, state.transfer[request].held = NOBODY, 0
         lose(fleet, state, request)
-        insert_in_order(state, state.lane[slot].head, state.lane[slot].tail, 0, request)
+        insert_in_order(state, state.lane[slot]["head"], state.lane[slot]["tail"], 0, request)
         at = 0  # the heap has changed
     stay_with(fleet, state, slot)
     instance.out_free_s = instance.in_free_s = 0.0

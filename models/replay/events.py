@@ -17,7 +17,7 @@ def reschedule(state: State, slot: int, at_s: float) -> None:
     """Move the event of a slot, or of another clock, to `at_s` and it to its place in the heap."""
     state.clock[slot].event_s = at_s
     note_stale(state, slot)
-    settle(state.clock.event_s, state.clock.heap, state.clock.place, 0, state.clock.size, slot)
+    settle(state.clock["event_s"], state.clock["heap"], state.clock["place"], 0, state.clock.size, slot)
 
 
 @compiled

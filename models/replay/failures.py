@@ -74,7 +74,7 @@ def empty_instance(trace: Trace, fleet: Fleet, state: State, slot: int, now: flo
         done = steps_until(fleet, state, slot, now) - 1
         instance.steps += done
         state.progress.cached_tokens += done * instance.batch
-    heads, tails = state.lane[slot].head, state.lane[slot].tail
+    heads, tails = state.lane[slot]["head"], state.lane[slot]["tail"]
     for at in range(1, heads.size):
         while heads[at] != NOBODY:
             insert_in_order(state, heads, tails, 0, pop_front(state, heads, at))

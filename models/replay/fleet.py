@@ -169,10 +169,10 @@ def link_token_s(
 
 def pools_by_endpoint(endpoint: Ints, endpoints: int) -> Ints:
     """The pools of each endpoint in their order, shape (endpoints, most pools of one)."""
-    own = [np.flatnonzero(endpoint == code) for code in range(endpoints)]
+    own = [np.flatnonzero(endpoint == each) for each in range(endpoints)]
     table = np.full((endpoints, max(map(len, own))), NOBODY)
-    for code, pools in enumerate(own):
-        table[code, : len(pools)] = pools
+    for row, pools in enumerate(own):
+        table[row, : len(pools)] = pools
     return table
 
 

@@ -154,9 +154,9 @@ def freest(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, le
         if state.instance[slot].status == Status.SERVING:
             state.instance[slot].queue = -freeness(trace, fleet, rules, state, slot, level, now)
             settle(
-                state.instance.queue,
-                state.instance.shortest,
-                state.instance.shortest_place,
+                state.instance["queue"],
+                state.instance["shortest"],
+                state.instance["shortest_place"],
                 first,
                 end - first,
                 slot,
@@ -168,9 +168,9 @@ def freest(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, le
             return slot
         state.instance[slot].queue = its
         settle(
-            state.instance.queue,
-            state.instance.shortest,
-            state.instance.shortest_place,
+            state.instance["queue"],
+            state.instance["shortest"],
+            state.instance["shortest_place"],
             first,
             end - first,
             slot,

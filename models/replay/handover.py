@@ -74,7 +74,14 @@ def put_under_way(state: State, request: int) -> None:
     size = state.progress.moving
     state.transfer[size].moving, state.transfer[request].moving_place = request, size
     state.progress.moving += 1
-    settle(state.transfer.ready_s, state.transfer.moving, state.transfer.moving_place, 0, size + 1, request)
+    settle(
+        state.transfer["ready_s"],
+        state.transfer["moving"],
+        state.transfer["moving_place"],
+        0,
+        size + 1,
+        request,
+    )
     set_clock(state)
 
 
@@ -86,7 +93,9 @@ def take_off_the_way(state: State, request: int) -> None:
     state.progress.moving = size
     if last != request:
         state.transfer[at].moving, state.transfer[last].moving_place = last, at
-        settle(state.transfer.ready_s, state.transfer.moving, state.transfer.moving_place, 0, size, last)
+        settle(
+            state.transfer["ready_s"], state.transfer["moving"], state.transfer["moving_place"], 0, size, last
+        )
     set_clock(state)
 
 

@@ -49,8 +49,8 @@ def keep_back(trace: Trace, rules: Rules, state: State, request: int) -> None:
     """Let the request wait in the central queue of its llm, in the line of its level."""
     push_back(
         state,
-        state.central.kept_head,
-        state.central.kept_tail,
+        state.central["kept_head"],
+        state.central["kept_tail"],
         line_of(trace, rules, state, request),
         request,
     )

@@ -16,7 +16,7 @@ PATIENCE_SHARE = 0.1  # of the time to ageing, in which niw takes only what no s
 def hold_niw(trace: Trace, state: State, request: int) -> None:
     """Let a non-interactive request wait at the queue manager."""
     llm = trace.llm[request]
-    push_back(state, state.llm.manager_head, state.llm.manager_tail, llm, request)
+    push_back(state, state.llm["manager_head"], state.llm["manager_tail"], llm, request)
     state.llm[llm].manager_output_tokens += trace.output_tokens[request]
     state.llm[llm].manager_input_tokens += trace.input_tokens[request]
 
@@ -24,7 +24,7 @@ def hold_niw(trace: Trace, state: State, request: int) -> None:
 @called
 def take_niw(trace: Trace, state: State, llm: int) -> int:
     """The request that the queue manager has held longest, which must be there."""
-    request = pop_front(state, state.llm.manager_head, llm)
+    request = pop_front(state, state.llm["manager_head"], llm)
     state.llm[llm].manager_output_tokens -= trace.output_tokens[request]
     state.llm[llm].manager_input_tokens -= trace.input_tokens[request]
     return request

@@ -82,4 +82,11 @@ def stand_in_line(fleet: Fleet, state: State, slot: int) -> None:
     instance.queue = instance.load if instance.status == Status.SERVING else NEVER
     first = fleet.slots[pool]
     size = fleet.slots[pool + 1] - first
-    settle(state.instance.queue, state.instance.shortest, state.instance.shortest_place, first, size, slot)
+    settle(
+        state.instance["queue"],
+        state.instance["shortest"],
+        state.instance["shortest_place"],
+        first,
+        size,
+        slot,
+    )

@@ -74,7 +74,7 @@ def queue_again(
     instance.reserved -= longest_blocks(trace, fleet, request)
     state.request[request].preemptions += 1
     instance.waiting_blocks += needed_blocks(trace, fleet, state, request)
-    insert_in_order(state, state.lane[slot].head, state.lane[slot].tail, trace.lane[request], request)
+    insert_in_order(state, state.lane[slot]["head"], state.lane[slot]["tail"], trace.lane[request], request)
     instance.look = True
 
 

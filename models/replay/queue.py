@@ -62,16 +62,18 @@ def enqueue(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, n
     if fleet.is_async[fleet.slot_kind[slot]]:
         state.request[request].queued_s = now
         if instance.batch + instance.joining > 0:
-            push_back(state, state.lane[slot].head, state.lane[slot].tail, state.lane.shape[1] - 1, request)
+            push_back(
+                state, state.lane[slot]["head"], state.lane[slot]["tail"], state.lane.shape[1] - 1, request
+            )
             return False
-    insert_in_order(state, state.lane[slot].head, state.lane[slot].tail, trace.lane[request], request)
+    insert_in_order(state, state.lane[slot]["head"], state.lane[slot]["tail"], trace.lane[request], request)
     return True
 
 
 @compiled
 def notice(trace: Trace, state: State, slot: int, until_s: float) -> None:
     """The instance knows of the requests that came up to then, and looks at its queue."""
-    heads, tails = state.lane[slot].head, state.lane[slot].tail
+    heads, tails = state.lane[slot]["head"], state.lane[slot]["tail"]
     unknown = heads.size - 1
     while heads[unknown] != NOBODY and state.request[heads[unknown]].queued_s <= until_s:
         request = pop_front(state, heads, unknown)
@@ -100,7 +102,7 @@ def is_unknown(state: State, slot: int) -> bool:
 @compiled
 def somebody_waits(state: State, slot: int) -> bool:
     """Whether a request waits in any of the slot's lanes, of those that it knows of."""
-    heads = state.lane[slot].head
+    heads = state.lane[slot]["head"]
     for at in range(heads.size - 1):  # noqa: SIM110 (compiled code has no any)
         if heads[at] != NOBODY:
             return True
@@ -164,8 +166,8 @@ def set_expired_apart(trace: Trace, rules: Rules, state: State, slot: int, now: 
             state.lane[slot, tier].head != NOBODY
             and deadline_s(trace, rules, state.lane[slot, tier].head) < now
         ):
-            request = pop_front(state, state.lane[slot].head, tier)
-            insert_in_order(state, state.lane[slot].head, state.lane[slot].tail, tiers + tier, request)
+            request = pop_front(state, state.lane[slot]["head"], tier)
+            insert_in_order(state, state.lane[slot]["head"], state.lane[slot]["tail"], tiers + tier, request)
 
 
 @compiled

@@ -152,7 +152,7 @@ def route(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, 
         return NOBODY
     pool = choose_pool(trace, fleet, rules, state, request)
     if pool == NOBODY:
-        push_back(state, state.llm.stranded_head, state.llm.stranded_tail, trace.llm[request], request)
+        push_back(state, state.llm["stranded_head"], state.llm["stranded_tail"], trace.llm[request], request)
     elif rules.holds_back and not may_leave(trace, fleet, rules, state, request, pool):
         keep_back(trace, rules, state, request)
         return NOBODY
@@ -182,5 +182,5 @@ def release_kept(trace: Trace, fleet: Fleet, rules: Rules, state: State, llm: in
             pool = choose_pool(trace, fleet, rules, state, request)
             if pool == NOBODY or not may_leave(trace, fleet, rules, state, request, pool):
                 break
-            pop_front(state, state.central.kept_head, line)
+            pop_front(state, state.central["kept_head"], line)
             dispatch(trace, fleet, rules, state, request, pool, now)
