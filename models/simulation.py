@@ -1,0 +1,238 @@
+"""Play a trace on a fleet from Python, without config or catalogue files.
+
+from fleetcast import Fleet, Trace, replay
+
+trace = Trace("requests.csv")  # or a DataFrame: arrival_s (or arrived_at), input_tokens, output_tokens
+fleet = Fleet("llama3.1-8b", "h100-80gb", instances=2, max_instances=8, boot_s=120)
+
+def keep_queue_short(seen):  # a policy: from what it sees, how many instances it wants
+    return seen.serving + (1 if seen.waiting > 20 else -1 if seen.memory_share < 0.2 else 0)
+
+requests = replay(trace, fleet, keep_queue_short)
+print(requests["ttft_s"].quantile([0.5, 0.95]), requests.attrs)
+"""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fleetcast.models.replay import inputs, run
+from fleetcast.models.replay.fleet import make_fleet
+from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.world.catalogue import Catalogue, load_catalogue
+from fleetcast.models.world.config import Config
+from fleetcast.models.world.entries import LatencyProfile, Region
+from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.mechanisms import ENDINGS, STATES
+from fleetcast.models.world.reading import require_known
+
+COLUMNS = ("input_tokens", "output_tokens")
+SERVING, BOOTING, DRAINING = (STATES.index(name) for name in ("serving", "booting", "draining"))
+
+
+class Observation(NamedTuple):
+    """What a policy sees when it is called."""
+
+    now_s: float  # since the first arrival
+    serving: int  # instances
+    booting: int
+    waiting: int  # requests that have arrived and are in no batch
+    running: int  # requests in a batch
+    memory_share: float  # of the KV memory of the serving instances that is in use
+    arrived: int  # requests since the last call
+    arrived_tokens: int  # input and output of these
+
+
+Policy = Callable[[Observation], int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Fleet:
+    """Instances of one llm on one GPU type in one region.
+
+    `llm` and `gpu` are names of the catalogue that comes with fleetcast; a `profile` of your own, in seconds,
+    replaces its latencies. ConfigError for a name that the catalogue lacks, with the names that it has.
+    """
+
+    llm: str
+    gpu: str
+    instances: int = 1  # at the start
+    tensor_parallel: int = 1  # GPUs of an instance
+    max_instances: int | None = None  # None: as many as at the start
+    boot_s: float = 60.0
+    max_batch: int = 256  # requests
+    max_prefill_tokens: int = 2048  # in one step
+    profile: LatencyProfile | None = None
+
+    def lay_out(self) -> tuple[inputs.Fleet, inputs.Rules]:
+        """The arrays of the kernel: one pool in one region, scaled to the targets of a policy."""
+        catalogue = self._catalogue()
+        shipped = load_config("office", load_catalogue())
+        most = max(self.instances, self.max_instances or 0)
+        deployment = Deployment(self.gpu, self.tensor_parallel)
+        config: Config = dataclasses.replace(
+            shipped,
+            fleet=dataclasses.replace(
+                shipped.fleet,
+                deployments={self.llm: (deployment,)},
+                instances_at_start=self.instances,
+                min_instances=0,
+                max_instances=most,
+                batching="chunked",
+                async_scheduling=True,
+                max_batch=self.max_batch,
+                max_prefill_tokens=self.max_prefill_tokens,
+            ),
+            replay=dataclasses.replace(
+                shipped.replay,
+                boot_spot_s=self.boot_s or 1e-9,
+                boot_spot_max_s=self.boot_s,
+                boot_local_s=self.boot_s,
+                order="fcfs",
+                cascades={},
+            ),
+        )
+        here = Region(("here",), {}, {self.gpu: most * deployment.gpus}, (self.llm,), "the one region")
+        alone = dataclasses.replace(catalogue, regions={"here": here})
+        return make_fleet(alone, config.fleet, config.replay, seed=0), make_rules(
+            alone, config.replay, "follow"
+        )
+
+    def usd_per_hour(self) -> float:
+        """Of one instance, at the catalogue's price of its GPUs."""
+        return self.tensor_parallel * load_catalogue().gpus[self.gpu].usd_per_hour
+
+    def _catalogue(self) -> Catalogue:
+        catalogue = load_catalogue()
+        require_known(self.llm, catalogue.llms, "llm", "Fleet")
+        require_known(self.gpu, catalogue.gpus, "gpu", "Fleet")
+        if self.profile is not None:
+            own = dataclasses.replace(
+                self.profile, llm=self.llm, gpu=self.gpu, tensor_parallel=self.tensor_parallel
+            )
+            catalogue = dataclasses.replace(catalogue, latency=(own,))
+        return catalogue.serving([self.llm])
+
+
+class Trace:
+    """Requests, from a DataFrame or a file of CSV or Parquet.
+
+    Columns: `arrival_s`, or `arrived_at` as timestamps; `input_tokens`; `output_tokens`. Others stay with
+    their rows. ValueError where one is missing.
+    """
+
+    def __init__(self, requests: pd.DataFrame | str | Path) -> None:
+        if not isinstance(requests, pd.DataFrame):
+            path = Path(requests)
+            requests = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+        requests = requests.copy()
+        if "arrival_s" not in requests and "arrived_at" in requests:
+            at = pd.to_datetime(requests["arrived_at"], utc=True)
+            requests["arrival_s"] = (at - at.min()).dt.total_seconds()
+        missing = [name for name in ("arrival_s", *COLUMNS) if name not in requests]
+        if missing or requests.empty:
+            raise ValueError(
+                f"A trace of {len(requests)} rows with the columns {', '.join(map(str, requests))} lacks "
+                f"{', '.join(missing) or 'requests'}; it needs arrival_s (or arrived_at), "
+                f"{' and '.join(COLUMNS)}. Rename or add them."
+            )
+        self.requests = requests.sort_values("arrival_s", kind="stable", ignore_index=True)
+
+    @classmethod
+    def poisson(
+        cls,
+        requests_per_s: float,
+        duration_s: float,
+        input_tokens: float = 1000,
+        output_tokens: float = 200,
+        seed: int = 0,
+    ) -> "Trace":
+        """Requests at a constant rate with exponential lengths of these means, for a first try."""
+        rng = np.random.default_rng(seed)
+        count = max(1, rng.poisson(requests_per_s * duration_s))
+        columns = {"arrival_s": np.sort(rng.uniform(0, duration_s, count))}
+        for name, mean in zip(COLUMNS, (input_tokens, output_tokens), strict=True):
+            columns[name] = np.ceil(rng.exponential(mean, count)).astype(np.int32)
+        return cls(pd.DataFrame(columns))
+
+    def lay_out(self) -> inputs.Trace:
+        """The arrays of the kernel: one llm, one region, the first tier."""
+        size = len(self.requests)
+        lengths = (self.requests[name].to_numpy(np.int32) for name in COLUMNS)
+        codes = np.zeros(size, np.int16)
+        return inputs.Trace(self.requests["arrival_s"].to_numpy(np.float64), codes, codes, codes, *lengths)
+
+
+def replay(trace: Trace, fleet: Fleet, policy: Policy | None = None, every_s: float = 60.0) -> pd.DataFrame:
+    """Play the trace; what each request met, one row each, in order of arrival.
+
+    Parameters
+    ----------
+    policy : called every `every_s` seconds of the trace's time; returns how many instances it wants, from 0
+        to the fleet's max_instances; None keeps the fleet as it is
+
+    Returns
+    -------
+    The trace's columns and status (finished, refused, queued), ttft_s, tpot_s, e2e_s, preemptions, instance;
+    times are NaN where there are none. `attrs` has gpu_hours and usd from 0 s to the end of the interval of
+    the last arrival, and the kernel's events.
+    """
+    laid_out, rules = fleet.lay_out()
+    requests = trace.lay_out()
+    session = run.Session(laid_out, rules, [fleet.instances])
+    session.feed(requests)
+    end_s, now_s, wanted, instance_s = float(requests.arrival_s[-1]), 0.0, fleet.instances, 0.0
+    while now_s < end_s or now_s == 0.0:
+        if policy is not None:
+            wanted = int(policy(observe(session, requests, now_s - every_s)))
+        until_s = now_s + every_s
+        spent = session.play(run.Drive([[wanted]], hour_s=every_s), until_s)
+        instance_s += float(spent.instance_s[0, 0, [SERVING, BOOTING, DRAINING]].sum())
+        now_s = until_s
+    session.finish(now_s + run.TAIL_PERIODS * 3600.0)
+    outcome = session.outcome(*spent)
+    ttft_s, e2e_s = outcome.first_token_s - requests.arrival_s, outcome.finish_s - requests.arrival_s
+    gaps = requests.output_tokens - 1
+    with np.errstate(invalid="ignore", divide="ignore"):
+        tpot_s = np.where(gaps > 0, (e2e_s - ttft_s) / gaps, np.nan)
+    found = trace.requests.assign(
+        status=np.array(ENDINGS)[outcome.status],
+        ttft_s=ttft_s,
+        tpot_s=tpot_s,
+        e2e_s=e2e_s,
+        preemptions=outcome.preemptions,
+        instance=outcome.slot,
+    )
+    hours = instance_s / 3600.0
+    found.attrs = {
+        "gpu_hours": hours * fleet.tensor_parallel,
+        "usd": hours * fleet.usd_per_hour(),
+        "events": outcome.events,
+    }
+    return found
+
+
+def observe(session: run.Session, requests: inputs.Trace, since_s: float) -> Observation:
+    """What a policy sees of a session now; arrivals are counted from `since_s` on."""
+    progress, instance, pool = session.state.progress, session.state.instance, session.state.pool
+    serving, booting = session.instances()[0, [SERVING, BOOTING]].tolist()
+    running = int(instance["batch"].sum() + instance["joining"].sum())
+    arrived = int(progress.arrived)
+    first = int(np.searchsorted(requests.arrival_s, since_s))
+    tokens = requests.input_tokens[first:arrived].sum() + requests.output_tokens[first:arrived].sum()
+    used, room = int(pool["kv_used"][0]), int(pool["kv_room"][0])
+    return Observation(
+        now_s=float(progress.now_s),
+        serving=serving,
+        booting=booting,
+        waiting=arrived - int(progress.ended) - running,
+        running=running,
+        memory_share=used / room if room else 0.0,
+        arrived=arrived - first,
+        arrived_tokens=int(tokens),
+    )

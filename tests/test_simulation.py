@@ -1,0 +1,85 @@
+"""The replay from Python: the page's ten lines, what a policy sees, and what comes out."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fleetcast import Fleet, Observation, Trace, replay
+from fleetcast.models.world.reading import ConfigError
+
+PAGE = Path(__file__).parents[1] / "models" / "replay" / "README.md"
+LLM, GPU = "llama3.1-8b", "h100-80gb"
+
+
+def test_the_lines_of_the_page_run() -> None:
+    (block,) = re.findall(r"```python\n(from fleetcast.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    names: dict = {}
+    exec(block, names)
+    requests = names["requests"]
+    assert (requests["status"] == "finished").all()
+    assert len(requests) == len(names["trace"].requests)
+    assert requests.attrs["usd"] > 0
+
+
+def test_a_policy_sees_every_arrival_once_and_gets_what_it_wants() -> None:
+    trace = Trace.poisson(4.0, 1800.0, seed=3)
+    seen: list[Observation] = []
+
+    def one_more(now: Observation) -> int:
+        seen.append(now)
+        return 1 + len(seen) // 10
+
+    requests = replay(trace, Fleet(LLM, GPU, max_instances=4, boot_s=30.0), one_more, every_s=60.0)
+    assert (requests["status"] == "finished").all()
+    assert [now.now_s for now in seen] == [60.0 * call for call in range(len(seen))]
+    last = seen[-1].now_s
+    arrived = trace.requests["arrival_s"] < last
+    assert sum(now.arrived for now in seen) == arrived.sum()
+    tokens = trace.requests["input_tokens"] + trace.requests["output_tokens"]
+    assert sum(now.arrived_tokens for now in seen) == tokens[arrived].sum()
+    assert seen[0].serving == 1
+    assert max(now.serving for now in seen) == 1 + (len(seen) - 1) // 10
+    # an hour's bill: the integral of what served or booted
+    assert 0 < requests.attrs["gpu_hours"] <= 4 * (seen[-1].now_s + 60.0) / 3600.0
+
+
+def test_a_policy_that_wants_what_there_is_changes_nothing() -> None:
+    trace = Trace.poisson(10.0, 600.0, seed=5)
+    fixed = replay(trace, Fleet(LLM, GPU, instances=2))
+    pd.testing.assert_frame_equal(fixed, replay(trace, Fleet(LLM, GPU, instances=2), lambda seen: 2))
+    assert fixed.attrs["gpu_hours"] == pytest.approx(2 * 600.0 / 3600.0, rel=0.11)  # whole intervals
+
+
+def test_more_instances_never_make_the_mean_first_token_later() -> None:
+    trace = Trace.poisson(60.0, 240.0, seed=7)
+    waits = [replay(trace, Fleet(LLM, GPU, instances=count))["ttft_s"].mean() for count in (1, 2, 4)]
+    assert waits == sorted(waits, reverse=True)
+
+
+def test_a_trace_may_have_timestamps_columns_of_its_own_and_any_order() -> None:
+    table = Trace.poisson(5.0, 60.0, seed=1).requests.assign(app="chat")
+    stamps = pd.Timestamp("2025-07-15", tz="UTC") + pd.to_timedelta(table["arrival_s"].round(6), unit="s")
+    shuffled = table.drop(columns="arrival_s").assign(arrived_at=stamps).sample(frac=1.0, random_state=0)
+    requests = replay(Trace(shuffled), Fleet(LLM, GPU))
+    assert requests["arrived_at"].is_monotonic_increasing
+    assert (requests["app"] == "chat").all()
+    single = requests["output_tokens"] == 1
+    assert requests.loc[single, "tpot_s"].isna().all()
+    assert np.isfinite(requests.loc[~single, "tpot_s"]).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: Trace(pd.DataFrame({"arrival_s": [0.0]})), ValueError, "lacks input_tokens, output_tokens"),
+        (lambda: Trace(Trace.poisson(1, 9).requests.head(0)), ValueError, "lacks requests"),
+        (lambda: replay(Trace.poisson(1, 9), Fleet("lama3.1-8b", GPU)), ConfigError, "llama3.1-8b"),
+        (lambda: replay(Trace.poisson(1, 9), Fleet(LLM, "h100")), ConfigError, "h100-80gb"),
+    ],
+)
+def test_what_cannot_be_played_is_refused(make, error, message) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        make()
