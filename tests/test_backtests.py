@@ -12,9 +12,9 @@ from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.forecasts import backtests, walks
 from fleetcast.assets.forecasts.forecasts import errors, forecast_day
 from fleetcast.assets.forecasts.leaderboard import forecast_leaderboard
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, Settings, load_settings
-from fleetcast.assets.lake.warehouse import LakeError
 from fleetcast.assets.traces.traces import make_day
 from fleetcast.models.forecast.backtest import Clock
 from fleetcast.models.forecast.losses import (

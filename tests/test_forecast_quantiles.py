@@ -8,7 +8,7 @@ from demand_series import SEASON, office
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetcast.models.forecast import ENSEMBLES, MEMBERS
+from fleetcast.models.forecast import MEMBERS
 from fleetcast.models.forecast.backtest import CEILING, Clock, actuals, walk
 from fleetcast.models.forecast.conformal import (
     BASE_SHARE,
@@ -45,6 +45,7 @@ from fleetcast.models.forecast.losses import (
 )
 from fleetcast.models.forecast.method import Floats
 from fleetcast.models.forecast.predict import Prediction, predictions, walked, warm
+from fleetcast.models.world.names import ENSEMBLES
 
 FAST = (*MEMBERS, *ENSEMBLES)
 

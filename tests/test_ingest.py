@@ -15,9 +15,10 @@ import pytest
 
 from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.demand.history import forget_changed
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.schemas import REQUEST_SCHEMA
 from fleetcast.assets.lake.settings import Settings
-from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.traces.ingest import IngestError, ingest, landed_files, lone_mappings
 from fleetcast.assets.traces.landing import forget
 from fleetcast.assets.traces.staging import withdraw

@@ -14,8 +14,9 @@ from small import small_config
 
 from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.forecasts.forecasts import forecast_day
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress, Settings, load_settings
-from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans import plans
 from fleetcast.assets.replays import scorecards
 from fleetcast.assets.replays.nights import begin_units, end_units

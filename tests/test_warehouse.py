@@ -13,12 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from fleetcast.assets.lake import duck, warehouse
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.limits import Limits
 from fleetcast.assets.lake.machine import cores, memory_bytes
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.sql_files import SqlFileError, read_sql
 from fleetcast.assets.lake.store import alone
-from fleetcast.assets.lake.warehouse import Lake, LakeError, LakeVersionError
+from fleetcast.assets.lake.warehouse import Lake, LakeVersionError
 from fleetcast.models.world.reading import ConfigError
 
 DAY = date(2025, 7, 1)

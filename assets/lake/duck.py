@@ -19,8 +19,9 @@ from uuid import uuid4
 import duckdb
 import pyarrow as pa
 
+from fleetcast.assets.lake.errors import ChangedError, LakeError, StoreError
 from fleetcast.assets.lake.machine import cores, memory_bytes
-from fleetcast.assets.lake.store import ChangedError, LakeError, Place, StoreError, scratch_of
+from fleetcast.assets.lake.store import Place, scratch_of
 
 LEAST_MEMORY_MB = 1500  # of DuckDB; it gets a quarter of what there is
 NO_ARROW = {"bit", "bignum", "union", "variant", "geometry"}  # types without a form in Arrow

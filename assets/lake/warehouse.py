@@ -25,11 +25,12 @@ from fleetcast.assets.lake.duck import (
     told_as_text,
 )
 from fleetcast.assets.lake.environment import LAKE
+from fleetcast.assets.lake.errors import ChangedError, LakeError
 from fleetcast.assets.lake.limits import Limits, Watch
 from fleetcast.assets.lake.schemas import LAKE_VERSION, PARTITIONS, REQUEST_SCHEMA, SCHEMAS
 from fleetcast.assets.lake.sql_docs import comments
 from fleetcast.assets.lake.sql_files import read_sql, recipes, words_meant
-from fleetcast.assets.lake.store import ChangedError, LakeError, Place
+from fleetcast.assets.lake.store import Place
 from fleetcast.assets.lake.tables import LakeVersionError, Tables
 from fleetcast.assets.lake.views import no_rows, scan
 

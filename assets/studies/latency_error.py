@@ -32,8 +32,8 @@ from fleetcast.assets.replays.workloads import Workload, in_legs, read_workload
 from fleetcast.assets.replays.writing import write_outcome
 from fleetcast.models.latency.error import MEDIAN_SIGMAS, ProfileError, drawn, errors_in_use
 from fleetcast.models.replay.inputs import Floats
-from fleetcast.models.replay.policies import Policy
 from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.world.policies import Policy
 from fleetcast.models.world.reading import require_known
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ import numpy as np
 from fleetcast.models.latency.pipeline import profile_of
 from fleetcast.models.latency.roofline import roofline
 from fleetcast.models.replay.capacity import FLOOD_PER_S, FLOOD_S, STEADY, Trial, trial_fleet
-from fleetcast.models.replay.fleet import kv_capacity_tokens
 from fleetcast.models.replay.inputs import Floats, Ints, Trace
 from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import Config
 from fleetcast.models.world.entries import LatencyProfile
 from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.memory import kv_capacity_tokens
 from fleetcast.models.world.reading import ConfigError
 
 REQUESTS = 8_000  # per load

@@ -24,7 +24,8 @@ from fleetcast.models.forecast.losses import covered_share, wape
 from fleetcast.models.forecast.method import Floats
 from fleetcast.models.forecast.predict import Prediction
 from fleetcast.models.traffic.arrivals import office_day
-from fleetcast.models.traffic.parameters import MINUTES, Names
+from fleetcast.models.traffic.parameters import Names
+from fleetcast.models.world.traffic_config import MINUTES
 
 DEFAULT = "weighted"
 BUCKET_MINUTES = 15
