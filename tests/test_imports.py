@@ -63,7 +63,7 @@ def forbidden(path: Path) -> set[str]:
             "models.replay.run",
             *({"models.replay.kernel"} if inner[-1] != "kernel" else ()),
         }
-    if top == "assets" and inner not in (["lake", "warehouse"], ["lake", "duck"]):
+    if top == "assets" and inner not in (["lake", "warehouse"], ["lake", "duck"], ["lake", "one_query"]):
         found.add("duckdb")
     if top != "assets" or inner[-1] not in ("bucket", "bucket_errors", "objects"):
         found |= {"s3fs", "botocore", "aiohttp"}
