@@ -6,6 +6,7 @@ import logging
 import numpy as np
 import pytest
 from demand_series import HOPELESS, ODD, SEASON, office
+from forecast_scores import covered_share, wape
 from hypothesis import given
 from hypothesis import strategies as st
 from real_series import DEMAND, NAIVE, predicted, ratio_to_naive, real_series
@@ -14,7 +15,6 @@ from fleetcast.models.forecast import MEMBERS, METHODS, SLOW, statespace
 from fleetcast.models.forecast.backtest import Clock, Walk, actuals, walk
 from fleetcast.models.forecast.bursts import BURST_RATIO, LEAST_BURSTS, LEVEL_SHARE, bursts
 from fleetcast.models.forecast.intermittent import is_intermittent, on_off
-from fleetcast.models.forecast.losses import covered_share, wape
 from fleetcast.models.forecast.method import Floats, Forecast, Past, floor_of
 from fleetcast.models.forecast.predict import predictions, walked, warm
 from fleetcast.models.forecast.regression import HOURS_BACK, RIDGE, regression

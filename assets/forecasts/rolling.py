@@ -12,8 +12,6 @@ from fleetcast.models.forecast.backtest import Clock
 from fleetcast.models.forecast.method import Floats
 from fleetcast.models.world.config import QUANTILES
 
-DAY = timedelta(days=1)
-
 
 class Foreseen(NamedTuple):
     """Interactive input tokens/s of each endpoint around an instant."""

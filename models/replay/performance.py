@@ -160,8 +160,3 @@ def p95_s(trial: Trial, load_per_s: float) -> float:
     trace, outcome = trial.played(load_per_s)
     took_s = (outcome.finish_s - trace.arrival_s)[LEFT_OUT:]
     return float(np.quantile(np.where(np.isnan(took_s), np.inf, took_s), 0.95, method="higher"))
-
-
-def carried_per_s(of: Curve, within_s: Floats) -> Floats:
-    """Requests/s that a replica carries within these P95s; 0 where not even an idle one keeps them."""
-    return np.interp(within_s, of.p95_s, of.load_per_s, left=0.0)
