@@ -488,7 +488,8 @@ def test_a_plan_of_nothing_says_why(planned: Settings) -> None:
 
 def test_the_plan_commands_help_with_examples_and_refuse_in_one_line() -> None:
     assert (
-        "fleetcast plan export --format k8s" in CliRunner().invoke(app, ["plan", "export", "--help"]).output
+        "fleetcast plan export --format keda-scaler"
+        in CliRunner().invoke(app, ["plan", "export", "--help"]).output
     )
     assert "fleetcast whatif as_is" in CliRunner().invoke(app, ["whatif", "--help"]).output
     refused = CliRunner().invoke(app, ["plan", "export", "--format", "json", "--policy", "lt_x"])

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import duckdb
 
-from fleetcast.assets.lake.store import LakeError
+from fleetcast.assets.lake.errors import LakeError
 
 Connection = duckdb.DuckDBPyConnection
 _Kind = duckdb.StatementType
