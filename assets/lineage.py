@@ -205,7 +205,7 @@ def scorecard(
     return dg.MaterializeResult(
         metadata={
             **told(chosen.trace, table, "marts/scorecard.sql"),
-            "scoreboard": dg.MetadataValue.md(markdown(board.select(scorecards.SHOWN))),
+            "scoreboard": dg.MetadataValue.md(markdown(board.select(scorecards.shown_columns(board)))),
         }
     )
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fleetcast.models.replay.policies import POLICIES
+from fleetcast.models.world.policies import POLICIES
 from fleetcast.pipelines import plan_cli, serve_cli, stopping
 from fleetcast.pipelines.advise_cli import advise
 from fleetcast.pipelines.board_cli import board

@@ -35,7 +35,8 @@ def _plain(table: pa.Table) -> pa.Table:
             write = _json
         else:
             continue
-        texts = [None if value is None else write(value) for value in table.column(number).to_pylist()]
+        values = table.column(number).to_pylist(maps_as_pydicts="strict")
+        texts = [None if value is None else write(value) for value in values]
         table = table.set_column(number, field.name, pa.array(texts, pa.string()))
     return table
 

@@ -1,6 +1,6 @@
 """`fleetcast error`: how far the scoreboard may be off because the latency profiles are."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from itertools import combinations
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pyarrow as pa
 import typer
 
+from fleetcast.assets.pages.by_tier import attainment_of, strictest_of
 from fleetcast.pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
 from fleetcast.pipelines.tables import OUT, figure, percent, show_board
 from fleetcast.pipelines.terminal import near, spoken
@@ -16,15 +17,6 @@ if TYPE_CHECKING:
     from fleetcast.assets.lake.settings import Settings
 
 Row = Mapping[str, Any]
-SHOWN = {  # figure: its head, and how it is written
-    "iw_fast_attainment_share": ("SLA attained\niw_fast, %", lambda value: percent(value, ".1f")),
-    "worst_llm_attainment_share": ("\nworst llm, %", lambda value: percent(value, ".1f")),
-    "iw_normal_attainment_share": ("\niw_normal, %", lambda value: percent(value, ".1f")),
-    "ttft_p95_s": ("TTFT p95\niw_fast, s", lambda value: figure(value, ".2f")),
-    "gpu_hours": ("\nGPU-hours", lambda value: figure(value, ",.0f")),
-    "usd": ("\nUSD", lambda value: figure(value, ",.0f")),
-}
-COUNTED = ("iw_fast_attainment_share", "usd")  # figures whose differences are told pair by pair
 TOLD_PAIRS = 8
 BASE = "lt_ua"  # the published policy
 AS_IS = "as_is"  # the case of a what-if that changes nothing
@@ -86,14 +78,41 @@ def show_errors(settings: "Settings", day: date, board: pa.Table, against: str |
     policies = list(dict.fromkeys(row["policy"] for row in found))
     base = against or (BASE if BASE in policies else policies[0])
     of_day = differences(settings, day)
-    show_intervals(found, of_day, base, f"{settings.trace}, {day}")
+    first = strictest_of(board.to_pylist())
+    shown = shown_figures(first, settings.catalogue.interactive_tiers)
+    show_intervals(found, of_day, base, f"{settings.trace}, {day}", shown)
     OUT.print(f"{line} in the median", soft_wrap=True)
-    for name in COUNTED:
+    for name in (attainment_of(first), "usd"):
         if told := pairs_told(of_day, name):
             OUT.print(told, soft_wrap=True)
 
 
-def show_intervals(found: Sequence[Row], of_day: Sequence[Row], base: str, title: str) -> None:
+def shown_figures(first: str, tiers: Iterable[str]) -> dict[str, tuple[str, Callable[[Any], str]]]:
+    """Figures of the board by name: their heads, how they are written; the strictest tier comes first."""
+
+    def share(value: float | None) -> str:
+        return percent(value, ".1f")
+
+    def whole(value: float | None) -> str:
+        return figure(value, ",.0f")
+
+    return {
+        attainment_of(first): (f"SLA attained\n{first}, %", share),
+        "worst_llm_attainment_share": ("\nworst llm, %", share),
+        **{attainment_of(tier): (f"\n{tier}, %", share) for tier in tiers if tier != first},
+        "ttft_p95_s": (f"TTFT p95\n{first}, s", lambda value: figure(value, ".2f")),
+        "gpu_hours": ("\nGPU-hours", whole),
+        "usd": ("\nUSD", whole),
+    }
+
+
+def show_intervals(
+    found: Sequence[Row],
+    of_day: Sequence[Row],
+    base: str,
+    title: str,
+    shown: Mapping[str, tuple[str, Callable[[Any], str]]],
+) -> None:
     """A row per policy, an interval beside each figure; ~ where its difference from `base` is not carried."""
     by_name = {(row["policy"], row["figure"]): row for row in found}
     not_carried = {
@@ -103,12 +122,12 @@ def show_intervals(found: Sequence[Row], of_day: Sequence[Row], base: str, title
     }
     from fleetcast.assets.studies.latency_error import ENDS
 
-    figures = [name for name in SHOWN if any(row["figure"] == name for row in found)]
+    figures = [name for name in shown if any(row["figure"] == name for row in found)]
     rows = []
     for policy in dict.fromkeys(row["policy"] for row in found):
         cells = [policy]
         for name in figures:
-            row, write = by_name.get((policy, name)), SHOWN[name][1]
+            row, write = by_name.get((policy, name)), shown[name][1]
             mark = "~" if (policy, name) in not_carried else " "
             value, low, high = ("–",) * 3 if row is None else (write(row[key]) for key in ENDS)
             cells.append(f"{value} ({low} to {high}){mark}")
@@ -116,7 +135,7 @@ def show_intervals(found: Sequence[Row], of_day: Sequence[Row], base: str, title
     draws = max(row["draws"] for row in found)
     show_board(
         f"{title}, {draws} draws of its latencies   (nine of ten draws; ~ not to be told from {base})",
-        ("\npolicy", *(SHOWN[name][0] for name in figures)),
+        ("\npolicy", *(shown[name][0] for name in figures)),
         rows,
     )
 

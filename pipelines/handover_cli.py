@@ -1,5 +1,6 @@
 """`fleetcast plan export | ran | grade`: a plan for whoever carries it out, and what became of it."""
 
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -86,11 +87,15 @@ def export(
     """Write a day's plan to stdout: JSON with load, cost and reasons, or what scales one cluster.
 
     Replicas are asked for as long before they have to serve as they boot ([replay] boot_local_s or
-    boot_remote_s). Every object carries the decision_id of its rows of all_plans.
+    boot_remote_s). k8s acts by cron and only within the hours of its plan, so it is refused for a plan that
+    has not begun or is over, unless its mode is advisory. Every object carries the decision_id of its rows
+    of all_plans.
 
         fleetcast plan export --format json > plan.json
 
-        fleetcast plan export --format k8s --region east | kubectl --context east apply -f -
+        fleetcast plan export --format k8s --region east --mode advisory | kubectl --context east apply -f -
+
+        fleetcast plan export --format keda-scaler --region east | kubectl --context east apply -f -
 
         fleetcast plan export --format hpa --region east --hour 8 --mode floor
 
@@ -99,7 +104,7 @@ def export(
     with spoken():
         from fleetcast.assets.lake.settings import load_settings
         from fleetcast.assets.plans import quality_export
-        from fleetcast.assets.plans.cluster import FORMATS
+        from fleetcast.assets.plans.cluster import FORMATS, require_running
         from fleetcast.assets.plans.export import as_json, plan_of
         from fleetcast.assets.plans.handover import HandOver, own_triggers, target_of
 
@@ -119,6 +124,8 @@ def export(
             hour=hour,
             node_lead_s=60 * node_lead_minutes,
         )
+        if format_ is Format.K8S:
+            require_running(rows, asked, datetime.now(UTC))
         written = as_json(rows) if format_ is Format.JSON else FORMATS[format_.value](settings, rows, asked)
         typer.echo(written.rstrip("\n"))
 

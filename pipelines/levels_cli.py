@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from fleetcast.models.replay.policies import STACKS
 from fleetcast.models.world.mechanisms import LEVELS_BY
 from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.stacks import STACKS
 from fleetcast.pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
 from fleetcast.pipelines.tables import OUT, figure, percent, show_board
 from fleetcast.pipelines.terminal import near, spoken

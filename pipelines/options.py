@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from fleetcast.assets.lake.settings import Progress
-from fleetcast.models.replay.policies import planned
 from fleetcast.models.world.calendar import require_in_years
 from fleetcast.models.world.loading import CONFIG_DIR, config_path
+from fleetcast.models.world.policies import planned
 from fleetcast.models.world.reading import require_known
 from fleetcast.pipelines.terminal import Bars
 

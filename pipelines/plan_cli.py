@@ -80,7 +80,7 @@ def ahead(
 
         fleetcast plan ahead --days 2
 
-        fleetcast plan export --format k8s --policy day_ahead --date DAY --region east
+        fleetcast plan export --format keda-scaler --policy day_ahead --date DAY --region east
 
     Each hour carries a quantile of its largest load, as it is foreseen when the day begins, that of a second
     day when the first one begins. The plan starts from what the day-ahead plan of the day before leaves, else
@@ -119,7 +119,7 @@ def rolling(
 
         fleetcast plan rolling --at 2025-07-15T14:15
 
-        fleetcast plan export --format k8s --policy rolling --date 2025-07-15 --region east
+        fleetcast plan export --format keda-scaler --policy rolling --date 2025-07-15 --region east
 
     [plan.rolling] says how often the schedule makes one, whether it carries max(current, predicted), and by
     how many instances an hour may differ from the one before. The rolling plan before it is where it starts

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from fleetcast.assets.pages.by_tier import attainment_of, strictest_of, tiers_on
 from fleetcast.pipelines.tables import figure, percent, show_board
 from fleetcast.pipelines.terminal import ERR
 
@@ -13,16 +14,18 @@ from fleetcast.pipelines.terminal import ERR
 def show_scoreboard(board: pa.Table, trace: str, day: date) -> None:
     """The scoreboard of a day: what each policy cost and what it missed; quality, where it is known."""
     told = board.to_pylist()
+    first = strictest_of(told)
+    others = [tier for tier in tiers_on(board) if tier != first]
     is_known = any(row["quality"] is not None for row in told)
     title = f"{trace}, {day}   (attainment and distance in %, TTFT in s)"
-    heads = ("\n\npolicy", "SLA\nattained\niw_fast", "\nworst\nllm", "\n\niw_normal", "\n\nniw",
-             "TTFT\np95\niw_fast", "\nGPU-\nhours", "\nleft\nto do", "\n\nUSD",
+    heads = ("\n\npolicy", f"SLA\nattained\n{first}", "\nworst\nllm", *(f"\n\n{tier}" for tier in others),
+             f"TTFT\np95\n{first}", "\nGPU-\nhours", "\nleft\nto do", "\n\nUSD",
              "over\nclair-\nvoyant", *(["\n\nquality"] if is_known else []))  # fmt: skip
-    parts = ("iw_fast", "worst_llm", "iw_normal", "niw")
+    shares = ("attainment_share", "worst_llm_attainment_share", *map(attainment_of, others))
     rows = [
         (
             row["policy"],
-            *(percent(row[f"{of}_attainment_share"], ".1f") for of in parts),
+            *(percent(row[name], ".1f") for name in shares),
             figure(row["ttft_p95_s"], ".2f"),
             *(figure(row[name], ",.0f") for name in ("gpu_hours", "left_gpu_hours", "usd")),
             percent(row["over_clairvoyant_share"], "+.1f"),
@@ -34,7 +37,7 @@ def show_scoreboard(board: pa.Table, trace: str, day: date) -> None:
 
 
 def show_other_targets(found: pa.Table | None) -> None:
-    """How tiers fared that the scoreboard has no column for, or by a target that it does not tell apart."""
+    """How tiers fared by targets that the scoreboard does not tell apart."""
     if found is None or found.num_rows == 0:
         return
     heads = ("\n\npolicy", "\n\ntier", "all\ntargets,\n%", "\nTTFT,\n%", "\nTPOT,\n%", "TTFT\np95,\ns",

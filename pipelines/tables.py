@@ -71,7 +71,7 @@ def show_table(answer: pa.RecordBatchReader) -> int:
 def _values(column: pa.ChunkedArray) -> list[Any]:
     """The values of a column; as Arrow writes them where Python has none: its years end with 9999."""
     try:
-        return column.to_pylist()
+        return column.to_pylist(maps_as_pydicts="strict")
     except OverflowError:
         return column.cast(pa.string()).to_pylist()
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-
-from fleetcast.models.latency.kernel_fit import (
+from grid_fit import Measured
+from grid_fit import step_s as profile_step_s
+from kernel_fit import (
     KNOTS,
     Timed,
     TimedDecode,
@@ -16,13 +17,12 @@ from fleetcast.models.latency.kernel_fit import (
     fit_products,
     short,
 )
+from roofline_fit import Closed, works_of
+
 from fleetcast.models.latency.kernels import PASS_S, composed
-from fleetcast.models.latency.measured import Measured
 from fleetcast.models.latency.roofline import Work, decode_s, kv_token_s, prefill_s
-from fleetcast.models.latency.silicon import Closed, works_of
 from fleetcast.models.latency.tables import Floats
 from fleetcast.models.latency.tables import prefill_s as profile_prefill_s
-from fleetcast.models.latency.tables import step_s as profile_step_s
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.entries import Efficiency, Gpu, LatencyProfile, Llm
 from fleetcast.models.world.kernels import Kernels, Products

@@ -167,10 +167,9 @@ def cost_by_llm(t: Tables) -> Frame:
 @twin()
 def policies_over_days(t: Tables) -> Frame:
     board = t.scoreboard.assign(replayed_days=1)
-    board["worst_llm_iw_fast_attainment_share"] = board["worst_llm_attainment_share"]
-    board["worst_day_iw_fast_attainment_share"] = board["iw_fast_attainment_share"]
+    board["worst_day_attainment_share"] = board["attainment_share"]
     sums = ["replayed_days", "gpu_hours", "left_gpu_hours", "usd"]
-    shares = [f"{of}iw_fast_attainment_share" for of in ("", "worst_llm_", "worst_day_")]
+    shares = [f"{of}attainment_share" for of in ("", "worst_llm_", "worst_day_")]
     return board[["trace", "policy", *sums, *shares]]
 
 

@@ -4,18 +4,18 @@ import dataclasses
 
 import numpy as np
 import pytest
+import quality_gears
+import quality_shift as shift
 
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.plans.offers import Judging, judged_of, offer_of, points_of, routed_of, with_shadows
-from fleetcast.assets.studies import quality_gears
-from fleetcast.assets.studies import quality_shift as shift
 from fleetcast.models.plan.quality import Answer, Demand, Offer, carries, cheapest
 from fleetcast.models.plan.quality_modes import least_cost
 from fleetcast.models.quality.answers import Answers, quality, taken
 from fleetcast.models.quality.join import made_up
 from fleetcast.models.quality.judges import load_quality
 from fleetcast.models.replay.answering import Served, Serving, arrivals_s, pools_of, served
-from fleetcast.models.replay.performance import Mix, Shape, carried_per_s, curve, shapes_of, with_estimates
+from fleetcast.models.replay.performance import Mix, Shape, curve, shapes_of, with_estimates
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.loading import load_config
 from fleetcast.models.world.reading import ConfigError
@@ -195,9 +195,6 @@ def test_a_curve_rises_and_a_longer_mix_lies_above_it() -> None:
         assert (np.diff(found.p95_s) >= 0).all()
     assert (two.p95_s > one.p95_s).all()
     assert (two.load_per_s < one.load_per_s).all()
-    middle = carried_per_s(one, one.p95_s[[4]])
-    assert one.load_per_s[4] <= middle[0] <= one.load_per_s[5]
-    assert carried_per_s(one, np.array([one.p95_s[0] / 2])) == 0
 
 
 def test_shapes_hold_the_weights_and_the_longest_request() -> None:

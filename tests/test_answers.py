@@ -4,11 +4,13 @@ import dataclasses
 
 import numpy as np
 import pytest
+from copula_fit import class_means, fit, normal_correlation
 from hypothesis import given
 from hypothesis import strategies as st
+from quality_oracles import skill
 
-from fleetcast.models.quality.answers import RULES, Answers, quality, skill, taken
-from fleetcast.models.quality.copula import AnswerModel, class_means, fit, normal_correlation, normals_given
+from fleetcast.models.quality.answers import RULES, Answers, quality, taken
+from fleetcast.models.quality.copula import AnswerModel, normals_given
 from fleetcast.models.quality.join import Landed, Requests, answered, drawn_from, made_up
 from fleetcast.models.quality.judges import Judge, judged_by, load_quality
 from fleetcast.models.world.reading import ConfigError

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetcast.models.traffic.arrivals import office_day, office_rate, tile, weekly_shape
-from fleetcast.models.traffic.parameters import Burst, Columns, Names, TiledTraffic
+from fleetcast.models.traffic.parameters import Columns, Names
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.traffic_config import Burst, TiledTraffic
 
 CATALOGUE = load_catalogue().serving(("bloom-176b", "llama2-70b", "llama3.1-8b", "llama3.2-3b"))
 OFFICE = load_config("office", CATALOGUE).trace.office

@@ -6,24 +6,19 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from forecast_scores import covered_share, pinball, under_forecast_share, wape
 from small import small_config
 
 from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.forecasts import backtests, walks
 from fleetcast.assets.forecasts.forecasts import errors, forecast_day
 from fleetcast.assets.forecasts.leaderboard import forecast_leaderboard
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, Settings, load_settings
-from fleetcast.assets.lake.warehouse import LakeError
 from fleetcast.assets.traces.traces import make_day
 from fleetcast.models.forecast.backtest import Clock
-from fleetcast.models.forecast.losses import (
-    covered_share,
-    paired_bootstrap,
-    pinball,
-    under_forecast_share,
-    wape,
-)
+from fleetcast.models.forecast.losses import paired_bootstrap
 
 DAY = date(2025, 7, 4)
 TIERS = ("interactive", "niw")

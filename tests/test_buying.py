@@ -11,8 +11,8 @@ from small import small_config
 from typer.testing import CliRunner
 
 from fleetcast.assets.demand.demand import build_demand
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress, Settings, load_settings
-from fleetcast.assets.lake.warehouse import LakeError
 from fleetcast.assets.studies import buying
 from fleetcast.assets.studies.buying import Terms, buy, gpu_needs, whole_weeks
 from fleetcast.assets.studies.buying_figure import draw_commitments

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import fleetcast.assets.studies.calibration
 from fleetcast.assets.studies.calibration import deployment_of, write_profile
 from fleetcast.assets.studies.engine_logs import CalibrationError, most_running, read_engine, read_log
-from fleetcast.models.latency.measured import Fit, kv_floor_s
+from fleetcast.models.latency.tables import Fit, kv_floor_s
 from fleetcast.models.replay import engine_fit
 from fleetcast.models.replay.calibration import Hypothesis, calibrate, estimate, judge
 from fleetcast.models.replay.engine_fit import Requests

@@ -13,13 +13,14 @@ from measurements import SPLITWISE
 
 from fleetcast.assets.lake.settings import settings_of
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.models.replay.fleet import kv_capacity_tokens, make_fleet
+from fleetcast.models.replay.fleet import make_fleet
 from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.world.catalogue import CATALOGUE_DIR, load_catalogue
 from fleetcast.models.world.config import Config, TraceConfig
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.loading import CONFIG_DIR, load_config
 from fleetcast.models.world.mechanisms import SCALINGS
+from fleetcast.models.world.memory import kv_capacity_tokens
 from fleetcast.models.world.reading import ConfigError
 
 CATALOGUE = load_catalogue()

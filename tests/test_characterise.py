@@ -14,9 +14,10 @@ from scipy import stats
 from fleetcast.assets.demand import characterise as characterised
 from fleetcast.assets.demand.character_figures import draw_character
 from fleetcast.assets.demand.characterise import characterise
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.sql_files import read_sql
-from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.traces.ingest import ingest
 from fleetcast.models.characterise.families import (
     FAMILIES,

@@ -19,9 +19,9 @@ from fleetcast.assets.replays import closed_loop
 from fleetcast.assets.replays.drives import day_drives, plan_rows, setting
 from fleetcast.assets.replays.replays import replay_day
 from fleetcast.assets.studies import decisions
-from fleetcast.models.replay.policies import POLICIES, Policy
 from fleetcast.models.replay.run import Session
 from fleetcast.models.world.mechanisms import STATES
+from fleetcast.models.world.policies import POLICIES, Policy
 from fleetcast.pipelines.definitions import defs
 
 DAY = date(2025, 7, 3)
@@ -37,7 +37,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> SettingsResource:
     resource = SettingsResource(config=config, lake=str(folder / "lake"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DAGSTER_HOME", str(folder))
-        patch.setitem(POLICIES, CLOSED, Policy("corrected", "lt_ua", "by memory", is_closed=True))
+        patch.setitem(POLICIES, CLOSED, Policy("corrected", "lt_ua", "by memory", "#000000", is_closed=True))
         make_plans(settings := resource.load(), DAY)
         replay_day(settings, DAY, [CLOSED], Progress())
     return resource

@@ -7,7 +7,7 @@ import pytest
 
 from fleetcast.models.plan import combos
 from fleetcast.models.plan.combos import Combo, Part
-from fleetcast.models.plan.phases import Load, PhasePrice, saving_bound, tokens_per_usd
+from fleetcast.models.plan.phases import Load, PhasePrice, saving_bound, usd_per_request
 from fleetcast.models.replay.capacity import (
     Trial,
     capacity_tokens_per_s,
@@ -45,7 +45,7 @@ def test_no_team_is_cheaper_than_the_bound_says() -> None:
     """Whole instances leave one of the phases idle: a token costs as the bound has it, or more."""
     bound = saving_bound([QUICK, WIDE], LOAD)
     assert bound.saving_share > 0
-    best = tokens_per_usd(bound.prefill, bound.decode, LOAD)
+    best = 1200 / usd_per_request(bound.prefill, bound.decode, LOAD)
     all_of_them = combos.apart([QUICK, WIDE], range(1, 9), range(1, 60))
     found = max(combo.tokens_per_usd(LOAD) for combo in all_of_them)
     assert 0.98 * best < found <= best * (1 + 1e-12)

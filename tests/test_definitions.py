@@ -19,11 +19,11 @@ from fleetcast.assets.lake.sql_files import SQL, read_sql
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.telling import SettingsResource
 from fleetcast.assets.replays.drives import day_drives, setting
-from fleetcast.models.replay.policies import POLICIES
 from fleetcast.models.replay.run import Session
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.loading import load_config
 from fleetcast.models.world.places import ROOT
+from fleetcast.models.world.policies import POLICIES
 from fleetcast.pipelines.definitions import defs
 from fleetcast.pipelines.schedules import cron_of
 

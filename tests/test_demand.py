@@ -7,12 +7,14 @@ import pyarrow as pa
 import pytest
 
 from fleetcast.assets.demand.demand import INTERACTIVE, build_demand, demand_matrix
-from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.assets.lake.errors import LakeError
+from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.traces.traces import make_day, read_template
-from fleetcast.models.traffic.parameters import Names, TiledTraffic
+from fleetcast.models.traffic.parameters import Names
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config import TraceConfig
 from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.traffic_config import TiledTraffic
 
 CATALOGUE = load_catalogue()
 LLMS, REGIONS, TIERS = list(CATALOGUE.llms), list(CATALOGUE.regions), list(CATALOGUE.tiers)

@@ -87,8 +87,11 @@ def scored(settings: Settings, tier: str) -> Settings:
 )
 def test_a_trace_without_iw_fast_has_a_scoreboard_and_figures(tmp_path, monkeypatch, tier, said):
     settings = scored(load_settings("office", tmp_path / "lake"), tier)
-    (row,) = settings.lake.sql("select * from scoreboard").to_pylist()
-    assert (row["requests"], row["ttft_p95_s"], row["iw_fast_attainment_share"]) == (5, None, None)
+    (row,) = settings.lake.sql("select * from scoreboard").to_pylist(maps_as_pydicts="strict")
+    share = {"iw_normal": 0.8, "niw": 1.0}[tier]
+    assert (row["requests"], row["attainment_by_tier"]) == (5, {tier: share})
+    strictest = (tier, share, pytest.approx(76.0)) if tier == "iw_normal" else (None, None, None)
+    assert (row["strictest_tier"], row["attainment_share"], row["ttft_p95_s"]) == strictest
     assert row["usd"] == 12.0
     import matplotlib.pyplot as plt
 

@@ -17,8 +17,8 @@ from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.pages.style import BLUE, COLOURS, INK, STYLE
 from fleetcast.assets.plans import page
 from fleetcast.assets.replays import figures
-from fleetcast.models.replay.planners import BOARD
-from fleetcast.models.replay.policies import POLICIES
+from fleetcast.models.world.planners import BOARD
+from fleetcast.models.world.policies import POLICIES
 
 HOURS = pd.date_range("2025-07-03", periods=24, freq="h", tz="UTC")
 

@@ -6,15 +6,15 @@ import logging
 import numpy as np
 import pytest
 from demand_series import HOPELESS, ODD, SEASON, office
+from forecast_scores import covered_share, wape
 from hypothesis import given
 from hypothesis import strategies as st
 from real_series import DEMAND, NAIVE, predicted, ratio_to_naive, real_series
 
-from fleetcast.models.forecast import ENSEMBLES, MEMBERS, METHODS, SLOW, statespace
+from fleetcast.models.forecast import MEMBERS, METHODS, SLOW, statespace
 from fleetcast.models.forecast.backtest import Clock, Walk, actuals, walk
 from fleetcast.models.forecast.bursts import BURST_RATIO, LEAST_BURSTS, LEVEL_SHARE, bursts
 from fleetcast.models.forecast.intermittent import is_intermittent, on_off
-from fleetcast.models.forecast.losses import covered_share, wape
 from fleetcast.models.forecast.method import Floats, Forecast, Past, floor_of
 from fleetcast.models.forecast.predict import predictions, walked, warm
 from fleetcast.models.forecast.regression import HOURS_BACK, RIDGE, regression
@@ -29,6 +29,8 @@ from fleetcast.models.forecast.seasonal import (
     seasonal_naive,
 )
 from fleetcast.models.forecast.statespace import ERROR_ORDERS, PLAIN_ORDERS, adjusted_arima, arima
+from fleetcast.models.world import names
+from fleetcast.models.world.names import ENSEMBLES
 
 needs_real_series = pytest.mark.skipif(not DEMAND.exists(), reason="../shared/data/demand is not here")
 values = st.lists(st.one_of(st.just(float("nan")), st.integers(0, 64).map(float)), max_size=40)
@@ -46,6 +48,10 @@ def one_of(history: Floats, horizon: int) -> Past:
 
 
 # --- the walk ------------------------------------------------------------------------------------------
+
+
+def test_a_config_may_name_every_method() -> None:
+    assert tuple(METHODS) == names.METHODS
 
 
 @pytest.mark.parametrize("method", METHODS)

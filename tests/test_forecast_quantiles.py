@@ -5,10 +5,11 @@ import math
 import numpy as np
 import pytest
 from demand_series import SEASON, office
+from forecast_scores import covered_share, pinball, under_forecast_share, wape
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetcast.models.forecast import ENSEMBLES, MEMBERS
+from fleetcast.models.forecast import MEMBERS
 from fleetcast.models.forecast.backtest import CEILING, Clock, actuals, walk
 from fleetcast.models.forecast.conformal import (
     BASE_SHARE,
@@ -36,15 +37,10 @@ from fleetcast.models.forecast.ensemble import (
     weighted,
     weights_of,
 )
-from fleetcast.models.forecast.losses import (
-    covered_share,
-    paired_bootstrap,
-    pinball,
-    under_forecast_share,
-    wape,
-)
+from fleetcast.models.forecast.losses import paired_bootstrap
 from fleetcast.models.forecast.method import Floats
 from fleetcast.models.forecast.predict import Prediction, predictions, walked, warm
+from fleetcast.models.world.names import ENSEMBLES
 
 FAST = (*MEMBERS, *ENSEMBLES)
 

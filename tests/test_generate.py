@@ -15,8 +15,9 @@ from fleetcast.assets.demand import generate as generator
 from fleetcast.assets.demand.characterise import characterise
 from fleetcast.assets.demand.fitting import fit_clients
 from fleetcast.assets.demand.generate import Order, generate
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress
-from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.traces.ingest import ingest
 from fleetcast.assets.traces.traces import make_day, to_requests
 from fleetcast.models.characterise.families import FAMILIES
@@ -27,12 +28,13 @@ from fleetcast.models.traffic.clients import ClientTraffic, Noise, client_day, e
 from fleetcast.models.traffic.drawing import minute_noise
 from fleetcast.models.traffic.history import History
 from fleetcast.models.traffic.level_fit import fit_levels
-from fleetcast.models.traffic.parameters import Burst, Columns, Names
+from fleetcast.models.traffic.parameters import Columns, Names
 from fleetcast.models.traffic.renewals import Spacing
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config import TraceConfig
 from fleetcast.models.world.loading import CONFIG_DIR, load_config
 from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.traffic_config import Burst
 from fleetcast.pipelines.cli import app
 
 CATALOGUE = load_catalogue().serving(("bloom-176b", "llama2-70b", "llama3.1-8b", "llama3.2-3b"))

@@ -12,9 +12,9 @@ import pytest
 from handed import plan_rows, write_plan
 from small import small_config
 
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.result_schemas import RESULTS
 from fleetcast.assets.lake.settings import Progress, Settings, load_settings, midnight
-from fleetcast.assets.lake.warehouse import LakeError
 from fleetcast.assets.plans.export import plan_of
 from fleetcast.assets.plans.kinds import pools
 from fleetcast.assets.plans.ran import land_ran

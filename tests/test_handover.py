@@ -1,6 +1,7 @@
 """What is handed to a cluster: accepted by its schemas, on time, linked to its decision, within its mode."""
 
 import json
+from contextlib import nullcontext
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,32 @@ def test_an_untrusted_plan_leaves_what_nobody_else_would_hold(planned: Settings)
         assert one["spec"]["triggers"][0]["metadata"]["floor"] == str(floor)
         assert one["spec"]["fallback"] == {"failureThreshold": 3, "replicas": floor}
         assert (one["spec"]["minReplicaCount"], one["spec"]["maxReplicaCount"]) == (2, 40)
+
+
+@pytest.mark.parametrize(("minutes", "runs"), [(-1, False), (0, True), (24 * 60 - 1, True), (24 * 60, False)])
+def test_cron_triggers_are_exported_while_their_plan_runs(
+    planned: Settings, minutes: int, runs: bool
+) -> None:
+    """A day to come drains the fleet until it begins, a day that is over until the next file."""
+    rows, now = plan_of(planned, DAY, "day_ahead", "east"), midnight(DAY) + timedelta(minutes=minutes)
+    cluster.require_running(rows, HandOver(mode="advisory"), now)
+    for mode in ("active", "floor"):
+        with (
+            nullcontext() if runs else pytest.raises(ValueError, match=r"^--format k8s: .* keda-scaler, .*$")
+        ):
+            cluster.require_running(rows, HandOver(mode=mode), now)
+
+
+def test_the_command_exports_what_is_safe_of_a_day_that_is_over(
+    planned: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleetcast.assets.lake.settings.load_settings", lambda _: planned)
+    asked = ["plan", "export", "--policy", "day_ahead", "--date", str(DAY), "--region", "east"]
+    refused = CliRunner().invoke(app, [*asked, "--format", "k8s"])
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "got a plan of 2025-07-03 00:00 to 2025-07-04 00:00 UTC" in " ".join(refused.stderr.split())
+    for safe in (["k8s", "--mode", "advisory"], ["keda-scaler"], ["hpa"], ["capacity-buffer"], ["json"]):
+        assert CliRunner().invoke(app, [*asked, "--format", *safe]).exit_code == 0, safe
 
 
 def test_what_cannot_be_handed_over_is_said(planned: Settings, tmp_path: Path) -> None:

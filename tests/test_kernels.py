@@ -5,13 +5,14 @@ import dataclasses
 import measurements
 import numpy as np
 import pytest
+from grid_fit import step_s
+from kernel_fit import relative_fit
 
 from fleetcast.models.latency import kernels
 from fleetcast.models.latency.error import errors_of
-from fleetcast.models.latency.kernel_fit import relative_fit
 from fleetcast.models.latency.kernels import PASS_S, comparable, composed
 from fleetcast.models.latency.roofline import estimated, work_of
-from fleetcast.models.latency.tables import check, prefill_s, step_s
+from fleetcast.models.latency.tables import check, prefill_s
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.kernels import Kernels, Products
 from fleetcast.models.world.reading import ConfigError

@@ -5,25 +5,15 @@ import dataclasses
 import measurements
 import numpy as np
 import pytest
-
-from fleetcast.assets.lake.settings import load_settings
-from fleetcast.models.latency.error import errors_in_use
-from fleetcast.models.latency.kernels import composed
-from fleetcast.models.latency.measured import (
+from grid_fit import (
     KV_CEILING,
-    Fit,
     Measured,
     fit,
     held_out_errors,
-    kv_floor_s,
     relative_errors,
+    step_s,
 )
-from fleetcast.models.latency.pipeline import hop_token_s, profile_of, staged
-from fleetcast.models.latency.reach import continued, with_reach
-from fleetcast.models.latency.roofline import context_token_s, roofline, work_of
-from fleetcast.models.latency.roofline import decode_s as roofline_decode_s
-from fleetcast.models.latency.roofline import prefill_s as roofline_prefill_s
-from fleetcast.models.latency.silicon import (
+from roofline_fit import (
     ATTENTION_FLOPS_SHARE,
     COEFFICIENTS,
     OF_SEVERAL_GPUS,
@@ -34,7 +24,16 @@ from fleetcast.models.latency.silicon import (
     take,
     works_of,
 )
-from fleetcast.models.latency.tables import REACH, check, prefill_s, step_s, tables
+
+from fleetcast.assets.lake.settings import load_settings
+from fleetcast.models.latency.error import errors_in_use
+from fleetcast.models.latency.kernels import composed
+from fleetcast.models.latency.pipeline import hop_token_s, profile_of, staged
+from fleetcast.models.latency.reach import continued, with_reach
+from fleetcast.models.latency.roofline import context_token_s, roofline, work_of
+from fleetcast.models.latency.roofline import decode_s as roofline_decode_s
+from fleetcast.models.latency.roofline import prefill_s as roofline_prefill_s
+from fleetcast.models.latency.tables import REACH, Fit, check, kv_floor_s, prefill_s, tables
 from fleetcast.models.replay.fleet import make_fleet
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.entries import Efficiency, LatencyProfile, Llm

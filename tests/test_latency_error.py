@@ -14,8 +14,9 @@ from small import small_config
 
 from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.forecasts.forecasts import forecast_day
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress, Settings, load_settings
-from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans import plans
 from fleetcast.assets.replays import scorecards
 from fleetcast.assets.replays.nights import begin_units, end_units
@@ -125,11 +126,12 @@ def test_without_error_every_draw_is_the_scoreboard_to_the_last_bit(replayed, mo
     monkeypatch.setattr(latency_error, "profile_errors", lambda _: exact)
     table = latency_error.replay_draws(replayed, DAY, [], 2, Progress())
     board = scoreboard(replayed, DAY)
+    names = latency_error.figures_on(board)
     for row in board.to_pylist():
-        told = {name: by_draw(table, name)[row["policy"]].tolist() for name in latency_error.FIGURES}
-        assert told == {name: [row[name]] * 3 for name in latency_error.FIGURES}
+        told = {name: by_draw(table, name)[row["policy"]].tolist() for name in names}
+        assert told == {name: [row[name]] * 3 for name in names}
     rows = latency_error.intervals(replayed, DAY, board)
-    assert [row["policy"] for row in rows[:: len(latency_error.FIGURES)]] == list(POLICIES)
+    assert [row["policy"] for row in rows[:: len(names)]] == list(POLICIES)
     assert all(row["low"] == row["value"] == row["high"] and row["draws"] == 2 for row in rows)
     error_cli.show_errors(replayed, DAY, board)
     assert "2 draws of its latencies" in capsys.readouterr().out
@@ -212,7 +214,8 @@ def test_a_difference_is_carried_where_it_holds_draw_by_draw(tmp_path: Path, cap
     assert {b: carried["a", b] for b in "bcde"} == {"b": True, "c": False, "d": False, "e": False}
     [row] = [row for row in pairs if (row["policy"], row["against"]) == ("c", "a")]
     assert (row["difference"], row["low"], row["high"]) == (20, -5, 20)
-    error_cli.show_intervals(lake.sql("from scoreboard_intervals order by all").to_pylist(), pairs, "a", "t")
+    rows = lake.sql("from scoreboard_intervals order by all").to_pylist()
+    error_cli.show_intervals(rows, pairs, "a", "t", error_cli.shown_figures("iw_fast", ["iw_fast"]))
     marked = {line[0] for line in capsys.readouterr().out.splitlines() if line.endswith("~")}
     assert marked == {"c", "e"}  # d does not differ
     assert "the error carries 2 of 9 differences; not a and c, a and e, " in error_cli.pairs_told(

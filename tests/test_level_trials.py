@@ -20,7 +20,6 @@ from fleetcast.assets.studies.level_answer import answer
 from fleetcast.assets.studies.level_trials import Bench, Key, percentile, under
 from fleetcast.assets.studies.levels import Asked, answers, try_levels, values
 from fleetcast.models.replay.inputs import NOBODY
-from fleetcast.models.replay.policies import STACKS
 from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.traffic.needs import Needs, levels_of_needs
 from fleetcast.models.traffic.priorities import classes, levels_by_app, shares
@@ -28,6 +27,7 @@ from fleetcast.models.world.config import stacked
 from fleetcast.models.world.entries import Tier
 from fleetcast.models.world.mechanisms import Ending, Order, Routing
 from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.stacks import STACKS
 
 ENDS_S, TIGHT_S = (1.3, 31.0), 0.05  # of the tiers; a need that is not met by every request alone
 FEW = Asked(

@@ -20,11 +20,12 @@ import s3_server
 import wired
 
 from fleetcast.assets.forecasts.forecasts import forecast_day
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.kept import made_once
 from fleetcast.assets.lake.limits import Limits
 from fleetcast.assets.lake.settings import Progress, Settings
 from fleetcast.assets.lake.store import remove_tree
-from fleetcast.assets.lake.warehouse import Lake, LakeError, one_line_errors
+from fleetcast.assets.lake.warehouse import Lake, one_line_errors
 from fleetcast.assets.pages.pictures import draw_day, thumbnail
 from fleetcast.assets.plans import plans
 from fleetcast.assets.replays.figures import DRAWINGS

@@ -13,11 +13,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from fleetcast.models.forecast import ENSEMBLES, METHODS
+from fleetcast.models.forecast import METHODS
 from fleetcast.models.quality.copula import AnswerModel
 from fleetcast.models.quality.judges import Judge
-from fleetcast.models.replay.planners import BOARD, IDEAS
-from fleetcast.models.replay.policies import POLICIES
 from fleetcast.models.replay.pools import POOLINGS
 from fleetcast.models.world import entries
 from fleetcast.models.world.catalogue import load_catalogue
@@ -25,6 +23,9 @@ from fleetcast.models.world.config import Config
 from fleetcast.models.world.kernels import Kernels
 from fleetcast.models.world.loading import load_config
 from fleetcast.models.world.mechanisms import BATCHINGS, ORDERS, ROUTINGS, SCALINGS, SIGNALS
+from fleetcast.models.world.names import ENSEMBLES
+from fleetcast.models.world.planners import BOARD, IDEAS
+from fleetcast.models.world.policies import POLICIES
 from fleetcast.pipelines.cli import app
 
 ROOT = Path(__file__).resolve().parent.parent

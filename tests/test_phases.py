@@ -2,12 +2,12 @@
 
 import itertools
 
+import phases_as_printed as as_printed
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetcast.models.plan import phases
-from fleetcast.models.plan import phases_as_printed as as_printed
 from fleetcast.models.plan.phases import Load, PhasePrice
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.entries import Gpu, LatencyProfile
@@ -118,8 +118,7 @@ def test_no_pair_saves_more_than_the_bound_and_the_best_pair_saves_it(figures, l
     cheapest = {min(p.usd_per_input_token for p in prices), min(p.usd_per_output_token for p in prices)}
     if any({price.usd_per_input_token, price.usd_per_output_token} == cheapest for price in prices):
         assert bound.saving_share == pytest.approx(0.0, abs=1e-12)
-    tokens = load.input_tokens + load.output_tokens
-    assert phases.tokens_per_usd(bound.prefill, bound.decode, load) == pytest.approx(tokens / best)
+    assert phases.usd_per_request(bound.prefill, bound.decode, load) == pytest.approx(best)
 
 
 @given(st.lists(st.tuples(POSITIVE, POSITIVE, POSITIVE), min_size=2, max_size=5), LOADS, st.data())

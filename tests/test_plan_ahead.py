@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from mine import DAYS, land, mine
 
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress, Settings
-from fleetcast.assets.lake.warehouse import LakeError
 from fleetcast.assets.plans import ahead
 
 LAST = date(2025, 7, 3)

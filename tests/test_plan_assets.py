@@ -18,8 +18,9 @@ from typer.testing import CliRunner
 
 from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.forecasts.forecasts import forecast_day, forecast_day_ahead
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress, Settings, load_settings, midnight
-from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans import ahead as plan_ahead
 from fleetcast.assets.plans import cluster, plans, workloads
 from fleetcast.assets.plans import export as plan_export
@@ -35,7 +36,7 @@ from fleetcast.assets.replays.workloads import read_workload
 from fleetcast.assets.studies import cases, trials, whatif
 from fleetcast.assets.traces.traces import make_day
 from fleetcast.models.plan import corrected, flows, paper
-from fleetcast.models.plan.policies import hourly_plans
+from fleetcast.models.plan.day_plans import hourly_plans
 from fleetcast.models.plan.problem import Plan, PlanError, Problem
 from fleetcast.models.plan.reasons import reasons
 from fleetcast.models.replay.run import Session
@@ -487,7 +488,8 @@ def test_a_plan_of_nothing_says_why(planned: Settings) -> None:
 
 def test_the_plan_commands_help_with_examples_and_refuse_in_one_line() -> None:
     assert (
-        "fleetcast plan export --format k8s" in CliRunner().invoke(app, ["plan", "export", "--help"]).output
+        "fleetcast plan export --format keda-scaler"
+        in CliRunner().invoke(app, ["plan", "export", "--help"]).output
     )
     assert "fleetcast whatif as_is" in CliRunner().invoke(app, ["whatif", "--help"]).output
     refused = CliRunner().invoke(app, ["plan", "export", "--format", "json", "--policy", "lt_x"])

@@ -11,7 +11,7 @@ from plan_cases import a_problem, problems, roomy
 from fleetcast.models.plan import corrected, paper
 from fleetcast.models.plan.bounds import bounds
 from fleetcast.models.plan.contradictions import contradictions
-from fleetcast.models.plan.policies import hourly_plans, peak_plan, spot_after, spot_that_fits
+from fleetcast.models.plan.day_plans import hourly_plans, peak_plan, spot_after, spot_that_fits
 from fleetcast.models.plan.problem import PlanError, Problem
 from fleetcast.models.plan.solver import Options
 

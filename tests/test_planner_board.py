@@ -12,9 +12,9 @@ import pytest
 from small import in_two_hours, make_plans, shipped
 
 from fleetcast.assets.forecasts.forecasts import forecast_day
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, Settings, load_settings
-from fleetcast.assets.lake.store import LakeError
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans import plans
 from fleetcast.assets.plans.kinds import kinds
@@ -22,8 +22,8 @@ from fleetcast.assets.studies import planner_board, planner_search
 from fleetcast.assets.studies.planner_board import chosen_before, same_policies
 from fleetcast.assets.studies.planner_search import Board, common_ratio
 from fleetcast.models.plan.crossing import Tried
-from fleetcast.models.replay.planners import BOARD, IDEAS, candidates, steps
 from fleetcast.models.world.config import OwnPolicy
+from fleetcast.models.world.planners import BOARD, IDEAS, candidates, steps
 
 DAY = date(2025, 7, 3)
 SHARE = 0.8  # of an instance, that plans count on

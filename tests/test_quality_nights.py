@@ -18,9 +18,9 @@ from fleetcast.assets.plans.quality_nights import as_planned, title_of
 from fleetcast.assets.replays.replays import replay_day
 from fleetcast.assets.replays.scorecards import score_day, scoreboard
 from fleetcast.assets.replays.workloads import in_legs, read_workload
-from fleetcast.models.replay.policies import ANSWERS
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.policies import ANSWERS
 from fleetcast.models.world.reading import ConfigError
 from fleetcast.pipelines.scoreboard import show_scoreboard
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quality_gears import gears, keeps_up
+from quality_oracles import enumerated, exhaustive, front, hypervolume, min_max_programme
 
 from fleetcast.models.plan import boute, cascadia
-from fleetcast.models.plan.front import hypervolume, not_dominated
-from fleetcast.models.plan.gears import gears, keeps_up
+from fleetcast.models.plan.front import not_dominated
 from fleetcast.models.plan.quality import (
     JUDGE_PARTS,
     Answer,
@@ -21,7 +22,7 @@ from fleetcast.models.plan.quality import (
     loads,
     most_loads,
 )
-from fleetcast.models.plan.quality_modes import cost_front, front, least_cost, least_latency, most_quality
+from fleetcast.models.plan.quality_modes import cost_front, least_cost, least_latency, most_quality
 from fleetcast.models.plan.quality_regions import Regions, cheapest_over, no_longer, work
 
 SEEDS = st.integers(0, 10_000)
@@ -210,7 +211,7 @@ def test_a_judge_of_ours_is_covered_and_its_legs_share_the_latency(seed: int, la
 def test_no_enumerated_plan_dominates_the_exact_front(seed: int) -> None:
     offer = some_offer(seed)
     demand = some_demand(offer)._replace(budget_usd_per_hour=9.0)
-    exact, searched = front(offer, demand), boute.enumerated(offer, demand)
+    exact, searched = front(offer, demand), enumerated(offer, demand)
     for one in searched:
         better = [e for e in exact if offer.quality[e.point] >= offer.quality[one.point]]
         assert min(e.latency_s for e in better) <= one.latency_s * 1.006
@@ -285,7 +286,7 @@ def test_the_min_max_programme_is_bisection_is_brute_force(seed: int) -> None:
     if np.isfinite(expected):
         assert gpus.sum() <= 8
         assert max(table[i, f] for i, f in enumerate(gpus)) == expected
-        assert cascadia.min_max_programme(table, 8)[1] == pytest.approx(expected)
+        assert min_max_programme(table, 8)[1] == pytest.approx(expected)
 
 
 @FEW
@@ -295,7 +296,7 @@ def test_the_search_never_beats_going_through_all(seed: int) -> None:
     tables = cascadia.latency_tables(offer, some_demand(offer), 12)
     search = cascadia.Search(tables, 12)
     for quality in (0.42, 0.5, 0.58):
-        whole, found = cascadia.exhaustive(search, quality), cascadia.algorithm1(search, quality)
+        whole, found = exhaustive(search, quality), cascadia.algorithm1(search, quality)
         assert search.score(found.point, quality) >= search.score(whole.point, quality)
         assert found.gpus.sum() <= 12
     for llm, gpus in enumerate(whole.gpus):

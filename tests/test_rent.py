@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from rent_violations import combo_lp_violations, melange_violations, shares_violations
 
 from fleetcast.models.plan import combo_lp, melange, shares
 from fleetcast.models.plan.problem import PlanError
@@ -45,7 +46,7 @@ def test_one_workload_gets_the_best_of_all_fleets(programme: str) -> None:
         weight = combo_lp.weights(programme, offer, efficiency)[0]
         got = found.counts[0] @ weight + found.unserved_per_s @ unserved_usd(weight[None], goodput)
         assert got == pytest.approx(least(offer, weight, goodput[0], rates[0]), rel=1e-6, abs=1e-6), seed
-        assert combo_lp.violations(offer, rates, goodput, found) == []
+        assert combo_lp_violations(offer, rates, goodput, found) == []
 
 
 def test_each_programme_weighs_what_it_says() -> None:
@@ -65,7 +66,7 @@ def test_the_share_of_two_buckets_is_the_best_of_all_fleets() -> None:
     for seed in range(60):
         offer, goodput, rates = offers(seed, 2)
         found = shares.solve(offer, rates, goodput, options=EXACT)
-        assert shares.violations(offer, rates, goodput, found) == []
+        assert shares_violations(offer, rates, goodput, found) == []
         counts = COUNTS[(offer.cap_gpus >= COUNTS).all(axis=1)]
         usd = np.where(serves_both(counts, goodput, rates), counts @ offer.usd_per_hour, np.inf).min()
         if np.isfinite(usd):
@@ -95,7 +96,7 @@ def test_melange_s_published_example_is_met() -> None:
     sliced = melange.solve(PUBLISHED, PUBLISHED_RATES, PUBLISHED_TPUT, slice_factor=4)
     assert sliced.usd_per_hour == pytest.approx(5.69)
     for found in (whole, sliced):
-        assert melange.violations(PUBLISHED, PUBLISHED_RATES, PUBLISHED_TPUT, found) == []
+        assert melange_violations(PUBLISHED, PUBLISHED_RATES, PUBLISHED_TPUT, found) == []
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -121,16 +122,20 @@ def test_what_is_not_counted_on_costs_more() -> None:
     rates = np.array([20.0, 30.0])
     whole, half = (shares.solve(roomy, rates, goodput, eta, EXACT) for eta in (1.0, 0.5))
     assert 1.6 * whole.usd_per_hour < half.usd_per_hour < 2.4 * whole.usd_per_hour
-    assert shares.violations(roomy, rates, goodput, half, 0.5) == []
-    assert shares.violations(roomy, rates, goodput, whole, 0.5)
+    assert shares_violations(roomy, rates, goodput, half, 0.5) == []
+    assert shares_violations(roomy, rates, goodput, whole, 0.5)
 
 
 def tampered(found: Rented, **said: object) -> Rented:
     return found._replace(**said)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("of", [melange, shares], ids=["melange", "shares"])
-def test_every_line_of_a_tampered_choice_is_found(of) -> None:
+@pytest.mark.parametrize(
+    ("of", "checked"),
+    [(melange, melange_violations), (shares, shares_violations)],
+    ids=["melange", "shares"],
+)
+def test_every_line_of_a_tampered_choice_is_found(of, checked) -> None:
     offer = PUBLISHED._replace(cap_gpus=np.array([4, 2]))
     found = of.solve(offer, PUBLISHED_RATES, PUBLISHED_TPUT, options=EXACT)
     broken = {
@@ -141,15 +146,15 @@ def test_every_line_of_a_tampered_choice_is_found(of) -> None:
         "load": tampered(found, counts=found.counts * 0),
     }
     for line, choice in broken.items():
-        told = of.violations(offer, PUBLISHED_RATES, PUBLISHED_TPUT, choice)
+        told = checked(offer, PUBLISHED_RATES, PUBLISHED_TPUT, choice)
         assert any(one.startswith(f"{line}:") for one in told), line
     unable = PUBLISHED_TPUT * np.array([[1.0, 0.0]])
-    assert any(one.startswith("able:") for one in of.violations(offer, PUBLISHED_RATES, unable, found))
+    assert any(one.startswith("able:") for one in checked(offer, PUBLISHED_RATES, unable, found))
     short = combo_lp.solve("mc_lp", offer, PUBLISHED_RATES, PUBLISHED_TPUT, np.ones((4, 2)))
     served = tampered(short, counts=short.counts * 0, unserved_per_s=np.zeros(4))
     assert any(
         one.startswith("serve:")
-        for one in combo_lp.violations(offer, PUBLISHED_RATES, PUBLISHED_TPUT, served)
+        for one in combo_lp_violations(offer, PUBLISHED_RATES, PUBLISHED_TPUT, served)
     )
 
 

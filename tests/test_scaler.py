@@ -23,7 +23,7 @@ from fleetcast.assets.lake.settings import Settings, load_settings, midnight
 from fleetcast.assets.plans import cluster, scaler
 from fleetcast.assets.plans.export import plan_of
 from fleetcast.assets.plans.handover import HandOver
-from fleetcast.assets.plans.keda_messages import CLASSES, stub
+from fleetcast.assets.plans.keda_messages import CALLS, CLASSES, SERVICE
 from fleetcast.assets.plans.scaler import Scaler, serve
 from fleetcast.assets.plans.served import Served
 from fleetcast.pipelines.cli import app
@@ -32,6 +32,17 @@ DAY = date(2025, 7, 3)
 COUNTS = [3, 3, 5, 5, 5, 2, *([2] * 17), 4]
 METHODS = {"method": '"seasonal_naive"', "methods": '["seasonal_naive", "last_value"]'}
 SOON_S = 20.0
+
+
+def stub(channel: grpc.Channel, call: str) -> Any:
+    """A call as a client makes it, as KEDA does."""
+    takes, gives, is_stream = CALLS[call]
+    make = channel.unary_stream if is_stream else channel.unary_unary
+    return make(
+        f"/{SERVICE}/{call}",
+        request_serializer=CLASSES[takes].SerializeToString,
+        response_deserializer=CLASSES[gives].FromString,
+    )
 
 
 class Running:

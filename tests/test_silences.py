@@ -14,8 +14,9 @@ from fleetcast.assets.demand.demand import INTERACTIVE, build_demand, demand_mat
 from fleetcast.assets.demand.history import not_known, require_collected
 from fleetcast.assets.forecasts.backtests import backtest_days
 from fleetcast.assets.forecasts.forecasts import forecast_day, forecast_day_ahead
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress, Settings, load_settings, midnight
-from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans.inputs import day_ahead_load, day_loads, latest_known
 from fleetcast.assets.plans.mixes import token_mixes
 from fleetcast.assets.traces.ingest import ingest

@@ -13,12 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from fleetcast.assets.lake import duck, warehouse
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.limits import Limits
 from fleetcast.assets.lake.machine import cores, memory_bytes
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.sql_files import SqlFileError, read_sql
 from fleetcast.assets.lake.store import alone
-from fleetcast.assets.lake.warehouse import Lake, LakeError, LakeVersionError
+from fleetcast.assets.lake.warehouse import Lake, LakeVersionError
 from fleetcast.models.world.reading import ConfigError
 
 DAY = date(2025, 7, 1)
@@ -216,16 +217,85 @@ def test_a_recipe_is_found_from_any_folder(tmp_path, monkeypatch):
     assert read_sql("sql/queries/worst_hours.sql") == read_sql("queries/worst_hours.sql")
 
 
+READS = [
+    "pivot requests on tier using count(*)",
+    "describe requests",
+    "show tables",
+    "values (1)",
+    "select 1;",
+    "-- why\nexplain select 1",
+    "explain (analyze, format json) from requests",
+    "explain analyze pivot requests on tier",
+    '/* für */ explain (select 1 as "query")',
+    "with a as (from requests) select count(*) as update from a",
+    "select 'copy (select 1) to' as \"delete\" -- copy",
+]
+HOSTILE = {
+    "drop view requests": "drop",
+    "select 1; select 2": "select, select",
+    "-- nothing": "none",
+    "COPY": "copy",
+    "explain analyze COPY": "explain analyze copy",
+    "explain /* a plan */ (format json, analyze) COPY": r"explain \( format json , analyze \) copy",
+    "/* für übermorgen */ explain\nanalyze COPY": "explain analyze copy",
+    "explain analyze create table x as select 1": "explain analyze create",
+    "explain analyze set threads = 1": "explain analyze set",
+    "explain analyze load httpfs": "explain analyze load",
+    "copy (pivot (from range(3)) on range) to 'PLANS'": "copy",
+    "explain analyze copy (pivot (from range(3)) on range) to 'PLANS'": "explain analyze copy",
+    "create table x as pivot (from range(3)) on range": "create",
+    "with a as (COPY) from a": "a with clause with copy",
+    "explain analyze with a as materialized (COPY) from a": "a with clause with copy",
+    "with p as (pivot (from range(3)) on range), a as (COPY) from a": "a with clause with copy",
+    "pivot (with a as (COPY) from a) on Count": "a with clause with copy",
+    "with p as (pivot (from range(3)) on range) insert into requests from p": "a with clause with insert",
+    "from query('with a as (' || 'copy (select 1) to ''PLANS'') from a')": "the function query, .*",
+    "from \"Json_execute_serialized_sql\"(json_serialize_sql('with a as (COPY) from a'))": "the function .*",
+    "load httpfs": "load",
+    "install httpfs": "load",
+    "attach 'PLANS' as x": "attach",
+    "select 1) union all (select 2": "",
+}
+
+
+def read_answer(lake: Lake, query: str) -> pa.Table:
+    with lake.answer(query, Limits()) as reader:
+        return reader.read_all()
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("is_typed", [True, False])
+def test_only_one_query_that_reads_is_answered(lake, text, is_typed):
+    """Whatever the name under which a statement writes, no byte of the lake changes."""
+    lake.write("requests", requests(2), **PARTITION)
+    plans = lake.path("requests", **PARTITION)
+    there = {path: path.read_bytes() for path in lake.root.rglob("*") if path.is_file()}
+    copied = "copy (select 1) to ''PLANS''" if "serialize" in text else "copy (select 1) to 'PLANS'"
+    query = text.replace("COPY", copied).replace("PLANS", str(plans))
+    got = f"Needed one query .*, got {HOSTILE[text]}\\. Any" if HOSTILE[text] else "syntax error"
+    with pytest.raises(LakeError, match=f"^[^\n]*{got}[^\n]*$"):
+        read_answer(lake, query) if is_typed else lake.sql(query)
+    assert {path: path.read_bytes() for path in lake.root.rglob("*") if path.is_file()} == there
+
+
+def test_queries_that_read_are_answered(lake):
+    lake.write("requests", requests(2), **PARTITION)
+    for query in READS:
+        assert read_answer(lake, query).num_columns > 0, query
+
+
 @pytest.mark.parametrize(
-    ("text", "got"),
-    [("drop view requests", "drop"), ("select 1; select 2", "select, select"), ("-- nothing", "none"),
-     ("copy (select 1) to 'x.csv'", "copy")],
-)  # fmt: skip
-def test_only_one_query_is_answered(lake, text, got):
-    with pytest.raises(LakeError, match=f"Needed one query .*, got {got}\\."):
-        lake.sql(text)
-    for query in ("pivot requests on tier using count(*)", "describe requests", "select 1;"):
-        assert lake.sql(query).num_columns > 0
+    ("query", "why"),
+    [
+        ("from enable_logging('QueryLog', storage = 'file', storage_path = 'LOGS')", "has been locked"),
+        ("from enable_profiling(save_location = 'LOGS')", "has been locked"),
+        ("from read_csv('http://localhost:1/rows.csv')", "requires the extension httpfs"),
+    ],
+)
+def test_a_typed_query_changes_no_setting_and_loads_no_extension(lake, tmp_path, query, why):
+    with pytest.raises(LakeError, match=why):
+        read_answer(lake, query.replace("LOGS", str(tmp_path / "logs")))
+    assert not (tmp_path / "logs").exists()
 
 
 def test_a_day_can_be_taken_out_of_every_table(lake):

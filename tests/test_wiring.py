@@ -18,7 +18,6 @@ from fleetcast.assets.lake.settings import Settings, load_settings
 from fleetcast.assets.replays.drives import DAY_S, day_drives, setting
 from fleetcast.models.replay.fleet import make_fleet
 from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules
-from fleetcast.models.replay.policies import ANSWERS, POLICIES, planned
 from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.replay.run import Drive
 from fleetcast.models.world.config import OwnPolicy
@@ -34,6 +33,7 @@ from fleetcast.models.world.mechanisms import (
     SPREADS,
     Order,
 )
+from fleetcast.models.world.policies import ANSWERS, POLICIES, planned
 
 PLACES = [(llm, region) for llm in LLMS for region in REGIONS]
 # What each policy follows, by which rule, and on which pools: whether they take interactive requests, whether
@@ -268,7 +268,7 @@ def test_pools_share_the_instances(wired: Settings, pooling, slots, at_start) ->
         assert {pool["boot_cold_s"] for pool in pools} == {at(fleet_of(wired), llm, region)["boot_cold_s"]}
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", FOLLOWED)
 def test_each_policy_follows_its_own_plan_by_its_own_rule_on_its_own_pools(wired: Settings, policy) -> None:
     plan, scaling, pools, is_closed = FOLLOWED[policy]
     assert (POLICIES[policy].plan, POLICIES[policy].is_closed) == (plan, is_closed)
@@ -392,7 +392,10 @@ def table(policy: str, plus: float = 0.0) -> np.ndarray:
 PLAIN = [
     name
     for name, rule in POLICIES.items()
-    if not rule.is_closed and rule.start is None and rule.plan not in ("autoscaler", "standing")
+    if name in FOLLOWED
+    and not rule.is_closed
+    and rule.start is None
+    and rule.plan not in ("autoscaler", "standing")
 ]
 
 

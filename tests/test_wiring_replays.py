@@ -220,7 +220,7 @@ def test_a_scorecard_has_each_percentile_in_its_column(wired_scored: Settings) -
 
 def test_the_scoreboard_says_what_the_requests_met_and_the_fleet_spent(wired_scored: Settings) -> None:
     """Counted once more from the rows, by the plain formulas of metrics.py."""
-    board = wired_scored.lake.sql("select * from scoreboard").to_pandas().set_index("policy")
+    board = scoreboard(wired_scored, DAY).to_pandas().set_index("policy")
     every = wired_scored.lake.sql("select * from outcomes").to_pandas()
     fleet = wired_scored.lake.sql("select * from fleet_hours").to_pandas()
     assert sorted(board.index) == sorted(OPEN)

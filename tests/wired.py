@@ -12,11 +12,11 @@ from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.traces.traces import to_requests
-from fleetcast.models.replay.policies import POLICIES
 from fleetcast.models.traffic.parameters import Columns
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.entries import Region
 from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.policies import POLICIES
 
 DAY = date(2025, 7, 3)
 LLMS = ("bloom-176b", "llama2-70b")

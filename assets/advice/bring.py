@@ -17,10 +17,11 @@ from typing import Any
 from fleetcast.assets.advice.brought import AS_IF, MOST_DAYS, Brought, require_profiled
 from fleetcast.assets.advice.settled import told
 from fleetcast.assets.advice.world import HEAD
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.sql_files import SQL
 from fleetcast.assets.lake.store import Place
-from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.traces.landing import land_one
 from fleetcast.assets.traces.mapping import mapping_file
 from fleetcast.assets.traces.samples import is_metrics

@@ -12,7 +12,7 @@ from fleetcast.assets.advice.world import Stand, cheapest
 from fleetcast.assets.demand import history
 from fleetcast.assets.forecasts.forecasts import forecast_day, forecast_day_ahead
 from fleetcast.assets.lake.settings import Progress, Settings
-from fleetcast.assets.plans.ahead import foresee, plan_ahead
+from fleetcast.assets.plans.ahead import foresee
 from fleetcast.assets.plans.plans import plan_day
 from fleetcast.assets.replays.replays import replay_day
 from fleetcast.assets.replays.scorecards import score_day
@@ -118,11 +118,6 @@ def run_levels(settings: Settings, day: date, brought: Brought, progress: Progre
         return False
     try_levels(settings, day, Levels(levels=LEVELS, by="tier", stacks=STACKS, hours=1), progress)
     return True
-
-
-def run_tomorrow(settings: Settings, progress: Progress, day: date) -> None:
-    """Plan the hours of a day to come."""
-    plan_ahead(settings, day, progress)
 
 
 def foresee_demand(settings: Settings, day: date, progress: Progress) -> None:

@@ -7,8 +7,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.lookups import days_there, positions, require_day
-from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.models.world.catalogue import Catalogue
 
 MINUTES_PER_DAY = 1440

@@ -10,9 +10,10 @@ from fleetcast.assets.demand.characterise import MINUTE, read_days, recorded_min
 from fleetcast.assets.demand.spacings import KEYS as CLIENT
 from fleetcast.assets.demand.spacings import spacings
 from fleetcast.assets.demand.token_pairs import pairs_of
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.lookups import positions
 from fleetcast.assets.lake.settings import Progress
-from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.models.traffic.client_fit import fit_noise, own_life, weekly_rates
 from fleetcast.models.traffic.clients import ClientTraffic, minute_rates
 from fleetcast.models.traffic.history import History

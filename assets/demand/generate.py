@@ -9,10 +9,11 @@ from fleetcast.assets.demand.characterise import recorded_minutes
 from fleetcast.assets.demand.demand import MINUTES_PER_DAY
 from fleetcast.assets.demand.fitting import fit_clients
 from fleetcast.assets.demand.prompts import fit_prompts, with_prompts
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.lookups import known_days
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.store import removal
-from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.traces.traces import to_requests, write_tiers
 from fleetcast.models.traffic.changes import Changes
 from fleetcast.models.traffic.client_changes import altered

@@ -11,8 +11,8 @@ from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.models.characterise.families import FAMILIES as KNOWN
 from fleetcast.models.characterise.gaps import LEAST_GAPS, WINDOW_US, distance, first_gaps
 from fleetcast.models.traffic.drawing import MINUTE_US
-from fleetcast.models.traffic.parameters import MINUTES
 from fleetcast.models.traffic.renewals import SECOND_US, Spacing, arrivals, batch_law, cumulants, grid_of
+from fleetcast.models.world.traffic_config import MINUTES
 
 FAMILIES = list(KNOWN)
 KEYS = ["app", "region", "llm", "tier"]

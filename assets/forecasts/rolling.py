@@ -6,13 +6,11 @@ from typing import NamedTuple
 from fleetcast.assets.demand.demand import INTERACTIVE
 from fleetcast.assets.forecasts.forecasts import PLANNED_MEASURE, found_by
 from fleetcast.assets.forecasts.walks import read_panel
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import HOURS, Progress, Settings, midnight
-from fleetcast.assets.lake.warehouse import LakeError
 from fleetcast.models.forecast.backtest import Clock
 from fleetcast.models.forecast.method import Floats
 from fleetcast.models.world.config import QUANTILES
-
-DAY = timedelta(days=1)
 
 
 class Foreseen(NamedTuple):

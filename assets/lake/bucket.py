@@ -25,8 +25,8 @@ from fleetcast.assets.lake.bucket_errors import (
     is_passing,
     told,
 )
+from fleetcast.assets.lake.errors import StoreError
 from fleetcast.assets.lake.objects import Opened, Snapshot, Written
-from fleetcast.assets.lake.store import StoreError
 
 T = TypeVar("T")
 WAITS_S = (0.1, 0.2, 0.5, 1.0, 2.0)  # between two tries, the last one again and again

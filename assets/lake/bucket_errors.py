@@ -6,7 +6,7 @@ from aiohttp import ClientError as BrokenOff
 from botocore.exceptions import BotoCoreError, HTTPClientError, IncompleteReadError, NoCredentialsError
 from botocore.exceptions import ConnectionError as NoConnection
 
-from fleetcast.assets.lake.store import ChangedError, StoreError
+from fleetcast.assets.lake.errors import ChangedError, StoreError
 
 PATIENCE_S = 30.0  # so long a store that does not answer is asked again
 KEY_CODES = {

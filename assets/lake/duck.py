@@ -19,22 +19,25 @@ from uuid import uuid4
 import duckdb
 import pyarrow as pa
 
+from fleetcast.assets.lake.errors import ChangedError, LakeError, StoreError
 from fleetcast.assets.lake.machine import cores, memory_bytes
-from fleetcast.assets.lake.store import ChangedError, LakeError, Place, StoreError, scratch_of
+from fleetcast.assets.lake.store import Place, scratch_of
 
 LEAST_MEMORY_MB = 1500  # of DuckDB; it gets a quarter of what there is
 NO_ARROW = {"bit", "bignum", "union", "variant", "geometry"}  # types without a form in Arrow
 OF_STORE = re.compile(r"^(?:[\w.]+\.)?(ChangedError|StoreError): (.*)$", re.MULTILINE)
 Connection = duckdb.DuckDBPyConnection
 MEMORY = ":memory:"
+NO_EXTENSIONS = {  # an extension is neither fetched nor loaded because a query names what it would bring
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
 LASTING = {  # an instance that is kept keeps no file, and gives memory back within a second or two
     "enable_external_file_cache": False,
     "allocator_background_threads": True,
 }
 _KEPT = dict[tuple[Any, ...], tuple[Connection, Path]]()  # one at most, by its scratch, memory and threads
 _KEEPING = Lock()
-_Kind = duckdb.StatementType
-QUERIES = (_Kind.SELECT, _Kind.EXPLAIN, _Kind.MULTI)  # a pivot is several statements to DuckDB
 
 
 @contextmanager
@@ -99,9 +102,12 @@ def _new_spill(root: Place) -> Path:
 
 
 def duckdb_settings() -> dict[str, Any]:
-    """Memory and threads. Exact percentiles hold all their values: of ten million requests nearly 3 GB."""
+    """Memory, threads, no extension from the net.
+
+    Exact percentiles hold all their values: of ten million requests nearly 3 GB.
+    """
     memory_mb = max(LEAST_MEMORY_MB, memory_bytes() // 4 // 10**6)
-    return {"memory_limit": f"{memory_mb}MB", "threads": cores()}
+    return {"memory_limit": f"{memory_mb}MB", "threads": cores(), **NO_EXTENSIONS}
 
 
 @contextmanager
@@ -127,18 +133,6 @@ def columns_of(con: Connection) -> dict[str, list[str]]:
         "select table_name, list(column_name) from duckdb_columns() where not internal group by all"
     ).fetchall()
     return dict(rows)
-
-
-def only_query(con: Connection, text: str) -> duckdb.Statement:
-    """The one statement of a text, which must read only; LakeError for anything else."""
-    statements = con.extract_statements(text)
-    if len(statements) != 1 or statements[0].type not in QUERIES:
-        given = ", ".join(statement.type.name.lower() for statement in statements) or "none"
-        raise LakeError(
-            f"Needed one query (select, from, pivot, describe, summarize, explain), got {given}. "
-            "Anything else can be done in a DuckDB shell on warehouse.duckdb."
-        )
-    return statements[0]
 
 
 def told_as_text(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.assets.lake.errors import LakeError
+from fleetcast.assets.lake.warehouse import Lake
 
 
 def require_day(lake: Lake, table: str, trace: str, day: date) -> None:

@@ -8,22 +8,37 @@ import io
 from collections import OrderedDict
 from collections.abc import Iterator
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from fsspec import AbstractFileSystem
-
-if TYPE_CHECKING:
-    from fleetcast.assets.lake.bucket import Bucket
 
 TAIL_BYTES = 1 << 20  # of an object that is opened: its footer, and most files whole
 TAILS_BYTES = 128 << 20  # of them are kept
 BLOCK_BYTES = 1 << 20  # at least so many at a time from before the tail
 
 
+class Bucket(Protocol):
+    """What an object needs of its bucket (bucket.py)."""
+
+    def get_range(self, path: str, bytes_: str, etag: str = "") -> tuple[bytes, int, str]:
+        """Bytes of an object, how many it has, and its ETag."""
+
+    def pipe_file(self, path: str, value: bytes) -> None:
+        """Put an object."""
+
+    def glob(self, path: str, *, detail: bool) -> dict[str, dict[str, Any]]:
+        """The objects that match, with size, ETag and LastModified."""
+
+    def info(self, path: str) -> dict[str, Any]:
+        """Size, ETag and LastModified of an object."""
+
+    def _strip_protocol(self, path: str) -> str: ...
+
+
 class Written(io.BytesIO):
     """What becomes an object, whole, when it is closed; nothing where the block that writes it fails."""
 
-    def __init__(self, bucket: "Bucket", path: str) -> None:
+    def __init__(self, bucket: Bucket, path: str) -> None:
         super().__init__()
         self.bucket, self.path = bucket, path
 
@@ -46,7 +61,7 @@ class Snapshot(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
     protocol = ("s3", "s3a")
     cachable = False
 
-    def __init__(self, bucket: "Bucket") -> None:
+    def __init__(self, bucket: Bucket) -> None:
         super().__init__()
         self.bucket = bucket
         self.listed = dict[str, dict[str, dict[str, Any]]]()  # by pattern
@@ -103,7 +118,7 @@ TAILS = Tails()
 class Opened(io.RawIOBase):
     """An object, read from its end: one request gives its size, its footer, and most files whole."""
 
-    def __init__(self, bucket: "Bucket", path: str, etag: str = "", size: int = 0) -> None:
+    def __init__(self, bucket: Bucket, path: str, etag: str = "", size: int = 0) -> None:
         self.bucket, self.path, self.at = bucket, bucket._strip_protocol(path), 0
         self.etag, self.size = etag, size
         tail = TAILS.get(self.path, etag) if etag else None

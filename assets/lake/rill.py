@@ -55,7 +55,8 @@ def metrics_view(mart: str, columns: Mapping[str, str]) -> dict[str, Any]:
     grain = sql.listed("grain")
     times = sorted((name for name, kind in columns.items() if kind in TIMES), key=lambda n: (n == "day", n))
     measured = [name for name, kind in columns.items() if kind in NUMBERS and name not in grain]
-    named = [name for name in columns if name not in measured and name not in times[:1]]
+    is_map = {name for name, kind in columns.items() if kind.startswith("MAP")}
+    named = [name for name in columns if name not in (*measured, *times[:1], *is_map)]
     view: dict[str, Any] = {
         "version": 1,
         "type": "metrics_view",

@@ -29,7 +29,7 @@ From Python, also while a night is running:
 import duckdb
 
 lake = duckdb.connect("data/lake/warehouse.duckdb", read_only=True)
-lake.sql("select trace, day, policy, usd, iw_fast_attainment_share from scoreboard order by all").show()
+lake.sql("select trace, day, policy, usd, attainment_by_tier['iw_fast'] from scoreboard order by all").show()
 ```
 
 [contract.yaml](contract.yaml) is the marts' data contract (Open Data Contract Standard 3.1), written by

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 from uuid import uuid4
 
+from fleetcast.assets.lake.errors import LakeError
+
 if TYPE_CHECKING:
     from upath import UPath
 
@@ -28,21 +30,6 @@ SCRATCHES: set[Path] = set()  # that are open in this process: what ends it by f
 _SCHEME = re.compile(
     r"([a-z][a-z0-9+.-]+):/+(.*)", re.IGNORECASE | re.DOTALL
 )  # a Path keeps one slash of two
-
-
-class LakeError(ValueError):
-    """The lake cannot do what was asked; the message is one line with the remedy."""
-
-
-class StoreError(LakeError, OSError):
-    """A bucket cannot do what was asked. An OSError too: for libraries that ask it is their disk."""
-
-    def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""
-
-
-class ChangedError(StoreError):
-    """An object is no longer as it was when it was looked at."""
 
 
 def place(root: "Place | str") -> Place:

@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 
 from fleetcast.assets.lake import store
 from fleetcast.assets.lake.duck import Connection, one_line_errors
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.schemas import LAKE_VERSION, OPTIONAL, PARTITIONS, SCHEMAS
-from fleetcast.assets.lake.store import LakeError, Place
+from fleetcast.assets.lake.store import Place
 from fleetcast.assets.lake.views import quoted
 from fleetcast.models.world.reading import nearest
 

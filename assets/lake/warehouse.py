@@ -20,16 +20,17 @@ from fleetcast.assets.lake.duck import (
     columns_of,
     in_one_line,
     one_line_errors,
-    only_query,
     opened,
     told_as_text,
 )
 from fleetcast.assets.lake.environment import LAKE
+from fleetcast.assets.lake.errors import ChangedError, LakeError
 from fleetcast.assets.lake.limits import Limits, Watch
+from fleetcast.assets.lake.one_query import one_query
 from fleetcast.assets.lake.schemas import LAKE_VERSION, PARTITIONS, REQUEST_SCHEMA, SCHEMAS
 from fleetcast.assets.lake.sql_docs import comments
 from fleetcast.assets.lake.sql_files import read_sql, recipes, words_meant
-from fleetcast.assets.lake.store import ChangedError, LakeError, Place
+from fleetcast.assets.lake.store import Place
 from fleetcast.assets.lake.tables import LakeVersionError, Tables
 from fleetcast.assets.lake.views import no_rows, scan
 
@@ -152,8 +153,10 @@ class Lake(Tables):
                 self.connect(query=there, **config) as con,
                 one_line_errors("The query"),
             ):
+                if config:  # a person typed the query: no function of it may change a setting
+                    con.execute("set lock_configuration = true")
                 try:
-                    named = only_query(con, text).named_parameters
+                    named = one_query(con, text, params).named_parameters
                     relation = con.sql(text, params={name: params.get(name) for name in named} or None)
                 except duckdb.CatalogException as error:
                     if there is not None:

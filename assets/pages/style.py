@@ -7,6 +7,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fleetcast.models.world.planners import BOARD
+from fleetcast.models.world.policies import POLICIES
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -14,37 +17,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Floats = NDArray[np.float64]
 INK, MUTED, FAINT, BLUE = "#222222", "#767676", "#DDDDDD", "#0072B2"
-# Okabe and Ito's colours, which colour-blind readers can tell apart; a policy has the same in every figure.
-COLOURS = {
-    "static": "#767676",
-    "siloed": "#E69F00",
-    "reactive": "#D55E00",
-    "hpa": "#8C6D31",
-    "chiron": "#B5A800",
-    "dynamo": "#76B900",
-    "lt_i": "#56B4E9",
-    "lt_u": "#0072B2",
-    "lt_ua": "#009E73",
-    "corrected": "#CC79A7",
-    "corrected_closed": "#882255",
-    "day_ahead": "#332288",
-    "llumnix": "#999933",
-    "corrected_llumnix": "#AA4499",
-    "melange": "#44AA99",
-    "cauchy_mixed": "#DDCC77",
-    "cauchy": "#661100",
-    "corrected_combos": "#117733",
-    "quality": "#A6761D",
-    "cascadia": "#6699CC",
-    "boute": "#4B0082",
-    "sageserve": "#00C292",
-    "llumnix_hourly": "#C4C44D",
-    "cauchy_types": "#B03020",
-    "cascadia_hourly": "#8FB8E0",
-    "boute_hourly": "#8A4FC7",
-    "ours": "#0050A0",
-    "clairvoyant": "#222222",
-}
+# A policy has the same colour in every figure. Okabe and Ito's, which colour-blind readers can tell apart.
+COLOURS = {name: rule.colour for name, rule in (POLICIES | BOARD).items()}
 # The same for tiers, kinds of tokens, regions and llms, in their order.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 # Of the axes: from a point to its name, a letter of it, half a line; a point in width and height.

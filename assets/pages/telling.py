@@ -10,10 +10,10 @@ import dagster as dg
 import pyarrow as pa
 
 from fleetcast.assets.lake.environment import LAKE, LOCATION, told_config
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Settings, load_settings
 from fleetcast.assets.lake.sql_files import read_sql
 from fleetcast.assets.lake.store import Place
-from fleetcast.assets.lake.warehouse import LakeError
 from fleetcast.assets.pages.pictures import thumbnail
 from fleetcast.assets.pages.readable import readable
 

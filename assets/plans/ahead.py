@@ -18,14 +18,14 @@ from fleetcast.assets.demand.history import (
     require_own_name,
 )
 from fleetcast.assets.forecasts.forecasts import forecast_day_ahead
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import HOURS, Progress, Settings, midnight
-from fleetcast.assets.lake.warehouse import LakeError
 from fleetcast.assets.plans.inputs import day_ahead_load
 from fleetcast.assets.plans.kinds import hourly_cells
 from fleetcast.assets.plans.plan_tables import plan_table
 from fleetcast.assets.plans.plans import checked_solve, open_loop, sustained_tokens_per_s
 from fleetcast.assets.plans.problems import hour_problems, problem_template
-from fleetcast.models.plan.policies import spot_that_fits
+from fleetcast.models.plan.day_plans import spot_that_fits
 from fleetcast.models.plan.problem import Ints, Problem
 
 POLICY = "day_ahead"

@@ -87,6 +87,23 @@ def _documents(settings: Settings, rows: Sequence[Row], asked: HandOver, make: M
     return yaml.safe_dump_all([made(one, asked) for one in found], sort_keys=False, width=110)
 
 
+def require_running(rows: Sequence[Row], asked: HandOver, now: datetime) -> None:
+    """Refuse to hand over cron triggers of a plan that does not run now; ValueError.
+
+    Outside the hours of its plan a ScaledObject with cron triggers holds the least of these hours, whatever
+    the plan in force holds. A ConfigMap (mode advisory) does nothing.
+    """
+    begins = min(row["hour_start"] for row in rows)
+    ends = max(row["hour_start"] for row in rows) + timedelta(hours=1)
+    if asked.mode != "advisory" and not begins <= now < ends:
+        raise ValueError(
+            f"--format k8s: got a plan of {begins:%Y-%m-%d %H:%M} to {ends:%Y-%m-%d %H:%M} UTC, and it is "
+            f"{now:%Y-%m-%d %H:%M}. Outside these hours its cron triggers would scale the fleet in to the "
+            "least of the plan. Take --format keda-scaler, which follows the plan in force, --mode advisory, "
+            "or export it once it has begun."
+        )
+
+
 # --- one object of a workload --------------------------------------------------------------------------
 
 

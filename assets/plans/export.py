@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from fleetcast.assets.lake.settings import Settings
-from fleetcast.models.replay.policies import planned
+from fleetcast.models.world.policies import planned
 from fleetcast.models.world.reading import require_known
 
 Row = Mapping[str, Any]

@@ -21,7 +21,6 @@ from fleetcast.assets.plans.kinds import (
 )
 
 Floats = NDArray[np.float64]
-Tokens = NDArray[np.int32]
 
 
 class Load(NamedTuple):

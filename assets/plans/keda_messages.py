@@ -80,14 +80,3 @@ def handlers(answers: Mapping[str, Callable[..., Any]]) -> grpc.GenericRpcHandle
             response_serializer=CLASSES[gives].SerializeToString,
         )
     return grpc.method_handlers_generic_handler(SERVICE, found)
-
-
-def stub(channel: grpc.Channel, call: str) -> Any:
-    """A call as a client makes it, as KEDA does."""
-    takes, gives, is_stream = CALLS[call]
-    make = channel.unary_stream if is_stream else channel.unary_unary
-    return make(
-        f"/{SERVICE}/{call}",
-        request_serializer=CLASSES[takes].SerializeToString,
-        response_deserializer=CLASSES[gives].FromString,
-    )

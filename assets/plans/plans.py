@@ -22,7 +22,7 @@ from fleetcast.assets.plans.plan_tables import Day, write_bounds, write_plans
 from fleetcast.assets.plans.problems import hour_problems, problem_template
 from fleetcast.assets.plans.quality_nights import as_planned, plan_night
 from fleetcast.models.plan import corrected, melange, paper
-from fleetcast.models.plan.policies import Solve, hourly_plans, peak_plan
+from fleetcast.models.plan.day_plans import Solve, hourly_plans, peak_plan
 from fleetcast.models.plan.problem import Plan, Problem
 from fleetcast.models.plan.solver import Options
 from fleetcast.models.plan.violations import violations

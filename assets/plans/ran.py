@@ -104,7 +104,7 @@ def _of_prometheus(path: Path) -> Iterator[Sample]:
                 yield Sample(
                     datetime.fromtimestamp(float(seconds), UTC), labels["region"], workload, float(replicas)
                 )
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(
             f"{path.name} is no answer of Prometheus to a range query whose series have the labels region "
             f"and deployment ({type(error).__name__}: {error})."

@@ -28,7 +28,7 @@ from fleetcast.assets.plans.kinds import answered
 from fleetcast.assets.plans.plan_tables import rows_of
 from fleetcast.assets.plans.plans import checked_solve, open_loop, sustained_tokens_per_s
 from fleetcast.assets.plans.problems import hour_problems, problem_template
-from fleetcast.models.plan.policies import Solve
+from fleetcast.models.plan.day_plans import Solve
 from fleetcast.models.plan.problem import Plan, Problem
 
 HORIZON_HOURS = 48

@@ -10,17 +10,11 @@ import pyarrow.compute as pc
 
 from fleetcast.assets.lake.settings import HOURS, Progress, Settings, midnight
 from fleetcast.assets.lake.sql_files import read_sql
+from fleetcast.assets.pages.by_tier import attainment_of, tiers_on, with_tier_columns
 
-SHOWN = (  # columns of the scoreboard that fit on a page
-    *(
-        "policy",
-        "iw_fast_attainment_share",
-        "iw_normal_attainment_share",
-        "niw_attainment_share",
-        "ttft_p95_s",
-        "e2e_p95_s",
-    ),
-    *("gpu_hours", "instance_hours", "wasted_gpu_hours", "usd", "over_clairvoyant_share"),
+SHOWN = (  # columns of the scoreboard that fit on a page, after the attainment of each tier
+    *("ttft_p95_s", "e2e_p95_s", "gpu_hours", "instance_hours", "wasted_gpu_hours", "usd"),
+    "over_clairvoyant_share",
 )
 MANY = 10_000_000  # outcomes of a policy that are scored at once
 SCOREBOARD = "select * from scoreboard where trace = $trace and day = $day"
@@ -30,7 +24,6 @@ BY_TIER = (
     "select * from scoreboard_by_tier "
     "where trace = $trace and day = $day and policy = coalesce($policy, policy)"
 )
-NAMED = ("iw_fast", "iw_normal", "niw")  # tiers with a column of their own in the scoreboard
 
 
 def score_day(settings: Settings, day: date, progress: Progress | None = None) -> pa.Table:
@@ -58,17 +51,23 @@ def score_day(settings: Settings, day: date, progress: Progress | None = None) -
 
 
 def scoreboard(settings: Settings, day: date) -> pa.Table:
-    """One row per policy, in the order of the config; policies that it does not name come last."""
-    return _ranked(settings, settings.lake.sql(SCOREBOARD, trace=settings.trace, day=day))
+    """One row per policy, in the order of the config; policies that it does not name come last.
+
+    Beside the columns of the mart one for each tier, TIER_attainment_share.
+    """
+    board = settings.lake.sql(SCOREBOARD, trace=settings.trace, day=day)
+    return _ranked(settings, with_tier_columns(board))
+
+
+def shown_columns(board: pa.Table) -> list[str]:
+    """The columns of a scoreboard that fit on a page."""
+    return ["policy", *map(attainment_of, tiers_on(board)), *SHOWN]
 
 
 def other_targets(settings: Settings, day: date, policy: str | None = None) -> pa.Table:
-    """What the scoreboard has no column for: a row per policy and tier; empty where there is nothing else.
-
-    That is tiers that it does not name, and a target for time per output token.
-    """
+    """Attainment by target, of tiers with a target for time per output token: a row per policy and tier."""
     tiers, known = settings.catalogue.tiers, list(settings.catalogue.tiers)
-    shown = [name for name, tier in tiers.items() if name not in NAMED or tier.tpot_slo_s is not None]
+    shown = [name for name, tier in tiers.items() if tier.tpot_slo_s is not None]
     found = settings.lake.sql(BY_TIER, trace=settings.trace, day=day, policy=policy)
     found = found.filter(pc.is_in(found["tier"], pa.array(shown, pa.string())))
     return _ranked(settings, found, [known.index(tier) for tier in found["tier"].to_pylist()])

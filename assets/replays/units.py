@@ -22,7 +22,7 @@ from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.replays.drives import setting
 from fleetcast.assets.replays.workloads import has_legs
 from fleetcast.models.replay.inputs import Fleet
-from fleetcast.models.traffic.priorities import BY_TIER
+from fleetcast.models.world.names import LEVELS_BY_TIER
 from fleetcast.models.world.reading import require_known
 
 UNITS = "FLEETCAST_UNITS"
@@ -72,7 +72,7 @@ def parted(settings: Settings, policy: str) -> list[tuple[str, ...]]:
     llms = list(settings.catalogue.llms)
     config = settings.under(policy).config
     levels = config.replay.levels
-    are_drawn = levels.count > 1 and levels.by != BY_TIER
+    are_drawn = levels.count > 1 and levels.by != LEVELS_BY_TIER
     if has_legs(settings, policy) or are_drawn or settings.config.rules[policy].is_closed:
         return [tuple(llms)]
     fleet, _ = setting(settings, policy)

@@ -19,7 +19,8 @@ from fleetcast.assets.plans.quality_nights import as_planned
 from fleetcast.assets.replays.drives import DAY_S
 from fleetcast.models.replay.inputs import Bools, Ints, Trace
 from fleetcast.models.replay.legs import as_legs
-from fleetcast.models.traffic.priorities import BY_APP, Levels, levels_by_app, levels_of
+from fleetcast.models.traffic.priorities import Levels, levels_by_app, levels_of
+from fleetcast.models.world.names import LEVELS_BY_APP
 from fleetcast.models.world.reading import ConfigError
 
 KEPT = (
@@ -90,7 +91,7 @@ def trace_of(settings: Settings, day: date, requests: pa.Table) -> Trace:
 def levels_of_day(settings: Settings, day: date, table: pa.Table, tier: Levels) -> Levels:
     """The level of each request, as [replay.levels] says."""
     asked = settings.config.replay.levels
-    if asked.by == BY_APP and asked.count > 1:
+    if asked.by == LEVELS_BY_APP and asked.count > 1:
         need_s = np.array([known.allowance_s for known in settings.catalogue.tiers.values()])
         return levels_by_app(app_codes(table, settings.trace), need_s[tier], asked.count)
     return levels_of(tier, asked.by, asked.count, settings.config.trace.seed + day.toordinal(), asked.shares)
@@ -102,7 +103,7 @@ def app_codes(table: pa.Table, trace: str) -> Ints:
     if len(apps.dictionary) < 2:
         said = ", ".join(map(repr, apps.dictionary.to_pylist())) or "none"
         raise ConfigError(
-            f'Levels by "{BY_APP}": all requests of {trace} have one app ({said}), so one level. Take '
+            f'Levels by "{LEVELS_BY_APP}": all requests of {trace} have one app ({said}), so one level. Take '
             "another way, or map its apps in the file beside it (data/landing/README.md)."
         )
     return apps.indices.to_numpy().astype(np.int64)

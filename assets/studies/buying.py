@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from fleetcast.assets.demand.demand import INTERACTIVE, demand_matrix
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import HOURS, Progress, Settings
 from fleetcast.assets.lake.study_schemas import STUDIED
-from fleetcast.assets.lake.warehouse import LakeError
 from fleetcast.assets.plans.kinds import Kind, answered, kinds
 from fleetcast.assets.plans.plans import sustained_tokens_per_s
 from fleetcast.models.plan.commitments import Bought, Floats, Prices, bought, regrets

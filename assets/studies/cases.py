@@ -12,10 +12,10 @@ from fleetcast.assets.plans.inputs import Load
 from fleetcast.assets.plans.kinds import kinds, services
 from fleetcast.assets.plans.problems import usd_per_hour
 from fleetcast.models.plan.problem import Problem
-from fleetcast.models.replay.fleet import kv_capacity_tokens
 from fleetcast.models.world.config import QUANTILES, replaced
 from fleetcast.models.world.consistency import check
 from fleetcast.models.world.fleet_config import Instances
+from fleetcast.models.world.memory import kv_capacity_tokens
 from fleetcast.models.world.places import ROOT
 from fleetcast.models.world.reading import (
     Among,

@@ -13,10 +13,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.lookups import require_day
 from fleetcast.assets.lake.settings import HOURS, Progress, Settings
 from fleetcast.assets.lake.study_schemas import STUDIED
-from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans.kinds import by_pool, hourly_cells, pools
 from fleetcast.assets.replays.drives import DAY_S, HOUR_S, measured, plan_rows, setting, sustained_of_plans
 from fleetcast.assets.replays.scorecards import score_day

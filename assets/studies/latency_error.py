@@ -15,23 +15,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fleetcast.assets.lake.lookups import require_day
 from fleetcast.assets.lake.settings import Counted, Progress, Settings, side_by_side
 from fleetcast.assets.lake.store import Place
 from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.pages.by_tier import attainment_of, tiers_on
 from fleetcast.assets.pages.pictures import save
 from fleetcast.assets.pages.style import FAINT
 from fleetcast.assets.replays.drives import DAY_S, day_drives, measured, of_reflex, read_of_plans, setting
 from fleetcast.assets.replays.figures import draw_cost_against_misses
 from fleetcast.assets.replays.nights import require_same_config
-from fleetcast.assets.replays.scorecards import SCOREBOARD, score_day
+from fleetcast.assets.replays.scorecards import score_day, scoreboard
 from fleetcast.assets.replays.workloads import Workload, in_legs, read_workload
 from fleetcast.assets.replays.writing import write_outcome
 from fleetcast.models.latency.error import MEDIAN_SIGMAS, ProfileError, drawn, errors_in_use
 from fleetcast.models.replay.inputs import Floats
-from fleetcast.models.replay.policies import Policy
 from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.world.policies import Policy
 from fleetcast.models.world.reading import require_known
 
 if TYPE_CHECKING:
@@ -39,10 +41,7 @@ if TYPE_CHECKING:
 
 DRAWS = 12
 AS_TOLD = 0  # the draw of the profiles themselves: the day's scoreboard
-FIGURES = (
-    *("iw_fast_attainment_share", "worst_llm_attainment_share", "iw_normal_attainment_share"),
-    *("niw_attainment_share", "missed_share", "ttft_p95_s", "gpu_hours", "usd"),
-)
+FIGURES = ("worst_llm_attainment_share", "missed_share", "ttft_p95_s", "gpu_hours", "usd")  # and of each tier
 ENDS = ("value", "low", "high")
 TWO_SIDED_90 = 1.645  # standard deviations
 PLANNED_USD = """
@@ -75,11 +74,11 @@ def replay_draws(
     """
     chosen = open_loop(settings, day, policies)
     worlds = drawn(settings.catalogue, profile_errors(settings), draws, settings.config.trace.seed)
-    board = settings.lake.sql(SCOREBOARD, trace=settings.trace, day=day).to_pandas()
+    board = scoreboard(settings, day)
     workload = in_legs(settings, day, read_workload(settings, day))
     drives = day_drives(settings, day)
     sustained = read_of_plans(settings, day)
-    boards = [_figures(board[board["policy"].isin(chosen)], AS_TOLD)]
+    boards = [_figures(board.filter(pc.is_in(board["policy"], pa.array(chosen, pa.string()))), AS_TOLD)]
     with progress.bar(f"replay {day} on other latencies", draws * len(chosen)) as done:
         counted = Counted(done)
         for draw, world in enumerate(worlds, start=1):
@@ -121,7 +120,7 @@ def _play(
     drives: dict[str, Drive],
     sustained: Floats,
     counted: Counted,
-) -> pd.DataFrame:
+) -> pa.Table:
     """The scoreboard of one draw, in a lake that is thrown away."""
     stopped = Event()
     with settings.lake.scratch() as folder:
@@ -140,13 +139,18 @@ def _play(
 
         side_by_side(one, policies, stopped.set)
         score_day(own, day)
-        return own.lake.sql(SCOREBOARD, trace=settings.trace, day=day).to_pandas()
+        return scoreboard(own, day)
 
 
-def _figures(board: pd.DataFrame, draw: int) -> pd.DataFrame:
+def _figures(board: pa.Table, draw: int) -> pd.DataFrame:
     """A scoreboard as rows (policy, draw, figure, value); figures that it lacks are left out."""
-    long = board.melt("policy", list(FIGURES), "figure", "value").dropna()
+    long = board.to_pandas().melt("policy", figures_on(board), "figure", "value").dropna()
     return long.assign(draw=draw, value=long["value"].astype(float))
+
+
+def figures_on(board: pa.Table) -> list[str]:
+    """The figures of a scoreboard whose error is measured."""
+    return [*map(attainment_of, tiers_on(board)), *FIGURES]
 
 
 def intervals(settings: Settings, day: date, board: pa.Table) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.pages.pictures import Draw
 from fleetcast.assets.pages.style import FAINT, INK, MUTED, PALETTE, empty, ground, legend
 from fleetcast.assets.studies.level_trials import ALL, LIMIT
-from fleetcast.models.replay.policies import STACKS
+from fleetcast.models.world.stacks import STACKS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

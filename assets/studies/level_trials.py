@@ -15,15 +15,15 @@ from fleetcast.assets.studies.endpoint import Endpoint, gpu_hours, play
 from fleetcast.models.metrics import meets_targets
 from fleetcast.models.replay.inputs import Bools, Fleet, Floats, Ints, Trace
 from fleetcast.models.replay.outcome import Outcome
-from fleetcast.models.replay.policies import STACKS
 from fleetcast.models.replay.requests import rows_of
 from fleetcast.models.traffic.arrivals import multiplied
 from fleetcast.models.traffic.needs import Needs, drawn_needs, levels_of_needs, own_needs
-from fleetcast.models.traffic.priorities import BY_APP, BY_TIER
 from fleetcast.models.world.config import stacked
 from fleetcast.models.world.mechanisms import Ending
+from fleetcast.models.world.names import LEVELS_BY_APP, LEVELS_BY_TIER
 from fleetcast.models.world.reading import ConfigError
 from fleetcast.models.world.replay_config import ReplayConfig
+from fleetcast.models.world.stacks import STACKS
 
 LIMIT = "edf"  # the stack that looks at needs themselves
 ALONE = "jsq"  # on which a request is served that meets no other
@@ -81,7 +81,7 @@ class Bench:
         """What the requests want; ConfigError for a need that is met by no request on an idle instance."""
         if by not in self.of_way:
             trace, tiers = self.endpoint.trace, self.endpoint.settings.catalogue.tiers
-            if by in (BY_TIER, BY_APP):
+            if by in (LEVELS_BY_TIER, LEVELS_BY_APP):
                 needs = own_needs(tiers, trace.tier)
             else:
                 strictest = self.endpoint.settings.catalogue.strictest_tier(tiers)
@@ -123,7 +123,7 @@ class Bench:
         trace, rows = self.multiplied(key.load_factor)
         needs = wanted.needs._replace(step=wanted.needs.step[rows])
         app = None
-        if wanted.by == BY_APP and key.levels > 1:
+        if wanted.by == LEVELS_BY_APP and key.levels > 1:
             app = app_codes(endpoint.requests, endpoint.settings.trace)[rows]
         level = levels_of_needs(needs, wanted.by, key.levels, app)
         asked = trace._replace(tier=needs.step, level=level)

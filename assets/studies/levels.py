@@ -2,7 +2,7 @@
 
 Each request has a need, the time to the first token that it wants; levels see needs only as classes. What is
 asked is the share of each need's requests that are served in time, whatever the levels. Instances are fixed
-and serve all the time; nobody is held back. Trials differ in their stack (models/replay/policies.py), the
+and serve all the time; nobody is held back. Trials differ in their stack (models/world/stacks.py), the
 number of levels, headroom, load and instances; batching, memory, latency and requests are the same for all.
 
 The fewest instances that meet every need are searched for each number of levels; the mart level_value reads
@@ -24,13 +24,13 @@ from fleetcast.assets.studies.endpoint import read_endpoint
 from fleetcast.assets.studies.level_answer import answer
 from fleetcast.assets.studies.level_trials import LIMIT, Bench, Key
 from fleetcast.models.plan.crossing import fewest
-from fleetcast.models.replay.policies import STACKS
 from fleetcast.models.traffic.needs import STEPS
-from fleetcast.models.traffic.priorities import BY_SHARES, BY_TIER
 from fleetcast.models.world.mechanisms import LEVELS_BY
+from fleetcast.models.world.names import LEVELS_BY_SHARES, LEVELS_BY_TIER
 from fleetcast.models.world.reading import ConfigError, require_known
+from fleetcast.models.world.stacks import STACKS
 
-WAYS = tuple(by for by in LEVELS_BY if by != BY_SHARES)
+WAYS = tuple(by for by in LEVELS_BY if by != LEVELS_BY_SHARES)
 BLIND = ("fcfs", "edf")  # queue orders that do not look at levels
 COMPARED = tuple(stack for stack in STACKS if stack not in ("config", LIMIT))
 MOST_TIMES, LEAST_MOST = (
@@ -68,7 +68,7 @@ def try_levels(settings: Settings, day: date, asked: Asked, progress: Progress) 
     bench = Bench(endpoint, day, asked.ends_s)
     searches = [
         (by, load, stack)
-        for by in dict.fromkeys((asked.by, BY_TIER))
+        for by in dict.fromkeys((asked.by, LEVELS_BY_TIER))
         for load in asked.loads
         for stack in dict.fromkeys((*asked.stacks, LIMIT))
     ]

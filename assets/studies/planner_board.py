@@ -20,9 +20,9 @@ from fleetcast.assets.lake.settings import Progress, Settings
 from fleetcast.assets.lake.study_schemas import STUDIED
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.studies.planner_search import WHERE, Board
-from fleetcast.models.replay.planners import BOARD, candidates, steps
-from fleetcast.models.replay.policies import Policy
 from fleetcast.models.world.config import OwnPolicy
+from fleetcast.models.world.planners import BOARD, candidates, steps
+from fleetcast.models.world.policies import Policy
 from fleetcast.models.world.reading import require_known
 
 OURS = "ours"

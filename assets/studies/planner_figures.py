@@ -9,7 +9,7 @@ from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.pages.pictures import Draw
 from fleetcast.assets.pages.style import BLUE, FAINT, INK, MUTED
 from fleetcast.assets.studies.planner_board import OURS, board, worth
-from fleetcast.models.replay.planners import BOARD
+from fleetcast.models.world.planners import BOARD
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -22,8 +22,8 @@ from fleetcast.assets.studies.latency_error import usd_error_share
 from fleetcast.assets.studies.redraws import redraw_day
 from fleetcast.assets.studies.study import KNOWN, share
 from fleetcast.models.plan.crossing import FIRST, STEP, Tried, next_point
-from fleetcast.models.replay.planners import steps
 from fleetcast.models.world.config import OwnPolicy
+from fleetcast.models.world.planners import steps
 
 ALWAYS = ("lt_i", "clairvoyant")  # where all start, and whom regret is measured against
 NEAR_SHARE = 0.005  # costs on both sides of the targets that differ by no more are near enough

@@ -15,10 +15,11 @@ from fleetcast.models.latency.tables import REACH
 from fleetcast.models.plan import phases
 from fleetcast.models.plan.buckets import Edges
 from fleetcast.models.plan.phases import Load, PhasePrice
-from fleetcast.models.replay.fleet import kv_capacity_tokens, link_token_s
+from fleetcast.models.replay.fleet import link_token_s
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import Config
 from fleetcast.models.world.entries import LatencyProfile, Tier
+from fleetcast.models.world.memory import kv_capacity_tokens
 from fleetcast.models.world.reading import ConfigError, read_toml, require_known
 
 TENSOR_PARALLEL = (1, 2, 4, 8)  # GPUs of an instance that are tried

@@ -12,21 +12,18 @@ import pyarrow.compute as pc
 
 from fleetcast.assets.lake.settings import HOURS, Progress, Settings
 from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.pages.by_tier import attainment_of, tiers_on
 from fleetcast.assets.plans.kinds import by_pool, of_llms
 from fleetcast.assets.plans.plan_tables import Day
 from fleetcast.assets.replays.drives import DAY_S, HOUR_S, measured, setting
-from fleetcast.assets.replays.scorecards import BY_TIER, NAMED, SCOREBOARD, score_day
+from fleetcast.assets.replays.scorecards import score_day, scoreboard
 from fleetcast.assets.replays.workloads import Workload, in_legs, read_workload
 from fleetcast.assets.replays.writing import write_outcome
 from fleetcast.models.replay.inputs import Floats, Trace
 from fleetcast.models.replay.run import Drive, replay
 from fleetcast.models.traffic.arrivals import multiplied
 
-TOLD = (
-    *("usd", "boot_usd", "gpu_hours"),
-    *(f"{tier}_attainment_share" for tier in NAMED),
-    "missed_share",
-)
+TOLD = ("usd", "boot_usd", "gpu_hours", "missed_share")  # and the attainment of each tier
 DEAREST_HOUR = """
 select max(usd) as usd from (select sum(usd) as usd from fleet_by_hour group by hour_start)
 """
@@ -101,12 +98,12 @@ def _score(settings: Settings, day: date, trial: Trial, workload: Workload) -> p
     outcome = replay(workload.trace, fleet, drive, rules, DAY_S)
     write_outcome(settings, day, trial.name, workload, (fleet, rules), outcome)
     score_day(settings, day)
-    board = settings.lake.sql(SCOREBOARD, trace=settings.trace, day=day).to_pandas().set_index("policy")
-    by_tier = settings.lake.sql(BY_TIER, trace=settings.trace, day=day).to_pylist()
-    others = {f"{row['tier']}_attainment_share": row["attainment_share"] for row in by_tier}
+    table = scoreboard(settings, day)
+    columns = [*TOLD, *map(attainment_of, tiers_on(table))]
+    board = table.to_pandas().set_index("policy")
     dearest = settings.lake.sql(DEAREST_HOUR)["usd"][0].as_py()
     told = {"dearest_hour_usd": dearest, **shortage(trial.hours)}
-    return board[list(TOLD)].assign(**{name: others[name] for name in others.keys() - set(TOLD)}, **told)
+    return board[columns].assign(**told)
 
 
 def shortage(hours: Day) -> dict[str, float]:

@@ -24,7 +24,6 @@ from fleetcast.assets.traces.ingest import IngestReport
 from fleetcast.assets.traces.landing import land_one
 from fleetcast.models.metrics import meets_targets, tpot_s
 from fleetcast.models.replay.capacity import standing_fleet
-from fleetcast.models.replay.fleet import kv_capacity_tokens
 from fleetcast.models.replay.inputs import Fleet, Trace
 from fleetcast.models.replay.outcome import Outcome
 from fleetcast.models.replay.rules import make_rules
@@ -33,6 +32,7 @@ from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import Config
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.mechanisms import Ending
+from fleetcast.models.world.memory import kv_capacity_tokens
 from fleetcast.models.world.places import HOME
 from fleetcast.models.world.reading import ConfigError, require_known
 

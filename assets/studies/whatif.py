@@ -48,7 +48,7 @@ def what_if(
     rows = []
     for told in scores(settings, day, trials, len(trials), progress):
         name = str(told.index[0])
-        told = told.assign(what=chosen[name][0].what, policy=policy)
+        told = told.assign(what=chosen[name][0].what, policy=policy).reindex(columns=SCHEMAS["whatifs"].names)
         rows.append(pa.Table.from_pandas(told, SCHEMAS["whatifs"], preserve_index=False))
         place = name if policy == "corrected" else f"{name}@{policy}"
         settings.lake.write("whatifs", rows[-1], trace=settings.trace, day=day, case_name=place)

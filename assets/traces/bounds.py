@@ -10,8 +10,9 @@ from pathlib import Path
 from time import monotonic
 from typing import Annotated, NamedTuple
 
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress
-from fleetcast.assets.lake.warehouse import Connection, LakeError
+from fleetcast.assets.lake.warehouse import Connection
 from fleetcast.models.world.reading import Range
 
 FREE_BYTES = 1 << 28  # unpacked, below which nobody asks for the ratio

@@ -150,6 +150,11 @@ def look_into(path: Path, guard: Guard) -> Content:
         return Content("csv", tuple(column.strip(' "') for column in header), before + 1, packing)
     try:
         return Content("jsonl", tuple(json.loads(first)), 0, packing)
+    except RecursionError as error:
+        raise IngestError(
+            f"{path.name} begins like JSON, but its first line is nested too deeply to be read. "
+            "Write one flat object a line, as data/landing/README.md describes."
+        ) from error
     except json.JSONDecodeError as error:
         raise IngestError(
             f"{path.name} begins like JSON, but its first line is no whole object: {error}. "

@@ -130,7 +130,7 @@ class Client:
     def _data(self, text: bytes) -> Any:
         try:
             answer = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             begins = re.sub(r"\s+", " ", text[:60].decode(errors="replace")).strip() or "nothing"
             raise IngestError(
                 f"{self.url} answers no JSON but {begins!r}. Name the address under which "
@@ -170,7 +170,7 @@ def _error_of(text: bytes) -> str:
     """What an answer that failed says, as far as it is Prometheus that speaks."""
     try:
         answer = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     return str(answer.get("error", ""))[:200] if isinstance(answer, dict) else ""
 

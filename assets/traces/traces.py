@@ -7,9 +7,10 @@ from datetime import date
 import numpy as np
 import pyarrow as pa
 
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.lookups import positions, require_day, require_unlanded
 from fleetcast.assets.lake.schemas import REQUEST_SCHEMA, SCHEMAS, TIMESTAMP
-from fleetcast.assets.lake.warehouse import Lake, LakeError
+from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.models.traffic.arrivals import office_day, tile
 from fleetcast.models.traffic.parameters import Columns, Names
 from fleetcast.models.world.catalogue import Catalogue

@@ -1,6 +1,6 @@
 """Demand in the next hours from demand so far.
 
-METHODS names every way of forecasting a series by itself, ENSEMBLES (in ensemble.py) what combines them.
+METHODS has the function of every method that models/world/names.py names; ensemble.py combines them.
 """
 
 from fleetcast.models.forecast.bursts import bursts
@@ -44,7 +44,6 @@ MEMBERS = (
 # In the first week of a series, and after its level broke, no week has come back: these count then only.
 OF_YOUNG, YOUNG_DAYS = ("recent_days",), 7
 OF_INTERMITTENT = ("on_off",)  # all that counts where a series is mostly empty
-ENSEMBLES = ("weighted", "choice")
 
 
 def method_named(name: str) -> Method:

@@ -18,7 +18,7 @@ write at the peak bandwidth, and in 8 bits the rounding of what goes into produc
 roofline's: the sums over the GPUs of an instance. PASS_S is all else of a pass: sampling, what the host does.
 No coefficient was fitted to whole passes.
 
-The coefficients stand in data/catalogue/kernels.toml (models/latency/kernel_fit.py). Whole runs were measured
+The coefficients stand in data/catalogue/kernels.toml (tests/kernel_fit.py). Whole runs were measured
 on H100, H200 and B200 only; on the other GPU types a composed profile rests on its kernels alone. Where a GPU
 type lacks some kernels, others stand for them: such a profile is composed in part, and tells no error.
 """

@@ -19,6 +19,7 @@ from fleetcast.models.latency.tables import REACH, interpolate, name_of
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.entries import LatencyProfile
 from fleetcast.models.world.fleet_config import Deployment, FleetConfig
+from fleetcast.models.world.memory import kv_capacity_tokens
 from fleetcast.models.world.reading import ConfigError
 
 
@@ -65,10 +66,6 @@ def check_room(catalogue: Catalogue, fleet: FleetConfig, llm: str, pool: Deploym
     engine, profile = fleet.engine(pool), catalogue.profile(llm, pool.gpu, pool.tensor_parallel)
     if engine.max_batch <= REACH * profile.decode_batch[-1] * pool.pipeline_parallel:
         return
-    from fleetcast.models.replay.fleet import (
-        kv_capacity_tokens,  # brings the kernel: only where it is asked for
-    )
-
     tokens = engine.kv_tokens or kv_capacity_tokens(catalogue, fleet, llm, pool.gpu, pool.gpus)
     if engine.max_batch > (blocks := tokens // fleet.kv_block_tokens):
         raise ConfigError(

@@ -20,7 +20,7 @@ and Yuan, Bandwidth optimal all-reduce algorithms, section 4) over its link to i
 h is what a prompt token takes for each token of context before its pass: two products per query head. Kernels
 of attention reach much the same share of the peak on every GPU that was measured.
 
-The eight coefficients stand in data/catalogue/roofline.toml with their source (models/latency/silicon.py).
+The eight coefficients stand in data/catalogue/roofline.toml with their source (tests/roofline_fit.py).
 """
 
 from typing import NamedTuple
@@ -28,8 +28,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleetcast.models.latency.measured import Fit, kv_floor_s
-from fleetcast.models.latency.tables import Floats
+from fleetcast.models.latency.tables import Fit, Floats, kv_floor_s
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.entries import Efficiency, Gpu, LatencyProfile, Llm
 from fleetcast.models.world.reading import ConfigError

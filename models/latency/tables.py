@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleetcast.models.world.entries import LatencyProfile
+from fleetcast.models.world.entries import Gpu, LatencyProfile, Llm
 
 Floats = npt.NDArray[np.float64]
 
@@ -121,7 +121,16 @@ def prefill_s(profile: LatencyProfile, tokens: npt.ArrayLike) -> Floats:
     return interpolate(tokens, profile.prefill_tokens, profile.prefill_s)
 
 
-def step_s(profile: LatencyProfile, batch: npt.ArrayLike, kv_tokens: npt.ArrayLike) -> Floats:
-    """Seconds of one decode step of `batch` requests that hold `kv_tokens` of cache together."""
-    without_kv = interpolate(batch, profile.decode_batch, profile.decode_s)
-    return without_kv + profile.decode_per_kv_token_s * np.asarray(kv_tokens, dtype=np.float64)
+class Fit(NamedTuple):
+    """Knots fitted to measured points; the fields of a LatencyProfile that a measurement decides."""
+
+    prefill_tokens: tuple[int, ...]
+    prefill_s: tuple[float, ...]
+    decode_batch: tuple[int, ...]
+    decode_s: tuple[float, ...]
+    decode_per_kv_token_s: float
+
+
+def kv_floor_s(llm: Llm, gpu: Gpu, tensor_parallel: int) -> float:
+    """Least seconds that one cached token adds to a decode step: its bytes over the peak bandwidth."""
+    return llm.kv_bytes_per_token / (tensor_parallel * gpu.bandwidth_tb_per_s * 1e12)

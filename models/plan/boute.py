@@ -122,30 +122,6 @@ def candidates(offer: Offer, demand: Demand, point: int, llm: int) -> list[Candi
     return skimmed([*alone, *mixed])
 
 
-def enumerated(offer: Offer, demand: Demand) -> list[Answer]:
-    """The front of the whole candidate space: least latency over quality within budget and GPUs."""
-    found: list[Answer] = []
-    llms = offer.shares.shape[1]
-    for point in np.argsort(-offer.quality, kind="stable").tolist():
-        needed = [llm for llm in range(llms) if offer.shares[point, llm] > LEAST_LOAD_SHARE]
-        own = [candidates(offer, demand, point, llm) for llm in needed]
-        best: Answer | None = None
-        limit_s = found[-1].latency_s if found else np.inf
-        for chosen in product(*own):
-            latency_s = max(c.latency_s for c in chosen)
-            usd = sum(c.usd_per_hour for c in chosen) + offer.judging_usd(point, demand.requests_per_s)
-            if latency_s >= limit_s or usd > demand.budget_usd_per_hour + 1e-9:
-                continue
-            instances = np.sum([c.instances for c in chosen], axis=0)
-            used = np.bincount(offer.gpu, instances * offer.gpus, demand.cap_gpus.size)
-            if (used > demand.cap_gpus).any():
-                continue
-            best, limit_s = Answer(point, instances, usd, latency_s, np.full(llms, latency_s)), latency_s
-        if best is not None:
-            found.append(best)
-    return found
-
-
 def alone(offer: Offer, demand: Demand, latency_s: float) -> Answer | None:
     """The cheapest plan in which the last llm answers all."""
     points = np.flatnonzero(offer.shares[:, -1] > 1 - LEAST_LOAD_SHARE)

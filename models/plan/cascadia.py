@@ -118,32 +118,6 @@ def fewest(table: Floats, latency_s: float) -> Ints:
     return np.where(kept.any(axis=1), kept.argmax(axis=1), table.shape[1] * len(table)).astype(np.int64)
 
 
-def min_max_programme(table: Floats, gpus: int) -> tuple[Ints, float]:
-    """The same as the paper prints it, by PuLP and CBC; slower, for comparison."""
-    import pulp
-
-    llms = range(len(table))
-    lp = pulp.LpProblem("cascadia", pulp.LpMinimize)
-    latency = lp.add_variable("L", 0)
-    chosen = {
-        (i, f): lp.add_variable(f"x_{i}_{f}", 0, 1, pulp.LpInteger)
-        for i in llms
-        for f in range(table.shape[1])
-        if np.isfinite(table[i, f])
-    }
-    lp += latency
-    lp += pulp.lpSum(f * x for (_, f), x in chosen.items()) <= gpus
-    for i in llms:
-        own = [(f, x) for (j, f), x in chosen.items() if j == i]
-        lp += pulp.lpSum(x for _, x in own) == 1
-        lp += latency >= pulp.lpSum(table[i, f] * x for f, x in own)
-    lp.solve(pulp.PULP_CBC_CMD(msg=False))
-    if lp.sol_status != pulp.LpSolutionOptimal:
-        return np.zeros(len(table), np.int64), np.inf
-    found = [next(f for (j, f), x in chosen.items() if j == i and x.value() > 0.5) for i in llms]
-    return np.array(found), float(max(table[i, f] for i, f in zip(llms, found, strict=True)))
-
-
 class Search:
     """Deployments of the points, each solved once, and what the paper's score says of them."""
 
@@ -205,8 +179,3 @@ def descended(offer: Offer, here: int, score: Callable[[int], float]) -> int:
         else:
             radius += 1
     return here
-
-
-def exhaustive(search: Search, quality: float) -> CascadePlan:
-    """The best J of all points."""
-    return search.plan(min(range(len(search.offer.quality)), key=lambda point: search.score(point, quality)))

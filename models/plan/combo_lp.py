@@ -27,7 +27,6 @@ from fleetcast.models.plan.rent import (
     EXACT,
     Offer,
     Rented,
-    broken_caps,
     limit_gpus,
     prices,
     require_offer,
@@ -104,13 +103,3 @@ def build(offer: Offer, rates: Floats, goodput: Floats, wanted: Floats) -> Progr
         lp += weighted([*served, (z[b,], 1.0)]) >= rates[b], f"serve_{b}"
     limit_gpus(lp, offer, ((n, x[b, n]) for b, n in x))
     return Programme(lp, cost, {"x": x})
-
-
-def violations(offer: Offer, rates: Floats, goodput: Floats, rented: Rented) -> list[str]:
-    """Every line of the programme that a choice breaks; empty when it keeps them all."""
-    broken = list(broken_caps(offer, rented))
-    for b, rate in enumerate(rates):
-        served = sum(float(goodput[b, n]) * int(rented.counts[b, n]) for n in range(goodput.shape[1]))
-        if served + rented.unserved_per_s[b] < rate * (1 - TOLERANCE):
-            broken.append(f"serve: {served:.6g} + {rented.unserved_per_s[b]:.6g} of {rate:.6g} requests/s")
-    return broken

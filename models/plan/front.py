@@ -1,4 +1,4 @@
-"""Fronts: what of many plans is worth a look, and how much room a front leaves below it."""
+"""Fronts: what of many plans is worth a look."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +19,3 @@ def not_dominated(costs: Floats) -> NDArray[np.bool_]:
             beaten[:n] &= (costs[:n] > row).any(axis=1)
             kept &= ~beaten
     return kept
-
-
-def hypervolume(costs: Floats, reference: Floats) -> float:
-    """The area that points of two costs dominate below a reference point; less is better."""
-    inside = costs[(costs < reference).all(axis=1)]
-    if not len(inside):
-        return 0.0
-    order = inside[np.lexsort((inside[:, 1], inside[:, 0]))]
-    floor = np.minimum.accumulate(order[:, 1])
-    widths = np.diff(np.append(order[:, 0], reference[0]))
-    return float((widths * (reference[1] - floor)).sum())

@@ -4,27 +4,17 @@ Each says what to do with so many GPUs; from the fewest on they are plans by ris
 
 Algorithm 1     GPUs and thresholds by Cascadia's search
 uniform         as many GPUs for each llm, the best thresholds for that
-CascadeServe    as Algorithm 1's tables, but all requests are taken for mean ones; and gears: for a fleet that
-                stands, the thresholds of the best quality that it keeps in time, load by load
+CascadeServe    as Algorithm 1's tables, but all requests are taken for mean ones
 """
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 
 from fleetcast.models.plan import cascadia
-from fleetcast.models.plan.cascadia_baselines import tables_of_mean_lengths, uniform_gpus
-from fleetcast.models.plan.quality import Answer, Demand, Floats, Ints, Offer, carries, splits
+from fleetcast.models.plan.quality import Answer, Floats, Ints, Offer
 
 Found = tuple[int, Ints] | None  # a point, and the GPUs of each llm
-
-
-class Gear(NamedTuple):
-    """What thresholds hold from a load on."""
-
-    from_per_s: float
-    point: int
 
 
 def answers(tables: cascadia.Tables, latency_s: float, plan: Callable[[int], Found]) -> Iterator[Answer]:
@@ -85,27 +75,23 @@ def by_mean_lengths(tables: cascadia.Tables, quality: float) -> Callable[[int], 
     return by_algorithm1(tables_of_mean_lengths(tables, most), quality)
 
 
-def keeps_up(offer: Offer, demand: Demand, point: int, instances: Ints, latency_s: float) -> bool:
-    """Whether replicas that stand carry a point's load within a latency."""
-    load = demand.requests_per_s * offer.shares[point]
-    for within_s in splits(offer, point, latency_s):
-        carried = np.bincount(offer.llm, instances * carries(offer, point, within_s), load.size)
-        if (carried >= load - 1e-9).all():
-            return True
-    return False
+def uniform_gpus(search: cascadia.Search, quality: float) -> tuple[int, float]:
+    """Point and latency where each llm has as many GPUs as the others."""
+    llms = search.offer.shares.shape[1]
+    latency_s = search.tables.latency_s[:, :, search.gpus // llms].max(axis=1)
+    return best_point(search.offer, latency_s, quality)
 
 
-def gears(offer: Offer, demand: Demand, instances: Ints, latency_s: float, loads: Floats) -> list[Gear]:
-    """For each load, requests/s, rising: the best quality that these replicas carry in time.
+def tables_of_mean_lengths(tables: cascadia.Tables, gpus: int) -> cascadia.Tables:
+    """The tables on up to so many GPUs as if all requests were mean ones: CascadeServe's."""
+    offer = tables.offer
+    everything = offer.mix[offer.shares.sum(axis=1).argmax()]
+    alike = offer._replace(mix=np.broadcast_to(everything, offer.mix.shape))
+    return cascadia.latency_tables(alike, tables.demand, gpus)
 
-    Where they carry nothing in time, the least work for the last llm.
-    """
-    found: list[Gear] = []
-    order = np.argsort(-offer.quality, kind="stable").tolist()
-    least = int(offer.shares[:, 1:].sum(axis=1).argmin())
-    for load in loads.tolist():
-        now = demand._replace(requests_per_s=load)
-        point = next((p for p in order if keeps_up(offer, now, p, instances, latency_s)), least)
-        if not found or point != found[-1].point:
-            found.append(Gear(load, point))
-    return found
+
+def best_point(offer: Offer, latency_s: Floats, quality: float) -> tuple[int, float]:
+    """The point with the least latency among those with the quality; inf where there is none."""
+    allowed_s = np.where(offer.quality >= quality, latency_s, np.inf)
+    point = int(allowed_s.argmin())
+    return point, float(allowed_s[point])

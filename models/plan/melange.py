@@ -23,7 +23,6 @@ from fleetcast.models.plan.rent import (
     Offer,
     Rented,
     bounded,
-    broken_caps,
     limit_gpus,
     prices,
     require_offer,
@@ -106,21 +105,3 @@ def build(offer: Offer, rates: Floats, tput: Floats, slice_factor: int) -> Progr
         lp += weighted([*load, (x[n, 0], -1)]) <= 0, f"load_{n}"
     limit_gpus(lp, offer, ((n, x[n, 0]) for n in options))
     return Programme(lp, cost, {"y": y, "x": x})
-
-
-def violations(offer: Offer, rates: Floats, tput: Floats, rented: Rented) -> list[str]:
-    """Every line of the programme that a choice breaks; empty when it keeps them all."""
-    broken = list(broken_caps(offer, rented))
-    for b, shares in enumerate(rented.shares):
-        whole = float(shares.sum()) + float(rented.unserved_per_s[b]) / rates[b]
-        if abs(whole - 1) > TOLERANCE:
-            broken.append(f"whole: {whole:.6g} of bucket {b + 1} is served or said to be short")
-        broken += [
-            f"able: {offer.options[n]} serves bucket {b + 1}, which it cannot"
-            for n in np.flatnonzero((shares > 0) & ~(tput[b] > 0))
-        ]
-    for n, name in enumerate(offer.options):
-        load = sum(rented.shares[b, n] * rates[b] / tput[b, n] for b in range(rates.size) if tput[b, n] > 0)
-        if load > rented.counts[n] + TOLERANCE * max(1.0, load):
-            broken.append(f"load: {name} has work for {load:.6g}, there are {rented.counts[n]}")
-    return broken

@@ -108,11 +108,6 @@ def usd_per_request(prefill: PhasePrice, decode: PhasePrice, load: Load) -> floa
     return load.input_tokens * prefill.usd_per_input_token + load.output_tokens * decode.usd_per_output_token
 
 
-def tokens_per_usd(prefill: PhasePrice, decode: PhasePrice, load: Load) -> float:
-    """The corrected (14): tokens of a request over its USD."""
-    return (load.input_tokens + load.output_tokens) / usd_per_request(prefill, decode, load)
-
-
 class Bound(NamedTuple):
     """What parting the phases saves at most, and between whom."""
 

@@ -1,4 +1,4 @@
-"""What is asked of plans for quality: the least cost, the least latency, the most quality, and fronts.
+"""What is asked of plans for quality: the least cost, the least latency, the most quality, and a front.
 
 The points are few, so the least cost for (Q, L), the least L for (Q, budget) and the most Q for (L, budget)
 are found by going through them; each is one programme for HiGHS (by scipy), the least L some more, by
@@ -33,16 +33,6 @@ def quickest(offer: Offer, demand: Demand, point: int, below_s: float = np.inf) 
         found = cheapest(offer, demand, point, middle)
         low, high, best = (low, middle, found) if found is not None else (middle, high, best)
     return best
-
-
-def front(offer: Offer, demand: Demand) -> list[Answer]:
-    """Least latency over quality within budget and GPUs, no plan dominated; the best quality first."""
-    found: list[Answer] = []
-    for point in np.argsort(-offer.quality, kind="stable"):
-        one = quickest(offer, demand, int(point), found[-1].latency_s if found else np.inf)
-        if one is not None:
-            found.append(one)
-    return found
 
 
 def cost_front(offer: Offer, demand: Demand, latency_s: float) -> list[Answer]:

@@ -4,7 +4,7 @@ Axes: n options (a deployment, or a combo of some), g GPU types, b buckets of re
 of like input and output).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,20 +86,6 @@ def unserved_usd(usd: Floats, goodput: Floats) -> Floats:
     """What a request/s that is not served weighs, shape (b,): far above the dearest capacity for it."""
     each = np.divide(1.0 + np.abs(usd), goodput, out=np.zeros_like(goodput), where=goodput > 0)
     return UNSERVED * each.max(axis=1)
-
-
-def broken_caps(offer: Offer, rented: Rented) -> Iterator[str]:
-    """The caps, prices and signs that a choice breaks, in words."""
-    counts = rented.of_options
-    if (rented.counts < 0).any() or (rented.shares < -TOLERANCE).any() or (rented.unserved_per_s < 0).any():
-        yield "sign: a negative count, share or shortage"
-    for g, gpu in enumerate(offer.gpus):
-        used = sum(int(counts[n]) * int(offer.uses[n, g]) for n in range(counts.size))
-        if used > offer.cap_gpus[g]:
-            yield f"cap: {used} {gpu} of {offer.cap_gpus[g]}"
-    usd = sum(int(counts[n]) * float(offer.usd_per_hour[n]) for n in range(counts.size))
-    if abs(usd - rented.usd_per_hour) > TOLERANCE * max(usd, 1.0):
-        yield f"cost: the GPUs cost {usd:.6g} USD an hour, it says {rented.usd_per_hour:.6g}"
 
 
 def short_said(offer: Offer, rented: Rented, rates: Floats, names: Iterable[str]) -> str:

@@ -25,7 +25,6 @@ from fleetcast.models.plan.programme import Cells, Programme, cells, weighted
 from fleetcast.models.plan.rent import (
     Offer,
     Rented,
-    broken_caps,
     limit_gpus,
     prices,
     require_offer,
@@ -101,23 +100,3 @@ def shares_of(
             missing[int(b)] = max(variable.varValue, 0.0)
     missing[missing < TOLERANCE] = 0.0
     return shares, missing
-
-
-def violations(offer: Offer, rates: Floats, goodput: Floats, rented: Rented, eta: float = 1.0) -> list[str]:
-    """Every line of the programme that a choice breaks; empty when it keeps them all."""
-    broken = list(broken_caps(offer, rented))
-    for b, rate in enumerate(rates):
-        whole = float(rented.shares[b].sum()) + float(rented.unserved_per_s[b]) / rate
-        if abs(whole - 1) > 2 * TOLERANCE:
-            broken.append(f"whole: {whole:.6g} of bucket {b + 1} is served or said to be short")
-        broken += [
-            f"able: {offer.options[n]} serves bucket {b + 1}, which it cannot"
-            for n in np.flatnonzero((rented.shares[b] > 0) & ~(goodput[b] > 0))
-        ]
-    for n, name in enumerate(offer.options):
-        load = sum(
-            rented.shares[b, n] * rates[b] / goodput[b, n] for b in range(rates.size) if goodput[b, n] > 0
-        )
-        if load > eta * rented.counts[n] + TOLERANCE * max(1.0, load):
-            broken.append(f"load: {name} has work for {load:.6g}, {eta:g} of {rented.counts[n]} count")
-    return broken

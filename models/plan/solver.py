@@ -13,8 +13,8 @@ import numpy as np
 
 from fleetcast.models.plan.problem import Floats, Plan, PlanError
 from fleetcast.models.plan.programme import Key, Programme
+from fleetcast.models.world.names import SOLVERS
 
-SOLVERS = ("highs", "cbc")
 SEED = 1
 NEAR = 1e-6  # from a whole number: the solver's arithmetic
 ALTERNATIVES = 2  # integers per llm and region, those nearest to paying, that relax and fix leaves free

@@ -101,21 +101,3 @@ def kept_scores(answers: Answers, who: Taken) -> Floats:
 def standard_error(answers: Answers, who: Taken) -> float:
     """Of the quality."""
     return float(kept_scores(answers, who).std(ddof=1) / np.sqrt(len(who.kept)))
-
-
-def skill(answers: Answers, rule: str, steps: int = 100) -> float:
-    """What the choice is worth with the first and the last llm: 0.5 is a choice by lot (RouteLLM's APGR).
-
-    The mean over all shares of requests sent to the last llm of (quality - the first's) / (the last's - the
-    first's). ValueError where the last is not better.
-    """
-    two = answers.of((answers.llms[0], answers.llms[-1]))
-    small, large = two.score.mean(axis=0)
-    if large <= small:
-        raise ValueError(f"{two.llms[1]} answers no better than {two.llms[0]}: no skill to tell.")
-    sent = (np.arange(steps) + 0.5) / steps
-    if rule == "cascade":
-        found = [quality(two, taken(two, rule, [share])) for share in sent]
-    else:
-        found = [quality(two, taken(two, rule, [1 - share])) for share in sent]
-    return float((np.mean(found) - small) / (large - small))

@@ -1,19 +1,25 @@
-"""Tuples of arrays that compiled code gets by their address.
+"""Named tuples that compiled code gets by their address.
 
-Numba hands a named tuple over as a copy of all that is in it: seven numbers for each array, and some 170
-arrays go through the kernel. To pass them at every call is slow, and to inline every call instead took 165
-CPU-seconds to compile, of which 47 are left. A class under `by_address` lies in memory once for each call
-from Python, and compiled code passes where.
+Numba hands a named tuple over as a copy of all that is in it: seven numbers for each array. With some 60
+arrays that costs 30 to 70 ns a call, more than most functions of the kernel take. A class under `by_address`
+lies in memory once for each call from Python, and compiled code passes where. What is used here is Numba's
+documented interface for types of one's own (numba.extending, "Low-level extension API").
 """
 
 import hashlib
 from typing import Any, TypeVar
 
-from llvmlite import ir
 from numba.core import cgutils, types
-from numba.core.datamodel import PrimitiveModel, register_default
-from numba.core.typing.templates import AttributeTemplate, infer_getattr
-from numba.extending import NativeValue, lower_getattr_generic, typeof_impl, unbox
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import (
+    NativeValue,
+    infer_getattr,
+    lower_getattr_generic,
+    models,
+    register_model,
+    typeof_impl,
+    unbox,
+)
 
 Tuple = TypeVar("Tuple")
 
@@ -27,8 +33,8 @@ class ByAddress(types.Type):
         super().__init__(f"ByAddress({members.instance_class.__name__}, {digest})")
 
 
-@register_default(ByAddress)
-class ByAddressModel(PrimitiveModel):
+@register_model(ByAddress)
+class ByAddressModel(models.PrimitiveModel):
     """A pointer to what the members are in a register."""
 
     def __init__(self, manager: Any, fe_type: ByAddress) -> None:
@@ -50,23 +56,21 @@ class ByAddressAttribute(AttributeTemplate):
 
 
 @lower_getattr_generic(ByAddress)
-def _member(context: Any, builder: ir.IRBuilder, its: ByAddress, where: ir.Value, name: str) -> ir.Value:
-    place = its.members.fields.index(name)
-    there = cgutils.gep_inbounds(builder, where, 0, place)
-    if isinstance(its.members.types[place], types.BaseNamedTuple):
-        return there
-    return builder.load(there)
+def _load_member(context: Any, builder: Any, typ: ByAddress, address: Any, name: str) -> Any:
+    place = typ.members.fields.index(name)
+    member = cgutils.gep_inbounds(builder, address, 0, place)
+    return member if isinstance(typ.members.types[place], types.BaseNamedTuple) else builder.load(member)
 
 
 @unbox(ByAddress)
-def _unbox(its: ByAddress, given: ir.Value, c: Any) -> NativeValue:
-    members = c.unbox(its.members, given)
-    where = cgutils.alloca_once_value(c.builder, members.value)
-    return NativeValue(where, is_error=members.is_error, cleanup=members.cleanup)
+def _unbox(typ: ByAddress, given: Any, c: Any) -> NativeValue:
+    members = c.unbox(typ.members, given)
+    address = cgutils.alloca_once_value(c.builder, members.value)
+    return NativeValue(address, is_error=members.is_error, cleanup=members.cleanup)
 
 
-def _writable(member: types.Type) -> types.Type:
-    """Arrays that may not be written to are read like all others, and codes are numbers: one type for all."""
+def _common(member: types.Type) -> types.Type:
+    """One type for arrays that may and may not be written to, and one for numbers and codes."""
     if isinstance(member, types.IntEnumMember):
         return member.dtype
     return member.copy(readonly=False) if isinstance(member, types.Array) else member
@@ -77,7 +81,7 @@ def by_address(tuple_class: type[Tuple]) -> type[Tuple]:
 
     @typeof_impl.register(tuple_class)
     def _typeof(value: Any, c: Any) -> ByAddress:
-        members = [_writable(typeof_impl(member, c)) for member in value]
+        members = [_common(typeof_impl(member, c)) for member in value]
         return ByAddress(types.BaseTuple.from_types(members, tuple_class))
 
     return tuple_class

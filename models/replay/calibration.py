@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleetcast.models.latency.measured import Fit
 from fleetcast.models.latency.roofline import estimated, work_of
+from fleetcast.models.latency.tables import Fit
 from fleetcast.models.metrics import tpot_s
 from fleetcast.models.replay.engine_fit import (
     Found,

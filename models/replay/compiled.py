@@ -16,6 +16,7 @@ from typing import Any
 
 import numba
 
+from fleetcast.models.world import mechanisms
 from fleetcast.models.world.places import CODE, IS_CHECKOUT
 
 HERE = Path(__file__).resolve().parent
@@ -31,14 +32,16 @@ def cache_root() -> Path:
 
 
 def sources() -> dict[str, bytes]:
-    """The files that are compiled, by name: kernel.py, and all of this package that it imports."""
-    found: dict[str, bytes] = {}
+    """The files that are compiled, by name: kernel.py, all of this package that it imports, and the codes."""
+    found: dict[str, bytes] = {"mechanisms": Path(mechanisms.__file__).read_bytes()}
     waiting = ["kernel"]
     while waiting:
         name = waiting.pop()
         if name not in found:
-            found[name] = (HERE / f"{name}.py").read_bytes()
-            imports = re.findall(rb"^from fleetcast\.models\.replay\.(\w+) import", found[name], re.MULTILINE)
+            found[name] = (HERE / f"{name.replace('.', '/')}.py").read_bytes()
+            imports = re.findall(
+                rb"^from fleetcast\.models\.replay\.([\w.]+) import", found[name], re.MULTILINE
+            )
             waiting += [module.decode() for module in imports]
     return found
 

@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fleetcast.models.latency.measured import Fit
-from fleetcast.models.latency.tables import tables
+from fleetcast.models.latency.tables import Fit, tables
 from fleetcast.models.replay.capacity import trial_fleet
 from fleetcast.models.replay.engine_fit import Requests
 from fleetcast.models.replay.inputs import Floats, Trace

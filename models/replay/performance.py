@@ -15,13 +15,13 @@ import numpy as np
 from fleetcast.models.latency.pipeline import profile_of
 from fleetcast.models.latency.roofline import roofline
 from fleetcast.models.replay.capacity import FLOOD_PER_S, FLOOD_S, STEADY, Trial, trial_fleet
-from fleetcast.models.replay.fleet import kv_capacity_tokens
 from fleetcast.models.replay.inputs import Floats, Ints, Trace
 from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import Config
 from fleetcast.models.world.entries import LatencyProfile
 from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.memory import kv_capacity_tokens
 from fleetcast.models.world.reading import ConfigError
 
 REQUESTS = 8_000  # per load
@@ -160,8 +160,3 @@ def p95_s(trial: Trial, load_per_s: float) -> float:
     trace, outcome = trial.played(load_per_s)
     took_s = (outcome.finish_s - trace.arrival_s)[LEFT_OUT:]
     return float(np.quantile(np.where(np.isnan(took_s), np.inf, took_s), 0.95, method="higher"))
-
-
-def carried_per_s(of: Curve, within_s: Floats) -> Floats:
-    """Requests/s that a replica carries within these P95s; 0 where not even an idle one keeps them."""
-    return np.interp(within_s, of.p95_s, of.load_per_s, left=0.0)

@@ -25,15 +25,8 @@ from fleetcast.models.traffic.drawing import (
     minute_noise,
     stream,
 )
-from fleetcast.models.traffic.parameters import (
-    MINUTES,
-    Columns,
-    Names,
-    OfficeTraffic,
-    TierTraffic,
-    TiledTraffic,
-    require,
-)
+from fleetcast.models.traffic.parameters import Columns, Names
+from fleetcast.models.world.traffic_config import MINUTES, OfficeTraffic, TierTraffic, TiledTraffic, require
 
 # A day's level holds from its 180th minute to the 180th before its end, then turns into the next day's.
 NIGHTFALL = (-180, 180, MINUTES - 180, MINUTES + 180)

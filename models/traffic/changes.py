@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
 
-from fleetcast.models.traffic.parameters import Burst
 from fleetcast.models.world.reading import build, read_toml
+from fleetcast.models.world.traffic_config import Burst
 
 
 def require_possible(holds: bool, broken: str) -> None:

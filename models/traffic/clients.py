@@ -28,8 +28,9 @@ from fleetcast.models.traffic.drawing import (
 )
 from fleetcast.models.traffic.history import History, day_lived, hours_lived, pairs_drawn
 from fleetcast.models.traffic.levels import Levels, draw_stretch
-from fleetcast.models.traffic.parameters import MINUTES, Columns, Names
+from fleetcast.models.traffic.parameters import Columns, Names
 from fleetcast.models.traffic.renewals import SECOND_US, Spacing, arrivals, on_grid
+from fleetcast.models.world.traffic_config import MINUTES
 
 HOURS_PER_WEEK = 168
 SUNDAY = 6

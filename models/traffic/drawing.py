@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, time
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetcast.models.traffic.parameters import MINUTES, Burst
+from fleetcast.models.world.traffic_config import MINUTES, Burst
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -11,16 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetcast.models.traffic.priorities import (
-    BY_APP,
-    BY_TIER,
-    Levels,
-    classes,
-    levels_by_app,
-    levels_of,
-    shares,
-)
+from fleetcast.models.traffic.priorities import Levels, classes, levels_by_app, levels_of, shares
 from fleetcast.models.world.entries import Tier
+from fleetcast.models.world.names import LEVELS_BY_APP, LEVELS_BY_TIER
 from fleetcast.models.world.reading import ConfigError
 
 STEPS = 10  # of needs that are drawn, as many as there may be levels
@@ -62,9 +55,9 @@ def levels_of_needs(needs: Needs, by: str, count: int, app: NDArray[np.int64] | 
 
     A step belongs to the level of a sampler in whose share the middle of its own share lies.
     """
-    if by == BY_TIER:
+    if by == LEVELS_BY_TIER:
         return levels_of(needs.step, by, count, 0)
-    if by == BY_APP:
+    if by == LEVELS_BY_APP:
         if app is None:
             raise ValueError("Levels by app need the app of each request.")
         need_s = np.array([tier.allowance_s for tier in needs.tiers.values()])

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fleetcast.models.world.names import LEVELS_BY_SHARES, LEVELS_BY_TIER
+
 Levels = NDArray[np.int16]
 Floats = NDArray[np.float64]
-BY_TIER, BY_APP, BY_SHARES = "tier", "app", "shares"
 
 
 def shares(by: str, count: int) -> Floats:
@@ -38,9 +39,9 @@ def levels_of(
 
     `said` are the shares of `by = "shares"`, one for each level.
     """
-    if by == BY_TIER:
+    if by == LEVELS_BY_TIER:
         return np.minimum(tier, count - 1).astype(np.int16)
-    chances = shares(by, count) if by != BY_SHARES or said is None else np.array(said) / np.sum(said)
+    chances = shares(by, count) if by != LEVELS_BY_SHARES or said is None else np.array(said) / np.sum(said)
     drawn = np.random.default_rng([seed, 0x1E7E1]).choice(count, tier.size, p=chances)
     return drawn.astype(np.int16)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fleetcast.models.characterise.families import FAMILIES, draw_gaps, shape_of_cv
 from fleetcast.models.traffic.drawing import MINUTE_US, Floats, Integers
-from fleetcast.models.traffic.parameters import MINUTES
+from fleetcast.models.world.traffic_config import MINUTES
 
 WINDOW_MINUTES = 10
 WINDOWS = MINUTES // WINDOW_MINUTES

@@ -7,11 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from fleetcast.models.forecast import ENSEMBLES, METHODS
-from fleetcast.models.plan.solver import SOLVERS
-from fleetcast.models.replay.planners import PLANNERS, SHIPPED
-from fleetcast.models.replay.policies import ANSWERS, BY_SIGNAL, STACKS, Policy, Stack
-from fleetcast.models.traffic.parameters import OfficeTraffic, TiledTraffic
 from fleetcast.models.world.calendar import Calendar
 from fleetcast.models.world.fleet_config import FleetConfig
 from fleetcast.models.world.mechanisms import (
@@ -23,6 +18,9 @@ from fleetcast.models.world.mechanisms import (
     SIGNALS,
     SPREADS,
 )
+from fleetcast.models.world.names import ENSEMBLES, METHODS, SOLVERS
+from fleetcast.models.world.planners import PLANNERS, SHIPPED
+from fleetcast.models.world.policies import ANSWERS, BY_SIGNAL, Policy
 from fleetcast.models.world.quality import QualityConfig
 from fleetcast.models.world.reading import (
     Among,
@@ -33,6 +31,8 @@ from fleetcast.models.world.reading import (
     TraceName,
 )
 from fleetcast.models.world.replay_config import ReplayConfig
+from fleetcast.models.world.stacks import STACKS, Stack
+from fleetcast.models.world.traffic_config import OfficeTraffic, TiledTraffic
 
 QUANTILES = (0.5, 0.9, 0.95)  # of the forecasts
 

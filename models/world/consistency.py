@@ -3,15 +3,15 @@
 import math
 from datetime import timedelta
 
-from fleetcast.models.replay.planners import SHIPPED
-from fleetcast.models.traffic.parameters import Burst
-from fleetcast.models.traffic.priorities import BY_SHARES
 from fleetcast.models.world.calendar import require_in_years
 from fleetcast.models.world.cascades import check_by_quality, check_cascades
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import Config, TraceConfig
+from fleetcast.models.world.names import LEVELS_BY_SHARES
+from fleetcast.models.world.planners import SHIPPED
 from fleetcast.models.world.pools import check_pools
 from fleetcast.models.world.reading import TRACE_NAME, ConfigError, require_known
+from fleetcast.models.world.traffic_config import Burst
 
 SHARES_OFF = 1e-6  # by which shares that were rounded may miss 1
 IN_SLOTS = ("corrected", "day_ahead", "truth")  # plans that may hold for less than an hour
@@ -32,9 +32,9 @@ def check_levels(config: Config, catalogue: Catalogue) -> None:
     """Refuse shares of levels that are not all of them, and a balancer that is faster than any step."""
     levels, interval_s = config.replay.levels, config.replay.moves.interval_s
     where = f"{config.file.name} [replay"
-    if (levels.shares is not None) != (levels.by == BY_SHARES):
+    if (levels.shares is not None) != (levels.by == LEVELS_BY_SHARES):
         raise ConfigError(
-            f'{where}.levels]: by = "{BY_SHARES}" and shares go together. Give both or neither.'
+            f'{where}.levels]: by = "{LEVELS_BY_SHARES}" and shares go together. Give both or neither.'
         )
     if levels.shares is not None:
         count, total = len(levels.shares), math.fsum(levels.shares)

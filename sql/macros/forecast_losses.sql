@@ -1,4 +1,4 @@
--- forecast_losses: the formulas of how wrong a forecast was, once (models/forecast/losses.py says some in Python, a test compares).
+-- forecast_losses: the formulas of how wrong a forecast was, once (tests/forecast_scores.py says some in Python, a test compares).
 -- units: those of the demand for pinball_loss and peak; *_share 0 to 1
 -- Pinball loss of a quantile (Koenker and Bassett, 1978): least in expectation at the true one.
 create or replace macro pinball_loss(actual, quantile, level) as

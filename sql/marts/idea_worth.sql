@@ -2,7 +2,7 @@
 -- grain: trace, day, way, place
 -- reads: planner_board
 -- units: US dollars, shares 0 to 1
--- way = forward: in the order of models/replay/planners.py; backward: in the reverse one
+-- way = forward: in the order of models/world/planners.py; backward: in the reverse one
 -- place = 0 the plainest fleet, then one idea more each time
 -- idea = that is added there; null at 0
 -- planner = that has it, and those before it

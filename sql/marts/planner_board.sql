@@ -2,7 +2,7 @@
 -- grain: trace, day, planner
 -- reads: planner_trials
 -- units: US dollars, GPU-hours, seconds, shares 0 to 1
--- planner = who plans (models/replay/planners.py)
+-- planner = who plans (models/world/planners.py)
 -- what = the planner in words
 -- ideas = of the planners on the way from none of our ideas to all, those that it has; null of others
 -- total_usd = usd and left_usd of the cheapest trial that keeps all that is asked; null where there is none, likewise all below

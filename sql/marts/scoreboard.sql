@@ -1,15 +1,17 @@
 -- scoreboard: one row per policy: what a day cost, what it missed, and how far from the clairvoyant it was.
 -- grain: trace, day, policy
--- reads: scorecard, outcomes, fleet_by_hour, left_over
+-- reads: scorecard, scoreboard_by_tier, outcomes, fleet_by_hour, left_over
 -- units: *_gpu_hours GPU-hours, usd US dollars, *_share 0 to 1, ttft_p95_s, e2e_p95_s and tpot_p95_s seconds
--- *_attainment_share = requests of the tier that met all its targets (sql/macros/slo.sql); scoreboard_by_tier has every tier
--- worst_llm_attainment_share = of iw_fast, of the llm that met its SLO least often
+-- attainment_by_tier = of each tier, the requests that met all its targets (sql/macros/slo.sql): attainment_by_tier['niw']; scoreboard_by_tier has a row for each
+-- strictest_tier = the interactive tier with the shortest TTFT target, then TPOT target; null where none has one
+-- attainment_share = of the strictest tier
+-- worst_llm_attainment_share = of the strictest tier, of the llm that met its SLO least often
 -- ttft_attainment_share = of the tiers with a TTFT target, whose first token came in time, whatever their pace
 -- tpot_attainment_share = of the tiers with a target for time per output token, whose tokens came so fast; null where none has one
 -- missed_share = interactive requests that missed their SLO
 -- pending = requests without a TTFT target that still waited at the end with their deadline ahead
--- ttft_p95_s = of iw_fast; null in a trace without it
--- e2e_p95_s = of iw_fast, to the last token; null in a trace without it
+-- ttft_p95_s = of the strictest tier
+-- e2e_p95_s = of the strictest tier, to the last token
 -- tpot_p95_s = of the tiers with a target for time per output token; null where none has one
 -- quality = mean score of the answers that count; null where [quality] does not say whose answers these are
 -- gpu_hours = serving, booting and draining
@@ -23,21 +25,6 @@ with attained as (
     select
         trace, day, policy,
         sum(requests)::bigint as requests,
-        attainment_share(
-            sum(met) filter (where tier = 'iw_fast'),
-            sum(requests) filter (where tier = 'iw_fast'),
-            sum(pending) filter (where tier = 'iw_fast')
-        ) as iw_fast_attainment_share,
-        attainment_share(
-            sum(met) filter (where tier = 'iw_normal'),
-            sum(requests) filter (where tier = 'iw_normal'),
-            sum(pending) filter (where tier = 'iw_normal')
-        ) as iw_normal_attainment_share,
-        attainment_share(
-            sum(met) filter (where tier = 'niw'),
-            sum(requests) filter (where tier = 'niw'),
-            sum(pending) filter (where tier = 'niw')
-        ) as niw_attainment_share,
         attainment_share(
             sum(ttft_met),
             sum(requests) filter (where ttft_met is not null),
@@ -60,40 +47,28 @@ with attained as (
     group by trace, day, policy
 ),
 
-of_llms as (
-    select trace, day, policy, attainment_share(sum(met), sum(requests), sum(pending)) as share
-    from scorecard
-    where tier = 'iw_fast'
-    group by trace, day, policy, llm
-),
-
-worst as (
-    select trace, day, policy, min(share) as worst_llm_attainment_share
-    from of_llms
+by_tier as (
+    select
+        trace, day, policy,
+        map_from_entries(list({'tier': tier, 'share': attainment_share} order by place)) as attainment_by_tier,
+        any_value(tier) filter (where is_strictest) as strictest_tier,
+        any_value(attainment_share) filter (where is_strictest) as attainment_share,
+        any_value(worst_llm_attainment_share) filter (where is_strictest) as worst_llm_attainment_share,
+        any_value(ttft_p95_s) filter (where is_strictest) as ttft_p95_s,
+        any_value(e2e_p95_s) filter (where is_strictest) as e2e_p95_s
+    from scoreboard_by_tier
     group by trace, day, policy
 ),
 
-waited as (
-    select
-        trace, day, policy,
-        percentiles(if(tier = 'iw_fast', ttft_s, null))[3] as ttft_p95_s,
-        percentiles(if(tier = 'iw_fast', e2e_s, null))[3] as e2e_p95_s,
-        percentiles(if(tpot_slo_s is null, null, tpot_s))[3] as tpot_p95_s
+paced as (
+    select trace, day, policy, percentiles(tpot_s)[3] as tpot_p95_s
     from outcomes
     anti join days_of_many() using (trace, day, policy)
-    where tier = 'iw_fast' or tpot_slo_s is not null
+    where tpot_slo_s is not null
     group by trace, day, policy
     union all
-    select
-        trace, day, policy,
-        any_value(percentiles[3]) filter (where measure = 1) as ttft_p95_s,
-        any_value(percentiles[3]) filter (where measure = 2) as e2e_p95_s,
-        any_value(percentiles[3]) filter (where measure = 3) as tpot_p95_s
-    from
-        percentiles_of_day(
-            [if(tier = 'iw_fast', ttft_s, null), if(tier = 'iw_fast', e2e_s, null), if(tpot_slo_s is null, null, tpot_s)],
-            true
-        )
+    select trace, day, policy, any_value(percentiles[3]) as tpot_p95_s
+    from percentiles_of_day([if(tpot_slo_s is null, null, tpot_s)], true)
     group by trace, day, policy
 ),
 
@@ -132,9 +107,9 @@ joined as (
                 over (partition by trace, day)
         ) as over_clairvoyant_share
     from attained
-    left join worst using (trace, day, policy)
+    left join by_tier using (trace, day, policy)
     left join left_behind using (trace, day, policy)
-    left join waited using (trace, day, policy)
+    left join paced using (trace, day, policy)
     left join scored using (trace, day, policy)
     inner join cost using (trace, day, policy)
 )

@@ -5,7 +5,7 @@
 -- served_tokens = input and output tokens of the requests that ended
 -- usd = cost of the day, as in scoreboard
 -- tokens_per_usd = served_tokens over usd
--- iw_fast_attainment_share, missed_share = as in scoreboard: at unlike attainment the metric says little
+-- attainment_share, missed_share = as in scoreboard: at unlike attainment the metric says little
 with served as (
     select trace, day, policy, sum(input_tokens + output_tokens)::double as served_tokens
     from outcomes
@@ -18,7 +18,7 @@ select
     served_tokens,
     usd,
     served_tokens / usd as tokens_per_usd,
-    iw_fast_attainment_share,
+    attainment_share,
     missed_share
 from served
 inner join scoreboard using (trace, day, policy)

@@ -1,11 +1,11 @@
--- Over all days that were replayed: what did each policy spend, and how often was iw_fast served in time?
+-- Over all days that were replayed: what did each policy spend, and how often was the strictest tier served in time?
 -- grain: trace, policy
--- reads: scoreboard, scorecard
+-- reads: scoreboard, scoreboard_by_tier
 -- units: replayed_days days, gpu_hours GPU-hours, usd US dollars, *_share 0 to 1
--- iw_fast_attainment_share = over the requests of all days, so that a full day counts for more than a quiet one
+-- attainment_share = of the strictest tier, over the requests of all days, so that a full day counts for more than a quiet one
 -- left_gpu_hours = to be had still for what waited at the midnights, as in scoreboard
--- worst_llm_iw_fast_attainment_share = of the llm with the least on the worst day
--- worst_day_iw_fast_attainment_share = of the day with the least
+-- worst_llm_attainment_share = of the llm with the least on the worst day
+-- worst_day_attainment_share = of the day with the least
 with spent as (
     select
         trace, policy,
@@ -13,25 +13,23 @@ with spent as (
         sum(gpu_hours) as gpu_hours,
         sum(left_gpu_hours) as left_gpu_hours,
         sum(usd) as usd,
-        min(worst_llm_attainment_share) as worst_llm_iw_fast_attainment_share,
-        min(iw_fast_attainment_share) as worst_day_iw_fast_attainment_share
+        min(worst_llm_attainment_share) as worst_llm_attainment_share,
+        min(attainment_share) as worst_day_attainment_share
     from scoreboard
     group by trace, policy
 ),
 
 attained as (
-    select trace, policy, attainment_share(sum(met), sum(requests), sum(pending)) as iw_fast_attainment_share
-    from scorecard
-    where tier = 'iw_fast'
+    select trace, policy, attainment_share(sum(met), sum(requests), sum(pending)) as attainment_share
+    from scoreboard_by_tier
+    where is_strictest
     group by trace, policy
 ),
 
 joined as (
     select
         trace, policy, replayed_days, gpu_hours, left_gpu_hours, usd,
-        iw_fast_attainment_share,
-        worst_llm_iw_fast_attainment_share,
-        worst_day_iw_fast_attainment_share
+        attainment_share, worst_llm_attainment_share, worst_day_attainment_share
     from spent
     left join attained using (trace, policy)
 )

@@ -4,7 +4,7 @@
 -- units: US dollars, GPU-hours, seconds, shares 0 to 1
 -- trace = name of the trace <- requests.trace
 -- day = UTC <- requests.day
--- planner = who plans (models/replay/planners.py)
+-- planner = who plans (models/world/planners.py)
 -- what = the planner in words
 -- ideas = of the planners on the way from none of our ideas to all, those that it has; null of others
 -- draw = 0: the day as it came; from 1: another draw of its requests within each hour (models/traffic/redrawn.py)

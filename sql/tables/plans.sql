@@ -4,7 +4,7 @@
 -- units: *_per_s input tokens per second; instances; usd US dollars of the hour; instants are UTC
 -- trace = name of the trace <- forecasts.trace
 -- day = UTC <- forecasts.day
--- policy = whose plan: a name of models/replay/policies.py
+-- policy = whose plan: a name of models/world/policies.py
 -- hour_start = first instant of the hour <- forecasts.bucket_start
 -- llm = the served network <- forecasts.llm
 -- role = what the instances, or teams, do of each request: whole, prefill or decode

@@ -174,7 +174,7 @@ def board(lake: Lake, trace: str) -> pd.DataFrame:
     every = pd.concat(boards)
     every["gpu_hours"] += every["left_gpu_hours"]
     found = every.groupby("policy").agg(
-        gpu_hours=("gpu_hours", "sum"), attainment=("iw_fast_attainment_share", "mean")
+        gpu_hours=("gpu_hours", "sum"), attainment=("attainment_share", "mean")
     )
     return found.loc[list(POLICIES)]
 

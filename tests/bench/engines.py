@@ -10,7 +10,7 @@ from measure import SHARED, Figures, Skipped, Target
 from workloads import setting
 
 from fleetcast.assets.studies.engine_logs import read_engine, read_log
-from fleetcast.models.latency.measured import Fit
+from fleetcast.models.latency.tables import Fit
 from fleetcast.models.replay.calibration import calibrate, judge
 from fleetcast.models.replay.engine_fit import Requests
 from fleetcast.models.replay.log_replay import player

@@ -4,12 +4,13 @@ import measurements
 import numpy as np
 import pandas as pd
 import theory
+from grid_fit import held_out_errors
 from measure import Figures, Skipped, Target
 from one_endpoint import DECODE_S, KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_trace, run
+from roofline_fit import fit_efficiency, log_errors, take
 from workloads import setting
 
-from fleetcast.models.latency.measured import held_out_errors, kv_floor_s
-from fleetcast.models.latency.silicon import fit_efficiency, log_errors, take
+from fleetcast.models.latency.tables import kv_floor_s
 
 SETTINGS = "median error at settings left out of the fit"
 ROOFLINE = "roofline, end to end, median error"

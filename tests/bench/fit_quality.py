@@ -4,11 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from copula_fit import fit
 from measure import ROOT, SHARED
 from scipy.stats import rankdata
 
 from fleetcast.models.quality.answers import Answers
-from fleetcast.models.quality.copula import AnswerModel, fit
+from fleetcast.models.quality.copula import AnswerModel
 
 TARGET = ROOT / "data" / "catalogue" / "quality.toml"
 MMLU_PRO = SHARED / "quality" / "mmlu_pro_answers.csv.gz"

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import numpy as np
+from forecast_scores import covered_share, wape
 from measure import Figures, Skipped, Target, cpu_seconds, peak_gb
 from real_series import (
     DEMAND,
@@ -20,11 +21,11 @@ from workloads import setting
 from fleetcast.models.forecast.backtest import Clock, actuals, walk
 from fleetcast.models.forecast.conformal import EMPTY_SHARE, peaks
 from fleetcast.models.forecast.intermittent import is_intermittent
-from fleetcast.models.forecast.losses import covered_share, wape
 from fleetcast.models.forecast.method import Floats
 from fleetcast.models.forecast.predict import Prediction
 from fleetcast.models.traffic.arrivals import office_day
-from fleetcast.models.traffic.parameters import MINUTES, Names
+from fleetcast.models.traffic.parameters import Names
+from fleetcast.models.world.traffic_config import MINUTES
 
 DEFAULT = "weighted"
 BUCKET_MINUTES = 15

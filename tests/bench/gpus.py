@@ -4,8 +4,8 @@ import measurements
 import numpy as np
 from measure import Figures, Skipped, Target, wall_seconds
 
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress, load_settings
-from fleetcast.assets.lake.warehouse import LakeError
 from fleetcast.assets.plans.ahead import day_to_come
 from fleetcast.assets.studies import rent_asked, renting
 from fleetcast.models.plan import combo_lp, shares

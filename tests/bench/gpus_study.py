@@ -14,7 +14,7 @@ from fleetcast.models.plan.combos import Combo, Part
 from fleetcast.models.plan.phases import Load
 from fleetcast.models.plan.rent import ANY, EXACT, Offer
 from fleetcast.models.replay.capacity import standing_fleet
-from fleetcast.models.replay.fleet import kv_capacity_tokens, link_token_s
+from fleetcast.models.replay.fleet import link_token_s
 from fleetcast.models.replay.goodput import goodput_per_s
 from fleetcast.models.replay.inputs import Trace
 from fleetcast.models.replay.rules import make_rules
@@ -22,6 +22,7 @@ from fleetcast.models.replay.run import Drive, replay
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.memory import kv_capacity_tokens
 
 CATALOGUE = load_catalogue()
 WAYS = ("static", "scaled", "one_more")

@@ -7,7 +7,7 @@ from fleetcast.models.world.kernels import Kernels
 
 HEAD = """\
 # What kernels take on a GPU type: models/latency/kernels.py has the formulas. How the coefficients were
-# fitted to tables of single kernels (sources below) stands in models/latency/kernel_fit.py. Written by
+# fitted to tables of single kernels (sources below) stands in tests/kernel_fit.py. Written by
 # tests/bench/kernel_table.py. Seconds; tokens of a pass; weights of a product by the bits of each.
 """
 

@@ -18,12 +18,12 @@ from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.studies.levels import Asked, try_levels
 from fleetcast.assets.traces.traces import to_requests
 from fleetcast.models.replay.inputs import Fleet, Rules, Trace
-from fleetcast.models.replay.policies import STACKS, Stack
 from fleetcast.models.replay.state import GIVEN_UP
 from fleetcast.models.traffic.arrivals import office_day
 from fleetcast.models.traffic.parameters import Names
 from fleetcast.models.traffic.priorities import levels_of
 from fleetcast.models.world.mechanisms import Ending
+from fleetcast.models.world.stacks import STACKS, Stack
 
 LEVELS = 4
 REQUESTS_PER_S = 50.0

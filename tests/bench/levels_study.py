@@ -27,10 +27,10 @@ from fleetcast.assets.studies.levels import Asked, answers, try_levels
 from fleetcast.models.replay.capacity import capacity_tokens_per_s
 from fleetcast.models.replay.inputs import Fleet, Rules, Trace
 from fleetcast.models.replay.outcome import Outcome
-from fleetcast.models.replay.policies import STACKS, Stack
 from fleetcast.models.replay.state import GIVEN_UP
 from fleetcast.models.traffic.priorities import levels_of
 from fleetcast.models.world.mechanisms import Ending
+from fleetcast.models.world.stacks import STACKS, Stack
 
 Rows = list[dict[str, Any]]
 TraceOf = Callable[[str, int], Trace]  # by case and seed

@@ -9,12 +9,12 @@ from workloads import setting
 from fleetcast.models.replay.capacity import trial_fleet
 from fleetcast.models.replay.inputs import Fleet, Rules, Trace
 from fleetcast.models.replay.outcome import Outcome
-from fleetcast.models.replay.policies import STACKS, Stack
 from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.replay.run import Drive, replay
 from fleetcast.models.traffic.priorities import levels_of
 from fleetcast.models.world.config import Config, stacked
 from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.stacks import STACKS, Stack
 
 LLM = "llama3.1-8b"  # the text does not name one; ratios are compared
 REPLICAS, KV_TOKENS, MAX_BATCH = 4, 2048, 64  # memory and cap of the released simulator

@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from measure import Figures, Skipped, Target
 from quality import BUDGET, SMALL_MARKET, settings_with, volume, warm
+from quality_oracles import front
 
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.plans.quality_markets import market_of
 from fleetcast.models.plan import boute
 from fleetcast.models.plan.quality import Answer, Demand, Offer, carries
-from fleetcast.models.plan.quality_modes import front
 
 SEEDS = (1,)
 FIRST, EVALUATIONS, POOL = 10, 100, 2_000

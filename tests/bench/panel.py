@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from forecast_scores import wape
 from measure import Figures, Skipped, Target
 from real_series import DEMAND, FRIDAY, Held, predicted, real_series
 
 from fleetcast.models.forecast.backtest import Clock, actuals
-from fleetcast.models.forecast.losses import wape
 from fleetcast.models.forecast.method import Floats
 
 DEFAULT = "weighted"

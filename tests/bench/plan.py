@@ -4,7 +4,7 @@ import numpy as np
 from measure import Figures, Target, peak_gb, wall_seconds
 
 from fleetcast.models.plan import corrected, paper
-from fleetcast.models.plan.policies import Solve, hourly_plans
+from fleetcast.models.plan.day_plans import Solve, hourly_plans
 from fleetcast.models.plan.problem import Plan, Problem
 from fleetcast.models.plan.solver import Options
 from fleetcast.models.plan.violations import violations

@@ -8,6 +8,7 @@ from itertools import permutations
 
 import numpy as np
 from measure import Figures, Skipped, Target, cpu_seconds, peak_gb
+from quality_oracles import cascade_serve, enumerated, exhaustive, front, hypervolume, uniform_parallelism
 
 from fleetcast.assets.lake.settings import Progress, Settings, load_settings, side_by_side
 from fleetcast.assets.plans.offers import Judging, offer_of, points_of
@@ -15,10 +16,9 @@ from fleetcast.assets.plans.quality_asked import Question
 from fleetcast.assets.plans.quality_markets import FRESH, market_of
 from fleetcast.assets.plans.quality_search import chosen
 from fleetcast.models.plan import boute, cascadia
-from fleetcast.models.plan.cascadia_baselines import cascade_serve, uniform_gpus, uniform_parallelism
-from fleetcast.models.plan.front import hypervolume
+from fleetcast.models.plan.gears import uniform_gpus
 from fleetcast.models.plan.quality import Answer, Demand, Offer
-from fleetcast.models.plan.quality_modes import front, least_cost
+from fleetcast.models.plan.quality_modes import least_cost
 from fleetcast.models.quality.answers import Answers, quality, taken
 from fleetcast.models.quality.join import made_up
 from fleetcast.models.quality.judges import load_quality
@@ -189,7 +189,7 @@ def promises() -> Figures:
         demand = market.demand._replace(budget_usd_per_hour=BUDGET)
         exact = front(offer, demand)
         worst = max(worst, *(market.play("route", one, FRESH).p95_s / one.latency_s for one in exact))
-        searched = boute.enumerated(offer, demand)
+        searched = enumerated(offer, demand)
         over.append(volume(offer, exact) / volume(offer, searched))
     return {"quality_promise_worst": worst, "quality_front_over_enumerated": min(over)}
 
@@ -329,7 +329,7 @@ def cascadia_claims() -> Figures:
     against: dict[str, list[float]] = {"uniform_gpus": [], "uniform_parallelism": [], "cascade_serve": []}
     degrees = own.offer.gpus
     for asked in CASCADE_QUALITIES:
-        found, whole = cascadia.algorithm1(own.search, asked), cascadia.exhaustive(own.search, asked)
+        found, whole = cascadia.algorithm1(own.search, asked), exhaustive(own.search, asked)
         gaps.append(own.search.score(found.point, asked) / own.search.score(whole.point, asked) - 1)
         safe = [
             p for p in range(len(own.offer.quality)) if own.offer.quality[p] - own.offer.error[p] >= asked

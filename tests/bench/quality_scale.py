@@ -8,13 +8,14 @@ from levels_study import show
 from measure import Figures, Target
 from pandas import DataFrame
 from quality import BUDGET, H100, REQUIREMENTS, SMALL_MARKET, settings_with, usd
+from quality_oracles import front
 
 from fleetcast.assets.lake.settings import Progress, Settings
 from fleetcast.assets.plans.offers import Judging, offer_of, points_of
 from fleetcast.assets.plans.quality_markets import FRESH, market_of
 from fleetcast.models.plan import boute
 from fleetcast.models.plan.quality import Demand
-from fleetcast.models.plan.quality_modes import front, least_cost
+from fleetcast.models.plan.quality_modes import least_cost
 from fleetcast.models.plan.quality_regions import Regions, cheapest_over
 from fleetcast.models.quality.answers import Answers
 from fleetcast.models.quality.join import made_up

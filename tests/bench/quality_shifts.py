@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 
+import quality_gears
+import quality_shift as shift
 from levels_study import show
 from measure import Figures, Target
 from pandas import DataFrame
 from quality import H100, PAIR, settings_with
 
-from fleetcast.assets.studies import quality_gears
-from fleetcast.assets.studies import quality_shift as shift
 from fleetcast.models.plan.quality import Answer, Offer
 from fleetcast.models.quality.answers import Answers
 from fleetcast.models.quality.join import made_up

@@ -22,6 +22,7 @@ from quality import (
     cascade,
     settings_with,
 )
+from quality_oracles import skill
 
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.plans.quality_asked import Question
@@ -29,7 +30,6 @@ from fleetcast.assets.plans.quality_markets import Market, market_of
 from fleetcast.assets.plans.quality_policies import POLICIES, sized
 from fleetcast.assets.plans.quality_search import chosen
 from fleetcast.models.plan import gears
-from fleetcast.models.quality.answers import skill
 from fleetcast.models.quality.join import made_up
 from fleetcast.models.quality.judges import judged_by, load_quality
 from fleetcast.models.replay.answering import Serving, arrivals_s, served

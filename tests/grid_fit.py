@@ -9,9 +9,10 @@ a floor, its bytes over the peak bandwidth, and g may be up to KV_CEILING times 
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from fleetcast.models.latency.tables import Floats, interpolate
-from fleetcast.models.world.entries import Gpu, Llm
+from fleetcast.models.latency.tables import Fit, Floats, interpolate
+from fleetcast.models.world.entries import LatencyProfile
 
 KV_CEILING = 2.0  # attention kernels that fill the GPU read at half its peak bandwidth or better
 
@@ -24,21 +25,6 @@ class Measured(NamedTuple):
     batch: Floats
     prompt_s: Floats  # prefill of the whole batch
     token_s: Floats  # mean decode step
-
-
-class Fit(NamedTuple):
-    """Knots fitted to measured points; the fields of a LatencyProfile that a measurement decides."""
-
-    prefill_tokens: tuple[int, ...]
-    prefill_s: tuple[float, ...]
-    decode_batch: tuple[int, ...]
-    decode_s: tuple[float, ...]
-    decode_per_kv_token_s: float
-
-
-def kv_floor_s(llm: Llm, gpu: Gpu, tensor_parallel: int) -> float:
-    """Least seconds that one cached token adds to a decode step: its bytes over the peak bandwidth."""
-    return llm.kv_bytes_per_token / (tensor_parallel * gpu.bandwidth_tb_per_s * 1e12)
 
 
 def fit(measured: Measured, floor_s: float) -> Fit:
@@ -120,3 +106,9 @@ def held_out_errors(measured: Measured, floor_s: float) -> Floats:
 def is_between(value: float, known: Floats) -> bool:
     """Whether `known` reaches from `value` or below to `value` or above."""
     return bool(known.min() <= value <= known.max())
+
+
+def step_s(profile: LatencyProfile, batch: npt.ArrayLike, kv_tokens: npt.ArrayLike) -> Floats:
+    """Seconds of one decode step of `batch` requests that hold `kv_tokens` of cache together."""
+    without_kv = interpolate(batch, profile.decode_batch, profile.decode_s)
+    return without_kv + profile.decode_per_kv_token_s * np.asarray(kv_tokens, dtype=np.float64)

@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping
 from itertools import combinations
 from typing import Any
 
-from fleetcast.models.replay.policies import POLICIES, Policy
+from fleetcast.models.world.policies import POLICIES, Policy
 
-SAGESERVE = POLICIES["lt_ua"]._replace(what="SageServe: LT-UA on its hourly plan of counts")
+SAGESERVE = POLICIES["lt_ua"]._replace(what="SageServe: LT-UA on its hourly plan of counts", colour="#00C292")
 PHASES: Mapping[str, Any] = {"together": False, "spread": "goodput", "opportunism": "weighted"}
 REFLEX: Mapping[str, Any] = {"scaling": "reflex", "signal": "both", "order": "late_last"}
 
@@ -50,18 +50,27 @@ def with_ideas(ideas: Collection[str]) -> Policy:
 BOARD = {
     "sageserve": SAGESERVE,
     "llumnix_hourly": SAGESERVE._replace(
-        what="multi-tier Llumnix: dispatch by freeness, headroom by level, moves", stack="llumnix"
+        what="multi-tier Llumnix: dispatch by freeness, headroom by level, moves",
+        stack="llumnix",
+        colour="#C4C44D",
     ),
     "cauchy_types": POLICIES["cauchy"]._replace(
-        what="Cauchy: GPU types by phase with its autoscaler, dispatch by goodput, opportunism"
+        what="Cauchy: GPU types by phase with its autoscaler, dispatch by goodput, opportunism",
+        colour="#B03020",
     ),
     "cascadia_hourly": SAGESERVE._replace(
-        what="Cascadia: a cascade with the thresholds of its Algorithm 1", answers="cascadia"
+        what="Cascadia: a cascade with the thresholds of its Algorithm 1",
+        answers="cascadia",
+        colour="#8FB8E0",
     ),
     "boute_hourly": SAGESERVE._replace(
-        what="BoUTE: an llm chosen at arrival, by its candidates", answers="boute"
+        what="BoUTE: an llm chosen at arrival, by its candidates",
+        answers="boute",
+        colour="#8A4FC7",
     ),
-    "ours": with_ideas(IDEAS)._replace(what="ours: all of it, or what of it paid on the day before"),
+    "ours": with_ideas(IDEAS)._replace(
+        what="ours: all of it, or what of it paid on the day before", colour="#0050A0"
+    ),
 }
 
 

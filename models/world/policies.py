@@ -1,78 +1,10 @@
-"""The scaling policies that the replay judges, and the stacks under them: how instances get requests."""
+"""The policies that the replay compares. A new one is a row here and in models/replay/README.md."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 ANSWERS = ("quality", "cascadia", "boute")  # plans of who answers (assets/plans/quality_nights.py)
 BY_SIGNAL = ("reactive", "lt_u", "lt_ua")  # the scalings that look at a signal; hpa looks at memory always
-
-
-class Stack(NamedTuple):
-    """What becomes of a request on its way into a batch; it combines with any plan and any scaling.
-
-    None, and what is not said: as the config has it.
-    """
-
-    what: str
-    routing: str | None = None  # to an instance (route.py)
-    order: str | None = None  # of an instance's queue (queue.py)
-    is_balanced: bool | None = None  # requests move between instances (balance.py)
-    levels: Mapping[str, Any] = {}  # figures of [replay.levels]
-    moves: Mapping[str, Any] = {}  # figures of [replay.moves]
-
-    @property
-    def headroom_share(self) -> float | None:
-        """Of its memory, that an instance keeps free for level 0."""
-        return self.levels.get("headroom_share")
-
-
-PLAIN = {
-    **{"demand": "head", "promote_s": None, "least_ceiling_share": None},
-    **{"headroom_share": 0.0, "headroom_decay": 1.0, "headroom_adapts": False, "headroom_counts": "all"},
-}
-AS_PRINTED = {
-    **{"interval_s": 0.05, "gap_blocks": 0.3, "from_blocks": None},
-    **{"is_guarded": False, "lowest_first": True},
-}
-OURS = {
-    **{"interval_s": 0.5, "gap_blocks": 0.3, "from_blocks": 3.0},
-    **{"is_guarded": True, "lowest_first": False},
-}
-JSQ = Stack("shortest queue by tokens, higher levels first", "shortest_queue", "priority", False, PLAIN)
-FREENESS = JSQ._replace(
-    what="dispatch by freeness with headroom, nobody moves",
-    routing="freeness",
-    levels={**PLAIN, "headroom_share": 0.2},
-)
-STACKS = {
-    "config": Stack("as the config says"),
-    "round_robin": JSQ._replace(
-        what="one instance after the other, higher levels first", routing="round_robin"
-    ),
-    "jsq": JSQ,
-    "infaas": JSQ._replace(
-        what="INFaaS before vLLM's queue: blind to levels", routing="infaas", order="fcfs"
-    ),
-    "preemptive": JSQ._replace(
-        what="as jsq, and a request that does not fit pushes lower levels out (vLLM)", order="preemptive"
-    ),
-    "holdback": JSQ._replace(
-        what="as jsq, and the lower a level, the emptier must be who takes it (llm-d)",
-        levels={**PLAIN, "least_ceiling_share": 0.5},
-    ),
-    "freeness": FREENESS,
-    "llumnix": FREENESS._replace(
-        what="multi-tier Llumnix as printed: the same, moves every 50 ms from anywhere, unguarded",
-        is_balanced=True,
-        moves=AS_PRINTED,
-    ),
-    "jsq_moves": JSQ._replace(
-        what="ours: as jsq, guarded moves from instances that are nearly full", is_balanced=True, moves=OURS
-    ),
-    "edf": JSQ._replace(
-        what="shortest queue, whose need comes first is first: the limit of many levels", order="edf"
-    ),
-}
 
 
 class Policy(NamedTuple):
@@ -85,6 +17,7 @@ class Policy(NamedTuple):
     plan: str | None
     scaling: str  # one of SCALINGS of world/mechanisms.py
     what: str
+    colour: str  # in every figure
     pooling: str = "unified"  # one of fleetcast.models.replay.pools.POOLINGS
     stack: str = "config"  # a row of STACKS; what is said below goes before it
     signal: str | None = None  # what its rule looks at (signal.py); None: as the config says, likewise:
@@ -108,32 +41,60 @@ class Policy(NamedTuple):
 
 
 POLICIES = {
-    "static": Policy("peak", "follow", "one fleet, sized for the peak of the history, never changed"),
+    "static": Policy(
+        "peak", "follow", "one fleet, sized for the peak of the history, never changed", colour="#767676"
+    ),
     "siloed": Policy(
-        None, "reactive", "siloed reactive (SageServe 4): as reactive, niw on instances of its own", "siloed"
+        None,
+        "reactive",
+        "siloed reactive (SageServe 4): as reactive, niw on instances of its own",
+        pooling="siloed",
+        colour="#E69F00",
     ),
     "reactive": Policy(
-        None, "reactive", "unified reactive (SageServe 4): out above 70 %, in below 30 % memory"
+        None,
+        "reactive",
+        "unified reactive (SageServe 4): out above 70 %, in below 30 % memory",
+        colour="#D55E00",
     ),
-    "hpa": Policy(None, "hpa", "Kubernetes' HorizontalPodAutoscaler on KV memory, target 70 %"),
+    "hpa": Policy(
+        None, "hpa", "Kubernetes' HorizontalPodAutoscaler on KV memory, target 70 %", colour="#8C6D31"
+    ),
     "chiron": Policy(
         None,
         "chiron",
         "Chiron (arXiv 2501.08090; SageServe 7.1): back-pressure, theta 0.6",
-        "chiron",
+        pooling="chiron",
         signal="both",
         start="whole",
+        colour="#B5A800",
     ),
-    "dynamo": Policy("recent", "follow", "NVIDIA Dynamo's planner: every 3 minutes what the last 3 needed"),
-    "lt_i": Policy("forecast", "follow", "LT-I (SageServe 6.4): the hourly plan, at once", together=True),
+    "dynamo": Policy(
+        "recent",
+        "follow",
+        "NVIDIA Dynamo's planner: every 3 minutes what the last 3 needed",
+        colour="#76B900",
+    ),
+    "lt_i": Policy(
+        "forecast",
+        "follow",
+        "LT-I (SageServe 6.4): the hourly plan, at once",
+        together=True,
+        colour="#56B4E9",
+    ),
     "lt_u": Policy(
-        "forecast", "lt_u", "LT-U (SageServe 6.4): towards the plan when memory says so", together=True
+        "forecast",
+        "lt_u",
+        "LT-U (SageServe 6.4): towards the plan when memory says so",
+        together=True,
+        colour="#0072B2",
     ),
     "lt_ua": Policy(
         "forecast",
         "lt_ua",
         "LT-UA (SageServe 6.4): LT-U, past the plan when the forecast failed",
         together=True,
+        colour="#009E73",
     ),
     "corrected": Policy(
         "corrected",
@@ -141,6 +102,7 @@ POLICIES = {
         "the corrected programme on a quantile of the forecast; past it while more comes than was planned",
         signal="both",
         order="late_last",
+        colour="#CC79A7",
     ),
     "corrected_closed": Policy(
         "corrected",
@@ -149,6 +111,7 @@ POLICIES = {
         is_closed=True,
         signal="both",
         order="late_last",
+        colour="#882255",
     ),
     "day_ahead": Policy(
         "day_ahead",
@@ -156,6 +119,7 @@ POLICIES = {
         "the same, all hours planned at midnight from a forecast of the whole day",
         signal="both",
         order="late_last",
+        colour="#332288",
     ),
     "llumnix": Policy(
         None,
@@ -164,6 +128,7 @@ POLICIES = {
         order="priority",
         routing="freeness",
         is_balanced=True,
+        colour="#999933",
     ),
     "corrected_llumnix": Policy(
         "corrected",
@@ -173,6 +138,7 @@ POLICIES = {
         order="priority",
         routing="freeness",
         is_balanced=True,
+        colour="#AA4499",
     ),
     "melange": Policy(
         "melange",
@@ -180,6 +146,7 @@ POLICIES = {
         "Melange (arXiv 2404.14527): the cheapest GPU types for the peak of the history, never changed",
         spread="goodput",
         together=True,
+        colour="#44AA99",
     ),
     "cauchy_mixed": Policy(
         "autoscaler",
@@ -187,6 +154,7 @@ POLICIES = {
         "Cauchy* (SoCC '25): as cauchy, of instances that do both phases only",
         spread="goodput",
         together=True,
+        colour="#DDCC77",
     ),
     "cauchy": Policy(
         "autoscaler",
@@ -194,6 +162,7 @@ POLICIES = {
         "Cauchy (SoCC '25): combos by CO-LP and its autoscaler, goodput-weighted round robin, opportunism",
         spread="goodput",
         opportunism="weighted",
+        colour="#661100",
     ),
     "corrected_combos": Policy(
         "corrected",
@@ -204,6 +173,7 @@ POLICIES = {
         spread="goodput",
         opportunism="weighted",
         slot_minutes=15,
+        colour="#117733",
     ),
     "quality": Policy(
         "standing",
@@ -211,6 +181,7 @@ POLICIES = {
         "the cheapest plan for a quality and a P95, for the peak of the history: who answers, on which GPUs",
         spread="weights",
         answers="quality",
+        colour="#A6761D",
     ),
     "cascadia": Policy(
         "standing",
@@ -218,6 +189,7 @@ POLICIES = {
         "Cascadia: a cascade, its thresholds and GPUs by Algorithm 1 for the peak of the history",
         spread="weights",
         answers="cascadia",
+        colour="#6699CC",
     ),
     "boute": Policy(
         "standing",
@@ -225,9 +197,15 @@ POLICIES = {
         "BoUTE: a router at arrival, GPUs of its candidates for the peak of the history",
         spread="weights",
         answers="boute",
+        colour="#4B0082",
     ),
     "clairvoyant": Policy(
-        "truth", "reflex", "the same on the true demand of each hour", signal="both", order="late_last"
+        "truth",
+        "reflex",
+        "the same on the true demand of each hour",
+        signal="both",
+        order="late_last",
+        colour="#222222",
     ),
 }
 

@@ -1,12 +1,12 @@
 """How a cascade's thresholds move while its fleet stays: by CascadeServe's gears, or by a valve."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from quality_shift import Plan, Service
 
-from fleetcast.assets.studies.quality_shift import Plan, Service
-from fleetcast.models.plan import gears
-from fleetcast.models.plan.quality import Answer, Demand, Offer
+from fleetcast.models.plan.quality import Answer, Demand, Ints, Offer, carries, splits
 from fleetcast.models.quality.answers import Floats
 from fleetcast.models.replay.inputs import NOBODY, Rules
 from fleetcast.models.replay.rules import make_rules
@@ -36,7 +36,7 @@ def geared(service: Service, offer: Offer, answer: Answer, most_per_s: float) ->
     """CascadeServe's table: by measured rate what the fleet of the plan carries in time."""
     caps = np.full(len(service.catalogue.gpus), service.gpus)
     loads = np.linspace(most_per_s / 24, most_per_s, 24)
-    found = gears.gears(offer, Demand(1.0, caps), answer.instances, service.latency_s, loads)
+    found = gears(offer, Demand(1.0, caps), answer.instances, service.latency_s, loads)
     first = [(0.0, offer.thresholds[found[0].point])]
     return [*first, *((gear.from_per_s, offer.thresholds[gear.point]) for gear in found[1:])]
 
@@ -44,3 +44,36 @@ def geared(service: Service, offer: Offer, answer: Answer, most_per_s: float) ->
 def valve(plan: Plan) -> Table:
     """Lower thresholds while the llm behind is full."""
     return [(0.0, plan.thresholds), *((least, left * plan.thresholds) for least, left in VALVE)]
+
+
+class Gear(NamedTuple):
+    """What thresholds hold from a load on."""
+
+    from_per_s: float
+    point: int
+
+
+def keeps_up(offer: Offer, demand: Demand, point: int, instances: Ints, latency_s: float) -> bool:
+    """Whether replicas that stand carry a point's load within a latency."""
+    load = demand.requests_per_s * offer.shares[point]
+    for within_s in splits(offer, point, latency_s):
+        carried = np.bincount(offer.llm, instances * carries(offer, point, within_s), load.size)
+        if (carried >= load - 1e-9).all():
+            return True
+    return False
+
+
+def gears(offer: Offer, demand: Demand, instances: Ints, latency_s: float, loads: Floats) -> list[Gear]:
+    """For each load, requests/s, rising: the best quality that these replicas carry in time.
+
+    Where they carry nothing in time, the least work for the last llm.
+    """
+    found: list[Gear] = []
+    order = np.argsort(-offer.quality, kind="stable").tolist()
+    least = int(offer.shares[:, 1:].sum(axis=1).argmin())
+    for load in loads.tolist():
+        now = demand._replace(requests_per_s=load)
+        point = next((p for p in order if keeps_up(offer, now, p, instances, latency_s)), least)
+        if not found or point != found[-1].point:
+            found.append(Gear(load, point))
+    return found

@@ -1,0 +1,82 @@
+"""The one query of a text: a SELECT, with or without an explain before it.
+
+What a statement is called is not enough. `explain analyze` runs what it explains, a pivot counts as several
+statements whatever is made of it, a with clause may hold a `copy ... to`, and some functions run a text.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import duckdb
+
+from fleetcast.assets.lake.errors import LakeError
+
+Connection = duckdb.DuckDBPyConnection
+_Kind = duckdb.StatementType
+QUERIES = (_Kind.SELECT, _Kind.EXPLAIN, _Kind.MULTI)  # a pivot is several statements to DuckDB
+BEGINS = {"select", "from", "with", "values", "table", "pivot", "pivot_wider", "pivot_longer", "unpivot",
+          "describe", "desc", "show", "summarize", "("}  # fmt: skip
+EXPLAIN_OPTIONS = {"analyze", "analyse", "format"}
+WRITES = {"copy", "insert", "update", "delete", "merge"}  # what a with clause can do beside reading
+RUNS_A_TEXT = {"query", "json_execute_serialized_sql"}  # table functions
+NESTED = "must be at the top level"  # what DuckDB says of a with clause that writes, within another query
+
+
+class Token(NamedTuple):
+    """A word, a string or a sign of a query, in small letters and without quotes around a name."""
+
+    text: str
+    starts: int  # in bytes of UTF-8, as DuckDB counts
+    ends: int
+
+
+def one_query(con: Connection, text: str, params: Mapping[str, Any] | None = None) -> duckdb.Statement:
+    """The one statement of a text, which reads only; LakeError for anything else. Nothing has run then."""
+    statements = con.extract_statements(text)
+    if len(statements) != 1 or statements[0].type not in QUERIES:
+        raise _refusal(", ".join(statement.type.name.lower() for statement in statements) or "none")
+    (statement,) = statements
+    tokens = [token for token in _tokens(text) if token.text != ";"]
+    explained = explained_from(tokens)
+    words = [token.text for token in tokens]
+    for word, after in pairwise(words):
+        if word in RUNS_A_TEXT and after == "(":
+            raise _refusal(f"the function {word}, which runs a text")
+    if tokens[explained].text not in BEGINS:
+        raise _refusal(" ".join(token.text for token in tokens[: explained + 1]))
+    if found := sorted(WRITES.intersection(words)):  # DuckDB refuses to nest a query that writes
+        nested = f"from (\n{text.encode()[tokens[explained].starts : tokens[-1].ends].decode()}\n)"
+        named = {name: (params or {}).get(name) for name in statement.named_parameters}
+        try:
+            con.sql(nested, params=named or None)
+        except (duckdb.BinderException, duckdb.ParserException) as error:
+            if NESTED in str(error) or isinstance(error, duckdb.ParserException):
+                raise _refusal(f"a with clause with {found[0]}") from error
+            raise
+    return statement
+
+
+def explained_from(tokens: list[Token]) -> int:
+    """Where in a statement begins what it explains: 0 if it explains nothing."""
+    words = [token.text for token in tokens]
+    if words[0] != "explain":
+        return 0
+    if words[1] in EXPLAIN_OPTIONS:
+        return 2
+    return words.index(")") + 1 if words[1] == "(" and words[2] in EXPLAIN_OPTIONS else 1
+
+
+def _tokens(text: str) -> Iterator[Token]:
+    found, written = duckdb.tokenize(text), text.encode()
+    for (starts, kind), (ends, _) in zip(found, [*found[1:], (len(written), None)], strict=True):
+        if kind != duckdb.token_type.comment:
+            word = written[starts:ends].rstrip()
+            yield Token(word.decode().strip('"').casefold(), starts, starts + len(word))
+
+
+def _refusal(given: str) -> LakeError:
+    return LakeError(
+        "Needed one query that only reads (select, from, pivot, describe, summarize, or explain of one), "
+        f"got {given}. Anything else can be done in a DuckDB shell on warehouse.duckdb."
+    )

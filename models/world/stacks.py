@@ -1,0 +1,72 @@
+"""The stacks that a policy may stand on: how requests are routed, queued and moved between instances."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Stack(NamedTuple):
+    """What becomes of a request on its way into a batch; it combines with any plan and any scaling.
+
+    None, and what is not said: as the config has it.
+    """
+
+    what: str
+    routing: str | None = None  # to an instance (route.py)
+    order: str | None = None  # of an instance's queue (queue.py)
+    is_balanced: bool | None = None  # requests move between instances (balance.py)
+    levels: Mapping[str, Any] = {}  # figures of [replay.levels]
+    moves: Mapping[str, Any] = {}  # figures of [replay.moves]
+
+    @property
+    def headroom_share(self) -> float | None:
+        """Of its memory, that an instance keeps free for level 0."""
+        return self.levels.get("headroom_share")
+
+
+PLAIN = {
+    **{"demand": "head", "promote_s": None, "least_ceiling_share": None},
+    **{"headroom_share": 0.0, "headroom_decay": 1.0, "headroom_adapts": False, "headroom_counts": "all"},
+}
+AS_PRINTED = {
+    **{"interval_s": 0.05, "gap_blocks": 0.3, "from_blocks": None},
+    **{"is_guarded": False, "lowest_first": True},
+}
+OURS = {
+    **{"interval_s": 0.5, "gap_blocks": 0.3, "from_blocks": 3.0},
+    **{"is_guarded": True, "lowest_first": False},
+}
+JSQ = Stack("shortest queue by tokens, higher levels first", "shortest_queue", "priority", False, PLAIN)
+FREENESS = JSQ._replace(
+    what="dispatch by freeness with headroom, nobody moves",
+    routing="freeness",
+    levels={**PLAIN, "headroom_share": 0.2},
+)
+STACKS = {
+    "config": Stack("as the config says"),
+    "round_robin": JSQ._replace(
+        what="one instance after the other, higher levels first", routing="round_robin"
+    ),
+    "jsq": JSQ,
+    "infaas": JSQ._replace(
+        what="INFaaS before vLLM's queue: blind to levels", routing="infaas", order="fcfs"
+    ),
+    "preemptive": JSQ._replace(
+        what="as jsq, and a request that does not fit pushes lower levels out (vLLM)", order="preemptive"
+    ),
+    "holdback": JSQ._replace(
+        what="as jsq, and the lower a level, the emptier must be who takes it (llm-d)",
+        levels={**PLAIN, "least_ceiling_share": 0.5},
+    ),
+    "freeness": FREENESS,
+    "llumnix": FREENESS._replace(
+        what="multi-tier Llumnix as printed: the same, moves every 50 ms from anywhere, unguarded",
+        is_balanced=True,
+        moves=AS_PRINTED,
+    ),
+    "jsq_moves": JSQ._replace(
+        what="ours: as jsq, guarded moves from instances that are nearly full", is_balanced=True, moves=OURS
+    ),
+    "edf": JSQ._replace(
+        what="shortest queue, whose need comes first is first: the limit of many levels", order="edf"
+    ),
+}
