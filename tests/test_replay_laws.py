@@ -8,6 +8,7 @@ import pytest
 import theory
 from one_endpoint import DECODE_S, KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_trace, run, some_rules
 
+from fleetcast.models.replay.inputs import NOBODY
 from fleetcast.models.replay.rules import with_failures
 from fleetcast.models.replay.run import Drive, Session, replay
 from fleetcast.models.world.mechanisms import ORDERS, SCALINGS, Batching, Ending, Routing, Scaling, Status
@@ -128,7 +129,10 @@ def test_pools_serve_their_own_tiers() -> None:
         "longest": np.full(2, 1_000_000),
         "share": np.full(2, 0.5),
         "boot_cold_s": np.full(2, 512.0),
-        **dict.fromkeys(("llm", "region", "kind"), np.zeros(2, np.int64)),
+        "tokens_per_s": np.full(2, np.inf),
+        "weight": np.ones(2),
+        "then": np.full(2, NOBODY),
+        **dict.fromkeys(("llm", "region", "kind", "role", "team"), np.zeros(2, np.int64)),
         **dict.fromkeys(("instances_at_start", "min_instances"), np.ones(2, np.int64)),
     }
     siloed = a_fleet(2, **pools)

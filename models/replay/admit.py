@@ -103,9 +103,8 @@ def admit(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now
 @compiled
 def take_in(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> None:
     """A request that brings its cache joins the decode batch; nothing is computed."""
-    transfer = state.transfer[request]
-    cached = transfer.carried
-    transfer.carried = 0
+    cached = state.transfer[request].carried
+    state.transfer[request].carried = 0
     state.instance[slot].blocks += blocks_of(fleet, cached)
     forget_the_oldest(fleet, state, slot)
     start_decoding(trace, fleet, state, slot, request)

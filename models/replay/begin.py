@@ -36,7 +36,7 @@ def initial_state(fleet: Fleet, rules: Rules, start: Ints) -> State:
     instances = np.zeros((pools, 5), np.int64)
     np.add.at(instances, (fleet.pool, status), 1)
     state = State(
-        progress=PROGRESS.alone(PROGRESS.make(1)),
+        progress=PROGRESS.make(1)[0],
         **untouched(0, fleet),
         clock=CLOCK.make(slots + 1),
         instance=INSTANCE.make(slots),

@@ -62,9 +62,8 @@ def deliver(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int
 @called
 def release(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, now: float) -> None:
     """Free the memory from which the request's cache was sent."""
-    transfer = state.transfer[request]
-    slot, held = transfer.holder, transfer.held
-    transfer.holder, transfer.held = NOBODY, 0
+    slot, held = state.transfer[request].holder, state.transfer[request].held
+    state.transfer[request].holder, state.transfer[request].held = NOBODY, 0
     if held == 0:
         return
     state.instance[slot].sending -= 1
@@ -120,9 +119,8 @@ def recall(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, no
 @called
 def lose(fleet: Fleet, state: State, request: int) -> None:
     """The cache that the request brought is gone and must be computed again."""
-    transfer = state.transfer[request]
     if fleet.prefix != Prefix.NONE:
         state.sharing[request].held_hashes = 0
-    state.progress.lost_tokens += transfer.carried
-    transfer.carried = 0
+    state.progress.lost_tokens += state.transfer[request].carried
+    state.transfer[request].carried = 0
     state.request[request].preemptions += 1

@@ -30,7 +30,7 @@ def brings_cache(fleet: Fleet, state: State, request: int) -> bool:
 @called
 def send(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, request: int, now: float) -> bool:
     """Send a request that has its first token to the pool that decodes; False where it stays."""
-    instance, transfer = state.instance[slot], state.transfer[request]
+    instance = state.instance[slot]
     to = receiver(fleet, state, slot)
     if to == NOBODY:
         return False
@@ -47,14 +47,14 @@ def send(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, requ
     instance.out_free_s = state.instance[to].in_free_s = ready_s
     instance.sending += 1
     state.instance[to].coming += 1
-    transfer.carried, transfer.held, transfer.holder = (
+    state.transfer[request].carried, state.transfer[request].held, state.transfer[request].holder = (
         cached,
         cached,
         slot,
     )
-    transfer.ready_s = ready_s
+    state.transfer[request].ready_s = ready_s
     state.request[request].served_by = to
-    transfer.sent_from, transfer.sent_s = slot, now
+    state.transfer[request].sent_from, state.transfer[request].sent_s = slot, now
     assign(trace, fleet, state, to, request, 1)
     if fleet.is_interactive[trace.tier[request]]:
         state.pool[fleet.pool[to]].came_tokens += trace.input_tokens[request]

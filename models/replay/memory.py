@@ -115,9 +115,8 @@ def see_less(fleet: Fleet, state: State, slot: int, blocks: int, now: float) -> 
 @compiled
 def needed_blocks(trace: Trace, fleet: Fleet, state: State, request: int) -> int:
     """Blocks that one who waits would take: of the cache that it brings, or its prompt, and a token."""
-    transfer = state.transfer[request]
-    if fleet.hands_over and transfer.carried > 0:
-        return blocks_of(fleet, transfer.carried + 1)
+    if fleet.hands_over and state.transfer[request].carried > 0:
+        return blocks_of(fleet, state.transfer[request].carried + 1)
     return blocks_of(fleet, prompt_tokens(trace, state, request) + 1)
 
 

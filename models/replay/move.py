@@ -30,9 +30,8 @@ def ask_for_move(
     It must decode at an instance that serves or drains, and not move yet; the other one must serve, be of the
     same llm and in the same role, and be large enough.
     """
-    transfer = state.transfer[request]
     slot = state.request[request].served_by
-    if slot in (NOBODY, to) or transfer.copying_to != NOBODY:
+    if slot in (NOBODY, to) or state.transfer[request].copying_to != NOBODY:
         return False
     pool, other = fleet.pool[slot], fleet.pool[to]
     tokens = trace.input_tokens[request] + trace.output_tokens[request]
@@ -47,7 +46,7 @@ def ask_for_move(
         return False
     if place_in_batch(state, slot, request) == NOBODY:
         return False
-    transfer.copying_to, transfer.copied, transfer.stage = (
+    state.transfer[request].copying_to, state.transfer[request].copied, state.transfer[request].stage = (
         to,
         0,
         0,
@@ -61,32 +60,31 @@ def ask_for_move(
 @called
 def copy_next(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, now: float) -> None:
     """Copy what has been cached since the last copy began; or leave, where little enough is left."""
-    transfer = state.transfer[request]
-    slot, to = state.request[request].served_by, transfer.copying_to
+    slot, to = state.request[request].served_by, state.transfer[request].copying_to
     if state.instance[to].status != Status.SERVING:
         end_copying(fleet, state, request, GIVEN_UP)
         return
     last_step = state.finish_key[slot, place_in_batch(state, slot, request)] >> 32
     left = last_step - state.instance[slot].steps - steps_passed(fleet, state, slot, now)
     cached = trace.input_tokens[request] + trace.output_tokens[request] - left - 1
-    rest = cached - transfer.copied
-    if rest <= rules.last_copy_tokens or transfer.stage >= rules.max_copies:
-        transfer.stage = LEAVING
+    rest = cached - state.transfer[request].copied
+    if rest <= rules.last_copy_tokens or state.transfer[request].stage >= rules.max_copies:
+        state.transfer[request].stage = LEAVING
         state.instance[slot].leavers += 1
         stop_soon(fleet, state, slot, now)
     else:
-        transfer.copied = cached
-        transfer.stage += 1
+        state.transfer[request].copied = cached
+        state.transfer[request].stage += 1
         send_over(fleet, state, request, slot, to, rest, now)
 
 
 @called
 def send_over(fleet: Fleet, state: State, request: int, slot: int, to: int, tokens: int, now: float) -> None:
     """Put so many tokens of a cache on the way, behind what both links still have to carry."""
-    instance, transfer = state.instance[slot], state.transfer[request]
+    instance = state.instance[slot]
     begin_s = max(now, instance.out_free_s, state.instance[to].in_free_s)
-    transfer.ready_s = begin_s + tokens * token_s(fleet, slot, to)
-    instance.out_free_s = state.instance[to].in_free_s = transfer.ready_s
+    state.transfer[request].ready_s = begin_s + tokens * token_s(fleet, slot, to)
+    instance.out_free_s = state.instance[to].in_free_s = state.transfer[request].ready_s
     put_under_way(state, request)
 
 
@@ -153,13 +151,12 @@ def give_up(fleet: Fleet, state: State, request: int) -> None:
 @called
 def end_copying(fleet: Fleet, state: State, request: int, counted: int) -> None:
     """The request is not being copied any more, be it that it leaves or stays, which is counted."""
-    transfer = state.transfer[request]
     slot = state.request[request].served_by
     if counted != NOBODY:
         state.moved[fleet.pool[slot], counted] += 1
     state.instance[slot].giving -= 1
-    state.instance[transfer.copying_to].getting -= 1
-    transfer.copying_to, transfer.stage = NOBODY, 0
+    state.instance[state.transfer[request].copying_to].getting -= 1
+    state.transfer[request].copying_to, state.transfer[request].stage = NOBODY, 0
 
 
 @called

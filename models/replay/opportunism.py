@@ -63,8 +63,7 @@ def keeps(fleet: Fleet, rules: Rules, state: State, slot: int, to: int) -> bool:
 @called
 def set_stay(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, stays: bool) -> None:
     """From now on all of the request is the slot's to process, or what the slot's role says."""
-    transfer = state.transfer[request]
-    if transfer.stays != stays:
+    if state.transfer[request].stays != stays:
         assign(trace, fleet, state, slot, request, -1)
-        transfer.stays = stays
+        state.transfer[request].stays = stays
         assign(trace, fleet, state, slot, request, 1)

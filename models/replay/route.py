@@ -124,12 +124,11 @@ def dispatch(
     trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, pool: int, now: float
 ) -> None:
     """Hand the request to an instance of the pool, which must have one that serves."""
-    transfer = state.transfer[request]
     slot = choose_instance(trace, fleet, rules, state, pool, request, now)
     if fleet.hands_over:
         first = slot
         slot = begins_at(fleet, rules, state, slot)
-        transfer.stays, pool = slot != first, fleet.pool[slot]
+        state.transfer[request].stays, pool = slot != first, fleet.pool[slot]
     state.request[request].served_by = slot
     if state.request[request].generated == 0:
         state.request[request].dispatched_s = now
@@ -137,7 +136,7 @@ def dispatch(
             state.pool[pool].came_tokens += trace.input_tokens[request]
             state.pool[pool].waiting_tokens += trace.input_tokens[request]
     if fleet.hands_over:
-        transfer.sent_from = NOBODY
+        state.transfer[request].sent_from = NOBODY
     if fleet.prefix != Prefix.NONE:
         state.sharing[request].saved = reusable_tokens(trace, fleet, state, slot, request)
     assign(trace, fleet, state, slot, request, 1)

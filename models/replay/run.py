@@ -21,7 +21,7 @@ from fleetcast.models.replay.inputs import NOBODY, Fleet, Ints, Rules, Trace
 from fleetcast.models.replay.kernel import account, advance, advance_balanced, move, patience, start_hour
 from fleetcast.models.replay.outcome import Outcome, Spent, outcome_of
 from fleetcast.models.replay.requests import EMPTY, check_trace, in_lanes
-from fleetcast.models.replay.state import PROGRESS, State
+from fleetcast.models.replay.state import State
 
 TAIL_PERIODS = 4  # how many periods of the plan requests may take to finish after the horizon
 
@@ -148,8 +148,10 @@ class Session:
         session = cls(fleet, rules, np.zeros(fleet.kind.size))
         with np.load(path, allow_pickle=False) as saved:
             session.trace = Trace(*(saved[f"trace.{name}"] for name in Trace._fields))
-            session.state = State(*(saved[f"state.{name}"] for name in State._fields))
-            session.state = session.state._replace(progress=PROGRESS.alone(session.state.progress[None]))
+            # A file knows neither records nor their alignment.
+            loaded = {name: saved[f"state.{name}"] for name in State._fields}
+            loaded = {name: loaded[name].view(fresh.dtype) for name, fresh in session.state._asdict().items()}
+            session.state = State(**loaded | {"progress": loaded["progress"][()]})
             session.row, session.fed = saved["row"], int(saved["fed"])
         if session.state.finish_key.shape != (fleet.pool.size, fleet.max_batch.max()):
             raise ValueError(

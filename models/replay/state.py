@@ -37,7 +37,8 @@ class Records:
 
     def __init__(self, *fields: tuple[str, Any, str, Any, str]) -> None:
         self.fields = [Field(*field) for field in fields]
-        self.dtype = np.dtype([(field.name, field.dtype) for field in self.fields], align=True)
+        dtype = np.dtype([(field.name, field.dtype) for field in self.fields], align=True)
+        self.dtype = np.dtype((np.record, dtype))  # so that fields are attributes in Python too
 
     def make(self, *shape: int) -> npt.NDArray[Any]:
         """Records of this shape, with their first values."""
@@ -45,10 +46,6 @@ class Records:
         for field in self.fields:
             array[field.name] = field.first
         return array
-
-    def alone(self, array: npt.NDArray[Any]) -> Any:
-        """The first record of an array by itself: its fields are attributes."""
-        return array.view(np.dtype((np.record, self.dtype)))[0]
 
     def holding(self, unit: str) -> Iterable[str]:
         """The names of the fields of this unit."""
