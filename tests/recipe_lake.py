@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from trial_rows import decided, trial_rows
 from wired import DAY, LLMS, REGIONS
 
 from fleetcast.assets.lake.schemas import SCHEMAS
@@ -185,7 +186,9 @@ def write_studies(lake: Lake) -> None:
             for p, policy in enumerate(("reactive", "lt_ua")) for k, metric in enumerate(figures)
             for llm in (LLMS[0], "all")
         ]  # fmt: skip
-        lake.write("studies", rows("studies", told), study="s", variant=variant)
+        keys = {"variant": variant, "purpose": "judged", "resample": 0, "draw": 0, "knobs": []}
+        told = [row | keys | {"labels": [("study", "s")]} for row in told]
+        lake.write("trials", rows("trials", told), f"s@{variant}", experiment="study", **ASKED)
     said = [
         {"study": "s", "variant": variant, "policy": "lt_ua", "against": against, "metric": metric}
         | {"tier": "iw_fast" if metric == "missed_share" else "all", "llm": llm, "value": 0.25}
@@ -288,12 +291,11 @@ def write_character(lake: Lake, rng: np.random.Generator) -> None:
 def write_judged_forecasts(lake: Lake) -> None:
     """What `fleetcast decide` and `fleetcast backtest` write."""
     trials = [
-        {"method": method, "tier": "iw_fast", "capacity_share": share, "usd": usd, "boot_usd": 1.0}
-        | {"gpu_hours": usd, "attainment_share": met, "missed_share": 0.0, "matched_share": 0.95}
+        decided(method, share, met, 0.95, usd=usd, boot_usd=1.0, gpu_hours=usd, missed_share=0.0)
         for method, base in (("truth", 20.0), ("last_value", 30.0), ("seasonal_naive", 25.0))
         for share, usd, met in ((1.0, base, 0.98), (1.2, base - 5, 0.92))
     ]
-    lake.write("decisions", rows("decisions", trials), **ASKED)
+    lake.write("trials", trial_rows(trials), experiment="decide", **ASKED)
     backtests = [
         {"method": method, "llm": LLMS[0], "region": region, "cutoff": START, "bucket_minutes": 10}
         | {"bucket_start": START + timedelta(minutes=10 * n), "actual_per_s": 4.0}

@@ -23,7 +23,7 @@ from fleetcast.assets.replays.drives import DAY_S, HOUR_S, measured, plan_rows, 
 from fleetcast.assets.replays.scorecards import score_day
 from fleetcast.assets.replays.workloads import Workload, in_legs, read_workload
 from fleetcast.assets.replays.writing import write_outcome
-from fleetcast.assets.studies.trials import FOLLOWS
+from fleetcast.assets.studies.planned_trials import FOLLOWS
 from fleetcast.models.replay.inputs import Floats
 from fleetcast.models.replay.run import Drive, replay
 
