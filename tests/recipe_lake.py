@@ -109,8 +109,12 @@ def write_shadow(lake: Lake) -> None:
     ]
     lake.write("ran_fleets", rows("ran_fleets", ran), **ASKED)
     met = [
-        {"policy": "day_ahead", "fleet": fleet, "tier": tier, "requests": 1000, "in_time": in_time}
-        | {"ttft_p95_s": 0.5, "measured": measured, "measured_in_time": good, "measured_ttft_p95_s": 0.6}
+        (
+            {"variant": fleet, "labels": {"advice": "day_ahead"}},
+            {("requests", tier): 1000, ("ttft_attainment_share", tier): in_time / 1000}
+            | {("ttft_p95_s", tier): 0.5, ("measured", tier): measured, ("measured_in_time", tier): good}
+            | {("measured_ttft_p95_s", tier): 0.6},
+        )
         for fleet, tier, in_time, measured, good in (
             ("ran", "iw_fast", 940, 100, 93),
             ("advised", "iw_fast", 980, None, None),
@@ -118,7 +122,7 @@ def write_shadow(lake: Lake) -> None:
             ("advised", "iw_normal", 995, None, None),
         )
     ]
-    lake.write("shadow_runs", rows("shadow_runs", met), **ASKED)
+    lake.write("trials", trial_rows(met), experiment="grade", **ASKED)
 
 
 def write_rented(lake: Lake) -> None:

@@ -18,13 +18,14 @@ FILLED_BY: Mapping[str, str] = {  # tables that no night fills
     **dict.fromkeys(("gpu_prices", "gpu_fleets"), "gpus"),
     **dict.fromkeys(("quality_plans", "quality_pools"), "plan quality"),
     "paper_values": "study NAME",
-    "error_draws": "error",
     "level_trials": "levels",
 }
 OF_TRIALS: Mapping[str, tuple[str, str]] = {  # marts over trials: whose rows they have, what fills them
     "decisions": ("decide", "decide"),
     "whatifs": ("whatif", "whatif"),
     "studies": ("study", "study NAME"),
+    "error_draws": ("error", "error"),
+    "shadow_runs": ("grade", "plan grade"),
 }
 
 

@@ -60,15 +60,6 @@ STUDIED: Mapping[str, pa.Schema] = {
             "short_gpus": FIGURE,
         }
     ),
-    "shadow_runs": pa.schema(
-        {
-            **dict.fromkeys(("policy", "fleet", "tier"), TEXT),
-            **dict.fromkeys(("requests", "in_time"), COUNT),
-            "ttft_p95_s": FIGURE,
-            **dict.fromkeys(("measured", "measured_in_time"), COUNT),
-            "measured_ttft_p95_s": FIGURE,
-        }
-    ),
     "gpu_prices": pa.schema(
         {
             "gpu": TEXT,
@@ -99,9 +90,6 @@ STUDIED: Mapping[str, pa.Schema] = {
             **{f"{of}attainment_share": FIGURE for of in ("", "ttft_", "tpot_")},
             **dict.fromkeys(("ttft_p95_s", "tpot_p95_s", "served_per_s", "tokens_per_usd"), FIGURE),
         }
-    ),
-    "error_draws": pa.schema(
-        {"policy": TEXT, "draw": pa.int32(), "figure": TEXT, "value": FIGURE},
     ),
     "level_trials": pa.schema(
         {
