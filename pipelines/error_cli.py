@@ -208,7 +208,7 @@ def drawn_saving_said(settings: "Settings", day: date, policy: str) -> str:
     from fleetcast.assets.replays.scorecards import scoreboard
     from fleetcast.assets.studies.latency_error import differences, intervals
 
-    if day not in settings.lake.days("error_draws", settings.trace):
+    if not settings.lake.files("trials", experiment="error", trace=settings.trace, day=day):
         return ""
     if not intervals(settings, day, scoreboard(settings, day)):
         return ""

@@ -1,6 +1,7 @@
 """`fleetcast study`: the questions that a paper asked, asked here, and the answers side by side."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -9,6 +10,10 @@ import typer
 from fleetcast.pipelines.options import Quiet, config_of, progress_of
 from fleetcast.pipelines.tables import OUT, figure, percent, show_board
 from fleetcast.pipelines.terminal import near, spoken
+
+if TYPE_CHECKING:
+    from fleetcast.models.world.catalogue import Catalogue
+    from fleetcast.models.world.entries import Tier
 
 Listed = Annotated[bool, typer.Option("--list", help="Name the studies, and what each asks.")]
 Base = Annotated[
@@ -54,42 +59,48 @@ def study(
         chosen = {name: load_study(name, lake, base) for name in names}  # all are read before one is run
         studies.write_paper_values(lake)
         for name, variants in chosen.items():
-            show_study(name, studies.run_study(variants, progress))
+            catalogue = variants[0].settings.catalogue
+            show_study(name, studies.run_study(variants, progress), catalogue)
             told = lake.sql("queries/against_the_paper.sql").filter(pc.field("study") == name)
             show_paper(told)
-            OUT.print(f"figure   {near(draw_study(lake, name))}", soft_wrap=True)
+            OUT.print(f"figure   {near(draw_study(lake, name, catalogue))}", soft_wrap=True)
         studies.forget_unused(lake, [variant for variants in chosen.values() for variant in variants])
         lake.publish()
         OUT.print(f"figure   {near(draw_against_the_paper(lake))}", soft_wrap=True)
         OUT.print('tables   fleetcast sql "from studies", fleetcast sql sql/queries/against_the_paper.sql')
 
 
-COLUMNS = (  # of the board: head, metric, tier, how it is told
-    ("instance-\nhours", "instance_hours", "all", ",.0f"),
-    ("by quarter\nof an hour", "quarter_instance_hours", "all", ",.0f"),
-    ("GPU-\nhours", "gpu_hours", "all", ",.0f"),
-    ("\nleft", "left_gpu_hours", "all", ",.0f"),
-    ("\nwasted", "wasted_gpu_hours", "all", ",.1f"),
-    ("memory\n%", "kv_utilisation_share", "all", "%.1f"),
-    ("in time %\niw_fast", "attainment_share", "iw_fast", "%.1f"),
-    ("\niw_normal", "attainment_share", "iw_normal", "%.1f"),
-    ("\nniw", "attainment_share", "niw", "%.1f"),
-    ("TTFT s\nP75", "ttft_p75_s", "iw_fast", ",.2f"),
-    ("iw_fast\nP95", "ttft_p95_s", "iw_fast", ",.2f"),
-    ("E2E s\nP95", "e2e_p95_s", "iw_fast", ",.1f"),
-    ("niw\nleft", "unfinished", "niw", ",.0f"),
-)
+def columns_of(tiers: Mapping[str, "Tier"], first: str) -> list[tuple[str, str, str, str]]:
+    """The columns of a study's board: head, metric, tier, how it is written. `first`: the strictest tier."""
+    others = [tier for tier in tiers if tier != first]
+    return [
+        ("instance-\nhours", "instance_hours", "all", ",.0f"),
+        ("by quarter\nof an hour", "quarter_instance_hours", "all", ",.0f"),
+        ("GPU-\nhours", "gpu_hours", "all", ",.0f"),
+        ("\nleft", "left_gpu_hours", "all", ",.0f"),
+        ("\nwasted", "wasted_gpu_hours", "all", ",.1f"),
+        ("memory\n%", "kv_utilisation_share", "all", "%.1f"),
+        (f"in time %\n{first}", "attainment_share", first, "%.1f"),
+        *((f"\n{tier}", "attainment_share", tier, "%.1f") for tier in others),
+        ("TTFT s\nP75", "ttft_p75_s", first, ",.2f"),
+        (f"{first}\nP95", "ttft_p95_s", first, ",.2f"),
+        ("E2E s\nP95", "e2e_p95_s", first, ",.1f"),
+        *((f"{name}\nleft", "unfinished", name, ",.0f") for name, tier in tiers.items() if tier.is_held),
+    ]
 
 
-def show_study(name: str, table: pa.Table) -> None:
+def show_study(name: str, table: pa.Table, catalogue: "Catalogue") -> None:
     """A line for each variant and policy."""
     rows = table.filter(pc.field("llm") == "all").to_pylist()
     values = {(r["variant"], r["policy"], r["metric"], r["tier"]): r["value"] for r in rows}
-    heads = ("\nvariant, policy", *(head for head, *_ in COLUMNS))
+    present = {row["tier"] for row in rows}
+    tiers = {name: tier for name, tier in catalogue.tiers.items() if name in present}
+    columns = columns_of(tiers, catalogue.strictest_tier(tiers) or "")
+    heads = ("\nvariant, policy", *(head for head, *_ in columns))
     lines = []
     for variant, policy in dict.fromkeys((row["variant"], row["policy"]) for row in rows):
         told = []
-        for _, metric, tier, form in COLUMNS:
+        for _, metric, tier, form in columns:
             value = values.get((variant, policy, metric, tier))
             told.append(percent(value, form[1:]) if form[0] == "%" else figure(value, form))
         lines.append((f"{variant}, {policy}", *told))

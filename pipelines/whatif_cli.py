@@ -43,7 +43,7 @@ def whatif(
         settings = load_settings(config_of(config))
         day = day_of(date_) or settings.config.trace.replay_day
         table = what_if(settings, day, cases or [], progress_of(quiet), policy)
-        report_made(whatifs, settings, *made_of_cases(table, day, policy))
+        report_made(whatifs, settings, *made_of_cases(table, day))
         show_whatifs(table, settings.trace, day, policy)
         show_differences(settings, day, table)
         OUT.print(f"figure   {near(draw(settings, day, table.to_pandas()))}")
@@ -78,19 +78,21 @@ def decide(date_: Day = None, config: Config = "office", quiet: Quiet = False) -
 def show_whatifs(cases: pa.Table, trace: str, day: date, policy: str) -> None:
     """What each case of a what-if costs and attains."""
     title = f"what if under {policy}, {trace}, {day}   (attainment in %)"
-    heads = ("\n\ncase", "\n\nUSD", "USD,\ndear-\nest h", "\nGPU-\nhours", "SLA\nattained\niw_fast",
-             "\niw_\nnormal", "\n\nniw", "plan\nshort,\nhours", "too\nfar,\n%", "buffer\nlost,\n%",
-             "below\nmin,\nhours")  # fmt: skip
+    attained = [row["attainment_by_tier"] or {} for row in cases.to_pylist(maps_as_pydicts="strict")]
+    tiers = list(dict.fromkeys(tier for row in attained for tier in row))
+    heads = ("\n\ncase", "\n\nUSD", "USD,\ndear-\nest h", "\nGPU-\nhours",
+             *(("SLA\nattained\n" if n == 0 else "\n\n") + tier for n, tier in enumerate(tiers)),
+             "plan\nshort,\nhours", "too\nfar,\n%", "buffer\nlost,\n%", "below\nmin,\nhours")  # fmt: skip
     rows = [
         (
             row["case_name"],
             *(figure(row[name], ",.0f") for name in ("usd", "dearest_hour_usd", "gpu_hours")),
-            *(percent(row[f"{tier}_attainment_share"], ".2f") for tier in ("iw_fast", "iw_normal", "niw")),
+            *(percent(shares.get(tier), ".2f") for tier in tiers),
             str(row["short_hours"]),
             *(percent(row[name], ".1f") for name in ("remote_share", "buffer_short_share")),
             str(row["below_minimum_hours"]),
         )
-        for row in cases.to_pylist()
+        for row, shares in zip(cases.to_pylist(), attained, strict=True)
     ]
     show_board(title, heads, rows)
     for row in cases.to_pylist():

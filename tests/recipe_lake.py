@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from trial_rows import decided, trial_rows
 from wired import DAY, LLMS, REGIONS
 
 from fleetcast.assets.lake.schemas import SCHEMAS
@@ -108,8 +109,12 @@ def write_shadow(lake: Lake) -> None:
     ]
     lake.write("ran_fleets", rows("ran_fleets", ran), **ASKED)
     met = [
-        {"policy": "day_ahead", "fleet": fleet, "tier": tier, "requests": 1000, "in_time": in_time}
-        | {"ttft_p95_s": 0.5, "measured": measured, "measured_in_time": good, "measured_ttft_p95_s": 0.6}
+        (
+            {"variant": fleet, "labels": {"advice": "day_ahead"}},
+            {("requests", tier): 1000, ("ttft_attainment_share", tier): in_time / 1000}
+            | {("ttft_p95_s", tier): 0.5, ("measured", tier): measured, ("measured_in_time", tier): good}
+            | {("measured_ttft_p95_s", tier): 0.6},
+        )
         for fleet, tier, in_time, measured, good in (
             ("ran", "iw_fast", 940, 100, 93),
             ("advised", "iw_fast", 980, None, None),
@@ -117,7 +122,7 @@ def write_shadow(lake: Lake) -> None:
             ("advised", "iw_normal", 995, None, None),
         )
     ]
-    lake.write("shadow_runs", rows("shadow_runs", met), **ASKED)
+    lake.write("trials", trial_rows(met), experiment="grade", **ASKED)
 
 
 def write_rented(lake: Lake) -> None:
@@ -185,7 +190,9 @@ def write_studies(lake: Lake) -> None:
             for p, policy in enumerate(("reactive", "lt_ua")) for k, metric in enumerate(figures)
             for llm in (LLMS[0], "all")
         ]  # fmt: skip
-        lake.write("studies", rows("studies", told), study="s", variant=variant)
+        keys = {"variant": variant, "purpose": "judged", "resample": 0, "draw": 0, "knobs": []}
+        told = [row | keys | {"labels": [("study", "s")]} for row in told]
+        lake.write("trials", rows("trials", told), f"s@{variant}", experiment="study", **ASKED)
     said = [
         {"study": "s", "variant": variant, "policy": "lt_ua", "against": against, "metric": metric}
         | {"tier": "iw_fast" if metric == "missed_share" else "all", "llm": llm, "value": 0.25}
@@ -288,12 +295,11 @@ def write_character(lake: Lake, rng: np.random.Generator) -> None:
 def write_judged_forecasts(lake: Lake) -> None:
     """What `fleetcast decide` and `fleetcast backtest` write."""
     trials = [
-        {"method": method, "tier": "iw_fast", "capacity_share": share, "usd": usd, "boot_usd": 1.0}
-        | {"gpu_hours": usd, "attainment_share": met, "missed_share": 0.0, "matched_share": 0.95}
+        decided(method, share, met, 0.95, usd=usd, boot_usd=1.0, gpu_hours=usd, missed_share=0.0)
         for method, base in (("truth", 20.0), ("last_value", 30.0), ("seasonal_naive", 25.0))
         for share, usd, met in ((1.0, base, 0.98), (1.2, base - 5, 0.92))
     ]
-    lake.write("decisions", rows("decisions", trials), **ASKED)
+    lake.write("trials", trial_rows(trials), experiment="decide", **ASKED)
     backtests = [
         {"method": method, "llm": LLMS[0], "region": region, "cutoff": START, "bucket_minutes": 10}
         | {"bucket_start": START + timedelta(minutes=10 * n), "actual_per_s": 4.0}

@@ -14,11 +14,11 @@ from fleetcast.assets.lake.settings import Progress, Settings
 from fleetcast.assets.pages.telling import SettingsResource
 from fleetcast.assets.plans import ahead as plan_ahead
 from fleetcast.assets.plans.inputs import day_loads, forecast_windows
-from fleetcast.assets.plans.kinds import by_cell, pools
+from fleetcast.assets.plans.kinds import by_cell, of_llms, pools
 from fleetcast.assets.replays import closed_loop
 from fleetcast.assets.replays.drives import day_drives, plan_rows, setting
 from fleetcast.assets.replays.replays import replay_day
-from fleetcast.assets.studies import decisions
+from fleetcast.assets.studies import decisions, experiment
 from fleetcast.models.replay.run import Session
 from fleetcast.models.world.mechanisms import STATES
 from fleetcast.models.world.policies import POLICIES, Policy
@@ -87,16 +87,16 @@ def test_a_closed_plan_and_a_judged_forecast_carry_the_load_of_their_name(planne
     assert not np.array_equal(told["forecast"], told["corrected"].max(axis=-1, keepdims=True))
     asked = closed_loop.asked_hours(planned, DAY, CLOSED, rows)
     np.testing.assert_array_equal([hour.demand_tokens_per_s for hour in asked], told["corrected"])
-    trial = decisions.planner(planned, DAY, Progress())
+    trial = decisions.planner(planned, DAY, "iw_fast", Progress())
     quantile = forecast_windows(planned, DAY, "last_value")[1]
     for method, expected in (("last_value", quantile), (decisions.TRUTH, told["truth"])):
-        hours = [problem.demand_tokens_per_s for problem, _ in trial(method, 1.0).hours]
-        np.testing.assert_array_equal(hours, expected)
+        carried = trial(method, 1.0).drive.forecast_tokens_per_s
+        np.testing.assert_array_equal(carried, of_llms(planned, expected.max(axis=-1), axis=1))
 
 
 def test_each_forecast_is_replayed_and_compared_where_all_attain_the_same(planned, monkeypatch):
     two = (1.0, 0.002, None)  # replays of each method
-    monkeypatch.setattr(decisions, "next_point", lambda tried, target: two[len(tried)])
+    monkeypatch.setattr(experiment, "next_point", lambda tried, *_: two[len(tried)])
     table = decisions.decide(planned, DAY, Progress())
     assert set(table["method"].to_pylist()) == {"last_value", "truth"}
     assert set(table["tier"].to_pylist()) == {"iw_fast"}

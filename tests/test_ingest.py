@@ -295,7 +295,7 @@ def test_commas_and_quotes_in_quotes_belong_to_their_field(tmp_path, lake):
         ("a.csv", "a,b\n1,2", "is no trace format known here: csv with a, b. Known: answers, azure_llm"),
         ("a.png", b"\x89PNG\x00", "neither text nor Parquet"),
         ("a.jsonl", '{"timestamp": ', "no whole object"),
-        ("a.jsonl", '{"turns": ' * 9_999, "its first line is nested too deeply to be read"),
+        ("a.jsonl", '{"turns": ' * 99_999, "its first line is nested too deeply to be read"),
         ("a.parquet", b"PAR1xxxx", "a.parquet cannot be read"),
         ("a.gz", b"\x1f\x8b\x08xx", "a.gz cannot be read: Compressed file ended"),
         (
@@ -340,13 +340,11 @@ def test_landed_files_are_the_traces_only_and_each_mapping_has_one(tmp_path):
 
 def test_a_file_that_is_nested_too_deeply_keeps_no_other_from_landing(tmp_path, lake, monkeypatch):
     """As its first line the file is refused, as a later one the row is read for what it has."""
-    folder = tmp_path / "landing"
-    folder.mkdir()
     row = '{"timestamp": %d, "input_length": 5, "output_length": 5, "hash_ids": %s}\n'
-    land(folder, "a.jsonl", row % (1, "[" * 9_999 + "]" * 9_999))
-    land(folder, "b.jsonl", row % (1, "[1]") + row % (2, "[" * 9_999 + "]" * 9_999))
-    land(folder, "c.csv", f"{HEADER}\n2023-11-16 10:00:00,5,5")
-    monkeypatch.setattr(landing, "landed_files", lambda: landed_files(folder))
+    land(tmp_path, "a.jsonl", row % (1, "[" * 99_999 + "]" * 99_999))
+    land(tmp_path, "b.jsonl", row % (1, "[1]") + row % (2, "[" * 99_999 + "]" * 99_999))
+    land(tmp_path, "c.csv", f"{HEADER}\n2023-11-16 10:00:00,5,5")
+    monkeypatch.setattr(landing, "landed_files", lambda: landed_files(tmp_path / "landing"))
     monkeypatch.setattr(landing, "lone_mappings", list)
     done = landing.land_all(Settings(lake, CATALOGUE, load_config("office", CATALOGUE)))
     assert [line.split()[0] for line in done.refused] == ["a.jsonl"]

@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from small import small_config
+from trial_rows import trial_rows
 
 from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.forecasts.forecasts import forecast_day
@@ -126,10 +127,16 @@ def test_without_error_every_draw_is_the_scoreboard_to_the_last_bit(replayed, mo
     monkeypatch.setattr(latency_error, "profile_errors", lambda _: exact)
     table = latency_error.replay_draws(replayed, DAY, [], 2, Progress())
     board = scoreboard(replayed, DAY)
-    names = latency_error.figures_on(board)
+    names = table["figure"].unique().to_pylist()
+    assert set(names) == {
+        *(f"{tier}_attainment_share" for tier in ("iw_fast", "iw_normal", "niw")),
+        *("worst_llm_attainment_share", "missed_share", "ttft_p95_s", "gpu_hours", "usd"),
+    }
     for row in board.to_pylist():
-        told = {name: by_draw(table, name)[row["policy"]].tolist() for name in names}
-        assert told == {name: [row[name]] * 3 for name in names}
+        for name in names:
+            draws = by_draw(table, name)[row["policy"]].tolist()
+            assert draws == [draws[0]] * 3
+            assert draws[0] == pytest.approx(row[name], rel=1e-12)
     rows = latency_error.intervals(replayed, DAY, board)
     assert [row["policy"] for row in rows[:: len(names)]] == list(POLICIES)
     assert all(row["low"] == row["value"] == row["high"] and row["draws"] == 2 for row in rows)
@@ -157,7 +164,7 @@ def test_slower_engines_attain_less_and_all_policies_meet_the_same_ones(replayed
         attained = by_draw(table, "iw_fast_attainment_share")[policy]
         assert attained[0] > attained[1] > attained[2]
     alone = latency_error.replay_draws(replayed, DAY, ["reactive"], 2, Progress())
-    for name in latency_error.FIGURES:
+    for name in table["figure"].unique().to_pylist():
         assert by_draw(alone, name)["reactive"].tolist() == by_draw(table, name)["reactive"].tolist()
     assert by_draw(table, "gpu_hours")["static"].nunique() == 1  # plans stay as they were made
 
@@ -182,11 +189,9 @@ def test_what_cannot_be_drawn_is_said_in_a_line(replayed) -> None:
 
 def told(lake: Lake, usd: dict[str, Sequence[float]]) -> None:
     """Draws of one figure, written as a study writes them; the first is the scoreboard's."""
-    rows = [(policy, n, "usd", value) for policy, values in usd.items() for n, value in enumerate(values)]
-    table = pa.Table.from_pylist(
-        [dict(zip(("policy", "draw", "figure", "value"), row, strict=True)) for row in rows]
-    )
-    lake.write("error_draws", table, trace="office", day=DAY)
+    draws = [(policy, n, value) for policy, values in usd.items() for n, value in enumerate(values)]
+    rows = [({"variant": policy, "policy": policy, "draw": n}, {"usd": value}) for policy, n, value in draws]
+    lake.write("trials", trial_rows(rows), experiment="error", trace="office", day=DAY)
 
 
 def test_a_difference_is_carried_where_it_holds_draw_by_draw(tmp_path: Path, capsys) -> None:

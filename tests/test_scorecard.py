@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from trial_rows import decided, trial_rows
 
 from fleetcast.assets.lake.result_schemas import FLOWS
 from fleetcast.assets.lake.schemas import PARTITIONS, SCHEMAS
@@ -319,7 +320,6 @@ def test_a_day_of_many_requests_is_ranked_in_little_memory(tmp_path: Path) -> No
 
 def test_forecasts_are_compared_where_they_attain_the_same_and_their_costs_add_up(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
-    columns = ("method", "capacity_share", "usd", "boot_usd", "gpu_hours", "attainment_share")
     trials = [
         ("truth", 1.0, 30.0, 4.0, 3.0, 0.98),
         ("truth", 1.2, 20.0, 2.0, 2.0, 0.94),  # 0.96 lies half way
@@ -328,9 +328,11 @@ def test_forecasts_are_compared_where_they_attain_the_same_and_their_costs_add_u
         ("arima", 1.0, 90.0, 1.0, 9.0, 0.99),
         ("arima", 1.2, 80.0, 1.0, 8.0, 0.97),  # never comes down to it
     ]
-    rest = {"tier": "iw_fast", "missed_share": 0.0, "matched_share": 0.96}
-    rows = [dict(zip(columns, trial, strict=True)) | rest for trial in trials]
-    lake.write("decisions", full("decisions", rows), **WHERE)
+    rows = [
+        decided(method, share, met, 0.96, usd=usd, boot_usd=boot, gpu_hours=hours)
+        for method, share, usd, boot, hours, met in trials
+    ]
+    lake.write("trials", trial_rows(rows), experiment="decide", **WHERE)
     lake.write("plan_bounds", full("plan_bounds", [BOUND]), **WHERE)
     board = lake.sql("select * from decision_leaderboard").to_pandas().set_index("method")
     assert board["usd"].to_dict() == pytest.approx(
@@ -463,7 +465,7 @@ def test_left_over_is_what_may_wait_and_no_instance_had_by_midnight(tmp_path: Pa
     lake.write("fleet_hours", fleet_hours(3600.0, 0.0), **tomorrow, policy="reactive")
     lake.write("plans", full("plans", [plan]), **tomorrow)
     for in_one_go, requests in ((False, 4 + 1), (True, 2 + 1)):  # of a week only who waits at its end
-        study = lake.sql("marts/studies.sql", policy="reactive", in_one_go=in_one_go).to_pylist()
+        study = lake.sql("staging/trial_figures.sql", policy="reactive", in_one_go=in_one_go).to_pylist()
         left = {row["llm"]: row["value"] for row in study if row["metric"] == "left_gpu_hours"}
         assert left["a"] == left["all"] == pytest.approx(requests * told["gpu_hours"] / 4)
 

@@ -158,8 +158,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lake, Lake]:
     few = small_config(folder, days="4", requests_per_day="6000.0")
     (studies / "tiny.toml").write_text(TINY.format(base=few))
     (studies / "p.csv").write_text(f"{TOLD}tiny,as_is,lt_ua,siloed,gpu_hours,all,llama2-70b,-0.375,7.2\n")
-    gone = pa.table({name: [] for name in SCHEMAS["studies"].names}, schema=SCHEMAS["studies"])
-    lake.write("studies", gone, study="tiny", variant="no_longer_there")
+    gone = pa.table({name: [] for name in SCHEMAS["trials"].names}, schema=SCHEMAS["trials"])
+    lake.write("trials", gone, "tiny@no_longer_there", experiment="study", trace="t", day="2025-07-01")
 
     def replayed(settings: Settings, *rest: object) -> None:
         replay_through(settings, *rest)  # type: ignore[arg-type]
@@ -218,9 +218,9 @@ def test_the_rows_of_a_study_are_what_was_replayed(ran: tuple[Lake, Lake]) -> No
 def test_a_study_leaves_the_nightly_tables_alone_and_prepares_once(ran: tuple[Lake, Lake]) -> None:
     lake, kept = ran
     assert {path.name for path in lake.root.iterdir() if not path.name.startswith(".")} == {
-        "VERSION", "studies", "paper_values", "warehouse.duckdb"
+        "VERSION", "trials", "paper_values", "warehouse.duckdb"
     }  # fmt: skip
-    assert [path.parent.name for path in lake.files("studies")] == ["variant=as_is"]
+    assert [path.stem for path in lake.files("trials")] == ["tiny@as_is"]
     (folder,) = (lake.root / study.PREPARED).iterdir()
     assert not list((lake.root / ".scratch").glob("*"))
     own = Lake(folder)

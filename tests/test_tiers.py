@@ -15,7 +15,7 @@ from fleetcast.assets.lake.settings import Progress, Settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.telling import SettingsResource
 from fleetcast.assets.replays.scorecards import other_targets
-from fleetcast.assets.studies import decisions
+from fleetcast.assets.studies import decisions, experiment
 from fleetcast.assets.traces.ingest import ingest
 from fleetcast.models.metrics import is_tpot_met, tpot_s
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
@@ -175,7 +175,7 @@ def test_the_scoreboard_counts_interactive_what_is_not_held(settings: Settings) 
 
 
 def test_forecasts_are_compared_by_the_strictest_tier_of_any_name(settings: Settings, monkeypatch) -> None:
-    monkeypatch.setattr(decisions, "next_point", lambda tried, target: None if tried else 1.0)
+    monkeypatch.setattr(experiment, "next_point", lambda tried, *_: None if tried else 1.0)
     found = decisions.decide(settings, DAY, Progress()).to_pandas()
     assert set(found["tier"]) == {"chat"}
     assert found["attainment_share"].between(0.0, 1.0, inclusive="neither").all()

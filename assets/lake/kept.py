@@ -36,7 +36,7 @@ _FORECASTS = ("forecasts", "day_ahead_forecasts")
 _PLANS = ("plans", "plan_windows", "plan_bounds")
 _REPLAYS = ("outcomes", "legs", "fleet_hours", "closed_plans")
 _KNOWN = ("requests", "demand", "silences", "answers")  # of the day and its history; answers of the trace
-_TOLD = ("ran_fleets", "shadow_runs", "level_trials")  # of the day, where somebody asked
+_TOLD = ("ran_fleets", "trials", "level_trials")  # of the day, where somebody asked
 STAGES: Mapping[str, Stage] = {
     "forecasts": Stage(_FORECASTS, _KNOWN),
     "plans": Stage(_PLANS, (*_KNOWN, *_FORECASTS), ("plan",)),

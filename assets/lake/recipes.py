@@ -14,14 +14,18 @@ FILLED_BY: Mapping[str, str] = {  # tables that no night fills
         ("characterisation", "episodes", "token_histogram", "arrival_windows"), "characterise TRACE"
     ),
     **dict.fromkeys(("backtests", "backtest_intervals"), "backtest"),
-    "decisions": "decide",
     "planner_trials": "board",
-    "whatifs": "whatif",
     **dict.fromkeys(("gpu_prices", "gpu_fleets"), "gpus"),
     **dict.fromkeys(("quality_plans", "quality_pools"), "plan quality"),
-    **dict.fromkeys(("studies", "paper_values"), "study NAME"),
-    "error_draws": "error",
+    "paper_values": "study NAME",
     "level_trials": "levels",
+}
+OF_TRIALS: Mapping[str, tuple[str, str]] = {  # marts over trials: whose rows they have, what fills them
+    "decisions": ("decide", "decide"),
+    "whatifs": ("whatif", "whatif"),
+    "studies": ("study", "study NAME"),
+    "error_draws": ("error", "error"),
+    "shadow_runs": ("grade", "plan grade"),
 }
 
 
@@ -36,10 +40,13 @@ def why_empty(lake: Lake, query: str, given: Mapping[str, Any]) -> Iterator[str]
     if lacking := [name for name in asked if name not in given]:
         yield f"It was not told {', '.join(f'${name}' for name in lacking)}: give each as --param NAME=VALUE."
     for table in sorted(set(_behind(re.findall(r"\b(?:from|join)\s+(\w+)", _code(query))))):
-        where = {key: given[key] for key in PARTITIONS[table] if key in asked and key in given}
-        if not lake.files(table, **where):
+        file, own, command = table, {}, FILLED_BY.get(table, "nightly")
+        if table in OF_TRIALS:
+            file, own, command = "trials", {"experiment": OF_TRIALS[table][0]}, OF_TRIALS[table][1]
+        where = {key: given[key] for key in PARTITIONS[file] if key in asked and key in given}
+        if not lake.files(file, **own, **where):
             of = "".join(f" of {key} {value}" for key, value in where.items())
-            yield f"The table {table} has nothing{of}: fleetcast {FILLED_BY.get(table, 'nightly')} fills it."
+            yield f"The table {table} has nothing{of}: fleetcast {command} fills it."
 
 
 def _code(query: str) -> str:
@@ -50,7 +57,7 @@ def _code(query: str) -> str:
 def _behind(names: Iterable[str]) -> Iterator[str]:
     """The tables of the lake that these tables and marts are read from."""
     for name in names:
-        if name in PARTITIONS:
+        if name in PARTITIONS or name in OF_TRIALS:
             yield name
         elif (SQL / "marts" / f"{name}.sql").is_file():
             yield from _behind(read_sql(f"marts/{name}.sql").listed("reads"))

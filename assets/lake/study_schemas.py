@@ -17,13 +17,6 @@ STUDIED: Mapping[str, pa.Schema] = {
             **dict.fromkeys(("low_share", "high_share"), FIGURE),  # its 95 % interval
         }
     ),
-    "decisions": pa.schema(
-        {
-            **dict.fromkeys(("method", "tier"), TEXT),
-            **dict.fromkeys(("capacity_share", "usd", "boot_usd", "gpu_hours"), FIGURE),
-            **dict.fromkeys(("attainment_share", "missed_share", "matched_share"), FIGURE),
-        }
-    ),
     "planner_trials": pa.schema(
         {
             **dict.fromkeys(("planner", "what", "ideas"), TEXT),
@@ -34,6 +27,16 @@ STUDIED: Mapping[str, pa.Schema] = {
             **dict.fromkeys(("ttft_p95_s", "tpot_p95_s", "e2e_p95_s"), FIGURE),
             **dict.fromkeys((f"{part}_usd" for part in REGRET), FIGURE),
             "usd_error_share": FIGURE,
+        }
+    ),
+    "trials": pa.schema(
+        {
+            **dict.fromkeys(("variant", "policy", "purpose"), TEXT),
+            **dict.fromkeys(("resample", "draw"), pa.int32()),
+            "knobs": pa.map_(TEXT, FIGURE),
+            "labels": pa.map_(TEXT, TEXT),
+            **dict.fromkeys(("metric", "tier", "llm"), TEXT),
+            "value": FIGURE,
         }
     ),
     "commitments": pa.schema(
@@ -55,27 +58,6 @@ STUDIED: Mapping[str, pa.Schema] = {
             **dict.fromkeys(("more_on_demand_gpus", "more_usd_per_day"), FIGURE),
             "room_elsewhere_gpus": COUNT,
             "short_gpus": FIGURE,
-        }
-    ),
-    "shadow_runs": pa.schema(
-        {
-            **dict.fromkeys(("policy", "fleet", "tier"), TEXT),
-            **dict.fromkeys(("requests", "in_time"), COUNT),
-            "ttft_p95_s": FIGURE,
-            **dict.fromkeys(("measured", "measured_in_time"), COUNT),
-            "measured_ttft_p95_s": FIGURE,
-        }
-    ),
-    "whatifs": pa.schema(
-        {
-            **dict.fromkeys(("usd", "gpu_hours"), FIGURE),
-            **{f"{tier}_attainment_share": FIGURE for tier in ("iw_fast", "iw_normal", "niw")},
-            **dict.fromkeys(("missed_share", "dearest_hour_usd"), FIGURE),
-            "short_hours": COUNT,
-            **dict.fromkeys(("remote_share", "buffer_short_share"), FIGURE),
-            "below_minimum_hours": COUNT,
-            "what": TEXT,
-            "policy": TEXT,
         }
     ),
     "gpu_prices": pa.schema(
@@ -109,9 +91,6 @@ STUDIED: Mapping[str, pa.Schema] = {
             **dict.fromkeys(("ttft_p95_s", "tpot_p95_s", "served_per_s", "tokens_per_usd"), FIGURE),
         }
     ),
-    "error_draws": pa.schema(
-        {"policy": TEXT, "draw": pa.int32(), "figure": TEXT, "value": FIGURE},
-    ),
     "level_trials": pa.schema(
         {
             **dict.fromkeys(("llm", "region", "dealt_by", "stack"), TEXT),
@@ -129,7 +108,6 @@ STUDIED: Mapping[str, pa.Schema] = {
             **dict.fromkeys(("gpu_hours", "usd"), FIGURE),
         }
     ),
-    "studies": pa.schema({**dict.fromkeys(("policy", "metric", "tier", "llm"), TEXT), "value": FIGURE}),
     "paper_values": pa.schema(
         {
             **dict.fromkeys(("study", "variant", "policy", "against", "metric", "tier", "llm"), TEXT),

@@ -21,6 +21,7 @@ DUCKDB_TYPES = {
     FIGURE: "double",
     pa.list_(pa.uint64()): "ubigint[]",
     pa.map_(TEXT, FIGURE): "map(varchar, double)",
+    pa.map_(TEXT, TEXT): "map(varchar, varchar)",
 }
 
 

@@ -65,7 +65,7 @@ def draw_plan(frame: pd.DataFrame) -> "Figure":
     """Thousand input tokens/s of each llm: what came, what the plan expected, what it can serve.
 
     `frame`: llm, window_start, planned_, expected_ and came_tokens_per_s, the last two with the buffer that
-    the plan keeps for niw; in order of time.
+    the plan keeps for what may wait; in order of time.
     """
     llms = list(dict.fromkeys(frame["llm"]))
     figure, multiples = panels(len(llms), columns=2)
@@ -81,7 +81,11 @@ def draw_plan(frame: pd.DataFrame) -> "Figure":
     ground(multiples)
     legend(
         figure,
-        [("came, with the buffer for niw", FAINT), ("expected, likewise", BLUE), ("planned to serve", INK)],
+        [
+            ("came, with the buffer for what may wait", FAINT),
+            ("expected, likewise", BLUE),
+            ("planned to serve", INK),
+        ],
     )
     figure.supylabel("input, thousand tokens/s", fontsize=12)
     return figure

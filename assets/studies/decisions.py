@@ -6,11 +6,10 @@ of an instance's capacity the plan counts on, the less it costs and the more it 
 attain exactly the SLO's target is searched; the mart decision_leaderboard compares the methods there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 
 from fleetcast.assets.lake.lookups import require_day
@@ -20,12 +19,13 @@ from fleetcast.assets.plans.kinds import by_pool, hourly_cells
 from fleetcast.assets.plans.plans import checked_solve, open_loop, sustained_tokens_per_s
 from fleetcast.assets.plans.problems import hour_problems, problem_template
 from fleetcast.assets.replays.drives import plan_rows
-from fleetcast.assets.studies.trials import Trial, score
-from fleetcast.models.plan.crossing import Tried, next_point
+from fleetcast.assets.replays.workloads import read_workload
+from fleetcast.assets.studies.experiment import ALL, TUNED, Search, Trial, Variant, play_all, write
+from fleetcast.assets.studies.planned_trials import FOLLOWS, trial_of_plan
+from fleetcast.models.plan.crossing import Tried
 
 LEADERBOARD = "queries/which_forecast_pays.sql"
 TRUTH = "truth"  # the clairvoyant forecast: what came
-COLUMNS = ["capacity_share", "usd", "boot_usd", "gpu_hours", "attainment_share", "missed_share"]
 
 
 def decide(settings: Settings, day: date, progress: Progress) -> pa.Table:
@@ -42,25 +42,26 @@ def decide(settings: Settings, day: date, progress: Progress) -> pa.Table:
         require_day(settings.lake, table, settings.trace, day)
     tier = compared_tier(settings, day)
     target = settings.catalogue.tiers[tier].attainment_target_share
-    trial = planner(settings, day, progress)
-    tried: dict[str, list[Tried]] = {method: [] for method in (*settings.config.forecast.methods, TRUTH)}
-    boards: list[pd.DataFrame] = []
-    while asked := {
-        m: share for m, found in tried.items() if (share := next_point(found, target)) is not None
-    }:
+    trial = planner(settings, day, tier, progress)
+    workload, tables = read_workload(settings, day), list[pa.Table]()
+
+    def play(asked: Mapping[str, float]) -> list[Tried]:
         trials = (trial(method, share) for method, share in asked.items())
-        board = score(settings, day, trials, len(asked), progress).assign(
-            method=list(asked), capacity_share=list(asked.values())
-        )
-        board["attainment_share"] = board[f"{tier}_attainment_share"].astype(float)
-        points = board[["capacity_share", "gpu_hours", "attainment_share"]].to_numpy(float).tolist()
-        for method, point in zip(asked, points, strict=True):
-            tried[method].append(Tried(*point))
-        boards.append(board[["method", *COLUMNS]])
-    found = pd.concat(boards).assign(tier=tier, matched_share=target)
-    table = pa.Table.from_pandas(found, preserve_index=False)
-    settings.lake.write("decisions", table, trace=settings.trace, day=day)
-    return table
+        found = list(play_all(trials, len(asked), workload, "plan and replay", progress))
+        tables.extend(found)
+        return [point(rows, share, tier) for rows, share in zip(found, asked.values(), strict=True)]
+
+    search = Search((*settings.config.forecast.methods, TRUTH), target)
+    search.run(list(search.tried), play)
+    write(settings, "decide", day, pa.concat_tables(tables))
+    query = "select * from decisions where trace = $trace and day = $day"
+    return settings.lake.sql(query, trace=settings.trace, day=day)
+
+
+def point(rows: pa.Table, share: float, tier: str) -> Tried:
+    """What a trial says of its knob: GPU-hours, and the attainment of the tier."""
+    told = {(row["metric"], row["tier"]): row["value"] for row in rows.to_pylist() if row["llm"] == ALL}
+    return Tried(share, told["gpu_hours", ALL], told["attainment_share", tier])
 
 
 def compared_tier(settings: Settings, day: date) -> str:
@@ -80,7 +81,7 @@ def leaderboard(settings: Settings, day: date) -> pa.Table:
     return settings.lake.sql(LEADERBOARD, trace=settings.trace, day=day)
 
 
-def planner(settings: Settings, day: date, progress: Progress) -> Callable[[str, float], Trial]:
+def planner(settings: Settings, day: date, tier: str, progress: Progress) -> Callable[[str, float], Trial]:
     """The day's plan by a method that counts on a share of capacity, from the start of the other policies."""
     loads, theta = day_loads(settings, day), np.array(sustained_tokens_per_s(settings, day, progress))
     rows = plan_rows(settings, day)
@@ -94,6 +95,11 @@ def planner(settings: Settings, day: date, progress: Progress) -> Callable[[str,
         template = problem_template(settings, (theta * share).tolist(), "corrected")
         spot = np.maximum(template.instances_now - start, 0)
         hours = open_loop(hour_problems(template, load), start, spot, checked_solve(settings, "corrected"))
-        return Trial(f"{method} {share:.4f}", settings, hours, by_pool(settings, start))
+        variant = Variant(
+            method, settings, day, FOLLOWS, {"capacity_share": share}, {"tier": tier}, purpose=TUNED
+        )
+        made = trial_of_plan(variant, hours, by_pool(settings, start))
+        target = settings.catalogue.tiers[tier].attainment_target_share
+        return made._replace(figures={**made.figures, "matched_share": target})
 
     return trial

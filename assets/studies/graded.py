@@ -5,7 +5,6 @@ counts are of replicas that serve. Where the trace says what its requests waited
 ran is held against that; how far it is off stands beside every figure. A difference below that says nothing.
 """
 
-from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -16,28 +15,15 @@ import pyarrow as pa
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.lookups import require_day
 from fleetcast.assets.lake.settings import HOURS, Progress, Settings
-from fleetcast.assets.lake.study_schemas import STUDIED
-from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans.kinds import by_pool, hourly_cells, pools
-from fleetcast.assets.replays.drives import DAY_S, HOUR_S, measured, plan_rows, setting, sustained_of_plans
-from fleetcast.assets.replays.scorecards import score_day
-from fleetcast.assets.replays.workloads import Workload, in_legs, read_workload
-from fleetcast.assets.replays.writing import write_outcome
-from fleetcast.assets.studies.trials import FOLLOWS
+from fleetcast.assets.replays.drives import HOUR_S, measured, plan_rows, setting, sustained_of_plans
+from fleetcast.assets.replays.workloads import read_workload
+from fleetcast.assets.studies.experiment import Trial, Variant, play_all, write
+from fleetcast.assets.studies.planned_trials import FOLLOWS
 from fleetcast.models.replay.inputs import Floats
-from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.run import Drive
 
 ADVICE = "select * from advice where trace = $trace and day = $day and policy = $policy"
-MET = """
-select
-    tier, sum(requests)::bigint as requests, sum(ttft_met)::bigint as in_time
-from scorecard
-where not is_held
-group by tier
-"""
-LATE = """
-select tier, quantile_cont(ttft_s, 0.95) as ttft_p95_s from outcomes where not is_held group by tier
-"""
 SEEN = """
 select
     tier, count(source_ttft_s) as measured,
@@ -51,7 +37,7 @@ group by tier
 
 
 def grade_shadow(settings: Settings, day: date, policy: str, progress: Progress) -> pa.Table:
-    """Replay what ran and what the policy's plan had advised for a day, and write shadow_runs.
+    """Replay what ran and what the policy's plan had advised for a day, as trials; the rows of shadow_runs.
 
     LakeError where the lake does not have the fleet that ran, the advice, or the day's plans.
     """
@@ -72,19 +58,16 @@ def grade_shadow(settings: Settings, day: date, policy: str, progress: Progress)
         )
     asked = {"ran": _targets(settings, ran), "advised": _targets(settings, advised)}
     _require_room(settings, asked["ran"])
-    workload = in_legs(settings, day, read_workload(settings, day))
-    rows: list[dict[str, Any]] = []
-    with progress.bar(f"grade {day}", len(asked)) as done:
-        for n, (fleet, targets) in enumerate(asked.items(), start=1):
-            rows += [
-                {"policy": policy, "fleet": fleet, **row} for row in _met(settings, day, workload, targets)
-            ]
-            done(n)
-    seen = _seen(settings, day)
-    rows = [row | (seen.get(row["tier"], {}) if row["fleet"] == "ran" else {}) for row in rows]
-    table = pa.Table.from_pylist(rows, schema=STUDIED["shadow_runs"])
-    settings.lake.write("shadow_runs", table, trace=settings.trace, day=day)
-    return table
+    workload, labels = read_workload(settings, day), {"advice": policy}
+    trials = [
+        _trial(Variant(fleet, settings, day, FOLLOWS, labels=labels), targets)
+        for fleet, targets in asked.items()
+    ]
+    rows = list(play_all(trials, len(trials), workload, f"grade {day}", progress))
+    rows.append(trials[0].variant.rows(_measured(settings, day)))
+    write(settings, "grade", day, pa.concat_tables(rows))
+    query = "select * from shadow_runs where trace = $trace and day = $day order by all"
+    return settings.lake.sql(query, trace=settings.trace, day=day)
 
 
 def _targets(settings: Settings, rows: pd.DataFrame) -> Floats:
@@ -109,28 +92,28 @@ def _require_room(settings: Settings, targets: Floats) -> None:
             )
 
 
-def _met(settings: Settings, day: date, workload: Workload, targets: Floats) -> list[dict[str, Any]]:
-    """What the requests of each interactive tier met on a fleet that stands as `targets` say."""
-    fleet, rules = setting(settings, FOLLOWS)
-    fleet = measured(settings, fleet, sustained_of_plans(settings, plan_rows(settings, day)))
+def _trial(variant: Variant, targets: Floats) -> Trial:
+    """The trial of a fleet that stands as `targets` say, shape (hours, pools), and boots in no time."""
+    settings = variant.settings
+    fleet, rules = setting(settings, variant.policy)
+    fleet = measured(settings, fleet, sustained_of_plans(settings, plan_rows(settings, variant.day)))
     fleet = fleet._replace(
         min_instances=np.minimum(fleet.min_instances, targets.min(axis=0)).astype(np.int64),
         boot_cold_s=np.zeros_like(fleet.boot_cold_s),
         boot_spot_s=np.zeros_like(fleet.boot_spot_s),
     )
-    outcome = replay(workload.trace, fleet, Drive(targets, None, targets[0], HOUR_S), rules, DAY_S)
-    with settings.lake.scratch() as folder:
-        own = replace(settings, lake=Lake(folder))
-        write_outcome(own, day, FOLLOWS, workload, (fleet, rules), outcome)
-        score_day(own, day)
-        late = {row["tier"]: row["ttft_p95_s"] for row in own.lake.sql(LATE).to_pylist()}
-        return [{**row, "ttft_p95_s": late[row["tier"]]} for row in own.lake.sql(MET).to_pylist()]
+    return Trial(variant, fleet, rules, Drive(targets, None, targets[0], HOUR_S))
 
 
-def _seen(settings: Settings, day: date) -> dict[str, dict[str, Any]]:
-    """What the requests waited where the trace was taken, by tier, as far as its source says."""
+def _measured(settings: Settings, day: date) -> list[dict[str, Any]]:
+    """What the requests waited where the trace was taken, by tier, as far as its source says: figures."""
     timed = {name: tier.ttft_slo_s for name, tier in settings.catalogue.tiers.items() if tier.ttft_slo_s}
     rows = settings.lake.sql(
         SEEN, trace=settings.trace, day=day, tiers=list(timed), slos_s=list(timed.values())
     ).to_pylist()
-    return {row.pop("tier"): row for row in rows}
+    return [
+        {"metric": metric, "tier": row["tier"], "value": value}
+        for row in rows
+        for metric, value in row.items()
+        if metric != "tier"
+    ]

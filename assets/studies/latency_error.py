@@ -6,10 +6,10 @@ start stay as they are: they were made by the profiles, and that these are wrong
 Policies that watch the fleet react to what they see.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
-from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,21 +18,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fleetcast.assets.lake.lookups import require_day
-from fleetcast.assets.lake.settings import Counted, Progress, Settings, side_by_side
+from fleetcast.assets.lake.settings import Progress, Settings
 from fleetcast.assets.lake.store import Place
-from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.pages.by_tier import attainment_of, tiers_on
 from fleetcast.assets.pages.pictures import save
 from fleetcast.assets.pages.style import FAINT
-from fleetcast.assets.replays.drives import DAY_S, day_drives, measured, of_reflex, read_of_plans, setting
+from fleetcast.assets.replays.drives import day_drives, measured, of_reflex, read_of_plans, setting
 from fleetcast.assets.replays.figures import draw_cost_against_misses
 from fleetcast.assets.replays.nights import require_same_config
-from fleetcast.assets.replays.scorecards import score_day, scoreboard
-from fleetcast.assets.replays.workloads import Workload, in_legs, read_workload
-from fleetcast.assets.replays.writing import write_outcome
+from fleetcast.assets.replays.workloads import read_workload
+from fleetcast.assets.studies.experiment import Trial, Variant, measure, play_all, write
 from fleetcast.models.latency.error import MEDIAN_SIGMAS, ProfileError, drawn, errors_in_use
-from fleetcast.models.replay.inputs import Floats
-from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.policies import Policy
 from fleetcast.models.world.reading import require_known
 
@@ -41,7 +37,6 @@ if TYPE_CHECKING:
 
 DRAWS = 12
 AS_TOLD = 0  # the draw of the profiles themselves: the day's scoreboard
-FIGURES = ("worst_llm_attainment_share", "missed_share", "ttft_p95_s", "gpu_hours", "usd")  # and of each tier
 ENDS = ("value", "low", "high")
 TWO_SIDED_90 = 1.645  # standard deviations
 PLANNED_USD = """
@@ -61,7 +56,7 @@ def profile_errors(settings: Settings) -> list[ProfileError]:
 def replay_draws(
     settings: Settings, day: date, policies: Sequence[str], draws: int, progress: Progress
 ) -> pa.Table:
-    """Replay these policies, else all on the day's scoreboard, in so many draws; write `error_draws`.
+    """Replay these policies, else all on the day's scoreboard, in so many draws; write them as trials.
 
     Raises
     ------
@@ -74,19 +69,29 @@ def replay_draws(
     """
     chosen = open_loop(settings, day, policies)
     worlds = drawn(settings.catalogue, profile_errors(settings), draws, settings.config.trace.seed)
-    board = scoreboard(settings, day)
-    workload = in_legs(settings, day, read_workload(settings, day))
-    drives = day_drives(settings, day)
+    workload, drives = read_workload(settings, day), day_drives(settings, day)
     sustained = read_of_plans(settings, day)
-    boards = [_figures(board.filter(pc.is_in(board["policy"], pa.array(chosen, pa.string()))), AS_TOLD)]
-    with progress.bar(f"replay {day} on other latencies", draws * len(chosen)) as done:
-        counted = Counted(done)
-        for draw, world in enumerate(worlds, start=1):
-            own = replace(settings, catalogue=world)
-            boards.append(_figures(_play(own, day, chosen, workload, drives, sustained, counted), draw))
-    table = pa.Table.from_pandas(pd.concat(boards), preserve_index=False)
-    settings.lake.write("error_draws", table, trace=settings.trace, day=day)
-    return table
+    strictest = settings.catalogue.strictest_tier(pc.unique(workload.requests["tier"]).to_pylist())
+    labels = {"tier": strictest or ""}
+
+    def trial(draw: int, world: Catalogue, policy: str) -> Trial:
+        own = replace(settings, catalogue=world)
+        fleet, rules = setting(own, policy)
+        fleet = measured(own.under(policy), fleet, sustained * of_reflex(own, policy))
+        variant = Variant(policy, own, day, policy, labels=labels, draw=draw)
+        return Trial(variant, fleet, rules, drives[policy])
+
+    trials = [trial(draw, world, name) for draw, world in enumerate(worlds, start=1) for name in chosen]
+    tables = [
+        Variant(name, settings, day, name, labels=labels, draw=AS_TOLD).rows(
+            measure(settings.lake, name, trace=settings.trace, day=day)
+        )
+        for name in chosen
+    ]
+    tables += play_all(trials, len(trials), workload, f"replay {day} on other latencies", progress)
+    write(settings, "error", day, pa.concat_tables(tables))
+    query = "select * from error_draws where trace = $trace and day = $day order by all"
+    return settings.lake.sql(query, trace=settings.trace, day=day)
 
 
 def open_loop(settings: Settings, day: date, policies: Sequence[str]) -> list[str]:
@@ -112,47 +117,6 @@ def is_open_loop(rule: Policy) -> bool:
     return not rule.is_closed and rule.answers is None
 
 
-def _play(
-    settings: Settings,
-    day: date,
-    policies: Sequence[str],
-    workload: Workload,
-    drives: dict[str, Drive],
-    sustained: Floats,
-    counted: Counted,
-) -> pa.Table:
-    """The scoreboard of one draw, in a lake that is thrown away."""
-    stopped = Event()
-    with settings.lake.scratch() as folder:
-        own = replace(settings, lake=Lake(folder))
-
-        def step(_: int) -> None:
-            if stopped.is_set():
-                raise KeyboardInterrupt
-
-        def one(policy: str) -> None:
-            fleet, rules = setting(own, policy)
-            fleet = measured(own.under(policy), fleet, sustained * of_reflex(own, policy))
-            outcome = replay(workload.trace, fleet, drives[policy], rules, DAY_S, step)
-            write_outcome(own, day, policy, workload, (fleet, rules), outcome)
-            counted.one_more()
-
-        side_by_side(one, policies, stopped.set)
-        score_day(own, day)
-        return scoreboard(own, day)
-
-
-def _figures(board: pa.Table, draw: int) -> pd.DataFrame:
-    """A scoreboard as rows (policy, draw, figure, value); figures that it lacks are left out."""
-    long = board.to_pandas().melt("policy", figures_on(board), "figure", "value").dropna()
-    return long.assign(draw=draw, value=long["value"].astype(float))
-
-
-def figures_on(board: pa.Table) -> list[str]:
-    """The figures of a scoreboard whose error is measured."""
-    return [*map(attainment_of, tiers_on(board)), *FIGURES]
-
-
 def intervals(settings: Settings, day: date, board: pa.Table) -> list[dict[str, Any]]:
     """The mart scoreboard_intervals of a day, if its draws are of this very scoreboard; else nothing.
 
@@ -161,8 +125,13 @@ def intervals(settings: Settings, day: date, board: pa.Table) -> list[dict[str, 
     found = settings.lake.sql(INTERVALS, trace=settings.trace, day=day).to_pylist()
     of_policy = {row["policy"]: row for row in board.to_pylist()}
     shown = [row for policy in of_policy for row in found if row["policy"] == policy]
-    is_of_it = all(of_policy[row["policy"]][row["figure"]] == row["value"] for row in shown)
+    is_of_it = all(is_same(of_policy[row["policy"]].get(row["figure"]), row["value"]) for row in shown)
     return shown if is_of_it else []
+
+
+def is_same(one: float | None, other: float) -> bool:
+    """Whether two figures are the same but for the order in which they were summed."""
+    return one is not None and math.isclose(one, other, rel_tol=1e-9)
 
 
 def differences(settings: Settings, day: date) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""A study: the variants of a config, each under its policies, as rows of the table `studies`.
+"""A study: the variants of a config, each under its policies, as rows of the table trials.
 
 Each variant is planned and replayed like a night, in a lake that is thrown away. Requests, demand and
 forecasts, most of the work, lie in a lake beside: one for all variants, of whatever study, that make
@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +25,8 @@ from fleetcast.assets.plans.plans import plan_day
 from fleetcast.assets.replays.quarters import QUARTER_S
 from fleetcast.assets.replays.replays import replay_through
 from fleetcast.assets.studies import study_files
-from fleetcast.assets.studies.study_files import Variant, load_study, study_names
+from fleetcast.assets.studies.experiment import ALL, Variant, measure, write
+from fleetcast.assets.studies.study_files import StudyVariant, load_study, study_names
 from fleetcast.models.replay.inputs import Floats, Ints
 from fleetcast.models.world.places import CODE
 from fleetcast.models.world.reading import ConfigError
@@ -34,27 +36,25 @@ KNOWN = ("requests", "tiers", "ingests", "silences", "demand", "forecasts", "day
 FORECASTING = ("models/forecast/*.py", "assets/forecasts/*.py", "models/world/calendar.py")
 
 
-def run_study(variants: Sequence[Variant], progress: Progress) -> pa.Table:
-    """Run the variants of a study; the rows that were written, each variant's as soon as they are known.
+def run_study(variants: Sequence[StudyVariant], progress: Progress) -> pa.Table:
+    """Run the variants of a study; its rows of the mart studies.
 
-    What the table has of variants that the study no longer has goes.
+    Each variant is written as soon as it is known. What the lake has of variants that the study no longer
+    has goes.
     """
-    found = []
-    for file in variants[0].settings.lake.files("studies", study=variants[0].study):
-        if file.parent.name.removeprefix("variant=") not in {variant.name for variant in variants}:
-            file.unlink()
+    lake, study, written = variants[0].settings.lake, variants[0].study, set[str]()
     for variant in variants:
-        progress.say(f"{variant.study}, {variant.name}: {variant.what}")
-        table = run_variant(variant, prepared(variant, progress), progress)
-        where = {"study": variant.study, "variant": variant.name}
-        variant.settings.lake.write("studies", table, **where)
-        for place, (key, value) in enumerate(where.items()):
-            table = table.add_column(place, key, pa.repeat(value, table.num_rows))
-        found.append(table)
-    return pa.concat_tables(found)
+        progress.say(f"{study}, {variant.name}: {variant.what}")
+        rows = run_variant(variant, prepared(variant, progress), progress)
+        path = write(variant.settings, "study", variant.days[-1], rows, f"{study}@{variant.name}")
+        written.add(lake.below(path))
+    for file in lake.files("trials", experiment="study"):
+        if file.stem.startswith(f"{study}@") and lake.below(file) not in written:
+            file.unlink()
+    return lake.sql("select * from studies where study = $study", study=study)
 
 
-def prepared(variant: Variant, progress: Progress) -> Lake:
+def prepared(variant: StudyVariant, progress: Progress) -> Lake:
     """The lake that has the requests, the demand and the forecasts of a variant's days."""
     settings, days = variant.settings, variant.days
     for day in days:
@@ -75,7 +75,7 @@ def prepared(variant: Variant, progress: Progress) -> Lake:
     return own.lake
 
 
-def run_variant(variant: Variant, known: Lake, progress: Progress) -> pa.Table:
+def run_variant(variant: StudyVariant, known: Lake, progress: Progress) -> pa.Table:
     """Plan and replay a variant's days, and measure each policy over all of them."""
     policies = variant.settings.config.replay.policies
     quarters = dict.fromkeys(policies, np.zeros(len(variant.settings.catalogue.llms)))
@@ -91,11 +91,10 @@ def run_variant(variant: Variant, known: Lake, progress: Progress) -> pa.Table:
         found = []
         with progress.bar(f"measure {variant.study}, {variant.name}", len(policies)) as done:
             for policy in policies:
-                found += [
-                    own.lake.sql("marts/studies.sql", policy=policy, in_one_go=variant.in_one_go),
-                    hours(own, policy, quarters[policy]),
-                ]
-                done(len(found) // 2)
+                told = measure(own.lake, policy, in_one_go=variant.in_one_go)
+                trial = Variant(variant.name, own, variant.days[-1], policy, labels={"study": variant.study})
+                found.append(trial.rows([*told, *quarter_hours(own, quarters[policy])]))
+                done(len(found))
     return pa.concat_tables(found)
 
 
@@ -105,14 +104,10 @@ def by_llm(settings: Settings, largest: Ints) -> Floats:
     return largest.sum(axis=0).reshape(-1, regions).sum(axis=1) * QUARTER_S / 3600.0
 
 
-def hours(settings: Settings, policy: str, of_llms: Floats) -> pa.Table:
-    """Rows of the metric quarter_instance_hours."""
-    told = {**dict(zip(settings.catalogue.llms, of_llms.tolist(), strict=True)), "all": float(of_llms.sum())}
-    rows = [
-        {"policy": policy, "metric": "quarter_instance_hours", "tier": "all", "llm": llm, "value": value}
-        for llm, value in told.items()
-    ]
-    return pa.Table.from_pylist(rows, SCHEMAS["studies"])
+def quarter_hours(settings: Settings, of_llms: Floats) -> list[dict[str, Any]]:
+    """Figures of the metric quarter_instance_hours."""
+    told = {**dict(zip(settings.catalogue.llms, of_llms.tolist(), strict=True)), ALL: float(of_llms.sum())}
+    return [{"metric": "quarter_instance_hours", "llm": llm, "value": value} for llm, value in told.items()]
 
 
 # --- what variants share -------------------------------------------------------------------------------
@@ -148,7 +143,7 @@ def share(source: Lake, target: Lake, tables: Iterable[str], **partition: str) -
                 store.share(file, there)
 
 
-def forget_unused(lake: Lake, run: Sequence[Variant]) -> None:
+def forget_unused(lake: Lake, run: Sequence[StudyVariant]) -> None:
     """Drop what was prepared neither for these variants nor for any of a shipped study as it is now."""
     used = {prepared_name(variant.settings) for variant in run}
     for name in study_names():

@@ -9,22 +9,18 @@ from fleetcast.assets.lake.store import Place
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.pictures import save_as
 from fleetcast.assets.pages.style import INK, MUTED, colours_of
+from fleetcast.models.world.catalogue import Catalogue
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PANELS = (  # of the figure: title, metric, tier
-    ("GPU-hours", "gpu_hours", "all"),
-    ("iw_fast that missed, %", "attainment_share", "iw_fast"),
-    ("iw_fast, P95 to the first token, s", "ttft_p95_s", "iw_fast"),
-)
 
-
-def draw_study(lake: Lake, name: str) -> Place:
+def draw_study(lake: Lake, name: str, catalogue: Catalogue) -> Place:
     """Draw a study from the table studies, beside the lake."""
     frame = lake.sql("select * from studies where study = $study and llm = 'all'", study=name).to_pandas()
     path = lake.root.parent / "figures" / "studies" / f"{name}.png"
-    save_as(path, name, lambda: draw_bars(frame))
+    tier = catalogue.strictest_tier(set(frame["tier"]) & set(catalogue.tiers)) or ""
+    save_as(path, name, lambda: draw_bars(frame, tier))
     return path
 
 
@@ -61,20 +57,25 @@ def draw_points(frame: pd.DataFrame) -> "Figure":
     return figure
 
 
-def draw_bars(frame: pd.DataFrame) -> "Figure":
-    """Bars by variant and policy, a panel for each of PANELS.
+def draw_bars(frame: pd.DataFrame, strictest: str) -> "Figure":
+    """Bars by variant and policy: what was spent, what the strictest tier missed and waited.
 
     `frame`: variant, policy, metric, tier, value.
     """
     import matplotlib.pyplot as plt
 
+    contents = (
+        ("GPU-hours", "gpu_hours", "all"),
+        (f"{strictest} that missed, %", "attainment_share", strictest),
+        (f"{strictest}, P95 to the first token, s", "ttft_p95_s", strictest),
+    )
     keys = frame[["variant", "policy"]].drop_duplicates()
     told = [column for column in keys if keys[column].nunique() > 1] or ["policy"]
     labels = [", ".join(row) for row in keys[told].itertuples(index=False)]
     colours = colours_of(list(dict.fromkeys(keys["policy"])))
-    figure, panels = plt.subplots(1, len(PANELS), figsize=(13, 1.6 + 0.34 * len(labels)), sharey=True)
+    figure, panels = plt.subplots(1, len(contents), figsize=(13, 1.6 + 0.34 * len(labels)), sharey=True)
     place = -np.arange(len(labels))
-    for panel, (title, metric, tier) in zip(panels, PANELS, strict=True):
+    for panel, (title, metric, tier) in zip(panels, contents, strict=True):
         own = frame[(frame["metric"] == metric) & (frame["tier"] == tier)]
         values = keys.merge(own, how="left")["value"].to_numpy(float)
         if metric == "attainment_share":

@@ -39,7 +39,7 @@ class Head:
     variants: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Variant(NamedTuple):
+class StudyVariant(NamedTuple):
     """One config of a study, over a lake that has nothing of it yet."""
 
     study: str
@@ -64,7 +64,7 @@ def read_head(name: str) -> tuple[Head, dict[str, Any]]:
     return head, tables
 
 
-def load_study(name: str, lake: Lake, base: str | None = None) -> list[Variant]:
+def load_study(name: str, lake: Lake, base: str | None = None) -> list[StudyVariant]:
     """The variants of a study, checked before anything is made; on the config `base` if one is named."""
     head, tables = read_head(name)
     above = config_path(base or head.based_on)
@@ -88,7 +88,7 @@ def load_study(name: str, lake: Lake, base: str | None = None) -> list[Variant]:
         days = tuple(last - timedelta(days=back) for back in reversed(range(head.replayed_days)))
         settings = settings_of(lake, catalogue, config)
         require_tiers(settings, head.tiers, days, where)
-        variants.append(Variant(name, variant, str(what), settings, days, in_one_go))
+        variants.append(StudyVariant(name, variant, str(what), settings, days, in_one_go))
     return variants
 
 

@@ -1,6 +1,6 @@
 """What if something were different: a policy planned and replayed under each case of data/whatif.toml.
 
-Of their plans and outcomes nothing enters the lake but a row per case: the table whatifs.
+Of their plans and outcomes nothing enters the lake but the trials of each case: the mart whatifs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, Settings
 from fleetcast.assets.lake.store import Place
 from fleetcast.assets.pages.on_demand import Made
@@ -22,18 +21,28 @@ from fleetcast.assets.plans.plans import all_loads, checked_solve, open_loop, su
 from fleetcast.assets.plans.problems import hour_problems, problem_template
 from fleetcast.assets.replays.drives import parted, whole
 from fleetcast.assets.replays.figures import draw_cost_against_misses
+from fleetcast.assets.replays.workloads import read_workload
 from fleetcast.assets.studies.cases import CASES, Case, limited, multiplied_load, possible_cases, without
-from fleetcast.assets.studies.trials import Trial, scores
+from fleetcast.assets.studies.experiment import Trial, Variant, play_all, write
+from fleetcast.assets.studies.planned_trials import trial_of_plan
 from fleetcast.models.plan.problem import PlanError
 from fleetcast.models.world.reading import ConfigError, require_known
+
+CASES_OF_DAY = """
+select whatifs.* replace (split_part(case_name, '@', 1) as case_name)
+from whatifs
+inner join (select unnest($names) as case_name, generate_subscripts($names, 1) as place) using (case_name)
+where trace = $trace and day = $day
+order by place
+"""
 
 
 def what_if(
     settings: Settings, day: date, names: Sequence[str], progress: Progress, policy: str = "corrected"
 ) -> pa.Table:
-    """Plan and replay a day that has forecasts under each case; a row of cost and attainment per case.
+    """Plan and replay a day that has forecasts under each case; its rows of the mart whatifs.
 
-    Every case is checked and planned before the first is replayed, and each row is written as soon as it is
+    Every case is checked and planned before the first is replayed, and each is written as soon as it is
     known. ConfigError names the case that cannot be, or a policy whose plans are made as the day goes.
     """
     require_known(policy, settings.config.rules, "policy", "whatif")
@@ -45,21 +54,31 @@ def what_if(
         )
     chosen = possible_cases(settings, names)
     trials = planned_cases(chosen, day, progress, policy)
-    rows = []
-    for told in scores(settings, day, trials, len(trials), progress):
-        name = str(told.index[0])
-        told = told.assign(what=chosen[name][0].what, policy=policy).reindex(columns=SCHEMAS["whatifs"].names)
-        rows.append(pa.Table.from_pandas(told, SCHEMAS["whatifs"], preserve_index=False))
-        place = name if policy == "corrected" else f"{name}@{policy}"
-        settings.lake.write("whatifs", rows[-1], trace=settings.trace, day=day, case_name=place)
-    return pa.concat_tables(rows).add_column(0, "case_name", pa.array(list(chosen)))
+    workload = read_workload(settings, day)
+    for trial, rows in zip(
+        trials, play_all(trials, len(trials), workload, "plan and replay", progress), strict=True
+    ):
+        write(settings, "whatif", day, rows, trial.variant.name)
+    return rows_of_cases(settings, day, [trial.variant.name for trial in trials])
 
 
-def made_of_cases(table: pa.Table, day: date, policy: str) -> list[Made]:
+def rows_of_cases(settings: Settings, day: date, names: Sequence[str]) -> pa.Table:
+    """The rows of the mart whatifs of these cases, in their order."""
+    return settings.lake.sql(CASES_OF_DAY, trace=settings.trace, day=day, names=list(names))
+
+
+def made_of_cases(table: pa.Table, day: date) -> list[Made]:
     """The row of each case, as the asset's page shows it."""
-    cases = enumerate(table["case_name"].to_pylist())
-    names = [(n, case, case if policy == "corrected" else f"{case}@{policy}") for n, case in cases]
-    return [Made(table.slice(n, 1), {"day": day, "case": case, "case_name": at}) for n, case, at in names]
+    found = enumerate(table.select(["case_name", "policy"]).to_pylist())
+    return [
+        Made(table.slice(n, 1), {"day": day, "case": row["case_name"], "case_name": place_of(**row)})
+        for n, row in found
+    ]
+
+
+def place_of(case_name: str, policy: str) -> str:
+    """What a case under a policy is called in the lake."""
+    return case_name if policy == "corrected" else f"{case_name}@{policy}"
 
 
 def planned_cases(
@@ -93,7 +112,8 @@ def planned_cases(
             else parted(there, first, rule.pooling)
         )
         theta = problem_template(own, sustained[deployed], "truth").tokens_per_s
-        trials.append(Trial(name, there, hours, start, case.demand_factor, policy, theta))
+        variant = Variant(place_of(name, policy), there, day, policy, labels={"what": case.what})
+        trials.append(trial_of_plan(variant, hours, start, case.demand_factor, theta))
     return trials
 
 

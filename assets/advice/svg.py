@@ -1,0 +1,124 @@
+"""The figures of a page as SVG in its text: sharp at any width, nothing to load (chart.svg.j2)."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fleetcast.assets.pages.style import BLUE, FAINT, INK, MUTED, PALETTE
+from fleetcast.assets.pages.templates import fill_template
+
+Numbers = dict[str, Any]
+FRAME = {"wide": 860, "high": 320, "left": 64, "right": 16, "top": 34, "bottom": 34}
+HELD = "#CFE3F1"  # what the fleet carries: a light BLUE
+ORANGE = PALETTE[1]
+HOURS = 24
+DAY_MARKS = [(hour, f"{hour:02d}", "middle") for hour in range(0, 25, 3)]
+
+
+class Line(NamedTuple):
+    """A value for each hour, drawn in its middle."""
+
+    values: Sequence[float]
+    colour: str
+    first: float = 0.0  # the hour of the first value
+    width: float = 2
+    dash: str = ""
+
+
+def fleet_chart(tomorrow: Numbers) -> str:
+    """The fleet of the day, hour by hour, against the forecast demand; GPUs stand above each step."""
+    rows = tomorrow["by_hour"]
+    if tomorrow["basis"] == "trace":
+        return sizes_chart(rows)
+    carries = [float(row["gpus"]) for row in rows]
+    means = [row["forecast_gpus"] or 0.0 for row in rows]
+    tails = [row["p90_gpus"] or 0.0 for row in rows]
+    return chart(
+        "GPUs by hour of the day, UTC, against the demand that is foreseen",
+        "GPUs",
+        most=max(1.12 * max(carries), 1.2 * max(means), min(max(tails), 1.5 * max(carries)), 1e-9),
+        keys={"held": HELD, "filled by what is foreseen": INK, "by its P90, endpoints added": ORANGE},
+        marks=DAY_MARKS,
+        steps=carries,
+        lines=[Line(tails, ORANGE, dash="4 4"), Line(means, INK)],
+        notes=[
+            (hour, value, f"{rows[hour]['gpus']:,}", BLUE)
+            for hour, value in enumerate(carries)
+            if hour == 0 or value != carries[hour - 1]
+        ],
+    )
+
+
+def sizes_chart(rows: Sequence[Numbers]) -> str:
+    """GPUs by hour; those of hours that the trace does not have are pale."""
+    return chart(
+        "GPUs by hour of the day, UTC",
+        "GPUs",
+        most=1.15 * max(max(row["gpus"] for row in rows), 1),
+        keys={"hours of the trace, sized by replay": BLUE, "other hours, like the largest": FAINT},
+        marks=DAY_MARKS,
+        bars=[
+            (row["hour"], row["gpus"], FAINT if row["forecast_tokens_per_s"] is None else BLUE)
+            for row in rows
+        ],
+        notes=[(row["hour"], row["gpus"], f"{row['gpus']:,}", INK) for row in rows],
+    )
+
+
+def history_chart(history: Sequence[Numbers], tomorrow: Numbers | None) -> str:
+    """Interactive demand by hour of the known days, then the forecast; "" without history."""
+    if not history:
+        return ""
+    begun = datetime.fromisoformat(str(history[0]["at"]))
+    known = {_hours_after(begun, str(row["at"])): row["tokens_per_s"] for row in history}
+    past = [known.get(hour, 0.0) for hour in range(int(max(known)) + 1)]
+    lines, keys, span = [Line(past, INK, width=1.5)], {"came": INK}, float(len(past))
+    if tomorrow is not None and tomorrow["basis"] == "forecast":
+        ahead = [row["forecast_tokens_per_s"] or 0.0 for row in tomorrow["by_hour"]]
+        start = _hours_after(begun, f"{tomorrow['day']}T00:00:00+00:00")
+        lines.append(Line(ahead, ORANGE, start))
+        keys["foreseen"], span = ORANGE, max(span, start + len(ahead))
+    marks = []
+    for day in range(int(span // HOURS) + 1):
+        at = (day * HOURS - begun.hour) % span if day == 0 and begun.hour else day * HOURS - begun.hour
+        if 0 <= at < span and (span <= 9 * HOURS or day % 2 == 0):
+            marks.append((at, (begun + timedelta(hours=at)).strftime("%d %b"), "start"))
+    most = 1.1 * max([1e-9, *(value for line in lines for value in line.values)])
+    title = "Interactive demand by hour, and what is foreseen"
+    return chart(title, "input tokens/s", most=most, span=span, keys=keys, marks=marks, lines=lines)
+
+
+def _hours_after(begun: datetime, at: str) -> float:
+    return (datetime.fromisoformat(at) - begun).total_seconds() / 3600
+
+
+def chart(
+    title: str, unit: str, *, most: float, keys: dict[str, str], span: float = HOURS, **shown: Any
+) -> str:
+    """A chart over `span` hours and values up to `most`; `keys` are the colours of its legend.
+
+    shown : marks (at, text, anchor) below the axis; steps, a filled value for each hour; bars (at, value,
+        colour); lines; notes (at, value, text, colour) above a value.
+    """
+    step = _step(most)
+    places = accumulate((44 + 7 * len(text) for text in keys), initial=FRAME["left"])
+    return fill_template(
+        Path(__file__).with_name("chart.svg.j2"),
+        {"tick": "{:,.10g}".format},
+        title=title,
+        unit=unit,
+        most=most,
+        span=span,
+        ticks=list(accumulate([step] * int(most / step + 1e-9), initial=0.0)),
+        legend=list(zip(places, *zip(*keys.items(), strict=True), strict=False)),
+        **({"steps": [], "bars": [], "lines": [], "notes": []} | shown | FRAME),
+        **{"ink": INK, "muted": MUTED, "faint": FAINT, "held": HELD},
+    )
+
+
+def _step(top: float) -> float:
+    """A round step that parts an axis in three to seven."""
+    power = 10.0 ** (len(f"{int(top)}") - 1) if top >= 1 else 0.1
+    return next(step for step in (power / 5, power / 2, power, 2 * power, 5 * power) if top / step <= 7)

@@ -1,0 +1,25 @@
+-- error_draws: the figures of the scoreboard in worlds whose latencies are off by the error of their profiles; a view over trials for one release.
+-- grain: trace, day, policy, draw, figure
+-- reads: trials
+-- units: those of the figure in scoreboard
+-- trace = name of the trace <- trials.trace
+-- day = UTC <- trials.day
+-- policy = who scaled the fleet <- trials.policy
+-- draw = of the latencies, the same for all policies (models/latency/error.py); 0 are the profiles as they are <- trials.draw
+-- figure = a column of scoreboard, or TIER_attainment_share <- trials.metric
+-- value = of the figure <- trials.value
+select
+    trace, day, policy, draw,
+    case
+        when llm = 'worst' then 'worst_llm_attainment_share'
+        when metric = 'attainment_share' then tier || '_attainment_share'
+        else metric
+    end as figure,
+    value
+from trials
+where experiment = 'error' and (
+    (metric = 'attainment_share' and llm = 'all')
+    or (metric = 'attainment_share' and llm = 'worst' and tier = labels['tier'])
+    or (metric = 'ttft_p95_s' and llm = 'all' and tier = labels['tier'])
+    or (metric in ('missed_share', 'gpu_hours', 'usd') and llm = 'all')
+)
