@@ -74,3 +74,12 @@ def test_a_night_and_a_question_in_an_empty_folder(installed, tmp_path):
     estimate = ("--llm", "llama2-70b", "--gpu", "h200-141gb", "--tensor-parallel", "2", "--write")
     refused = run(*fleetcast, "calibrate", *estimate, cwd=work, env=said)
     assert "needs a checkout" in refused.stderr
+
+
+def test_it_installs_one_name(installed, tmp_path):
+    """No package called models, assets or pipelines beside the code of whoever installs it."""
+    assert sorted(path.name for path in installed.iterdir() if path.suffix != ".dist-info") == ["fleetcast"]
+    surface = "from fleetcast import Fleet, Trace, replay; import fleetcast.models, importlib.util as u; "
+    found = "print([u.find_spec(name) for name in ('models', 'assets', 'pipelines')])"
+    said = run(sys.executable, "-c", surface + found, cwd=tmp_path, env=environment(installed, tmp_path))
+    assert said.stdout == "[None, None, None]\n", said.stderr

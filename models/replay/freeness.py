@@ -147,10 +147,8 @@ def freest(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, le
         return best
     while state.pool[pool].first_changed != NOBODY:
         slot = state.pool[pool].first_changed
-        state.pool[pool].first_changed, state.instance[slot].is_changed = (
-            state.instance[slot].next_changed,
-            False,
-        )
+        state.pool[pool].first_changed = state.instance[slot].next_changed
+        state.instance[slot].is_changed = False
         if state.instance[slot].status == Status.SERVING:
             state.instance[slot].queue = -freeness(trace, fleet, rules, state, slot, level, now)
             settle(

@@ -36,10 +36,8 @@ def monitor(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: float) 
     if now - state.progress.seen_since_s >= RECENT_COOLDOWNS * rules.cooldown_s:
         state.progress.seen_before_since_s, state.progress.seen_since_s = state.progress.seen_since_s, now
         for endpoint in range(state.endpoint.size):
-            state.endpoint[endpoint].seen_before, state.endpoint[endpoint].seen_tokens = (
-                state.endpoint[endpoint].seen_tokens,
-                0,
-            )
+            state.endpoint[endpoint].seen_before = state.endpoint[endpoint].seen_tokens
+            state.endpoint[endpoint].seen_tokens = 0
     smooth_rates(rules, state)
     if rules.gear_from.shape[1]:
         shift(fleet, rules, state)

@@ -47,11 +47,9 @@ def send(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, requ
     instance.out_free_s = state.instance[to].in_free_s = ready_s
     instance.sending += 1
     state.instance[to].coming += 1
-    state.transfer[request].carried, state.transfer[request].held, state.transfer[request].holder = (
-        cached,
-        cached,
-        slot,
-    )
+    state.transfer[request].carried = cached
+    state.transfer[request].held = cached
+    state.transfer[request].holder = slot
     state.transfer[request].ready_s = ready_s
     state.request[request].served_by = to
     state.transfer[request].sent_from, state.transfer[request].sent_s = slot, now

@@ -134,10 +134,8 @@ def note_change(fleet: Fleet, state: State, slot: int) -> None:
     if fleet.by_freeness and not instance.is_changed:
         pool = fleet.pool[slot]
         instance.is_changed = True
-        instance.next_changed, state.pool[pool].first_changed = (
-            state.pool[pool].first_changed,
-            slot,
-        )
+        instance.next_changed = state.pool[pool].first_changed
+        state.pool[pool].first_changed = slot
 
 
 @compiled

@@ -46,11 +46,9 @@ def ask_for_move(
         return False
     if place_in_batch(state, slot, request) == NOBODY:
         return False
-    state.transfer[request].copying_to, state.transfer[request].copied, state.transfer[request].stage = (
-        to,
-        0,
-        0,
-    )
+    state.transfer[request].copying_to = to
+    state.transfer[request].copied = 0
+    state.transfer[request].stage = 0
     state.instance[slot].giving += 1
     state.instance[to].getting += 1
     copy_next(trace, fleet, rules, state, request, now)
@@ -115,11 +113,9 @@ def let_go(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, no
         assign(trace, fleet, state, slot, request, -1)
         assign(trace, fleet, state, to, request, 1)
         state.instance[to].coming += 1
-        state.request[request].served_by, state.transfer[request].holder, state.transfer[request].carried = (
-            to,
-            slot,
-            cached,
-        )
+        state.request[request].served_by = to
+        state.transfer[request].holder = slot
+        state.transfer[request].carried = cached
         state.transfer[request].sent_from, state.transfer[request].sent_s = slot, now
         send_over(fleet, state, request, slot, to, cached - state.transfer[request].copied, now)
         take_off_the_way(state, request)  # the link is free when the cache has come, the request lands later

@@ -169,9 +169,8 @@ def set_reflex(trace: Trace, fleet: Fleet, rules: Rules, state: State, now: floa
                 continue
             work, there = reflex_work(fleet, rules, state, pool, due), held(state, pool)
             wish = math.ceil(work / fleet.tokens_per_s[pool] - NOTHING)
-            if is_plan_enough(fleet, rules, state, pool, due) or (
-                there == 0 and state.pool[pool].target == 0
-            ):
+            nothing = there == 0 and state.pool[pool].target == 0
+            if is_plan_enough(fleet, rules, state, pool, due) or nothing:
                 state.pool[pool].past_plan = 0
             elif work > rules.reflex_share * there * fleet.tokens_per_s[pool]:
                 state.pool[pool].past_plan = max(state.pool[pool].past_plan, wish)
