@@ -4,7 +4,7 @@ export MPLBACKEND := Agg
 PYTHON ?= python3
 UV := .venv/bin/uv
 FLEETCAST := $(UV) run --frozen fleetcast
-COMPILE := $(UV) run --frozen python -c "from fleetcast.models.replay.beside import compile_kernel; compile_kernel()"
+COMPILE := $(UV) run --frozen python -c "from fleetcast.models.replay.session.background_compile import compile_kernel; compile_kernel()"
 
 .PHONY: run test ui bench lint
 run: .venv/ready

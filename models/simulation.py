@@ -21,8 +21,8 @@ import numpy as np
 import pandas as pd
 
 from fleetcast.models.replay import inputs, run
-from fleetcast.models.replay.fleet import make_fleet
-from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.replay.session.fleet_arrays import make_fleet
+from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.config import Config
 from fleetcast.models.world.entries import LatencyProfile, Region

@@ -58,12 +58,12 @@ def advise(
     """
     with spoken():
         from fleetcast.assets.advice.advise import Asked
-        from fleetcast.models.replay import beside
+        from fleetcast.models.replay.session import background_compile
 
         if sum(one is not None for one in (file, trace, config)) != 1:
             raise ValueError("Name one of: a trace FILE, --trace NAME of one that has landed, --config NAME.")
         progress = progress_of(quiet)
-        with beside.compiling():
+        with background_compile.compiling():
             if config is not None:
                 if as_ or on or gpus or outputs:
                     raise ValueError(

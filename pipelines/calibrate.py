@@ -11,8 +11,8 @@ from fleetcast.pipelines.terminal import ERR, OUT, near, refuse, spoken
 
 if TYPE_CHECKING:
     from fleetcast.assets.lake.settings import Progress
-    from fleetcast.models.replay.calibration import Calibration, Judged
-    from fleetcast.models.replay.engine_fit import Requests
+    from fleetcast.models.trials.calibration import Calibration, Judged
+    from fleetcast.models.trials.engine_fit import Requests
     from fleetcast.models.world.catalogue import Catalogue
     from fleetcast.models.world.config import Config
     from fleetcast.models.world.entries import LatencyProfile
@@ -79,7 +79,7 @@ def calibrate(
         require_known(gpu, catalogue.gpus, "gpu", "--gpu")
         deployment = Deployment(gpu, tensor_parallel)
         if file is None:
-            from fleetcast.models.replay.calibration import estimate
+            from fleetcast.models.trials.calibration import estimate
 
             profile, passes = estimate(llm, deployment, catalogue), True
         else:
@@ -115,7 +115,7 @@ class Measured(NamedTuple):
 
 def judged(of: Measured) -> "tuple[LatencyProfile, list[Judged]]":
     """The profile that there is, and how far it is off."""
-    from fleetcast.models.replay.calibration import judge
+    from fleetcast.models.trials.calibration import judge
 
     profile = of.catalogue.profile(of.llm, of.deployment.gpu, of.deployment.tensor_parallel)
     return profile, judge(of.requests, profile, of.deployment, of.catalogue, of.config, of.limits)
@@ -124,9 +124,9 @@ def judged(of: Measured) -> "tuple[LatencyProfile, list[Judged]]":
 def fitted(of: Measured, progress: "Progress") -> "tuple[LatencyProfile, list[Judged]]":
     """The profile with which the replay meets the log, and how far it is off; says which engine fits best."""
     from fleetcast.assets.studies.calibration import deployment_line
-    from fleetcast.models.replay.calibration import calibrate as fit
-    from fleetcast.models.replay.calibration import hypotheses_of
     from fleetcast.models.replay.compiled import is_cached
+    from fleetcast.models.trials.calibration import calibrate as fit
+    from fleetcast.models.trials.calibration import hypotheses_of
 
     first = "" if is_cached() else "compile the replay, "  # a minute, once
     with progress.bar(f"{first}replay the log", len(hypotheses_of(of.deployment))) as done:

@@ -19,7 +19,7 @@ from fleetcast.assets.pages.on_demand import Made
 from fleetcast.assets.pages.telling import SettingsResource
 from fleetcast.assets.replays import nights, replays, scorecards
 from fleetcast.assets.traces.ingest import landed_files
-from fleetcast.models.replay import beside
+from fleetcast.models.replay.session import background_compile
 from fleetcast.models.world.reading import require_known
 from fleetcast.pipelines.runs import embedded_home, report, run_job, untold
 
@@ -60,7 +60,7 @@ def run_night(resource: SettingsResource, day: date | None, progress: Progress) 
     history.require_history(settings, day)
     history.require_own_name(settings)
     embedded_home()
-    with beside.compiling():
+    with background_compile.compiling():
         return _run_night(resource, settings, day, progress)
 
 

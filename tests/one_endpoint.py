@@ -6,8 +6,8 @@ import numpy as np
 
 from fleetcast.models.latency import LatencyTables
 from fleetcast.models.replay.inputs import ALL_STEPS, NOBODY, Fleet, Rules, Trace
-from fleetcast.models.replay.outcome import Outcome
 from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.world.mechanisms import (
     Batching,
     Demand,

@@ -9,7 +9,7 @@ from quality_shift import Plan, Service
 from fleetcast.models.plan.quality import Answer, Demand, Ints, Offer, carries, splits
 from fleetcast.models.quality.answers import Floats
 from fleetcast.models.replay.inputs import NOBODY, Rules
-from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.world.mechanisms import GearsBy
 
 VALVE = ((0.6, 2 / 3), (0.8, 1 / 3), (1.0, 0.0))  # load of the llm behind, and what is left of the threshold

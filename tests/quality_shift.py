@@ -18,14 +18,14 @@ from fleetcast.models.plan.quality import Answer, Demand, Offer
 from fleetcast.models.plan.quality_modes import least_cost
 from fleetcast.models.quality.answers import Answers, Floats, Ints
 from fleetcast.models.quality.judges import Judge
-from fleetcast.models.replay.answering import Served, told
-from fleetcast.models.replay.capacity import standing_fleet
 from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from fleetcast.models.replay.outcome import Outcome
-from fleetcast.models.replay.performance import Shape
-from fleetcast.models.replay.questions import Legs, as_trace, cascade, with_shadows
-from fleetcast.models.replay.questions import Plan as Chains
 from fleetcast.models.replay.run import Drive, Session
+from fleetcast.models.replay.session.outcome import Outcome
+from fleetcast.models.replay.session.questions import Legs, as_trace, cascade, with_shadows
+from fleetcast.models.replay.session.questions import Plan as Chains
+from fleetcast.models.trials.answering import Served, told
+from fleetcast.models.trials.capacity import standing_fleet
+from fleetcast.models.trials.performance import Shape
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import Config
 

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import strategies as st
 
 from fleetcast.models.latency import LatencyTables
-from fleetcast.models.replay.fleet import pools_by_endpoint
+from fleetcast.models.replay.fleet.pools import POOLINGS
 from fleetcast.models.replay.inputs import ALL_STEPS, NOBODY, Fleet, Rules, Trace
-from fleetcast.models.replay.pools import POOLINGS
-from fleetcast.models.replay.rules import urgencies
+from fleetcast.models.replay.session.fleet_arrays import pools_by_endpoint
+from fleetcast.models.replay.session.rules import urgencies
 from fleetcast.models.world.mechanisms import (
     BATCHINGS,
     DEMANDS,

@@ -355,9 +355,9 @@ REFUSED: list[tuple[Callable[[Path], list[str]], str]] = [
 def test_what_is_refused_is_refused_in_a_line(
     options: Callable[[Path], list[str]], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fleetcast.models.replay import beside
+    from fleetcast.models.replay.session import background_compile
 
-    monkeypatch.setattr(beside, "is_cached", lambda: True)
+    monkeypatch.setattr(background_compile, "is_cached", lambda: True)
     monkeypatch.chdir(tmp_path)
     out = [] if "--config" in options(tmp_path) else ["--out", str(tmp_path / "out")]
     found = CliRunner().invoke(app, ["advise", *options(tmp_path), *out, "-q"])

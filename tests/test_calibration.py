@@ -13,10 +13,10 @@ import fleetcast.assets.studies.calibration
 from fleetcast.assets.studies.calibration import deployment_of, write_profile
 from fleetcast.assets.studies.engine_logs import CalibrationError, most_running, read_engine, read_log
 from fleetcast.models.latency.tables import Fit, kv_floor_s
-from fleetcast.models.replay import engine_fit
-from fleetcast.models.replay.calibration import Hypothesis, calibrate, estimate, judge
-from fleetcast.models.replay.engine_fit import Requests
-from fleetcast.models.replay.log_replay import player
+from fleetcast.models.trials import engine_fit
+from fleetcast.models.trials.calibration import Hypothesis, calibrate, estimate, judge
+from fleetcast.models.trials.engine_fit import Requests
+from fleetcast.models.trials.log_replay import player
 from fleetcast.models.world.catalogue import CATALOGUE_DIR, load_catalogue
 from fleetcast.models.world.entries import LatencyProfile
 from fleetcast.models.world.fleet_config import Deployment

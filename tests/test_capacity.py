@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from fleetcast.models.latency.reach import with_reach
-from fleetcast.models.replay.capacity import capacity_tokens_per_s
-from fleetcast.models.replay.fleet import make_fleet
 from fleetcast.models.replay.inputs import Trace
-from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.session.fleet_arrays import make_fleet
+from fleetcast.models.replay.session.rules import make_rules
+from fleetcast.models.trials.capacity import capacity_tokens_per_s
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.config import Config
 from fleetcast.models.world.entries import Region

@@ -29,8 +29,8 @@ from fleetcast.assets.plans.quality_known import Drawer
 from fleetcast.assets.replays.timeline import write_timeline
 from fleetcast.models.quality.answers import Answers
 from fleetcast.models.replay.inputs import NOBODY, Ints, Trace
-from fleetcast.models.replay.legs import answers, as_legs
-from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.replay.session.legs import answers, as_legs
+from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.world.cascades import reach
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.loading import load_config

@@ -13,8 +13,8 @@ from measurements import SPLITWISE
 
 from fleetcast.assets.lake.settings import settings_of
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.models.replay.fleet import make_fleet
-from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.replay.session.fleet_arrays import make_fleet
+from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.world.catalogue import CATALOGUE_DIR, load_catalogue
 from fleetcast.models.world.config import Config, TraceConfig
 from fleetcast.models.world.fleet_config import Deployment

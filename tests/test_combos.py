@@ -8,16 +8,16 @@ import pytest
 from fleetcast.models.plan import combos
 from fleetcast.models.plan.combos import Combo, Part
 from fleetcast.models.plan.phases import Load, PhasePrice, saving_bound, usd_per_request
-from fleetcast.models.replay.capacity import (
+from fleetcast.models.replay.session.fleet_arrays import link_token_s
+from fleetcast.models.replay.session.rules import make_rules
+from fleetcast.models.trials.capacity import (
     Trial,
     capacity_tokens_per_s,
     drawn_requests,
     standing_fleet,
     throughput_tokens_per_s,
 )
-from fleetcast.models.replay.fleet import link_token_s
-from fleetcast.models.replay.goodput import goodput_per_s
-from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.trials.goodput import goodput_per_s
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.loading import load_config

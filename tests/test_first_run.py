@@ -21,9 +21,9 @@ from fleetcast.assets.demand import demand
 from fleetcast.assets.lake import kept
 from fleetcast.assets.lake.settings import Progress, Settings, load_settings
 from fleetcast.assets.pages.telling import SettingsResource
-from fleetcast.models.replay import beside
-from fleetcast.models.replay.beside import compile_kernel
 from fleetcast.models.replay.kernel import account, advance, patience, start_hour
+from fleetcast.models.replay.session import background_compile
+from fleetcast.models.replay.session.background_compile import compile_kernel
 from fleetcast.pipelines import night, runs
 from fleetcast.pipelines.night import Night, run_night
 from fleetcast.pipelines.runs import RunFailed
@@ -276,10 +276,10 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="t
 def test_the_process_that_compiles_ends_with_the_night_however_that_ends(tmp_path, how):
     """The compiler sleeps here instead: a cache of its own, so that it has something to do."""
     night_of_ours = (
-        "import time; from fleetcast.models.replay import beside, compiled\n"
-        "beside.is_cached = lambda: False\n"
-        "with beside.compiling():\n"
-        "    print(beside._running[0].pid, flush=True); time.sleep(60)"
+        "import time; from fleetcast.models.replay.session import background_compile\n"
+        "background_compile.is_cached = lambda: False\n"
+        "with background_compile.compiling():\n"
+        "    print(background_compile._running[0].pid, flush=True); time.sleep(60)"
     )
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     with subprocess.Popen(
@@ -294,10 +294,10 @@ def test_the_process_that_compiles_ends_with_the_night_however_that_ends(tmp_pat
 
 
 def test_a_compilation_that_fails_is_waited_for_no_longer(monkeypatch):
-    monkeypatch.setattr(beside, "is_cached", lambda: False)
+    monkeypatch.setattr(background_compile, "is_cached", lambda: False)
     monkeypatch.setattr(sys, "executable", "/bin/false")
     seconds = list[int]()
-    with beside.compiling():
-        beside.wait(seconds.append)
-        assert not beside.is_compiling()
+    with background_compile.compiling():
+        background_compile.wait(seconds.append)
+        assert not background_compile.is_compiling()
     assert seconds in ([], [1])

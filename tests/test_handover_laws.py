@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from one_endpoint import DECODE_S, KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_pair, a_trace, run
 
 from fleetcast.models.latency import LatencyTables
-from fleetcast.models.replay.goodput import goodput_per_s
 from fleetcast.models.replay.inputs import Fleet
+from fleetcast.models.trials.goodput import goodput_per_s
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.loading import load_config

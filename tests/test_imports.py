@@ -33,9 +33,11 @@ ARROWS: dict[str, set[str]] = {
     "characterise": {"forecast"},
     "plan": {"latency", "world"},
     "traffic": {"characterise", "world"},
-    "replay": {"latency", "metrics", "quality", "world"},
+    "replay": {"latency", "quality", "world"},
+    "trials": {"latency", "metrics", "quality", "replay", "world"},
+    "simulation": {"replay", "world"},
 }
-PLAYING = {"run", "capacity", "log_replay", "beside", "answering"}  # files of models/replay that play one
+PLAYING = {"run", "background_compile"}  # files of models/replay that play one
 
 
 def imported(path: Path) -> set[str]:

@@ -34,7 +34,7 @@ from fleetcast.models.latency.roofline import context_token_s, roofline, work_of
 from fleetcast.models.latency.roofline import decode_s as roofline_decode_s
 from fleetcast.models.latency.roofline import prefill_s as roofline_prefill_s
 from fleetcast.models.latency.tables import REACH, Fit, check, kv_floor_s, prefill_s, tables
-from fleetcast.models.replay.fleet import make_fleet
+from fleetcast.models.replay.session.fleet_arrays import make_fleet
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.entries import Efficiency, LatencyProfile, Llm
 from fleetcast.models.world.fleet_config import Deployment, FleetConfig

@@ -12,9 +12,9 @@ import pytest
 from one_endpoint import KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_pair, a_trace, run, some_rules
 
 from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from fleetcast.models.replay.outcome import Outcome
-from fleetcast.models.replay.requests import with_legs
 from fleetcast.models.replay.run import Drive, Session, replay
+from fleetcast.models.replay.session.outcome import Outcome
+from fleetcast.models.replay.session.requests import with_legs
 from fleetcast.models.world.mechanisms import Ending, GearsBy, Opportunism, Routing, Spread
 
 TOKEN_S = 1 / 4096  # of a link

@@ -20,7 +20,7 @@ from fleetcast.assets.studies.level_answer import answer
 from fleetcast.assets.studies.level_trials import Bench, Key, percentile, under
 from fleetcast.assets.studies.levels import Asked, answers, try_levels, values
 from fleetcast.models.replay.inputs import NOBODY
-from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.traffic.needs import Needs, levels_of_needs
 from fleetcast.models.traffic.priorities import classes, levels_by_app, shares
 from fleetcast.models.world.config import stacked

@@ -23,7 +23,7 @@ from fleetcast.assets.replays.scorecards import score_day
 from fleetcast.models.plan import corrected, paper
 from fleetcast.models.plan.solver import Options
 from fleetcast.models.plan.violations import violations
-from fleetcast.models.replay.fleet import make_fleet
+from fleetcast.models.replay.session.fleet_arrays import make_fleet
 from fleetcast.models.world.catalogue import CATALOGUE_DIR, load_catalogue
 from fleetcast.models.world.loading import load_config
 from fleetcast.models.world.mechanisms import SPREADS

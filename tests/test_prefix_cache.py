@@ -20,8 +20,8 @@ from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans.mixes import token_mixes
 from fleetcast.assets.replays.workloads import prompts_of, read_workload
 from fleetcast.models.replay.inputs import Fleet, Trace
-from fleetcast.models.replay.outcome import Outcome
 from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.world.mechanisms import Prefix, Routing
 from fleetcast.models.world.reading import ConfigError
 

@@ -7,8 +7,8 @@ import pytest
 from one_endpoint import DECODE_S, a_fleet, a_trace, run, some_rules
 
 from fleetcast.models.replay.inputs import Fleet, Rules, Trace
-from fleetcast.models.replay.outcome import Outcome
 from fleetcast.models.replay.run import Drive, Session
+from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.traffic.priorities import levels_of, shares
 from fleetcast.models.world.mechanisms import Ending, Order, Routing
 

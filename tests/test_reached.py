@@ -20,8 +20,8 @@ from fleetcast.assets.replays.drives import (
 )
 from fleetcast.assets.replays.workloads import in_legs, read_workload
 from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules
-from fleetcast.models.replay.outcome import Outcome
 from fleetcast.models.replay.run import replay
+from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.world.mechanisms import Opportunism, Order, Signal
 
 Switch = Callable[[Fleet, Rules], tuple[Fleet, Rules]]

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from one_endpoint import a_fleet, a_trace, some_rules
 from one_endpoint import run as run_one
 
-from fleetcast.models.replay.begin import is_open
 from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from fleetcast.models.replay.outcome import Outcome
-from fleetcast.models.replay.requests import rows_of, with_legs
 from fleetcast.models.replay.run import TAIL_PERIODS, Drive, Session, replay
+from fleetcast.models.replay.session.initial_state import is_open
+from fleetcast.models.replay.session.outcome import Outcome
+from fleetcast.models.replay.session.requests import rows_of, with_legs
 from fleetcast.models.replay.state import GIVEN_UP, REQUEST_BITS, State
 from fleetcast.models.world.mechanisms import (
     BATCHINGS,

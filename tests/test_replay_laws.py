@@ -9,8 +9,8 @@ import theory
 from one_endpoint import DECODE_S, KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_trace, run, some_rules
 
 from fleetcast.models.replay.inputs import NOBODY
-from fleetcast.models.replay.rules import with_failures
 from fleetcast.models.replay.run import Drive, Session, replay
+from fleetcast.models.replay.session.rules import with_failures
 from fleetcast.models.world.mechanisms import ORDERS, SCALINGS, Batching, Ending, Routing, Scaling, Status
 
 

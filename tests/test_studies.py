@@ -34,8 +34,8 @@ from fleetcast.assets.replays.workloads import Workload, read_workload
 from fleetcast.assets.studies import study, study_files
 from fleetcast.assets.studies.study_files import Head, load_study, study_names
 from fleetcast.models.replay.inputs import Trace
-from fleetcast.models.replay.outcome import Outcome
 from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.world.mechanisms import Scaling
 from fleetcast.pipelines.cli import app
 

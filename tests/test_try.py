@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.studies import tried
-from fleetcast.models.replay.capacity import standing_fleet
 from fleetcast.models.replay.inputs import Trace
-from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.session.rules import make_rules
+from fleetcast.models.trials.capacity import standing_fleet
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.loading import load_config
 from fleetcast.models.world.mechanisms import Ending

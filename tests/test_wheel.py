@@ -44,8 +44,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def environment(installed: Path, cache: Path) -> dict[str, str]:
     """Nothing of ours but the wheel, and the kernel compiled in the checkout, whose sources are alike."""
     ours, theirs = ROOT / "models" / "replay", installed / "fleetcast" / "models" / "replay"
-    for path in ours.glob("*.py"):  # Numba compares when a source was written
-        os.utime(theirs / path.name, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+    for path in ours.rglob("*.py"):  # Numba compares when a source was written
+        os.utime(theirs / path.relative_to(ours), ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
     name = _CacheLocator.get_suitable_cache_subpath
     if (compiled := cache_folder() / name(str(ours / "kernel.py"))).is_dir():
         shutil.copytree(compiled, cache / cache_folder().name / name(str(theirs / "kernel.py")))

@@ -23,9 +23,9 @@ from fleetcast.assets.replays.outcomes import ENDED_S, outcomes_table
 from fleetcast.assets.replays.replays import replay_day
 from fleetcast.assets.replays.scorecards import scoreboard
 from fleetcast.assets.replays.workloads import Workload, read_workload
-from fleetcast.models.replay.outcome import Outcome
-from fleetcast.models.replay.requests import rows_of
 from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.session.outcome import Outcome
+from fleetcast.models.replay.session.requests import rows_of
 from fleetcast.models.world.mechanisms import Ending
 
 IW_FAST, NIW = TIERS.index("iw_fast"), TIERS.index("niw")

@@ -29,7 +29,7 @@ from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans.ahead import plan_ahead
 from fleetcast.assets.studies import tried
-from fleetcast.models.replay import beside
+from fleetcast.models.replay.session import background_compile
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.config import Config
 from fleetcast.models.world.loading import load_config
@@ -118,9 +118,9 @@ def planned(
         return found | {"watch": coming.of_watch(settings, None, came.first_day, came.last_at.date())}
     if last is not None:
         work.foresee_demand(settings, next_day, progress)
-    if beside.is_compiling():
+    if background_compile.is_compiling():
         with progress.bar("compile the replay, once", 0) as passed:
-            beside.wait(passed)
+            background_compile.wait(passed)
     peaks = brief.peaks(settings) if last is None else None
     answers = work.rent(settings, next_day, llms, asked.gpus, peaks, progress)
     if not pools:

@@ -1,8 +1,8 @@
 """What a plan chooses from, and the pools of the replay that carry it out.
 
 A plan has cells: a service (i) in a region (j) on an option (k). The replay has pools, the rows of a fleet
-that is not parted by tier (models/replay/fleet.py). Like pools, of an llm in a role on the same GPUs in one
-region, share a cell. The two pools of a team do so as well: a team is an option that does whole requests.
+that is not parted by tier (replay/session/fleet_arrays.py). Like pools, of an llm in a role on the same GPUs
+in one region, share a cell. The two pools of a team do so as well: a team is an option that does whole requests.
 """
 
 from typing import NamedTuple
@@ -12,8 +12,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fleetcast.assets.lake.settings import HOURS, Settings
-from fleetcast.models.replay.pool_rows import PoolRow, pool_rows
-from fleetcast.models.replay.pools import POOLINGS
+from fleetcast.models.replay.fleet.pools import POOLINGS
+from fleetcast.models.replay.session.pool_rows import PoolRow, pool_rows
 from fleetcast.models.world.cascades import reach
 from fleetcast.models.world.fleet_config import Deployment, FleetConfig
 from fleetcast.models.world.mechanisms import ROLES

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.plans.kinds import answered_shares
 from fleetcast.assets.plans.quality_known import Drawer, known_answers
-from fleetcast.models.replay.legs import who_answers
+from fleetcast.models.replay.session.legs import who_answers
 
 Tokens = NDArray[np.int32]
 MIX_SAMPLE = 20_000  # requests that stand for an llm's token mix

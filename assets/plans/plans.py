@@ -26,9 +26,9 @@ from fleetcast.models.plan.day_plans import Solve, hourly_plans, peak_plan
 from fleetcast.models.plan.problem import Plan, Problem
 from fleetcast.models.plan.solver import Options
 from fleetcast.models.plan.violations import violations
-from fleetcast.models.replay import beside
-from fleetcast.models.replay.capacity import capacity_tokens_per_s
 from fleetcast.models.replay.compiled import is_cached
+from fleetcast.models.replay.session import background_compile
+from fleetcast.models.trials.capacity import capacity_tokens_per_s
 from fleetcast.models.world.config import PlanConfig
 from fleetcast.models.world.pools import partner_of
 
@@ -141,9 +141,9 @@ def with_plan(settings: Settings, plan: PlanConfig) -> Settings:
 def sustained_tokens_per_s(settings: Settings, day: date, progress: Progress) -> list[float]:
     """What an instance of each of `kinds` sustains within its SLO, measured on the mix of the day before."""
     mixes, config, measured = token_mixes(settings, day), settings.config, kinds(settings)
-    if beside.is_compiling():
+    if background_compile.is_compiling():
         with progress.bar("compile the replay, once", 0) as passed:
-            beside.wait(passed)
+            background_compile.wait(passed)
     first = "" if is_cached() else "compile the replay, "  # half a minute, once
     with progress.bar(f"{first}measure capacity", len(measured)) as done:
         counted = Counted(done)

@@ -9,7 +9,7 @@ from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.plans.inputs import Load
 from fleetcast.assets.plans.kinds import Option, by_cell, kinds, options, pools, services
 from fleetcast.models.plan.problem import Problem
-from fleetcast.models.replay.fleet import boot_cold_s
+from fleetcast.models.replay.session.fleet_arrays import boot_cold_s
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import PlanConfig
 

@@ -8,7 +8,7 @@ import numpy as np
 from fleetcast.assets.plans.quality_markets import Market
 from fleetcast.models.plan.quality import Answer
 from fleetcast.models.plan.quality_modes import least_cost, least_latency
-from fleetcast.models.replay.answering import Served
+from fleetcast.models.trials.answering import Served
 from fleetcast.models.world.reading import ConfigError
 
 

@@ -14,8 +14,8 @@ from fleetcast.models.latency.reach import with_reach
 from fleetcast.models.plan.quality import Answer, Demand, Offer, carries
 from fleetcast.models.quality.answers import RULES, Answers
 from fleetcast.models.quality.judges import Judge, load_quality
-from fleetcast.models.replay.answering import Served, Serving, arrivals_s, pools_of, served
-from fleetcast.models.replay.performance import Shape, shapes_of, with_estimates
+from fleetcast.models.trials.answering import Served, Serving, arrivals_s, pools_of, served
+from fleetcast.models.trials.performance import Shape, shapes_of, with_estimates
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.changes import changed_catalogue
 from fleetcast.models.world.config import Config

@@ -23,9 +23,9 @@ from fleetcast.assets.plans.quality_policies import POLICIES, sized
 from fleetcast.assets.plans.quality_search import chosen
 from fleetcast.assets.plans.quality_tables import write
 from fleetcast.models.quality.judges import load_quality
-from fleetcast.models.replay.pool_rows import PoolRow
-from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.replay.run import Drive
+from fleetcast.models.replay.session.pool_rows import PoolRow
+from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.quality import QualityConfig
 from fleetcast.models.world.reading import ConfigError

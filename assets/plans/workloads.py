@@ -15,7 +15,7 @@ from typing import NamedTuple
 from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.plans.export import KIND, Row
 from fleetcast.assets.plans.kinds import pools
-from fleetcast.models.replay.fleet import boot_cold_s
+from fleetcast.models.replay.session.fleet_arrays import boot_cold_s
 
 
 class Stretch(NamedTuple):

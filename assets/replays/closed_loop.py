@@ -17,8 +17,8 @@ from fleetcast.assets.plans.plans import checked_solve
 from fleetcast.assets.plans.problems import hour_problems, problem_template
 from fleetcast.assets.replays.drives import HOUR_S, plan_rows
 from fleetcast.models.plan.problem import Ints, Problem
-from fleetcast.models.replay.outcome import Spent
 from fleetcast.models.replay.run import Drive, Session
+from fleetcast.models.replay.session.outcome import Spent
 from fleetcast.models.world.mechanisms import STATES
 
 SERVING, BOOTING, DONATED = (STATES.index(name) for name in ("serving", "booting", "donated"))

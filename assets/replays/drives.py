@@ -23,12 +23,12 @@ from fleetcast.assets.plans.mixes import token_mixes
 from fleetcast.assets.plans.problems import counted_share
 from fleetcast.assets.plans.quality_nights import standing
 from fleetcast.assets.replays import autoscaled
-from fleetcast.models.replay.fleet import make_fleet
+from fleetcast.models.replay.fleet.pools import POOLINGS
 from fleetcast.models.replay.inputs import Fleet, Floats, Rules
-from fleetcast.models.replay.pool_rows import pool_rows
-from fleetcast.models.replay.pools import POOLINGS
-from fleetcast.models.replay.rules import make_rules, with_failures
 from fleetcast.models.replay.run import Drive
+from fleetcast.models.replay.session.fleet_arrays import make_fleet
+from fleetcast.models.replay.session.pool_rows import pool_rows
+from fleetcast.models.replay.session.rules import make_rules, with_failures
 from fleetcast.models.world.reading import require_known
 
 HOUR_S = 3600.0

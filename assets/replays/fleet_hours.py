@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from fleetcast.assets.lake.settings import HOURS, Settings, midnight
 from fleetcast.models.replay.inputs import Fleet
-from fleetcast.models.replay.outcome import Outcome, share_of
+from fleetcast.models.replay.session.outcome import Outcome, share_of
 from fleetcast.models.world.mechanisms import ROLES, STATES
 
 MOVES = ("moved_queued", "moved_live", "moves_given_up")  # of Outcome.moved

@@ -26,8 +26,8 @@ from fleetcast.assets.replays.units import WHOLE, Unit
 from fleetcast.assets.replays.workloads import has_legs, on_one_clock, remembered, requests_in
 from fleetcast.assets.replays.writing import by_day, write_outcome
 from fleetcast.models.replay.inputs import Fleet, Floats, Ints
-from fleetcast.models.replay.outcome import Outcome
 from fleetcast.models.replay.run import TAIL_PERIODS, Session
+from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.world.mechanisms import Ending
 from fleetcast.models.world.reading import require_known
 

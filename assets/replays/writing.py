@@ -16,8 +16,8 @@ from fleetcast.assets.replays.outcomes import legs_table, outcomes_table
 from fleetcast.assets.replays.units import WHOLE, Unit
 from fleetcast.assets.replays.workloads import NO_SHADOWS, Workload
 from fleetcast.models.replay.inputs import Fleet, Rules
-from fleetcast.models.replay.outcome import Outcome
-from fleetcast.models.replay.requests import rows_of
+from fleetcast.models.replay.session.outcome import Outcome
+from fleetcast.models.replay.session.requests import rows_of
 from fleetcast.models.world.mechanisms import Ending
 
 CLOCKS = ("first_token_s", "finish_s", "dispatched_s", "admitted_s", "sent_s", "came_s", "joined_s")

@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 from fleetcast.assets.lake.lookups import require_day
 from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.replays.workloads import trace_of
-from fleetcast.models.replay.capacity import trial_fleet
 from fleetcast.models.replay.inputs import Fleet, Trace
-from fleetcast.models.replay.outcome import Outcome
-from fleetcast.models.replay.requests import rows_of
-from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.session.outcome import Outcome
+from fleetcast.models.replay.session.requests import rows_of
+from fleetcast.models.replay.session.rules import make_rules
+from fleetcast.models.trials.capacity import trial_fleet
 from fleetcast.models.world.entries import Tier
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.reading import ConfigError, require_known

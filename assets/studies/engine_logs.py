@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fleetcast.models.replay.engine_fit import Requests
+from fleetcast.models.trials.engine_fit import Requests
 
 SLOWEST_TOKEN_S = 5.0  # in the median of a log; more are milliseconds
 DAY_S = 86_400.0

@@ -14,8 +14,8 @@ from fleetcast.assets.replays.workloads import app_codes
 from fleetcast.assets.studies.endpoint import Endpoint, gpu_hours, play
 from fleetcast.models.metrics import meets_targets
 from fleetcast.models.replay.inputs import Bools, Fleet, Floats, Ints, Trace
-from fleetcast.models.replay.outcome import Outcome
-from fleetcast.models.replay.requests import rows_of
+from fleetcast.models.replay.session.outcome import Outcome
+from fleetcast.models.replay.session.requests import rows_of
 from fleetcast.models.traffic.arrivals import multiplied
 from fleetcast.models.traffic.needs import Needs, drawn_needs, levels_of_needs, own_needs
 from fleetcast.models.world.config import stacked

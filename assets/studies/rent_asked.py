@@ -15,7 +15,7 @@ from fleetcast.models.latency.tables import REACH
 from fleetcast.models.plan import phases
 from fleetcast.models.plan.buckets import Edges
 from fleetcast.models.plan.phases import Load, PhasePrice
-from fleetcast.models.replay.fleet import link_token_s
+from fleetcast.models.replay.session.fleet_arrays import link_token_s
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import Config
 from fleetcast.models.world.entries import LatencyProfile, Tier

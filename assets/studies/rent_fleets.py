@@ -19,7 +19,7 @@ from fleetcast.models.plan import combos, shares
 from fleetcast.models.plan.combos import Combo, Part
 from fleetcast.models.plan.phases import PhasePrice
 from fleetcast.models.plan.rent import ANY, EXACT, Offer, Rented, short_said
-from fleetcast.models.replay.goodput import goodput_per_s
+from fleetcast.models.trials.goodput import goodput_per_s
 from fleetcast.models.world.config import replaced
 from fleetcast.models.world.fleet_config import Deployment
 

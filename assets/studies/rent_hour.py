@@ -11,10 +11,10 @@ from fleetcast.assets.lake.settings import Settings
 from fleetcast.models.metrics import is_tpot_met, meets_targets, tpot_s
 from fleetcast.models.plan.buckets import expected_tokens
 from fleetcast.models.plan.problem import Floats, Ints
-from fleetcast.models.replay.capacity import standing_fleet
 from fleetcast.models.replay.inputs import Trace
-from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.session.rules import make_rules
+from fleetcast.models.trials.capacity import standing_fleet
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import Config
 from fleetcast.models.world.entries import Tier

@@ -23,11 +23,11 @@ from fleetcast.assets.replays.workloads import prompts_of
 from fleetcast.assets.traces.ingest import IngestReport
 from fleetcast.assets.traces.landing import land_one
 from fleetcast.models.metrics import meets_targets, tpot_s
-from fleetcast.models.replay.capacity import standing_fleet
 from fleetcast.models.replay.inputs import Fleet, Trace
-from fleetcast.models.replay.outcome import Outcome
-from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.session.outcome import Outcome
+from fleetcast.models.replay.session.rules import make_rules
+from fleetcast.models.trials.capacity import standing_fleet
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import Config
 from fleetcast.models.world.fleet_config import Deployment

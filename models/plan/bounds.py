@@ -8,7 +8,7 @@ minimum  the same with the least number of instances that the operator wants of 
 hour     the same held for the whole hour: what a plan by the hour cannot do without
 
 All serve the demand alone: no buffer, no region apart, no boot time, no cap. An instance sustains theta
-tokens/s within its SLO (models/replay/capacity.py), so that a fleet below `fluid` misses SLOs on this trace.
+tokens/s within its SLO (models/trials/capacity.py), so that a fleet below `fluid` misses SLOs on this trace.
 """
 
 from typing import NamedTuple

@@ -3,20 +3,19 @@
 An instance's death is in failures.py.
 """
 
-from fleetcast.models.replay.batch import begin, end_prefill, end_stretch
-from fleetcast.models.replay.chain import shift, spare
 from fleetcast.models.replay.compiled import called
-from fleetcast.models.replay.deliver import deliver
-from fleetcast.models.replay.freeness import adapt_headroom
-from fleetcast.models.replay.handover import take_off_the_way
-from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from fleetcast.models.replay.leap import stretch_s
-from fleetcast.models.replay.life import change_status, donate_when_empty
-from fleetcast.models.replay.manager import hold_niw, pull_niw, release_aged_niw
-from fleetcast.models.replay.move import copy_next
-from fleetcast.models.replay.pools import endpoint_of
-from fleetcast.models.replay.route import release_kept, route, take_stranded
-from fleetcast.models.replay.scale import (
+from fleetcast.models.replay.dispatch.chain import shift, spare
+from fleetcast.models.replay.dispatch.deliver import deliver
+from fleetcast.models.replay.dispatch.freeness import adapt_headroom
+from fleetcast.models.replay.dispatch.handover import take_off_the_way
+from fleetcast.models.replay.dispatch.manager import hold_niw, pull_niw, release_aged_niw
+from fleetcast.models.replay.dispatch.move import copy_next
+from fleetcast.models.replay.dispatch.route import release_kept, route, take_stranded
+from fleetcast.models.replay.engine.batch import begin, end_prefill, end_stretch
+from fleetcast.models.replay.engine.leap import stretch_s
+from fleetcast.models.replay.fleet.life import change_status, donate_when_empty
+from fleetcast.models.replay.fleet.pools import endpoint_of
+from fleetcast.models.replay.fleet.scale import (
     RECENT_COOLDOWNS,
     follow_targets,
     keep_minimum,
@@ -24,7 +23,8 @@ from fleetcast.models.replay.scale import (
     set_hpa_targets,
     set_reflex,
 )
-from fleetcast.models.replay.signal import smooth_rates
+from fleetcast.models.replay.fleet.signal import smooth_rates
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
 from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import Phase, Scaling, Status
 

@@ -19,16 +19,16 @@ What holds in every replay (tests/test_replay.py, test_replay_laws.py and test_l
 
 import math
 
-from fleetcast.models.replay.balance import balance
-from fleetcast.models.replay.chain import is_first_leg
 from fleetcast.models.replay.compiled import called, entry
-from fleetcast.models.replay.failures import fail
+from fleetcast.models.replay.dispatch.balance import balance
+from fleetcast.models.replay.dispatch.chain import is_first_leg
+from fleetcast.models.replay.dispatch.move import ask_for_move
+from fleetcast.models.replay.engine.memory import integrate_kv
+from fleetcast.models.replay.fleet.failures import fail
+from fleetcast.models.replay.fleet.life import account_instance
+from fleetcast.models.replay.fleet.scale import follow_targets
 from fleetcast.models.replay.handlers import arrive_by_hand, enter, monitor, work
 from fleetcast.models.replay.inputs import NEVER, NOBODY, Fleet, Rules, Trace
-from fleetcast.models.replay.life import account_instance
-from fleetcast.models.replay.memory import integrate_kv
-from fleetcast.models.replay.move import ask_for_move
-from fleetcast.models.replay.scale import follow_targets
 from fleetcast.models.replay.state import (
     State,
 )

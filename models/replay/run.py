@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleetcast.models.replay.begin import carry_over, initial_state, is_open
 from fleetcast.models.replay.inputs import NOBODY, Fleet, Ints, Rules, Trace
 from fleetcast.models.replay.kernel import account, advance, advance_balanced, move, patience, start_hour
-from fleetcast.models.replay.outcome import Outcome, Spent, outcome_of
-from fleetcast.models.replay.requests import EMPTY, check_trace, in_lanes
+from fleetcast.models.replay.session.initial_state import carry_over, initial_state, is_open
+from fleetcast.models.replay.session.outcome import Outcome, Spent, outcome_of
+from fleetcast.models.replay.session.requests import EMPTY, check_trace, in_lanes
 from fleetcast.models.replay.state import State
 
 TAIL_PERIODS = 4  # how many periods of the plan requests may take to finish after the horizon

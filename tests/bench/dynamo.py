@@ -23,11 +23,11 @@ import numpy as np
 from measure import SHARED, Figures, Skipped, Target, cpu_seconds, cpu_seconds_of
 from workloads import endpoint_fleet, endpoint_trace, play_endpoint, setting
 
-from fleetcast.models.replay.capacity import trial_fleet
 from fleetcast.models.replay.inputs import Trace
-from fleetcast.models.replay.outcome import Outcome
-from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.session.outcome import Outcome
+from fleetcast.models.replay.session.rules import make_rules
+from fleetcast.models.trials.capacity import trial_fleet
 from fleetcast.models.world.entries import LatencyProfile
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.mechanisms import Ending

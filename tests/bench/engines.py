@@ -11,9 +11,9 @@ from workloads import setting
 
 from fleetcast.assets.studies.engine_logs import read_engine, read_log
 from fleetcast.models.latency.tables import Fit
-from fleetcast.models.replay.calibration import calibrate, judge
-from fleetcast.models.replay.engine_fit import Requests
-from fleetcast.models.replay.log_replay import player
+from fleetcast.models.trials.calibration import calibrate, judge
+from fleetcast.models.trials.engine_fit import Requests
+from fleetcast.models.trials.log_replay import player
 from fleetcast.models.world.entries import LatencyProfile
 from fleetcast.models.world.fleet_config import Deployment
 

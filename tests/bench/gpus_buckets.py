@@ -15,11 +15,11 @@ from fleetcast.models.plan.buckets import Edges
 from fleetcast.models.plan.phases import Load
 from fleetcast.models.plan.rent import Rented
 from fleetcast.models.plan.solver import DEFAULTS
-from fleetcast.models.replay.capacity import standing_fleet
-from fleetcast.models.replay.goodput import goodput_per_s
 from fleetcast.models.replay.inputs import Trace
-from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.session.rules import make_rules
+from fleetcast.models.trials.capacity import standing_fleet
+from fleetcast.models.trials.goodput import goodput_per_s
 from fleetcast.models.world.catalogue import load_catalogue
 
 RUNPOD = {

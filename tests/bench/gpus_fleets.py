@@ -22,11 +22,11 @@ from fleetcast.models.plan import combo_lp, combos, melange, shares
 from fleetcast.models.plan.combos import Combo
 from fleetcast.models.plan.phases import Load
 from fleetcast.models.plan.rent import EXACT, Rented
-from fleetcast.models.replay.capacity import standing_fleet
-from fleetcast.models.replay.goodput import goodput_per_s
 from fleetcast.models.replay.inputs import Trace
-from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.session.rules import make_rules
+from fleetcast.models.trials.capacity import standing_fleet
+from fleetcast.models.trials.goodput import goodput_per_s
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.loading import load_config

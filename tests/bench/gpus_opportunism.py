@@ -1,7 +1,7 @@
 """The opportunistic path in the study's combos, on the paper's GPU types: goodputs and fleets with it.
 
 A request may begin where it will decode, and stays where it was prefilled while less is left there, times a
-weight (models/replay/opportunism.py): that under which the twelve combos serve most, by replay, or off.
+weight (dispatch/opportunism.py): that under which the twelve combos serve most, by replay, or off.
 """
 
 import dataclasses

@@ -24,10 +24,10 @@ from fleetcast.models.plan.autoscale import DEFAULTS, targets
 from fleetcast.models.plan.problem import Floats, Ints
 from fleetcast.models.plan.rent import bounded
 from fleetcast.models.plan.solver import Options as Search
-from fleetcast.models.replay.fleet import make_fleet
 from fleetcast.models.replay.inputs import Fleet, Trace
-from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.session.fleet_arrays import make_fleet
+from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.world.entries import Region
 from fleetcast.models.world.mechanisms import Ending
 

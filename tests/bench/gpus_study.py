@@ -13,12 +13,12 @@ from fleetcast.models.plan import autoscale, combos, phases, shares
 from fleetcast.models.plan.combos import Combo, Part
 from fleetcast.models.plan.phases import Load
 from fleetcast.models.plan.rent import ANY, EXACT, Offer
-from fleetcast.models.replay.capacity import standing_fleet
-from fleetcast.models.replay.fleet import link_token_s
-from fleetcast.models.replay.goodput import goodput_per_s
 from fleetcast.models.replay.inputs import Trace
-from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.session.fleet_arrays import link_token_s
+from fleetcast.models.replay.session.rules import make_rules
+from fleetcast.models.trials.capacity import standing_fleet
+from fleetcast.models.trials.goodput import goodput_per_s
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.loading import load_config

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from measure import Figures, Target
 
-from fleetcast.models.replay.capacity import standing_fleet
 from fleetcast.models.replay.inputs import Trace
-from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.session.rules import make_rules
+from fleetcast.models.trials.capacity import standing_fleet
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.entries import LatencyProfile
 from fleetcast.models.world.fleet_config import Deployment

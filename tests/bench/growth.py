@@ -10,7 +10,7 @@ from workloads import INSTANCES, endpoint_fleet, endpoint_trace, play_endpoint, 
 
 from fleetcast.assets.pages.style import BLUE, MUTED, STYLE
 from fleetcast.models.replay.inputs import Fleet, Trace
-from fleetcast.models.replay.rules import make_rules
+from fleetcast.models.replay.session.rules import make_rules
 
 FIGURE = ROOT / "data" / "figures" / "bench" / "growth.png"
 REQUESTS = 100_000

@@ -14,12 +14,12 @@ from measure import ROOT, Figures, Skipped, Target, cpu_seconds, run_fresh
 from replay import REQUESTS_PER_S, largest_difference
 from workloads import INSTANCES, LLM, endpoint_trace, setting
 
-from fleetcast.models.replay.fleet import make_fleet
 from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from fleetcast.models.replay.outcome import Outcome
-from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.replay.run import Drive
 from fleetcast.models.replay.run import replay as play
+from fleetcast.models.replay.session.fleet_arrays import make_fleet
+from fleetcast.models.replay.session.outcome import Outcome
+from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.world.entries import Region
 from fleetcast.models.world.fleet_config import Deployment
 
@@ -109,7 +109,7 @@ sys.path[:0] = ["", "tests/bench"]
 from measure import cpu_seconds
 from replay import REQUESTS_PER_S
 from workloads import INSTANCES, endpoint_fleet, endpoint_trace, play_endpoint, setting
-from fleetcast.models.replay.fleet import make_rules
+from fleetcast.models.replay.session.fleet_arrays import make_rules
 trace, fleet = endpoint_trace(1_000_000, REQUESTS_PER_S), endpoint_fleet(INSTANCES)
 catalogue, config = setting()
 rules, outcomes = make_rules(catalogue, config.replay, "follow"), []

@@ -24,11 +24,11 @@ from workloads import INPUT_SIGMA, INPUT_TOKENS, LLM, OUTPUT_SIGMA, OUTPUT_TOKEN
 from fleetcast.assets.lake.settings import Progress, settings_of
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.studies.levels import Asked, answers, try_levels
-from fleetcast.models.replay.capacity import capacity_tokens_per_s
 from fleetcast.models.replay.inputs import Fleet, Rules, Trace
-from fleetcast.models.replay.outcome import Outcome
+from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.replay.state import GIVEN_UP
 from fleetcast.models.traffic.priorities import levels_of
+from fleetcast.models.trials.capacity import capacity_tokens_per_s
 from fleetcast.models.world.mechanisms import Ending
 from fleetcast.models.world.stacks import STACKS, Stack
 
@@ -276,7 +276,7 @@ def office_tokens(requests: int, seed: int, input_tokens: float = INPUT_TOKENS) 
 
 @cache
 def load_one_per_s(input_tokens: float = INPUT_TOKENS) -> float:
-    """Requests/s that models/replay/capacity.py finds for the strictest tier, by jsq and fcfs."""
+    """Requests/s that models/trials/capacity.py finds for the strictest tier, by jsq and fcfs."""
     catalogue, config = setting()
     inputs, outputs = office_tokens(20_000, 0, input_tokens)
     pool = config.fleet.deployments[LLM][0]

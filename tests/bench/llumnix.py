@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from workloads import setting
 
-from fleetcast.models.replay.capacity import trial_fleet
 from fleetcast.models.replay.inputs import Fleet, Rules, Trace
-from fleetcast.models.replay.outcome import Outcome
-from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.session.outcome import Outcome
+from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.traffic.priorities import levels_of
+from fleetcast.models.trials.capacity import trial_fleet
 from fleetcast.models.world.config import Config, stacked
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.stacks import STACKS, Stack

@@ -19,7 +19,7 @@ from measure import ROOT, Figures, Skipped, Target
 from small import small_config
 
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.models.replay.beside import compile_kernel
+from fleetcast.models.replay.session.background_compile import compile_kernel
 
 REQUESTS_PER_DAY = 100_000.0
 ROUNDS = 2  # by turns; the least of each

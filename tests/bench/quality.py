@@ -22,8 +22,8 @@ from fleetcast.models.plan.quality_modes import least_cost
 from fleetcast.models.quality.answers import Answers, quality, taken
 from fleetcast.models.quality.join import made_up
 from fleetcast.models.quality.judges import load_quality
-from fleetcast.models.replay.answering import Served, Serving, arrivals_s, pools_of, served
-from fleetcast.models.replay.performance import Shape, shapes_of, with_estimates
+from fleetcast.models.trials.answering import Served, Serving, arrivals_s, pools_of, served
+from fleetcast.models.trials.performance import Shape, shapes_of, with_estimates
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.config import Config
 

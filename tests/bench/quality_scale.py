@@ -20,7 +20,7 @@ from fleetcast.models.plan.quality_regions import Regions, cheapest_over
 from fleetcast.models.quality.answers import Answers
 from fleetcast.models.quality.join import made_up
 from fleetcast.models.quality.judges import load_quality
-from fleetcast.models.replay.performance import shapes_of, with_estimates
+from fleetcast.models.trials.performance import shapes_of, with_estimates
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.changes import changed_catalogue
 

@@ -13,7 +13,7 @@ from fleetcast.models.plan.quality import Answer, Offer
 from fleetcast.models.quality.answers import Answers
 from fleetcast.models.quality.join import made_up
 from fleetcast.models.quality.judges import load_quality
-from fleetcast.models.replay.performance import Shape, with_estimates
+from fleetcast.models.trials.performance import Shape, with_estimates
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.changes import changed_catalogue
 from fleetcast.models.world.mechanisms import GearsBy

@@ -32,8 +32,8 @@ from fleetcast.assets.plans.quality_search import chosen
 from fleetcast.models.plan import gears
 from fleetcast.models.quality.join import made_up
 from fleetcast.models.quality.judges import judged_by, load_quality
-from fleetcast.models.replay.answering import Serving, arrivals_s, served
-from fleetcast.models.replay.performance import Shape
+from fleetcast.models.trials.answering import Serving, arrivals_s, served
+from fleetcast.models.trials.performance import Shape
 from fleetcast.models.world.reading import ConfigError
 
 QUALITIES, DEADLINE_S = (0.48, 0.55, 0.61), 25.0

@@ -19,12 +19,12 @@ from workloads import (
     to_trace,
 )
 
-from fleetcast.models.replay.capacity import capacity_tokens_per_s
-from fleetcast.models.replay.fleet import make_fleet
 from fleetcast.models.replay.inputs import Floats, Trace
-from fleetcast.models.replay.outcome import Outcome
-from fleetcast.models.replay.rules import make_rules
 from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.session.fleet_arrays import make_fleet
+from fleetcast.models.replay.session.outcome import Outcome
+from fleetcast.models.replay.session.rules import make_rules
+from fleetcast.models.trials.capacity import capacity_tokens_per_s
 from fleetcast.models.world.mechanisms import Ending
 
 REQUESTS_PER_S = 50.0  # to 60 instances: a third of their KV memory is in use, TTFT p95 is half a second
@@ -116,7 +116,7 @@ import sys, numba, fleetcast.models.replay.compiled
 numba.config.CACHE_DIR = sys.argv[1]
 sys.path.insert(0, "tests/bench")
 from workloads import endpoint_fleet, endpoint_trace, play_endpoint, setting
-from fleetcast.models.replay.fleet import make_rules
+from fleetcast.models.replay.session.fleet_arrays import make_rules
 catalogue, config = setting()
 play_endpoint(endpoint_trace(10, 1.0), endpoint_fleet(2), make_rules(catalogue, config.replay, "follow"))
 """

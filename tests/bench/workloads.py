@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from fleetcast.models.replay.capacity import trial_fleet
 from fleetcast.models.replay.inputs import Fleet, Rules, Trace
-from fleetcast.models.replay.outcome import Outcome
 from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.traffic.arrivals import office_day, weekly_shape
 from fleetcast.models.traffic.parameters import Columns, Names
+from fleetcast.models.trials.capacity import trial_fleet
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.config import Config
 from fleetcast.models.world.loading import load_config

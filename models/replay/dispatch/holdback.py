@@ -1,0 +1,68 @@
+"""Holdback: the lower a request's level, the emptier must be who takes it (llm-d's flow control).
+
+A request of level p leaves the central queue while the saturation of the pool that it would go to is below
+the ceiling of its level. Ceilings fall by rank, from 1 for level 0 to `least_ceiling_share` for the last one.
+
+    saturation = mean over serving instances of max(waiting / 5, KV in use / (0.8 KV there))
+
+So load waits where others can still overtake it, and not at an instance. Within a level who came first goes
+first. The two limits are llm-d's.
+"""
+
+from fleetcast.models.replay.compiled import called
+from fleetcast.models.replay.dispatch.infaas import requests_at
+from fleetcast.models.replay.engine.queue import push_back
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
+from fleetcast.models.replay.state import State
+from fleetcast.models.world.mechanisms import Status
+
+WAITING_LIMIT = 5.0  # requests that wait at an instance
+KV_LIMIT_SHARE = 0.8
+
+
+@called
+def saturation(fleet: Fleet, state: State, pool: int) -> float:
+    """How full the pool is, which must have an instance that serves; from 1 on nobody is sent there."""
+    total, count = 0.0, 0
+    for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
+        if state.instance[slot].status == Status.SERVING:
+            waiting = (
+                requests_at(state, slot)
+                - state.instance[slot].batch
+                - state.instance[slot].joining
+                - state.instance[slot].sending
+            )
+            kv_share = state.instance[slot].kv_seen / fleet.kv_capacity[fleet.slot_kind[slot]]
+            total += max(waiting / WAITING_LIMIT, kv_share / KV_LIMIT_SHARE)
+            count += 1
+    return total / count
+
+
+@called
+def may_leave(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, pool: int) -> bool:
+    """Whether the pool is empty enough for the request's level."""
+    return saturation(fleet, state, pool) < rules.ceiling_share[trace.level[request]]
+
+
+@called
+def keep_back(trace: Trace, rules: Rules, state: State, request: int) -> None:
+    """Let the request wait in the central queue of its llm, in the line of its level."""
+    push_back(
+        state,
+        state.central["kept_head"],
+        state.central["kept_tail"],
+        line_of(trace, rules, state, request),
+        request,
+    )
+
+
+@called
+def is_behind(trace: Trace, rules: Rules, state: State, request: int) -> bool:
+    """Whether others of its level wait there already."""
+    return state.central[line_of(trace, rules, state, request)].kept_head != NOBODY
+
+
+@called
+def line_of(trace: Trace, rules: Rules, state: State, request: int) -> int:
+    """Which of the central lines is the request's."""
+    return trace.llm[request] * rules.ceiling_share.size + trace.level[request]

@@ -1,0 +1,92 @@
+"""Pools: which instances serve which tiers, and which of a pool's instances has least to do.
+
+unified  one pool for all tiers; non-interactive requests wait at the queue manager (SageServe 4, 6.2)
+siloed   one for interactive requests and one for the others, which go to theirs at once (SageServe 4)
+chiron   interactive, mixed and batch; what the first cannot take spills into the second (SageServe 7.1)
+
+These are three ways to write the rows of a fleet (fleet.py); the kernel sees rows only.
+"""
+
+from fleetcast.models.replay.compiled import compiled
+from fleetcast.models.replay.engine.memory import is_by_freeness, note_change
+from fleetcast.models.replay.events import settle
+from fleetcast.models.replay.inputs import NEVER, Fleet, Trace
+from fleetcast.models.replay.state import State
+from fleetcast.models.world.mechanisms import Prefix, Role, Status
+
+# Whether a pool takes interactive requests, whether others, and its share of an endpoint's instances: 16
+# and 4 of 20 (SageServe 4); 10, 5 and 5 (7.1).
+POOLINGS = {
+    "unified": ((True, True, 1.0),),
+    "siloed": ((True, False, 0.8), (False, True, 0.2)),
+    "chiron": ((True, False, 0.5), (True, True, 0.25), (False, True, 0.25)),
+}
+
+
+@compiled
+def endpoint_of(fleet: Fleet, llm: int, region: int) -> int:
+    """The endpoint: all pools of an llm in a region."""
+    return llm * fleet.preference.shape[0] + region
+
+
+@compiled
+def is_batch(fleet: Fleet, pool: int) -> bool:
+    """Whether the pool takes other requests than interactive ones only."""
+    takes_others = False
+    for tier in range(fleet.is_interactive.size):
+        if fleet.takes[pool, tier]:
+            if fleet.is_interactive[tier]:
+                return False
+            takes_others = True
+    return takes_others
+
+
+@compiled
+def work_tokens(trace: Trace, fleet: Fleet, state: State, slot: int, request: int) -> int:
+    """Tokens of the request that are the slot's to process: the prompt, the answer, or both.
+
+    By its role, unless the request stays there. Not those of the prompt that were cached where it was sent.
+    """
+    prompt, answer = trace.input_tokens[request], trace.output_tokens[request]
+    if fleet.prefix != Prefix.NONE:
+        prompt -= state.sharing[request].saved
+    is_parted = fleet.hands_over and not state.transfer[request].stays
+    role = fleet.role[fleet.pool[slot]] if is_parted else Role.WHOLE
+    if role == Role.PREFILL:
+        return prompt
+    return answer if role == Role.DECODE else prompt + answer
+
+
+@compiled
+def assign(trace: Trace, fleet: Fleet, state: State, slot: int, request: int, change: int) -> None:
+    """The request is the instance's from now on (change = 1), or no more (-1)."""
+    instance = state.instance[slot]
+    instance.load += change * work_tokens(trace, fleet, state, slot, request)
+    if fleet.is_interactive[trace.tier[request]]:
+        was_busy = int(instance.interactive > 0)
+        instance.interactive += change
+        if instance.status == Status.SERVING:
+            state.pool[fleet.pool[slot]].busy += int(instance.interactive > 0) - was_busy
+    state.present[slot, trace.level[request]] += change
+    stand_in_line(fleet, state, slot)
+
+
+@compiled
+def stand_in_line(fleet: Fleet, state: State, slot: int) -> None:
+    """Put the slot where its load, or freeness, belongs in its pool; those that do not serve go last."""
+    instance = state.instance[slot]
+    pool = fleet.pool[slot]
+    note_change(fleet, state, slot)
+    if is_by_freeness(fleet, pool) and instance.status == Status.SERVING:
+        return  # who dispatches next finds its place
+    instance.queue = instance.load if instance.status == Status.SERVING else NEVER
+    first = fleet.slots[pool]
+    size = fleet.slots[pool + 1] - first
+    settle(
+        state.instance["queue"],
+        state.instance["shortest"],
+        state.instance["shortest_place"],
+        first,
+        size,
+        slot,
+    )

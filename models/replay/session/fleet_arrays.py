@@ -1,0 +1,205 @@
+"""A fleet, laid out for the kernel from the catalogue and the configuration."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fleetcast.models.latency import tables
+from fleetcast.models.latency.pipeline import profile_of
+from fleetcast.models.replay.fleet.pools import POOLINGS
+from fleetcast.models.replay.inputs import NOBODY, Bools, Fleet, Floats, Ints
+from fleetcast.models.replay.session.pool_rows import Kind, PoolRow, pool_rows
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.fleet_config import FleetConfig
+from fleetcast.models.world.mechanisms import Batching, Prefix, Role, code
+from fleetcast.models.world.memory import kv_capacity_tokens
+from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.replay_config import ReplayConfig
+
+SPOT_SIGMA = 0.69  # lognormal spread that puts the largest of 100 draws at five times the median
+SPOT_DRAWS = 4096
+NETWORK_DRAWS = 65_521  # prime, so that no rhythm of the arrivals meets the same ones
+
+
+def make_fleet(
+    catalogue: Catalogue, config: FleetConfig, replay: ReplayConfig, seed: int, pooling: str = "unified"
+) -> Fleet:
+    """Lay a configured fleet out for the kernel; ConfigError where an llm does not fit its GPUs.
+
+    `seed` draws the minutes that reclaiming a spot instance takes; `pooling` is a name in POOLINGS.
+    """
+    missing = [llm for llm in catalogue.llms if llm not in config.deployments]
+    if missing:
+        raise ConfigError(
+            f"[fleet.deployments] has no entry for {', '.join(missing)}, which llms.toml lists. "
+            "Add a gpu and a tensor_parallel degree for each."
+        )
+    rows = pool_rows(catalogue, config, POOLINGS[pooling])
+    if not any(row.max_instances for row in rows):
+        raise ConfigError("No region has the GPUs of any [fleet.deployments]. Add them to a cap_gpus.")
+    kinds = list(dict.fromkeys(row.kind for row in rows))
+    capacity = np.array([kv_tokens_of(catalogue, config, each) for each in kinds])
+    pools = of_pools(catalogue, config, replay, rows, kinds, capacity)
+    return Fleet(
+        **pools,
+        **of_kinds(catalogue, config, kinds, replay.is_balanced),
+        **of_regions(catalogue),
+        hands_over=bool((pools["then"] != NOBODY).any() or replay.cascades or replay.is_balanced),
+        kv_capacity=capacity,
+        kv_block_tokens=config.kv_block_tokens,
+        is_interactive=are_interactive(catalogue),
+        by_freeness=replay.routing == "freeness",
+        prefix=code(Prefix, config.prefix),
+        prefix_block_tokens=config.prefix_block_tokens,
+        network_factor=network_factors(replay, seed),
+        boot_spot_s=spot_delays_s(replay, seed),
+        donate_s=replay.donate_s,
+    )
+
+
+def are_interactive(catalogue: Catalogue) -> Bools:
+    """Which tiers are, shape (T,)."""
+    return np.array([not tier.is_held for tier in catalogue.tiers.values()])
+
+
+def of_pools(
+    catalogue: Catalogue,
+    config: FleetConfig,
+    replay: ReplayConfig,
+    rows: Sequence[PoolRow],
+    kinds: Sequence[Kind],
+    capacity: Ints,
+) -> dict[str, Any]:
+    """The fields of Fleet by pool, slot and llm; `capacity` in KV tokens, shape (J,)."""
+    llms, regions = list(catalogue.llms), list(catalogue.regions)
+    kind = np.array([kinds.index(row.kind) for row in rows])
+    slots = np.array([row.max_instances for row in rows])
+    pool = np.repeat(np.arange(slots.size), slots)
+    endpoint = np.array([llms.index(row.kind.llm) * len(regions) + regions.index(row.region) for row in rows])
+    llm, region = np.divmod(endpoint, len(regions))
+    is_mixed = np.array([row.takes_interactive and row.takes_others for row in rows])
+    then = np.array([NOBODY if row.then is None else row.then for row in rows])
+    longest = np.minimum(capacity[kind], capacity[kind[np.where(then == NOBODY, range(len(rows)), then)]])
+    role = np.array([code(Role, row.role) for row in rows])
+    answers = role != Role.DECODE
+    return {
+        "pools_of": pools_by_endpoint(endpoint, len(llms) * len(regions)),
+        "llm": llm,
+        "region": region,
+        "kind": kind,
+        "takes": np.array(
+            [np.where(are_interactive(catalogue), row.takes_interactive, row.takes_others) for row in rows]
+        ),
+        "role": role,
+        "then": then,
+        "longest": longest,
+        "roomiest": np.array([longest[(llm == code) & answers].max() for code in range(len(llms))]),
+        "holds": np.array([is_mixed[llm == code].any() for code in range(len(llms))]),
+        "share": np.array([row.share for row in rows]),
+        "weight": np.array([row.weight for row in rows]),
+        "team": np.array([row.team for row in rows]),
+        "tokens_per_s": np.full(len(rows), np.inf),
+        "slots": np.concatenate([[0], np.cumsum(slots)]),
+        "pool": pool,
+        "slot_kind": kind[pool],
+        "instances_at_start": np.array([row.instances_at_start for row in rows]),
+        "min_instances": np.array([row.min_instances for row in rows]),
+        "boot_cold_s": np.array(
+            [boot_cold_s(catalogue, replay, row.kind.llm, row.region, row.kind.gpu) for row in rows]
+        ),
+    }
+
+
+def of_kinds(catalogue: Catalogue, config: FleetConfig, kinds: Sequence[Kind], moves: bool) -> dict[str, Any]:
+    """The fields of Fleet by kind; `moves`: requests move between instances."""
+    gpus = list(catalogue.gpus)
+    by_layer = config.hand_over == "layers"
+    return {
+        "link_token_s": np.array(
+            [
+                link_token_s(catalogue, config, each.llm, each.gpu, each.gpus, is_needed=moves)
+                for each in kinds
+            ]
+        ),
+        "link_layers": np.array([catalogue.llms[each.llm].layers if by_layer else 1 for each in kinds]),
+        "gpu": np.array([gpus.index(each.gpu) for each in kinds]),
+        "gpus": np.array([each.gpus for each in kinds]),
+        "batching": np.array([code(Batching, each.engine.batching) for each in kinds]),
+        "max_batch": np.array([each.engine.max_batch for each in kinds]),
+        "max_prefill_tokens": np.array([each.engine.max_prefill_tokens for each in kinds]),
+        "is_async": np.array([each.engine.async_scheduling for each in kinds]),
+        "boot_factor": np.array([catalogue.gpus[each.gpu].boot_factor for each in kinds]),
+        "latency": tables(
+            [profile_of(catalogue, *each[:-1]) for each in kinds], [each.engine.max_batch for each in kinds]
+        ),
+    }
+
+
+def of_regions(catalogue: Catalogue) -> dict[str, Any]:
+    """The fields of Fleet by region."""
+    regions = list(catalogue.regions)
+    sites = catalogue.regions.values()
+    preference = np.full((len(regions), len(regions)), NOBODY)
+    for origin, site in enumerate(sites):
+        preference[origin, : len(site.preference)] = [regions.index(name) for name in site.preference]
+    return {
+        "preference": preference,
+        "network_s": np.array([[site.network_s.get(other, 0.0) for other in regions] for site in sites]),
+        "cap_gpus": np.array([[site.cap_gpus.get(gpu, 0) for gpu in catalogue.gpus] for site in sites]),
+    }
+
+
+def link_token_s(
+    catalogue: Catalogue, config: FleetConfig, llm: str, gpu: str, gpus: int, *, is_needed: bool = False
+) -> float:
+    """Seconds in which an instance sends one token's KV cache: over its GPUs' links, or over the one said.
+
+    0 where nothing is known of its links: then no pool on it hands over (consistency.py). ConfigError where
+    requests move between instances (`is_needed`).
+    """
+    per_gpu = catalogue.gpus[gpu].link_gbit_per_s
+    if is_needed and config.link_gbit_per_s is None and per_gpu is None:
+        raise ConfigError(
+            f"{gpu} has no link_gbit_per_s, over which requests of {llm} could move between instances. "
+            "Add it to gpus.toml, or to [fleet] for all; or take a policy without moves."
+        )
+    gbit_per_s = config.link_gbit_per_s or (per_gpu or 0.0) * gpus
+    return 8e-9 * catalogue.llms[llm].kv_bytes_per_token / gbit_per_s if gbit_per_s else 0.0
+
+
+def pools_by_endpoint(endpoint: Ints, endpoints: int) -> Ints:
+    """The pools of each endpoint in their order, shape (endpoints, most pools of one)."""
+    own = [np.flatnonzero(endpoint == each) for each in range(endpoints)]
+    table = np.full((endpoints, max(map(len, own))), NOBODY)
+    for row, pools in enumerate(own):
+        table[row, : len(pools)] = pools
+    return table
+
+
+def kv_tokens_of(catalogue: Catalogue, config: FleetConfig, kind: Kind) -> int:
+    """KV tokens that fit on an instance, in whole blocks: as its engine says, else by formula."""
+    if kind.engine.kv_tokens is None:
+        return kv_capacity_tokens(catalogue, config, kind.llm, kind.gpu, kind.gpus)
+    return kind.engine.kv_tokens // config.kv_block_tokens * config.kv_block_tokens
+
+
+def spot_delays_s(replay: ReplayConfig, seed: int) -> Floats:
+    """Seconds to reclaim a spot instance: lognormal about the median, at most the maximum (SageServe 7.1)."""
+    draws = np.random.default_rng([seed, 0x5907]).lognormal(
+        np.log(replay.boot_spot_s), SPOT_SIGMA, SPOT_DRAWS
+    )
+    return np.clip(draws, replay.boot_spot_s / 2, replay.boot_spot_max_s)
+
+
+def boot_cold_s(catalogue: Catalogue, replay: ReplayConfig, llm: str, region: str, gpu: str) -> float:
+    """Seconds of a cold start: longer where the weights come from elsewhere."""
+    is_local = llm in catalogue.regions[region].weights
+    return catalogue.gpus[gpu].boot_factor * (replay.boot_local_s if is_local else replay.boot_remote_s)
+
+
+def network_factors(replay: ReplayConfig, seed: int) -> Floats:
+    """Draws of the network's delay in that of the catalogue, its median: lognormal."""
+    if replay.network_sigma == 0:
+        return np.ones(1)
+    return np.random.default_rng([seed, 0x4E7]).lognormal(0.0, replay.network_sigma, NETWORK_DRAWS)
