@@ -2,7 +2,8 @@
 
 A plan has cells: a service (i) in a region (j) on an option (k). The replay has pools, the rows of a fleet
 that is not parted by tier (replay/session/fleet_arrays.py). Like pools, of an llm in a role on the same GPUs
-in one region, share a cell. The two pools of a team do so as well: a team is an option that does whole requests.
+in one region, share a cell. The two pools of a team do so as well: a team is an option that does whole
+requests.
 """
 
 from typing import NamedTuple
