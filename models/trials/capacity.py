@@ -77,7 +77,7 @@ def capacity_tokens_per_s(
     else:
         tried, role = INSTANCES, deployment.role
         fleet = trial_fleet(llm, deployment, catalogue, config, partner=partner)
-    trial = Trial(drawn, fleet, make_rules(catalogue, config.replay, "follow"))
+    trial = Trial(drawn, fleet, trial_rules(llm, catalogue, config))
     at_all = throughput_tokens_per_s(trial, llm, role)
     if config.plan.capacity == "throughput":
         return at_all / tried
@@ -196,6 +196,11 @@ def trial_fleet(
     """One endpoint of so many instances of `llm` that always serve, and of a partner PARTNERS."""
     sized = [(deployment, instances)] + ([] if partner is None else [(partner, PARTNERS)])
     return standing_fleet({llm: sized}, catalogue.serving([llm]), config)
+
+
+def trial_rules(llm: str, catalogue: Catalogue, config: Config) -> Rules:
+    """The rules of such a fleet: it follows its targets, and no request has a second leg."""
+    return make_rules(catalogue.serving([llm]), dataclasses.replace(config.replay, cascades={}), "follow")
 
 
 def standing_fleet(

@@ -8,8 +8,7 @@ import numpy as np
 from fleetcast.models.latency.tables import Fit, tables
 from fleetcast.models.replay.inputs import Floats, Trace
 from fleetcast.models.replay.run import Drive, replay
-from fleetcast.models.replay.session.rules import make_rules
-from fleetcast.models.trials.capacity import trial_fleet
+from fleetcast.models.trials.capacity import trial_fleet, trial_rules
 from fleetcast.models.trials.engine_fit import Requests
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import Config
@@ -46,7 +45,7 @@ def player(
             f"beside {llm}. Name the deployment that was measured."
         )
     context_s = fleet.latency.prefill_context_s
-    rules = make_rules(catalogue, config.replay, "follow")
+    rules = trial_rules(llm, catalogue, config)
     arrival_s = requests.arrival_s - requests.arrival_s[0]
     nobody = np.zeros(arrival_s.size, np.int16)
     trace = Trace(arrival_s, nobody, nobody, nobody, requests.input_tokens, requests.output_tokens)

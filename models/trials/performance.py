@@ -15,8 +15,7 @@ import numpy as np
 from fleetcast.models.latency.pipeline import profile_of
 from fleetcast.models.latency.roofline import roofline
 from fleetcast.models.replay.inputs import Floats, Ints, Trace
-from fleetcast.models.replay.session.rules import make_rules
-from fleetcast.models.trials.capacity import FLOOD_PER_S, FLOOD_S, STEADY, Trial, trial_fleet
+from fleetcast.models.trials.capacity import FLOOD_PER_S, FLOOD_S, STEADY, Trial, trial_fleet, trial_rules
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import Config
 from fleetcast.models.world.entries import LatencyProfile
@@ -142,7 +141,7 @@ def curve(shape: Shape, mix: Mix, catalogue: Catalogue, config: Config) -> Curve
     inputs, outputs = (of[picks].astype(np.int32) for of in mix)
     drawn = Trace(np.cumsum(gaps), nobody, nobody, nobody, inputs, outputs)
     fleet = trial_fleet(shape.llm, shape.deployment, catalogue, config, instances=1)
-    trial = Trial(drawn, fleet, make_rules(catalogue.serving([shape.llm]), config.replay, "follow"))
+    trial = Trial(drawn, fleet, trial_rules(shape.llm, catalogue, config))
     load_per_s = np.array(SHARES) * flood_per_s(trial)
     return Curve(load_per_s, np.maximum.accumulate([p95_s(trial, load) for load in load_per_s]))
 
