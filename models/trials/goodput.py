@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.trials.capacity import (
     INSTANCES,
     Trial,
@@ -19,6 +18,7 @@ from fleetcast.models.trials.capacity import (
     highest_rate,
     standing_fleet,
     throughput_tokens_per_s,
+    trial_rules,
 )
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import Config
@@ -57,7 +57,7 @@ def goodput_per_s(
     alone = dataclasses.replace(catalogue.serving([llm]), tiers={"asked": tier})
     fleet = standing_fleet({llm: pools}, alone, config)
     drawn = drawn_requests(input_tokens, output_tokens)
-    trial = Trial(drawn, fleet, make_rules(alone, config.replay, "follow"))
+    trial = Trial(drawn, fleet, trial_rules(llm, alone, config))
     rate = highest_rate(trial, tier, teams * near_per_s, STEPS)
     if rate is None:
         return 0.0

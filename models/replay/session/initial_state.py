@@ -61,7 +61,8 @@ def initial_state(fleet: Fleet, rules: Rules, start: Ints) -> State:
     stand_in_line(fleet, state)
     state.pool["booted"] = np.arange(pools) * fleet.boot_spot_s.size // pools  # each begins at another draw
     state.pool["kv_room"] = instances[:, Status.SERVING] * fleet.kv_capacity[fleet.kind]
-    state.llm["go_on_below"] = rules.go_on_below
+    # Rules of a whole catalogue may play a fleet of one of its llms, whose requests have one leg.
+    state.llm["go_on_below"] = rules.go_on_below[:llms]
     state.pool_level["headroom_share"] = rules.headroom_share
     return state
 
