@@ -110,19 +110,12 @@ def two(option: str, said: str) -> tuple[float, float]:
     return found[0], found[1]
 
 
-IN_TIME = """
-select stack, levels, headroom_share, level, met / requests as share
-from level_trials
-where
-    trace = $trace and day = $day and llm = $llm and region = $region and dealt_by = $dealt_by
-    and load_factor = $load_factor and is_today
-"""
-
-
 def in_time_by_level(settings: "Settings", day: date, of: Mapping[str, Any]) -> Mapping[Any, float]:
     """The share in time on today's instances, by stack, levels, headroom and level."""
     names = ("llm", "region", "dealt_by", "load_factor")
-    rows = settings.lake.sql(IN_TIME, trace=settings.trace, day=day, **{name: of[name] for name in names})
+    rows = settings.lake.sql(
+        "reads/levels_in_time.sql", trace=settings.trace, day=day, **{name: of[name] for name in names}
+    )
     keys = ("stack", "levels", "headroom_share", "level")
     return {tuple(row[name] for name in keys): row["share"] for row in rows.to_pylist()}
 

@@ -24,47 +24,6 @@ if TYPE_CHECKING:
 WEEK = np.timedelta64(7, "D")
 SHOWN = 3  # tiers and regions, so many of each: those with most requests
 AS_SERVED = "reactive"  # what SageServe's section 7.1 calls its service's own way to scale
-LOAD = """
-select
-    hour_start::timestamp as time, tier, region, llm,
-    sum(requests_per_s) as requests,
-    sum(tokens_per_s) as tokens
-from load_by_hour
-where trace = $trace
-group by all
-order by all
-"""
-MINUTES = """
-with minutes as (
-    select bucket_start::timestamp as time, tier, sum(requests) / 60 as requests, sum(tokens) / 60 as tokens
-    from streams
-    where trace = $trace and tier <> 'all' and region = 'all' and llm = 'all' and app = 'all'
-    group by all
-),
-
-busiest as (
-    select date_trunc('hour', time) as hour_start
-    from minutes
-    group by hour_start
-    order by sum(requests) desc, hour_start
-    limit 1
-)
-
-select * from minutes where date_trunc('hour', time) = (select hour_start from busiest) order by all
-"""
-APPS = """
-with days as (select day, sum(requests) as requests from load_by_hour where trace = $trace group by day),
-
-busiest as (select day from days order by requests desc, day limit 1)
-
-select hour_start::timestamp as time, tier, sum(requests_per_s) as requests, sum(tokens_per_s) as tokens
-from load_by_hour
-where trace = $trace and day = (select day from busiest) and app in (
-    select app from top_apps where trace = $trace and tier = 'all' and place <= 10
-)
-group by all
-order by all
-"""
 
 
 def panels_of(lake: Lake, trace: str) -> Iterator[tuple[str, "Figure"]]:
@@ -73,11 +32,11 @@ def panels_of(lake: Lake, trace: str) -> Iterator[tuple[str, "Figure"]]:
     def rows(query: str) -> pd.DataFrame:
         return lake.sql(query, trace=trace).to_pandas()
 
-    load, minutes = rows(LOAD), rows(MINUTES)
+    load, minutes = rows("reads/load_panel.sql"), rows("reads/minutes_panel.sql")
     yield "tiers", draw_tiers(load, minutes)
     yield "endpoints", draw_endpoints(load)
     yield "regions", draw_regions(load, held_tiers(lake, trace))
-    yield "apps_by_hour", draw_apps_by_hour(rows(APPS))
+    yield "apps_by_hour", draw_apps_by_hour(rows("reads/apps_panel.sql"))
     if (asked := last_replay(lake, trace)) is not None:
         day, policy = asked
         told = [

@@ -26,27 +26,6 @@ CHANGES = (
     "instances",
     "why",
 )
-CAPACITIES = """
-with services as (
-    select
-        llm, role, window_start,
-        sum(capacity_tokens_per_s) filter (policy = $policy) as planned_tokens_per_s,
-        sum(demand_tokens_per_s + buffer_tokens_per_s) filter (policy = $policy) as expected_tokens_per_s,
-        sum(demand_tokens_per_s + buffer_tokens_per_s) filter (policy = 'clairvoyant') as came_tokens_per_s
-    from plan_windows
-    where trace = $trace and day = $day
-    group by llm, role, window_start
-)
-
-select
-    llm, window_start,
-    min(planned_tokens_per_s) as planned_tokens_per_s,  -- what prefills and what decodes serve the same
-    max(expected_tokens_per_s) as expected_tokens_per_s,
-    max(came_tokens_per_s) as came_tokens_per_s
-from services
-group by llm, window_start
-order by llm, window_start
-"""
 
 
 def changes(settings: Settings, day: date) -> pa.Table:
@@ -57,7 +36,9 @@ def changes(settings: Settings, day: date) -> pa.Table:
 
 def draw_plan_page(settings: Settings, day: date) -> Place:
     """Draw the plan of each llm over all regions and save it as plan.png."""
-    frame = settings.lake.sql(CAPACITIES, trace=settings.trace, day=day, policy=PLANNED).to_pandas()
+    frame = settings.lake.sql(
+        "reads/plan_page.sql", trace=settings.trace, day=day, policy=PLANNED
+    ).to_pandas()
     return save(settings, day, "plan", lambda: draw_plan(frame))
 
 
