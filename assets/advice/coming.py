@@ -5,7 +5,6 @@ from datetime import date, timedelta
 from typing import Any
 
 from fleetcast.assets.advice.brief import Sized
-from fleetcast.assets.advice.numbers import ENDPOINTS
 from fleetcast.assets.advice.world import Stand
 from fleetcast.assets.demand.demand import INTERACTIVE
 from fleetcast.assets.demand.history import not_known
@@ -143,7 +142,9 @@ def _usd_per_hour(settings: Settings, stand: Stand) -> float:
 
 def of_watch(settings: Settings, tomorrow: Numbers | None, first: date, last: date) -> Numbers:
     """Loads above which a plan is too small, the hours that are least sure, the endpoints that weigh most."""
-    rows = settings.lake.sql(ENDPOINTS, trace=settings.trace, first=first, last=last).to_pylist()
+    rows = settings.lake.sql(
+        "reads/advice_endpoints.sql", trace=settings.trace, first=first, last=last
+    ).to_pylist()
     total = sum(row["input_tokens"] for row in rows) or 1.0
     known = settings.lake.sql(
         "select llm, region, dispersion from characterisation "

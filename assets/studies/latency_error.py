@@ -39,12 +39,6 @@ DRAWS = 12
 AS_TOLD = 0  # the draw of the profiles themselves: the day's scoreboard
 ENDS = ("value", "low", "high")
 TWO_SIDED_90 = 1.645  # standard deviations
-PLANNED_USD = """
-select llm, sum(usd) as usd
-from plans
-where trace = $trace and day = $day and policy = 'corrected'
-group by llm
-"""
 INTERVALS = "select * from scoreboard_intervals where trace = $trace and day = $day order by all"
 
 
