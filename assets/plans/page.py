@@ -1,7 +1,6 @@
 """The page of a day's plan: its changes with their reasons, and what it plans against what came."""
 
 from datetime import date
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import pyarrow as pa
@@ -9,10 +8,7 @@ import pyarrow as pa
 from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.lake.store import Place
 from fleetcast.assets.pages.pictures import save
-from fleetcast.assets.pages.style import BLUE, FAINT, INK, area, ground, legend, panels, stairs
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from fleetcast.assets.pages.style import BLUE, FAINT, INK, Figure, area, ground, legend, panels, stairs
 
 PLANNED = "corrected"  # whose plan the page shows
 CHANGES = (
@@ -42,7 +38,7 @@ def draw_plan_page(settings: Settings, day: date) -> Place:
     return save(settings, day, "plan", lambda: draw_plan(frame))
 
 
-def draw_plan(frame: pd.DataFrame) -> "Figure":
+def draw_plan(frame: pd.DataFrame) -> Figure:
     """Thousand input tokens/s of each llm: what came, what the plan expected, what it can serve.
 
     `frame`: llm, window_start, planned_, expected_ and came_tokens_per_s, the last two with the buffer that
