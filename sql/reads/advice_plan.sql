@@ -2,7 +2,7 @@
 -- grain: hour, region, llm, role, gpu
 -- reads: day_ahead_plans, plans
 -- units: tokens per second; USD
-with both as (
+with planned as (
     select 'day_ahead_plans' as of_table, * from day_ahead_plans
     union all by name
     select 'plans' as of_table, * from plans
@@ -11,6 +11,6 @@ with both as (
 select
     hour(hour_start)::bigint as hour, region, llm, role, gpu, gpus_per_instance, instances,
     demand_tokens_per_s, capacity_tokens_per_s, short_tokens_per_s, usd, why
-from both
+from planned
 where of_table = $table and trace = $trace and day = $day and policy = 'day_ahead'
 order by hour_start, region, llm, role, gpu
