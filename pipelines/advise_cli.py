@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleetcast.pipelines.options import Day, Quiet, config_of, day_of, file_of, progress_of
+from fleetcast.pipelines.options import Day, Quiet, day_of, file_of, progress_of, settings_of
 from fleetcast.pipelines.tables import OUT
 from fleetcast.pipelines.terminal import near, spoken
 
@@ -111,10 +111,9 @@ def of_config(
     from fleetcast.assets.advice.files import write
     from fleetcast.assets.advice.night import advise_night
     from fleetcast.assets.advice.told import advice_said
-    from fleetcast.assets.lake.settings import load_settings
     from fleetcast.pipelines.runs import report
 
-    settings = load_settings(config_of(config))
+    settings = settings_of(config)
     day = day or settings.config.trace.replay_day
     numbers = advise_night(settings, day, progress)
     files = write(numbers, folder_of(out) or settings.figures(day))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 
-from fleetcast.pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
+from fleetcast.pipelines.options import Config, Day, Quiet, progress_of, run_of
 from fleetcast.pipelines.tables import OUT, figure, percent, show_board
 from fleetcast.pipelines.terminal import near, spoken
 
@@ -38,14 +38,12 @@ def board(
         fleetcast board --draws 3
     """
     with spoken():
-        from fleetcast.assets.lake.settings import load_settings
         from fleetcast.assets.on_demand import planner_trials
         from fleetcast.assets.pages.on_demand import Made
         from fleetcast.assets.studies import planner_board
         from fleetcast.pipelines.runs import report_made
 
-        settings = load_settings(config_of(config))
-        day = day_of(date_) or settings.config.trace.replay_day
+        settings, day = run_of(config, date_)
         table = planner_board.try_planners(settings, day, planner or (), ideas, progress_of(quiet), draws)
         report_made(planner_trials, settings, Made(table, {"day": day}))
         show_planners(planner_board.board(settings, day), settings.trace, day)

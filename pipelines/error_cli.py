@@ -3,18 +3,16 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from itertools import combinations
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import pyarrow as pa
 import typer
 
+from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.pages.by_tier import attainment_of, strictest_of
-from fleetcast.pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
+from fleetcast.pipelines.options import Config, Day, Quiet, progress_of, run_of
 from fleetcast.pipelines.tables import OUT, figure, percent, show_board
 from fleetcast.pipelines.terminal import near, spoken
-
-if TYPE_CHECKING:
-    from fleetcast.assets.lake.settings import Settings
 
 Row = Mapping[str, Any]
 TOLD_PAIRS = 8
@@ -46,15 +44,13 @@ def error(
         fleetcast sql "from scoreboard_differences where not is_carried"
     """
     with spoken():
-        from fleetcast.assets.lake.settings import load_settings
         from fleetcast.assets.on_demand import error_draws
         from fleetcast.assets.pages.on_demand import Made
         from fleetcast.assets.replays.scorecards import scoreboard
         from fleetcast.assets.studies import latency_error
         from fleetcast.pipelines.runs import report_made
 
-        settings = load_settings(config_of(config))
-        day = day_of(date_) or settings.config.trace.replay_day
+        settings, day = run_of(config, date_)
         base = [against] if against else []
         latency_error.open_loop(settings, day, base)  # before minutes are spent
         asked = [*policy, *base] if policy else []
@@ -65,7 +61,7 @@ def error(
         OUT.print('tables   fleetcast sql "from scoreboard_intervals", "from scoreboard_differences"')
 
 
-def show_errors(settings: "Settings", day: date, board: pa.Table, against: str | None = None) -> None:
+def show_errors(settings: Settings, day: date, board: pa.Table, against: str | None = None) -> None:
     """Under a scoreboard: the latencies that it stands on and, where it is known, how far they move it."""
     from fleetcast.assets.studies.latency_error import differences, intervals, profile_errors
     from fleetcast.models.latency.error import said
@@ -153,7 +149,7 @@ def pairs_told(of_day: Sequence[Row], name: str) -> str:
     return f"{name}: the error carries {len(pairs) - len(not_carried)} of {len(pairs)} differences{listed}"
 
 
-def cost_error_said(settings: "Settings", rows: Sequence[Row]) -> str:
+def cost_error_said(settings: Settings, rows: Sequence[Row]) -> str:
     """How far a plan's cost may be off for its latencies alone; `rows` of a plan: llm, usd."""
     from fleetcast.assets.studies.latency_error import profile_errors, usd_error_share
     from fleetcast.models.latency.error import said
@@ -164,13 +160,13 @@ def cost_error_said(settings: "Settings", rows: Sequence[Row]) -> str:
     )
 
 
-def show_savings(settings: "Settings", day: date, board: pa.Table) -> None:
+def show_savings(settings: Settings, day: date, board: pa.Table) -> None:
     """Under what forecasts are worth: how much of each saving the error of the latencies may be."""
     saved = {row["method"]: row["saved_on_last_value_share"] for row in board.to_pylist()}
     _show_carried(settings, day, "Savings on last value", saved, "methods")
 
 
-def show_differences(settings: "Settings", day: date, cases: pa.Table) -> None:
+def show_differences(settings: Settings, day: date, cases: pa.Table) -> None:
     """Under a what-if: how much of each case's difference in cost the error of the latencies may be."""
     usd = dict(zip(cases["case_name"].to_pylist(), cases["usd"].to_pylist(), strict=True))
     base = AS_IS if AS_IS in usd else next(iter(usd))
@@ -179,15 +175,15 @@ def show_differences(settings: "Settings", day: date, cases: pa.Table) -> None:
 
 
 def _show_carried(
-    settings: "Settings", day: date, what: str, saved: Mapping[str, float | None], sharers: str
+    settings: Settings, day: date, what: str, saved: Mapping[str, float | None], sharers: str
 ) -> None:
     """The error of the cost of the day's plan, and the part of each saving, a share of it, that this may be.
 
     The cautious reading: it takes nothing of the error for common to what is compared.
     """
-    from fleetcast.assets.studies.latency_error import PLANNED_USD, usd_error_share
+    from fleetcast.assets.studies.latency_error import usd_error_share
 
-    spent = settings.lake.sql(PLANNED_USD, trace=settings.trace, day=day).to_pylist()
+    spent = settings.lake.sql("reads/planned_usd.sql", trace=settings.trace, day=day).to_pylist()
     error_share = usd_error_share(settings, spent)
     told = [
         f"{name} {percent(share, '.1f')} % ({percent(min(1.0, error_share / abs(share)), '.0f')} %)"
@@ -203,7 +199,7 @@ def _show_carried(
         )
 
 
-def drawn_saving_said(settings: "Settings", day: date, policy: str) -> str:
+def drawn_saving_said(settings: Settings, day: date, policy: str) -> str:
     """What a policy costs in the replay beside BASE, in all draws of the latencies; "" without draws."""
     from fleetcast.assets.replays.scorecards import scoreboard
     from fleetcast.assets.studies.latency_error import differences, intervals

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleetcast.pipelines.options import Config, Quiet, config_of, day_of, file_of, progress_of
+from fleetcast.pipelines.options import Config, Quiet, day_of, file_of, progress_of, settings_of
 from fleetcast.pipelines.plan_cli import ComingDay
 from fleetcast.pipelines.tables import OUT, figure, percent, show_board
 from fleetcast.pipelines.terminal import near, show_note, spoken
@@ -60,7 +60,6 @@ def gpus(
         fleetcast gpus --apart --prices prices.toml --tpot-slo-s 0.03
     """
     with spoken():
-        from fleetcast.assets.lake.settings import load_settings
         from fleetcast.assets.pages.on_demand import Made
         from fleetcast.assets.plans.ahead import day_to_come
         from fleetcast.assets.plans_on_demand import gpu_fleets
@@ -69,7 +68,7 @@ def gpus(
 
         if apart and together:
             raise ValueError("--apart and --together: one or the other, or neither for both.")
-        settings = load_settings(config_of(config))
+        settings = settings_of(config)
         day = day_of(date_) or day_to_come(settings)
         way = "apart" if apart else "together" if together else "any"
         asked = rent_asked.question(

@@ -13,10 +13,11 @@ from fleetcast.pipelines.options import (
     Policy,
     Quiet,
     Region,
-    config_of,
     day_of,
     file_of,
     progress_of,
+    run_of,
+    settings_of,
 )
 from fleetcast.pipelines.tables import OUT, show_table
 from fleetcast.pipelines.terminal import spoken
@@ -102,13 +103,12 @@ def export(
         fleetcast plan export --format json --config quality --question 0.58_12s
     """
     with spoken():
-        from fleetcast.assets.lake.settings import load_settings
         from fleetcast.assets.plans import quality_export
         from fleetcast.assets.plans.cluster import FORMATS, require_running
         from fleetcast.assets.plans.export import as_json, plan_of
         from fleetcast.assets.plans.handover import HandOver, own_triggers, target_of
 
-        settings = load_settings(config_of(config))
+        settings = settings_of(config)
         if question is not None:
             typer.echo(quality_export.written(settings, question, format_.value).rstrip("\n"))
             return
@@ -154,11 +154,10 @@ def ran(
     of the same days is replaced.
     """
     with spoken():
-        from fleetcast.assets.lake.settings import load_settings
         from fleetcast.assets.plans.ran import land_ran
         from fleetcast.assets.plans.ran_metrics import land_ran_of
 
-        settings = load_settings(config_of(config))
+        settings = settings_of(config)
         if (file is None) == (from_ is None):
             raise ValueError("Name either a file or --from and the address of a Prometheus server.")
         if from_ is not None:
@@ -189,14 +188,12 @@ def grade(
     below it says nothing.
     """
     with spoken():
-        from fleetcast.assets.lake.settings import load_settings
         from fleetcast.assets.pages.on_demand import Made
         from fleetcast.assets.plans_on_demand import shadow_runs
         from fleetcast.assets.studies.graded import grade_shadow
         from fleetcast.pipelines.runs import report_made
 
-        settings = load_settings(config_of(config))
-        day = day_of(date_) or settings.config.trace.replay_day
+        settings, day = run_of(config, date_)
         table = grade_shadow(settings, day, policy, progress_of(quiet))
         report_made(shadow_runs, settings, Made(table, {"day": day}))
         asked = {"trace": settings.trace, "day": day}

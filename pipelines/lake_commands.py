@@ -8,7 +8,7 @@ import pyarrow as pa
 import typer
 
 from fleetcast.assets.lake.limits import Limits
-from fleetcast.pipelines.options import Config, Day, config_of, day_of, file_of, params_of
+from fleetcast.pipelines.options import Config, Day, file_of, params_of, run_of
 from fleetcast.pipelines.tables import OUT, figure, show_board, show_table
 from fleetcast.pipelines.terminal import ERR, near, refuse, spoken
 
@@ -41,10 +41,8 @@ def sql(
     """
     with spoken():
         from fleetcast.assets.lake.recipes import parameters, why_empty
-        from fleetcast.assets.lake.settings import load_settings
 
-        settings = load_settings(config_of(config))
-        day = day_of(date_) or settings.config.trace.replay_day
+        settings, day = run_of(config, date_)
         given = {"trace": settings.trace, "day": day, **params_of(param or [], parameters(query))}
         with settings.lake.answer(query, Limits(memory_gib, time_limit_s), **given) as answer:
             rows = show_table(answer)
@@ -87,10 +85,7 @@ def explain(
     fleetcast explain REQUEST_ID
     """
     with spoken():
-        from fleetcast.assets.lake.settings import load_settings
-
-        settings = load_settings(config_of(config))
-        day = day_of(date_) or settings.config.trace.replay_day
+        settings, day = run_of(config, date_)
         told = settings.lake.sql("queries/why_late.sql", trace=settings.trace, day=day, request=request)
         if not told.num_rows:
             refuse(
@@ -161,10 +156,8 @@ def timeline(
     fleetcast timeline --llm bloom-176b --region east --hour 19
     """
     with spoken():
-        from fleetcast.assets.lake.settings import load_settings
         from fleetcast.assets.replays.timeline import write_timeline
 
-        settings = load_settings(config_of(config))
-        day = day_of(date_) or settings.config.trace.replay_day
+        settings, day = run_of(config, date_)
         path = write_timeline(settings, day, policy, llm, region, hour)
         OUT.print(f"{near(path)}   (open it in ui.perfetto.dev or chrome://tracing)")

@@ -2,19 +2,17 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
+from fleetcast.assets.lake.settings import Settings
 from fleetcast.models.world.mechanisms import LEVELS_BY
 from fleetcast.models.world.reading import ConfigError
 from fleetcast.models.world.stacks import STACKS
-from fleetcast.pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
+from fleetcast.pipelines.options import Config, Day, Quiet, progress_of, run_of
 from fleetcast.pipelines.tables import OUT, figure, percent, show_board
 from fleetcast.pipelines.terminal import near, spoken
-
-if TYPE_CHECKING:
-    from fleetcast.assets.lake.settings import Settings
 
 N = TypeVar("N", int, float)
 STACK_NAMES = ", ".join(STACKS)
@@ -59,14 +57,12 @@ def levels(
     tiers are tried beside it. Instances are fixed. A minute or two.
     """
     with spoken():
-        from fleetcast.assets.lake.settings import load_settings
         from fleetcast.assets.on_demand import level_trials
         from fleetcast.assets.pages.on_demand import Made
         from fleetcast.assets.studies.levels import Asked, answers, of_trials, try_levels, values
         from fleetcast.pipelines.runs import report_made
 
-        settings = load_settings(config_of(config))
-        day = day_of(date_) or settings.config.trace.replay_day
+        settings, day = run_of(config, date_)
         stacks = Asked().stacks if stack is None else texts(stack)
         shares = () if headroom is None else listed("--headroom", headroom, float)
         asked = Asked(
@@ -110,19 +106,12 @@ def two(option: str, said: str) -> tuple[float, float]:
     return found[0], found[1]
 
 
-IN_TIME = """
-select stack, levels, headroom_share, level, met / requests as share
-from level_trials
-where
-    trace = $trace and day = $day and llm = $llm and region = $region and dealt_by = $dealt_by
-    and load_factor = $load_factor and is_today
-"""
-
-
-def in_time_by_level(settings: "Settings", day: date, of: Mapping[str, Any]) -> Mapping[Any, float]:
+def in_time_by_level(settings: Settings, day: date, of: Mapping[str, Any]) -> Mapping[Any, float]:
     """The share in time on today's instances, by stack, levels, headroom and level."""
     names = ("llm", "region", "dealt_by", "load_factor")
-    rows = settings.lake.sql(IN_TIME, trace=settings.trace, day=day, **{name: of[name] for name in names})
+    rows = settings.lake.sql(
+        "reads/levels_in_time.sql", trace=settings.trace, day=day, **{name: of[name] for name in names}
+    )
     keys = ("stack", "levels", "headroom_share", "level")
     return {tuple(row[name] for name in keys): row["share"] for row in rows.to_pylist()}
 

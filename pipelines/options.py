@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.lake import settings as lake_settings
+from fleetcast.assets.lake.settings import Progress, Settings
 from fleetcast.models.world.calendar import require_in_years
 from fleetcast.models.world.loading import CONFIG_DIR, config_path
 from fleetcast.models.world.policies import planned
@@ -37,6 +38,17 @@ def config_of(name: str) -> str:
     """A path that stays true wherever the process goes; the name of a shipped config as it is."""
     path = config_path(name)
     return name if path == CONFIG_DIR / f"{name}.toml" else str(path.resolve())
+
+
+def settings_of(config: str) -> Settings:
+    """The settings of --config."""
+    return lake_settings.load_settings(config_of(config))
+
+
+def run_of(config: str, moment: datetime | None) -> tuple[Settings, date]:
+    """The settings of --config, and the day of --date or the last of the config's trace."""
+    settings = settings_of(config)
+    return settings, day_of(moment) or settings.config.trace.replay_day
 
 
 def day_of(moment: datetime | None) -> date | None:

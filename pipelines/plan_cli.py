@@ -2,20 +2,18 @@
 
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from fleetcast.assets.lake.settings import Settings
 from fleetcast.pipelines.error_cli import cost_error_said, drawn_saving_said
 from fleetcast.pipelines.handover_cli import export, grade, ran
-from fleetcast.pipelines.options import Config, Day, Policy, Quiet, Region, config_of, day_of, progress_of
+from fleetcast.pipelines.options import Config, Day, Policy, Quiet, Region, day_of, progress_of, settings_of
 from fleetcast.pipelines.plan_shown import show_plans
 from fleetcast.pipelines.quality_cli import quality
 from fleetcast.pipelines.tables import show_table
 from fleetcast.pipelines.terminal import near, show_note, spoken
-
-if TYPE_CHECKING:
-    from fleetcast.assets.lake.settings import Settings
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 ComingDay = Annotated[
@@ -46,13 +44,11 @@ def show(
         fleetcast plan show --region east
     """
     with spoken():
-        from fleetcast.assets.lake.settings import load_settings
-
-        settings = load_settings(config_of(config))
+        settings = settings_of(config)
         _shown(settings, [day_of(date_) or settings.config.trace.replay_day], policy, region)
 
 
-def _shown(settings: "Settings", days: Sequence[date], policy: str, region: str | None) -> None:
+def _shown(settings: Settings, days: Sequence[date], policy: str, region: str | None) -> None:
     """Print the plans of days in a row; what the first of them does not know, none knows."""
     from fleetcast.assets.demand.history import not_known
     from fleetcast.assets.plans.export import plan_of, steps
@@ -87,13 +83,12 @@ def ahead(
     from all instances of the config.
     """
     with spoken():
-        from fleetcast.assets.lake.settings import load_settings
         from fleetcast.assets.pages.on_demand import Made
         from fleetcast.assets.plans.ahead import POLICY, day_to_come, plan_ahead
         from fleetcast.assets.plans_on_demand import day_ahead_plans
         from fleetcast.pipelines.runs import report_made
 
-        settings = load_settings(config_of(config))
+        settings = settings_of(config)
         first = day_of(date_) or day_to_come(settings)
         coming = [first + timedelta(days=number) for number in range(days)]
         for day in coming:
@@ -126,12 +121,11 @@ def rolling(
     from. Of each hour the plan that was made last is shown, exported and served.
     """
     with spoken():
-        from fleetcast.assets.lake.settings import load_settings
         from fleetcast.assets.plans.rolling import ROLLING, plan_rolling
         from fleetcast.assets.plans_on_demand import made_rolling, rolling_plans
         from fleetcast.pipelines.runs import report_made
 
-        settings = load_settings(config_of(config))
+        settings = settings_of(config)
         table = plan_rolling(settings, at, progress_of(quiet))
         report_made(rolling_plans, settings, made_rolling(table))
         _shown(settings, sorted(set(table["day"].to_pylist())), ROLLING, None)
@@ -159,14 +153,13 @@ def buy(
     need: what the others would buy on top, and what they have no room for.
     """
     with spoken():
-        from fleetcast.assets.lake.settings import load_settings
         from fleetcast.assets.pages.on_demand import Made
         from fleetcast.assets.plans_on_demand import commitments
         from fleetcast.assets.studies.buying import Terms
         from fleetcast.assets.studies.buying import buy as list_of
         from fleetcast.pipelines.runs import report_made
 
-        settings = load_settings(config_of(config))
+        settings = settings_of(config)
         day, table = list_of(settings, Terms(reserved, spot), weeks, progress_of(quiet))
         report_made(commitments, settings, Made(table, {"day": day}))
         board = settings.lake.sql("queries/what_to_buy.sql", trace=settings.trace, day=day)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleetcast.pipelines.options import Config, Quiet, config_of, progress_of
+from fleetcast.pipelines.options import Config, Quiet, progress_of, settings_of
 from fleetcast.pipelines.tables import OUT, figure, percent, show_board
 from fleetcast.pipelines.terminal import near, spoken
 
@@ -48,7 +48,6 @@ def quality(
     llms will do is the config's claim. The questions are the trace's requests, where the lake has them.
     """
     with spoken():
-        from fleetcast.assets.lake.settings import load_settings
         from fleetcast.assets.plans.quality_asked import Question
         from fleetcast.assets.plans.quality_places import over_regions
         from fleetcast.assets.plans_on_demand import made_for_quality, quality_plans
@@ -57,7 +56,7 @@ def quality(
         from fleetcast.assets.studies.quality_plans import plan_quality
         from fleetcast.pipelines.runs import report_made
 
-        settings = load_settings(config_of(config))
+        settings = settings_of(config)
         question = Question(quality, latency, float("inf") if budget is None else budget)
         plans, lacking = plan_quality(settings, question, front, progress_of(quiet), whatif)
         report_made(quality_plans, settings, made_for_quality(settings, question.name))

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fleetcast.pipelines.options import Config, Policy, config_of, file_of
+from fleetcast.pipelines.options import Config, Policy, file_of, settings_of
 from fleetcast.pipelines.tables import OUT
 from fleetcast.pipelines.terminal import spoken
 
@@ -48,14 +48,13 @@ def scaler(
     with spoken():
         import asyncio
 
-        from fleetcast.assets.lake.settings import load_settings
         from fleetcast.assets.plans.scaler import Scaler, serve
         from fleetcast.assets.plans.served import Served
 
         if not re.fullmatch(r"\S+:\d{1,5}", address) or int(address.rpartition(":")[2]) > 65_535:
             raise ValueError(f"--address: got {address!r}, needed HOST:PORT, like 0.0.0.0:6000.")
         ahead = timedelta(0) if now is None else now.replace(tzinfo=UTC) - datetime.now(UTC)
-        served = Served(load_settings(config_of(config)), policy, lambda: datetime.now(UTC) + ahead)
+        served = Served(settings_of(config), policy, lambda: datetime.now(UTC) + ahead)
         host = address.rpartition(":")[0]
         asyncio.run(
             serve(

@@ -7,7 +7,7 @@ import pyarrow as pa
 import typer
 
 from fleetcast.pipelines.error_cli import show_differences, show_savings
-from fleetcast.pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
+from fleetcast.pipelines.options import Config, Day, Quiet, progress_of, run_of
 from fleetcast.pipelines.tables import OUT, figure, percent, show_board
 from fleetcast.pipelines.terminal import near, spoken
 
@@ -35,13 +35,11 @@ def whatif(
     an endpoint has fewer instances than its minimum.
     """
     with spoken():
-        from fleetcast.assets.lake.settings import load_settings
         from fleetcast.assets.on_demand import whatifs
         from fleetcast.assets.studies.whatif import draw, made_of_cases, what_if
         from fleetcast.pipelines.runs import report_made
 
-        settings = load_settings(config_of(config))
-        day = day_of(date_) or settings.config.trace.replay_day
+        settings, day = run_of(config, date_)
         table = what_if(settings, day, cases or [], progress_of(quiet), policy)
         report_made(whatifs, settings, *made_of_cases(table, day))
         show_whatifs(table, settings.trace, day, policy)
@@ -58,14 +56,12 @@ def decide(date_: Day = None, config: Config = "office", quiet: Quiet = False) -
     fleetcast sql sql/queries/which_forecast_pays.sql
     """
     with spoken():
-        from fleetcast.assets.lake.settings import load_settings
         from fleetcast.assets.on_demand import decisions as asset
         from fleetcast.assets.pages.on_demand import Made
         from fleetcast.assets.studies import decisions
         from fleetcast.pipelines.runs import report_made
 
-        settings = load_settings(config_of(config))
-        day = day_of(date_) or settings.config.trace.replay_day
+        settings, day = run_of(config, date_)
         table = decisions.decide(settings, day, progress_of(quiet))
         report_made(asset, settings, Made(table, {"day": day}))
         board = decisions.leaderboard(settings, day)

@@ -137,7 +137,7 @@ def test_the_page_of_the_plan_has_what_it_expects_what_came_and_what_it_can_serv
     wired_day: Settings,
 ) -> None:
     asked = {"trace": wired_day.trace, "day": DAY, "policy": page.PLANNED}
-    frame = wired_day.lake.sql(page.CAPACITIES, **asked).to_pandas()
+    frame = wired_day.lake.sql("reads/plan_page.sql", **asked).to_pandas()
     plans = wired_day.lake.read("plans", trace=wired_day.trace, day=DAY).to_pandas()
     windows = wired_day.lake.read("plan_windows", trace=wired_day.trace, day=DAY).to_pandas()
     figure = page.draw_plan(frame)

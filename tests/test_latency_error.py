@@ -242,7 +242,7 @@ def test_the_cost_of_a_plan_is_off_as_its_llms_are(replayed) -> None:
 
 
 def test_savings_tell_which_part_the_error_of_the_latencies_may_be(replayed, capsys) -> None:
-    spent = replayed.lake.sql(latency_error.PLANNED_USD, trace=replayed.trace, day=DAY).to_pylist()
+    spent = replayed.lake.sql("reads/planned_usd.sql", trace=replayed.trace, day=DAY).to_pylist()
     error = latency_error.usd_error_share(replayed, spent)
     assert 0.02 < error < 0.4
     methods = {"method": ["last_value", "arima", "truth"], "saved_on_last_value_share": [None, 0.02, 0.5]}

@@ -1,5 +1,6 @@
 """The headers of sql/ are true: every file reads what it says, and has the grain that it says."""
 
+import ast
 import re
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from fleetcast.models.traffic.arrivals import office_day
 from fleetcast.models.traffic.parameters import Names
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.places import ROOT
 
 FILES = sorted(str(path.relative_to(SQL)) for path in SQL.rglob("*.sql"))
 GRAINLESS = {  # macros and updates
@@ -56,6 +58,21 @@ def test_every_file_has_a_true_header(name):
     if name not in GRAINLESS:
         assert sql.listed("grain")
         assert sql.fields["units"]
+
+
+def test_no_sql_of_more_than_three_lines_stands_in_python() -> None:
+    """It stands in sql/; only the query over a landed file is put together, from that file's columns."""
+    found = []
+    for path in [*ROOT.glob("[amp]*s/**/*.py")]:
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)):
+            first = node.values[0] if isinstance(node, ast.JoinedStr) else node
+            value = str(getattr(first, "value", "")).lstrip()
+            if isinstance(first, ast.Constant) and re.match(r"(select|with|from)\s", value):
+                lines = text.splitlines()[node.lineno - 1 : node.end_lineno]
+                is_long = len([line for line in lines if line.strip(' "')]) - lines[0].endswith('= """') > 3
+                found += [f"{path.name}:{node.lineno}"] * (is_long and path.name != "rows.py")
+    assert found == []
 
 
 def test_the_grain_of_demand_is_unique_and_its_columns_exist(lake):

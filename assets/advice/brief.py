@@ -18,14 +18,6 @@ from fleetcast.models.plan.crossing import fewest
 from fleetcast.models.replay.inputs import Trace
 
 HOUR_S, QUARTER_S = 3600.0, 900.0
-ROWS = """
-select
-    date_trunc('hour', arrived_at) as hour_start, region, llm,
-    epoch(arrived_at - date_trunc('hour', arrived_at)) as arrival_s, input_tokens, output_tokens
-from requests
-where trace = $trace and ($any or list_contains($tiers, tier))
-order by arrived_at, request_id
-"""
 
 
 class Sized(NamedTuple):
@@ -43,8 +35,7 @@ class Sized(NamedTuple):
 def rows_of(settings: Settings) -> pd.DataFrame:
     """The interactive requests of the trace by hour; all of them where it has no others."""
     asked = {"trace": settings.trace, "tiers": list(settings.catalogue.interactive_tiers)}
-    rows = settings.lake.sql(ROWS, any=False, **asked).to_pandas()
-    return settings.lake.sql(ROWS, any=True, **asked).to_pandas() if rows.empty else rows
+    return settings.lake.sql("reads/advice_requests_by_hour.sql", **asked).to_pandas()
 
 
 def peaks(settings: Settings) -> dict[str, float]:

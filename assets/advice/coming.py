@@ -5,7 +5,6 @@ from datetime import date, timedelta
 from typing import Any
 
 from fleetcast.assets.advice.brief import Sized
-from fleetcast.assets.advice.numbers import ENDPOINTS
 from fleetcast.assets.advice.world import Stand
 from fleetcast.assets.demand.demand import INTERACTIVE
 from fleetcast.assets.demand.history import not_known
@@ -14,30 +13,16 @@ from fleetcast.assets.studies.latency_error import usd_error_share
 
 Numbers = dict[str, Any]
 FIRST = ("whole", "prefill")  # roles that take what is asked
-PLAN = """
-select
-    hour(hour_start)::bigint as hour, region, llm, role, gpu, gpus_per_instance, instances,
-    demand_tokens_per_s, capacity_tokens_per_s, short_tokens_per_s, usd, why
-from {table}
-where trace = $trace and day = $day and policy = $policy
-order by hour_start, region, llm, role, gpu
-"""
-FORESEEN = """
-select
-    hour(bucket_start)::bigint as hour, llm, region,
-    avg(forecast_per_s) as forecast_tokens_per_s, max(peak_p90_per_s) as p90_tokens_per_s
-from day_ahead_forecasts
-where trace = $trace and day = $day and method = $method and tier = $tier and measure = 'input_tokens'
-group by all
-"""
 
 
 def of_tomorrow(settings: Settings, day: date, table: str = "day_ahead_plans") -> Numbers:
     """The plan of a day to come, hour by hour, with what is foreseen."""
     asked = {"trace": settings.trace, "day": day}
-    rows = settings.lake.sql(PLAN.format(table=table), policy="day_ahead", **asked).to_pylist()
+    rows = settings.lake.sql("reads/advice_plan.sql", table=table, **asked).to_pylist()
     method = settings.config.forecast.method
-    foreseen = settings.lake.sql(FORESEEN, method=method, tier=INTERACTIVE, **asked).to_pylist()
+    foreseen = settings.lake.sql(
+        "reads/advice_forecast.sql", method=method, tier=INTERACTIVE, **asked
+    ).to_pylist()
     held = [{k: v for k, v in row.items() if k != "why"} for row in rows if row["instances"] > 0]
     told = {"day": day, "basis": "forecast", "method": method, "hours": held}
     changes = [f"{row['hour']:02d}:00 {row['why']}" for row in rows if row["why"]]
@@ -157,7 +142,9 @@ def _usd_per_hour(settings: Settings, stand: Stand) -> float:
 
 def of_watch(settings: Settings, tomorrow: Numbers | None, first: date, last: date) -> Numbers:
     """Loads above which a plan is too small, the hours that are least sure, the endpoints that weigh most."""
-    rows = settings.lake.sql(ENDPOINTS, trace=settings.trace, first=first, last=last).to_pylist()
+    rows = settings.lake.sql(
+        "reads/advice_endpoints.sql", trace=settings.trace, first=first, last=last
+    ).to_pylist()
     total = sum(row["input_tokens"] for row in rows) or 1.0
     known = settings.lake.sql(
         "select llm, region, dispersion from characterisation "

@@ -14,44 +14,6 @@ ADVISED = (
     "lt_ua",
 )  # whose day is held against today's, the first that was replayed
 PLAINEST = "static"
-COVERAGE = """
-select
-    sum(hours)::bigint as hours,
-    sum(hours * wape_share) / sum(hours) as wape_share,
-    sum(hours * peak_below_p90_share) / sum(hours) as peak_below_p90_share
-from forecast_coverage
-where trace = $trace and measure = 'input_tokens' and tier = $tier and method = $method and made = 'day_ahead'
-"""
-BOARD = """
-with attained as (
-    select
-        policy,
-        attainment_share(
-            sum(met) filter (where not may_wait(is_held, tier)),
-            sum(requests) filter (where not may_wait(is_held, tier)),
-            sum(pending) filter (where not may_wait(is_held, tier))
-        ) as in_time_share
-    from scorecard
-    where trace = $trace and day = $day
-    group by policy
-),
-
-spent as (
-    select policy, sum(usd) as usd, sum(paid_gpu_hours) as gpu_hours
-    from fleet_by_hour
-    where trace = $trace and day = $day
-    group by policy
-)
-
-select * from attained inner join spent using (policy)
-"""
-BY_TIER = """
-select tier, attainment_share(sum(met), sum(requests), sum(pending)) as attainment_share
-from scorecard
-where trace = $trace and day = $day and policy = $policy
-group by tier
-order by tier
-"""
 DIFFERENCE = """
 select * from scoreboard_differences
 where trace = $trace and day = $day and policy = $policy and against = $against and figure = 'usd'
@@ -61,7 +23,8 @@ where trace = $trace and day = $day and policy = $policy and against = $against 
 def of_board(settings: Settings, day: date) -> Numbers:
     """The last known day under each policy, planned from what came before it."""
     board = {
-        row["policy"]: row for row in settings.lake.sql(BOARD, trace=settings.trace, day=day).to_pylist()
+        row["policy"]: row
+        for row in settings.lake.sql("reads/advice_board.sql", trace=settings.trace, day=day).to_pylist()
     }
     order = [name for name in settings.config.replay.policies if name in board]
     advised = next((name for name in ADVISED if name in board), None)
@@ -141,11 +104,13 @@ def of_sized(tomorrow: Numbers, today: Numbers | None) -> Numbers | None:
 def of_certainty(settings: Settings, day: date | None, board: Numbers | None) -> Numbers:
     """How near forecasts made at midnight were, and what the advised policy attained, by tier."""
     asked = {"trace": settings.trace, "tier": INTERACTIVE, "method": settings.config.forecast.method}
-    [forecast] = settings.lake.sql(COVERAGE, **asked).to_pylist()
+    [forecast] = settings.lake.sql("reads/advice_forecast_errors.sql", **asked).to_pylist()
     tiers: list[Numbers] = []
     if day is not None and board is not None and board["advised"] is not None:
         targets = {name: tier.attainment_target_share for name, tier in settings.catalogue.tiers.items()}
-        rows = settings.lake.sql(BY_TIER, trace=settings.trace, day=day, policy=board["advised"]).to_pylist()
+        rows = settings.lake.sql(
+            "reads/advice_tiers.sql", trace=settings.trace, day=day, policy=board["advised"]
+        ).to_pylist()
         tiers = [
             {
                 "tier": row["tier"],

@@ -46,23 +46,11 @@ def advise_night(settings: Settings, day: date, progress: Progress) -> Numbers:
     return dict(numbers.clean(found))
 
 
-OF_DEMAND = """
-select
-    sum(requests)::bigint as requests, min(bucket_start) as first_at, max(bucket_start) as last_at,
-    sum(input_tokens)::double as input_tokens, sum(output_tokens)::double as output_tokens,
-    count(distinct app)::bigint as apps, any_value(app) as app,
-    list(distinct region order by region) as regions, list(distinct tier order by tier) as tiers,
-    list(distinct llm order by llm) as llms
-from demand
-where trace = $trace and day between $first and $last
-"""
-
-
 def of_lake(settings: Settings, day: date) -> Brought:
     """What the days of a config's trace say, up to one."""
     first = settings.history(day)[0]
     asked = {"trace": settings.trace, "first": first, "last": day}
-    [row] = settings.lake.sql(OF_DEMAND, **asked).to_pylist()
+    [row] = settings.lake.sql("reads/advice_trace_of_demand.sql", **asked).to_pylist()
     return Brought(
         settings.lake, settings.trace, settings.config.file.stem, OF_CONFIG, {}, row["requests"],
         row["first_at"], row["last_at"], row["input_tokens"], row["output_tokens"], tuple(row["llms"]), {},

@@ -16,20 +16,6 @@ from fleetcast.assets.studies.renting import Answer
 
 VERSION = 1
 Numbers = dict[str, Any]
-HISTORY = """
-select date_trunc('hour', bucket_start) as hour_start, sum(input_tokens)::double / 3600 as tokens_per_s
-from demand
-where trace = $trace and list_contains($tiers, tier) and day between $first and $last
-group by all
-order by all
-"""
-ENDPOINTS = """
-select llm, region, sum(requests)::bigint as requests, sum(input_tokens)::double as input_tokens
-from demand
-where trace = $trace and day between $first and $last
-group by all
-order by input_tokens desc
-"""
 
 
 def clean(value: Any) -> Any:
@@ -75,7 +61,7 @@ def of_trace(brought: Brought) -> Numbers:
 def of_history(settings: Settings, last: date) -> list[Numbers]:
     """Interactive input tokens/s by hour, of the days that a forecast may use."""
     rows = settings.lake.sql(
-        HISTORY,
+        "reads/advice_history.sql",
         trace=settings.trace,
         tiers=list(settings.catalogue.interactive_tiers),
         first=last - timedelta(days=settings.config.forecast.history_days - 1),
@@ -116,7 +102,9 @@ def of_gpus(answers: Mapping[str, Answer]) -> list[Numbers]:
 
 def of_llms(brought: Brought, settings: Settings, first: date, last: date) -> list[Numbers]:
     """Which llms are asked for, by share of requests."""
-    rows = settings.lake.sql(ENDPOINTS, trace=settings.trace, first=first, last=last).to_pylist()
+    rows = settings.lake.sql(
+        "reads/advice_endpoints.sql", trace=settings.trace, first=first, last=last
+    ).to_pylist()
     counts: dict[str, int] = {}
     for row in rows:
         counts[row["llm"]] = counts.get(row["llm"], 0) + row["requests"]

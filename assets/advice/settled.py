@@ -12,16 +12,6 @@ OF_LLMS = """
 select llm, source_llm, count(*)::bigint as requests from requests where trace = $trace group by all
 order by requests desc, llm, source_llm
 """
-WHAT = """
-select
-    count(*)::bigint as requests, min(arrived_at) as first_at, max(arrived_at) as last_at,
-    sum(input_tokens)::double as input_tokens, sum(output_tokens)::double as output_tokens,
-    count(distinct app)::bigint as apps, any_value(app) as app,
-    list(distinct region order by region) as regions, list(distinct tier order by tier) as tiers,
-    count_if(tier_source = 'dealt')::bigint as dealt
-from requests
-where trace = $trace
-"""
 
 
 def told(
@@ -51,13 +41,13 @@ def told(
     elif not named and as_llm:  # dealt llms that nobody named
         unprofiled = {row["llm"]: row["requests"] for row in rows if row["llm"] != as_llm}
     stands = as_llm or (AS_IF if not named and "llm" not in mapped else None)
-    dealt = int(lake.sql(WHAT, trace=trace)["dealt"][0].as_py())
+    dealt = int(lake.sql("reads/advice_trace.sql", trace=trace)["dealt"][0].as_py())
     strictest = catalogue.strictest_tier(catalogue.tiers)
     if unprofiled or (dealt and "tier" not in mapped):
         _settle(lake, trace, catalogue, unprofiled, as_llm, None if "tier" in mapped else strictest)
     silences = lake.sql("marts/silences.sql", trace=trace)  # what nobody collected is not zero to a forecast
     lake.write("silences", silences, trace=trace)
-    what = lake.sql(WHAT, trace=trace).to_pylist()[0]
+    what = lake.sql("reads/advice_trace.sql", trace=trace).to_pylist()[0]
     lacks = {"llm"} if not named and "llm" not in mapped else set()
     lacks |= {"region"} if len(what["regions"]) == 1 and "region" not in mapped else set()
     lacks |= {"tier"} if dealt and "tier" not in mapped else set()
@@ -93,20 +83,9 @@ def _settle(
     """
     some = lake.sql(OF_LLMS, trace=trace).to_pylist()
     all_unknown = all((row["source_llm"] or row["llm"]) in unprofiled for row in some)
-    query = """
-    select * exclude (trace, day) replace (
-        if(list_contains($strange, coalesce(source_llm, llm)), coalesce($as_llm, llm), llm) as llm,
-        if(tier_source = 'dealt', coalesce($tier, tier), tier) as tier,
-        if(tier_source = 'dealt', coalesce($deadline_s, deadline_s), deadline_s) as deadline_s
-    )
-    from requests
-    where trace = $trace and day = $day::date
-        and ($keeps or not list_contains($strange, coalesce(source_llm, llm)))
-    order by arrived_at, request_id
-    """
     for day in lake.days("requests", trace):
         table = lake.sql(
-            query,
+            "reads/advice_settled_requests.sql",
             trace=trace,
             day=day,
             strange=list(unprofiled),

@@ -13,24 +13,6 @@ from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import Config
 
 Numbers = dict[str, Any]
-REQUESTS = """
-select epoch(arrived_at) as arrival_s, llm, tier, input_tokens, output_tokens, cached_tokens, prefix_hashes
-from requests
-where trace = $trace and ($day is null or day = $day::date)
-order by arrived_at, request_id
-"""
-RAN = """
-select gpu, gpus_per_instance, sum(instances)::double as instance_hours
-from ran_fleets
-where trace = $trace and day = $day
-group by all
-order by all
-"""
-GRADED = """
-select sum(in_time)::double / sum(requests) as share
-from shadow_runs
-where trace = $trace and day = $day and fleet = 'ran'
-"""
 
 
 def of_today(
@@ -49,7 +31,7 @@ def of_today(
     """
     if not pools or on is None:
         return None if day is None else ran(settings, day)
-    rows = settings.lake.sql(REQUESTS, trace=settings.trace, day=day).to_pandas(
+    rows = settings.lake.sql("reads/advice_replayed_requests.sql", trace=settings.trace, day=day).to_pandas(
         types_mapper=lambda of: pd.ArrowDtype(of) if pa.types.is_list(of) else None
     )
     rows["arrival_s"] -= rows["arrival_s"].iloc[0]
@@ -66,12 +48,12 @@ def of_today(
 
 def ran(settings: Settings, day: date) -> Numbers | None:
     """The fleet that ran on a day; None where the lake does not know it."""
-    rows = settings.lake.sql(RAN, trace=settings.trace, day=day).to_pylist()
+    rows = settings.lake.sql("reads/advice_ran_fleet.sql", trace=settings.trace, day=day).to_pylist()
     if not rows:
         return None
     gpus = settings.catalogue.gpus
     hours = [row["instance_hours"] * row["gpus_per_instance"] for row in rows]
     usd = sum(hour * gpus[row["gpu"]].usd_per_hour for hour, row in zip(hours, rows, strict=True))
-    [graded] = settings.lake.sql(GRADED, trace=settings.trace, day=day).to_pylist()
+    [graded] = settings.lake.sql("reads/advice_ran_attainment.sql", trace=settings.trace, day=day).to_pylist()
     told = {"usd": usd, "gpu_hours": sum(hours), "in_time_share": graded["share"]}
     return {"fleet": "the fleet that ran", **told}

@@ -1,7 +1,5 @@
 """Figures of a characterised trace: each headline says what was found, each foot how it is defined."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 
@@ -10,10 +8,7 @@ from fleetcast.assets.demand.paper_panels import panels_of
 from fleetcast.assets.lake.store import Place
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.pictures import save_figure
-from fleetcast.assets.pages.style import BLUE, INK, MUTED, PALETTE, STYLE
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from fleetcast.assets.pages.style import BLUE, INK, MUTED, PALETTE, STYLE, Figure
 
 KINDS = ("input", "output", "total")
 TOKEN_TICKS = (10, 100, 1_000, 10_000, 100_000)
@@ -55,7 +50,7 @@ def draw_character(lake: Lake, trace: str) -> dict[str, Place]:
     return paths
 
 
-def draw_load(load: pd.DataFrame, parts: pd.DataFrame) -> "Figure":
+def draw_load(load: pd.DataFrame, parts: pd.DataFrame) -> Figure:
     """Requests and tokens per second of each tier over time (SageServe figure 3), by hours; a day by minutes.
 
     `load`: minute, tier, requests, tokens in order of time; `parts`: the table characterisation.
@@ -93,7 +88,7 @@ def draw_load(load: pd.DataFrame, parts: pd.DataFrame) -> "Figure":
     return figure
 
 
-def draw_apps(apps: pd.DataFrame, shown: int = 10) -> "Figure":
+def draw_apps(apps: pd.DataFrame, shown: int = 10) -> Figure:
     """Shares of the largest apps in requests and tokens (SageServe figure 6a); `apps`: the mart top_apps."""
     import matplotlib.pyplot as plt
 
@@ -114,7 +109,7 @@ def draw_apps(apps: pd.DataFrame, shown: int = 10) -> "Figure":
     return figure
 
 
-def draw_tokens(cdf: pd.DataFrame) -> "Figure":
+def draw_tokens(cdf: pd.DataFrame) -> Figure:
     """Distribution of tokens per llm, in, out and both (SageServe figure 10); `cdf`: the mart token_cdf."""
     import matplotlib.pyplot as plt
 
@@ -138,7 +133,7 @@ def draw_tokens(cdf: pd.DataFrame) -> "Figure":
     return figure
 
 
-def draw_burstiness(parts: pd.DataFrame) -> "Figure":
+def draw_burstiness(parts: pd.DataFrame) -> Figure:
     """Dispersion of minutes and variation of gaps, pooled and by client; `parts`: characterisation."""
     import matplotlib.pyplot as plt
 

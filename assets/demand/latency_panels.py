@@ -1,20 +1,15 @@
 """What requests took when a trace was replayed: SageServe's figures 6c, 6d and 6e, side by side."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from fleetcast.assets.demand.time_axes import in_minutes
-from fleetcast.assets.pages.style import MUTED, PALETTE
+from fleetcast.assets.pages.style import MUTED, PALETTE, Axes, Figure
 from fleetcast.models.world.catalogue import load_catalogue
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-
-def draw_latency(boxes: pd.DataFrame, minutes: pd.DataFrame, instances: pd.DataFrame, title: str) -> "Figure":
+def draw_latency(boxes: pd.DataFrame, minutes: pd.DataFrame, instances: pd.DataFrame, title: str) -> Figure:
     """What requests take by tier, region and minute, and how instances share the load (SageServe 6c to e)."""
     import matplotlib.pyplot as plt
 
@@ -47,7 +42,7 @@ def draw_latency(boxes: pd.DataFrame, minutes: pd.DataFrame, instances: pd.DataF
     return figure
 
 
-def draw_boxes(panel: "Axes", boxes: pd.DataFrame) -> None:
+def draw_boxes(panel: Axes, boxes: pd.DataFrame) -> None:
     """A box of each tier and region: quartiles, median, whiskers from P5 to P95, the mean a point."""
     stats = [
         {"med": row.p50_s, "q1": row.p25_s, "q3": row.p75_s, "whislo": row.p5_s, "whishi": row.p95_s}
@@ -74,6 +69,6 @@ def largest(llms: Sequence[str]) -> str:
     return max(sorted(set(llms)), key=lambda name: known[name].parameters_b if name in known else 0.0)
 
 
-def define(figure: "Figure", text: str) -> None:
+def define(figure: Figure, text: str) -> None:
     """What the figure shows and where a paper shows the same, at its foot."""
     figure.supxlabel(text, fontsize=8, color=MUTED, wrap=True)

@@ -7,7 +7,6 @@ take is drawn where the trace was replayed, for its last day, under the rule tha
 from collections.abc import Iterator, Sequence
 from datetime import date
 from itertools import cycle
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -15,69 +14,24 @@ import pandas as pd
 from fleetcast.assets.demand.latency_panels import define, draw_latency
 from fleetcast.assets.demand.time_axes import in_days, in_hours, in_minutes
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.pages.style import PALETTE
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from fleetcast.assets.pages.style import PALETTE, Axes, Figure
 
 WEEK = np.timedelta64(7, "D")
 SHOWN = 3  # tiers and regions, so many of each: those with most requests
 AS_SERVED = "reactive"  # what SageServe's section 7.1 calls its service's own way to scale
-LOAD = """
-select
-    hour_start::timestamp as time, tier, region, llm,
-    sum(requests_per_s) as requests,
-    sum(tokens_per_s) as tokens
-from load_by_hour
-where trace = $trace
-group by all
-order by all
-"""
-MINUTES = """
-with minutes as (
-    select bucket_start::timestamp as time, tier, sum(requests) / 60 as requests, sum(tokens) / 60 as tokens
-    from streams
-    where trace = $trace and tier <> 'all' and region = 'all' and llm = 'all' and app = 'all'
-    group by all
-),
-
-busiest as (
-    select date_trunc('hour', time) as hour_start
-    from minutes
-    group by hour_start
-    order by sum(requests) desc, hour_start
-    limit 1
-)
-
-select * from minutes where date_trunc('hour', time) = (select hour_start from busiest) order by all
-"""
-APPS = """
-with days as (select day, sum(requests) as requests from load_by_hour where trace = $trace group by day),
-
-busiest as (select day from days order by requests desc, day limit 1)
-
-select hour_start::timestamp as time, tier, sum(requests_per_s) as requests, sum(tokens_per_s) as tokens
-from load_by_hour
-where trace = $trace and day = (select day from busiest) and app in (
-    select app from top_apps where trace = $trace and tier = 'all' and place <= 10
-)
-group by all
-order by all
-"""
 
 
-def panels_of(lake: Lake, trace: str) -> Iterator[tuple[str, "Figure"]]:
+def panels_of(lake: Lake, trace: str) -> Iterator[tuple[str, Figure]]:
     """Every figure that there is of a trace with its demand, by name; one at a time."""
 
     def rows(query: str) -> pd.DataFrame:
         return lake.sql(query, trace=trace).to_pandas()
 
-    load, minutes = rows(LOAD), rows(MINUTES)
+    load, minutes = rows("reads/load_panel.sql"), rows("reads/minutes_panel.sql")
     yield "tiers", draw_tiers(load, minutes)
     yield "endpoints", draw_endpoints(load)
     yield "regions", draw_regions(load, held_tiers(lake, trace))
-    yield "apps_by_hour", draw_apps_by_hour(rows(APPS))
+    yield "apps_by_hour", draw_apps_by_hour(rows("reads/apps_panel.sql"))
     if (asked := last_replay(lake, trace)) is not None:
         day, policy = asked
         told = [
@@ -122,7 +76,7 @@ def rates(load: pd.DataFrame, by: str) -> pd.DataFrame:
     )
 
 
-def draw_rates(panel: "Axes", of: pd.DataFrame, names: Sequence[str]) -> "Axes":
+def draw_rates(panel: Axes, of: pd.DataFrame, names: Sequence[str]) -> Axes:
     """Solid requests/s on the left axis, dashed thousand tokens/s on the right; the right axis."""
     right = panel.twinx()
     for colour, name in zip(cycle(PALETTE), names, strict=False):
@@ -138,7 +92,7 @@ def draw_rates(panel: "Axes", of: pd.DataFrame, names: Sequence[str]) -> "Axes":
     return right
 
 
-def draw_tiers(load: pd.DataFrame, minutes: pd.DataFrame) -> "Figure":
+def draw_tiers(load: pd.DataFrame, minutes: pd.DataFrame) -> Figure:
     """Load by tier over a week, and within its busiest hour (SageServe figure 3)."""
     import matplotlib.pyplot as plt
 
@@ -159,7 +113,7 @@ def draw_tiers(load: pd.DataFrame, minutes: pd.DataFrame) -> "Figure":
     return figure
 
 
-def draw_endpoints(load: pd.DataFrame) -> "Figure":
+def draw_endpoints(load: pd.DataFrame) -> Figure:
     """Load by llm for each tier and region over a week (SageServe figure 4)."""
     import matplotlib.pyplot as plt
 
@@ -185,7 +139,7 @@ def draw_endpoints(load: pd.DataFrame) -> "Figure":
     return figure
 
 
-def draw_regions(load: pd.DataFrame, held: set[str]) -> "Figure":
+def draw_regions(load: pd.DataFrame, held: set[str]) -> Figure:
     """Interactive and other load by region over a week (SageServe figure 5)."""
     import matplotlib.pyplot as plt
 
@@ -207,7 +161,7 @@ def draw_regions(load: pd.DataFrame, held: set[str]) -> "Figure":
     return figure
 
 
-def draw_row(row: Sequence["Axes"], parts: Sequence[tuple[str, pd.DataFrame]], by: str) -> None:
+def draw_row(row: Sequence[Axes], parts: Sequence[tuple[str, pd.DataFrame]], by: str) -> None:
     """Panels beside each other, of the same lines on the same two axes."""
     names = sorted({name for _, own in parts for name in own[by]})
     rights = []
@@ -219,7 +173,7 @@ def draw_row(row: Sequence["Axes"], parts: Sequence[tuple[str, pd.DataFrame]], b
         right.set_ylim(0, max(other.get_ylim()[1] for other in rights))
 
 
-def draw_apps_by_hour(apps: pd.DataFrame) -> "Figure":
+def draw_apps_by_hour(apps: pd.DataFrame) -> Figure:
     """Load of the ten largest apps by tier over the busiest day (SageServe figure 6b)."""
     import matplotlib.pyplot as plt
 

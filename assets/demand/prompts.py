@@ -34,12 +34,7 @@ class PromptTraffic(NamedTuple):
 def fit_prompts(lake: Lake, trace: str) -> PromptTraffic:
     """Fit the earliest requests of a trace of which the source gives sessions or block hashes."""
     rows = lake.sql(
-        "select llm, app, region, tier, input_tokens, output_tokens, epoch_us(arrived_at) as at, session_id, "
-        "coalesce(prefix_hashes, []) as hashes from requests where trace = $trace and (llm, app) in "
-        "(select (llm, app) from requests where trace = $trace "
-        "and (len(prefix_hashes) > 0 or session_id is not null)) "
-        "order by arrived_at, request_id limit (select if(count(prefix_hashes) > 0, $few, $most) "
-        "from requests where trace = $trace)",
+        "reads/prompts.sql",
         trace=trace,
         few=MOST_REQUESTS,
         most=MOST_TURNS,

@@ -35,15 +35,7 @@ def pairs_of(
         trace=trace,
     )["n"].to_numpy()
     rows = lake.sql(
-        "with numbered as (select app, region, llm, tier, day, hour(arrived_at at time zone 'UTC') as hour, "
-        "input_tokens, output_tokens, row_number() over own as nth, $most / count(*) over "
-        "(partition by app, region, llm, tier, day, hour(arrived_at at time zone 'UTC')) as share "
-        "from requests where trace = $trace window own as (partition by app, region, llm, tier, day, "
-        "hour(arrived_at at time zone 'UTC') order by input_tokens, output_tokens)), "
-        "turned as (select *, hash(app, region, llm, tier, day, hour) % 997 / 997 as turn from numbered) "
-        "select * exclude (nth, share, turn) from turned "
-        "where share >= 1 or floor(nth * share + turn) > floor((nth - 1) * share + turn) "
-        "order by day, hour, input_tokens, output_tokens, app, region, llm, tier",
+        "reads/token_pairs.sql",
         trace=trace,
         most=_most_of_an_hour(of_hours),
     ).to_pandas()
@@ -63,12 +55,7 @@ def _most_of_an_hour(requests: np.ndarray) -> int:
 def _pools(lake: Lake, trace: str, clients: pd.DataFrame) -> np.ndarray:
     """Whose pairs each client has: its app's where the clients of it are alike, else its own."""
     rows = lake.sql(
-        "select app, region, llm, tier, count(*)::double as n, "
-        "avg(ln(1 + input_tokens)::decimal(28, 9))::double as input_mean, "
-        "avg((ln(1 + input_tokens) ^ 2)::decimal(28, 9))::double as input_square, "
-        "avg(ln(1 + output_tokens)::decimal(28, 9))::double as output_mean, "
-        "avg((ln(1 + output_tokens) ^ 2)::decimal(28, 9))::double as output_square "
-        "from requests where trace = $trace group by all",
+        "reads/token_moments.sql",
         trace=trace,
     ).to_pandas()
     alike = {app for app, part in rows.groupby("app") if len(part) > 1 and _are_alike(part)}

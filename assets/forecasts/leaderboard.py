@@ -1,21 +1,16 @@
 """The figures of the forecast leaderboards: how far off each method is, and what that costs."""
 
 from datetime import date
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from fleetcast.assets.lake.settings import Settings
-from fleetcast.assets.pages.style import BLUE, FAINT, INK, MUTED
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from fleetcast.assets.pages.style import BLUE, FAINT, INK, MUTED, Axes, Figure
 
 BASELINE = "last_value"
 
 
-def draw_leaderboard(frame: pd.DataFrame, planned: str) -> "Figure":
+def draw_leaderboard(frame: pd.DataFrame, planned: str) -> Figure:
     """WAPE of each method: a row of panels per tier, one per horizon; the best an hour ahead first.
 
     `frame`: rows of the mart forecast_leaderboard. The planned method is blue.
@@ -37,7 +32,7 @@ def draw_leaderboard(frame: pd.DataFrame, planned: str) -> "Figure":
     return figure
 
 
-def _bars(panel: "Axes", error: pd.Series, planned: str) -> None:
+def _bars(panel: Axes, error: pd.Series, planned: str) -> None:
     """One bar per method with its figure."""
     panel.barh(
         list(error.index), error, color=[BLUE if method == planned else FAINT for method in error.index]
@@ -49,14 +44,14 @@ def _bars(panel: "Axes", error: pd.Series, planned: str) -> None:
     panel.grid(visible=False)
 
 
-def forecast_leaderboard(settings: Settings, day: date) -> "Figure":
+def forecast_leaderboard(settings: Settings, day: date) -> Figure:
     """The figure of all tiers and days of the trace that were backtested."""
     query = "select * from forecast_leaderboard where trace = $trace"
     frame = settings.lake.sql(query, trace=settings.trace).to_pandas()
     return draw_leaderboard(frame, settings.config.forecast.method)
 
 
-def draw_decisions(frame: pd.DataFrame, planned: str) -> "Figure":
+def draw_decisions(frame: pd.DataFrame, planned: str) -> Figure:
     """Attainment against GPU-hours, a line per method: the further to the left, the more a forecast is worth.
 
     `frame`: rows of the table decisions. Only what lies about the SLO's target is shown.
@@ -88,7 +83,7 @@ def draw_decisions(frame: pd.DataFrame, planned: str) -> "Figure":
     return figure
 
 
-def decision_curves(settings: Settings, day: date) -> "Figure":
+def decision_curves(settings: Settings, day: date) -> Figure:
     """The figure of a day's decisions."""
     query = "select * from decisions where trace = $trace and day = $day"
     frame = settings.lake.sql(query, trace=settings.trace, day=day).to_pandas()

@@ -51,6 +51,7 @@ CHAPTERS = (
     ("marts", "Marts", "Views over the tables; one named like a table is the recipe of that table."),
     ("macros", "Macros", "Formulas and table functions, each in one place."),
     ("queries", "Recipes", "Questions with their answer."),
+    ("reads", "Reads", "What the program itself asks, each from one place."),
     ("checks", "Checks", "Each returns the rows that break its sentence; none may."),
     ("alarms", "Alarms", "The same, as warnings: nothing stops for them."),
 )
@@ -62,7 +63,7 @@ def page() -> str:
     for folder, title, sentence in CHAPTERS:
         files = [read_sql(path) for path in sorted((SQL / folder).glob("*.sql"))]
         chapters.append(f"## {title}\n\n{sentence}\n")
-        if folder in ("queries", "checks", "alarms"):
+        if folder in ("queries", "reads", "checks", "alarms"):
             rows = [f"| `{folder}/{file.name}` | {_cell(file.sentence)} |" for file in files]
             chapters.append("\n".join(["| file | |", "| --- | --- |", *rows, ""]))
         else:

@@ -4,16 +4,12 @@ import io
 from collections.abc import Callable, Mapping
 from datetime import date
 from functools import partial
-from typing import TYPE_CHECKING
 
 from fleetcast.assets.lake.settings import Progress, Settings
 from fleetcast.assets.lake.store import Place
-from fleetcast.assets.pages.style import MUTED, STYLE
+from fleetcast.assets.pages.style import MUTED, STYLE, Figure
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-Draw = Callable[[Settings, date], "Figure"]
+Draw = Callable[[Settings, date], Figure]
 
 
 def draw_day(
@@ -28,14 +24,14 @@ def draw_day(
     return paths
 
 
-def save(settings: Settings, day: date, name: str, draw: Callable[[], "Figure"]) -> Place:
+def save(settings: Settings, day: date, name: str, draw: Callable[[], Figure]) -> Place:
     """Draw one figure in the house style and save it as PNG under data/figures/TRACE/DAY."""
     path = settings.figures(day) / f"{name}.png"
     save_as(path, f"{settings.trace}, {day}", draw)
     return path
 
 
-def save_as(path: Place, title: str, draw: Callable[[], "Figure"]) -> None:
+def save_as(path: Place, title: str, draw: Callable[[], Figure]) -> None:
     """Draw one figure in the house style and save it as PNG, with what it is of in its corner."""
     import matplotlib
 
@@ -48,7 +44,7 @@ def save_as(path: Place, title: str, draw: Callable[[], "Figure"]) -> None:
         save_figure(figure, path)
 
 
-def save_figure(figure: "Figure", path: Place) -> None:
+def save_figure(figure: Figure, path: Place) -> None:
     """Save a figure as PNG, on a disk or in a bucket, and close it.
 
     A constrained layout is laid out by the drawing itself; `savefig` would draw the figure once before.

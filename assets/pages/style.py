@@ -13,6 +13,8 @@ from fleetcast.models.world.policies import POLICIES
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+else:  # matplotlib is imported where something is drawn
+    Axes = Figure = Any
 
 T = TypeVar("T")
 Floats = NDArray[np.float64]

@@ -17,19 +17,6 @@ from fleetcast.models.replay.session.legs import who_answers
 Tokens = NDArray[np.int32]
 MIX_SAMPLE = 20_000  # requests that stand for an llm's token mix
 
-# Tokens of each request's prompt that need not be computed. Of blocks: those that an earlier request of the
-# day has, which is what one cache that forgets nothing would find.
-CACHED = {
-    "none": "select null::bigint as request_id, 0 as tokens, $block limit 0",
-    "given": "select request_id, least(cached_tokens, input_tokens) as tokens, $block from requests "
-    "where trace = $trace and day = $day and cached_tokens is not null",
-    "blocks": "with blocks as (select request_id, llm, arrived_at, input_tokens, "
-    "unnest(prefix_hashes) as hash from requests where trace = $trace and day = $day) "
-    "select request_id, least(count(*) * $block, any_value(input_tokens)) as tokens from "
-    "(select *, min(arrived_at) over (partition by llm, hash) as first_at from blocks) "
-    "where first_at < arrived_at group by request_id",
-}
-
 
 class Mix(NamedTuple):
     """A sample of requests, each of shape (requests,)."""
@@ -109,17 +96,11 @@ def legs_of(settings: Settings, day: date, asked: str, sample: pd.DataFrame) -> 
 def _token_sample(settings: Settings, day: date, tiers: Sequence[str]) -> pd.DataFrame:
     """At most MIX_SAMPLE requests of each llm, with their tokens, app and query, and how many it has."""
     return settings.lake.sql(
-        f"with cached as ({CACHED[settings.config.fleet.prefix]}) "
-        "select llm, tier, app, query_id, input_tokens, output_tokens, "
-        "coalesce(cached.tokens, 0) as cached_tokens, "
-        "count(*) over (partition by llm) as requests "
-        "from requests left join cached using (request_id) "
-        "where trace = $trace and day = $day and list_contains($tiers, tier) "
-        "qualify row_number() over (partition by llm order by hash(request_id)) <= $size "
-        "order by hash(request_id)",
+        "reads/token_mix.sql",
         trace=settings.trace,
         day=day,
         tiers=list(tiers),
         size=MIX_SAMPLE,
+        prefix=settings.config.fleet.prefix,
         block=settings.config.fleet.prefix_block_tokens,
     ).to_pandas()

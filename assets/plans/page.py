@@ -1,7 +1,6 @@
 """The page of a day's plan: its changes with their reasons, and what it plans against what came."""
 
 from datetime import date
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import pyarrow as pa
@@ -9,10 +8,7 @@ import pyarrow as pa
 from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.lake.store import Place
 from fleetcast.assets.pages.pictures import save
-from fleetcast.assets.pages.style import BLUE, FAINT, INK, area, ground, legend, panels, stairs
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from fleetcast.assets.pages.style import BLUE, FAINT, INK, Figure, area, ground, legend, panels, stairs
 
 PLANNED = "corrected"  # whose plan the page shows
 CHANGES = (
@@ -26,27 +22,6 @@ CHANGES = (
     "instances",
     "why",
 )
-CAPACITIES = """
-with services as (
-    select
-        llm, role, window_start,
-        sum(capacity_tokens_per_s) filter (policy = $policy) as planned_tokens_per_s,
-        sum(demand_tokens_per_s + buffer_tokens_per_s) filter (policy = $policy) as expected_tokens_per_s,
-        sum(demand_tokens_per_s + buffer_tokens_per_s) filter (policy = 'clairvoyant') as came_tokens_per_s
-    from plan_windows
-    where trace = $trace and day = $day
-    group by llm, role, window_start
-)
-
-select
-    llm, window_start,
-    min(planned_tokens_per_s) as planned_tokens_per_s,  -- what prefills and what decodes serve the same
-    max(expected_tokens_per_s) as expected_tokens_per_s,
-    max(came_tokens_per_s) as came_tokens_per_s
-from services
-group by llm, window_start
-order by llm, window_start
-"""
 
 
 def changes(settings: Settings, day: date) -> pa.Table:
@@ -57,11 +32,13 @@ def changes(settings: Settings, day: date) -> pa.Table:
 
 def draw_plan_page(settings: Settings, day: date) -> Place:
     """Draw the plan of each llm over all regions and save it as plan.png."""
-    frame = settings.lake.sql(CAPACITIES, trace=settings.trace, day=day, policy=PLANNED).to_pandas()
+    frame = settings.lake.sql(
+        "reads/plan_page.sql", trace=settings.trace, day=day, policy=PLANNED
+    ).to_pandas()
     return save(settings, day, "plan", lambda: draw_plan(frame))
 
 
-def draw_plan(frame: pd.DataFrame) -> "Figure":
+def draw_plan(frame: pd.DataFrame) -> Figure:
     """Thousand input tokens/s of each llm: what came, what the plan expected, what it can serve.
 
     `frame`: llm, window_start, planned_, expected_ and came_tokens_per_s, the last two with the buffer that

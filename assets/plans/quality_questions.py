@@ -101,10 +101,7 @@ def requests_of(
 ) -> Requests | None:
     """So many requests of a tier of the trace, drawn, for one of these llms; None where there is none."""
     frame = settings.lake.sql(
-        "select llm, app, input_tokens, output_tokens, query_id from requests "
-        "where trace = $trace and tier = $tier and list_contains($llms::varchar[], llm) "
-        "and ($past is null or list_contains($past::date[], day)) "
-        "order by md5_number_lower(request_id::varchar), request_id limit $size",
+        "reads/questions.sql",
         trace=settings.trace,
         tier=tier,
         llms=list(llms),

@@ -22,15 +22,6 @@ from fleetcast.models.plan.rent import Offer, bounded
 
 SAMPLE_S = DEFAULTS.sample_s
 SAMPLES = round(HOURS * 3600 / SAMPLE_S)  # of a day
-CAME = """
-select
-    llm, region,
-    floor(epoch(arrived_at - $day::timestamptz) / $sample_s)::bigint as sample,
-    count(*) as requests
-from requests
-where trace = $trace and day = $day::date and list_contains($tiers, tier)
-group by all
-"""
 
 
 def targets_of_day(settings: Settings, day: date, sustained: Floats, demand: Floats) -> Floats:
@@ -89,7 +80,11 @@ def came_per_s(settings: Settings, day: date) -> Floats:
     """Interactive requests/s that came to each llm, shape (llms, regions, samples)."""
     catalogue = settings.catalogue
     rows = settings.lake.sql(
-        CAME, trace=settings.trace, day=day, sample_s=SAMPLE_S, tiers=list(catalogue.interactive_tiers)
+        "reads/autoscaler_samples.sql",
+        trace=settings.trace,
+        day=day,
+        sample_s=SAMPLE_S,
+        tiers=list(catalogue.interactive_tiers),
     )
     came = np.zeros((len(catalogue.llms), len(catalogue.regions), SAMPLES + 1))
     # what came in a sample is known when the next one begins

@@ -4,7 +4,6 @@ Each `draw_*` takes a small pandas frame of a mart and returns a matplotlib figu
 """
 
 from datetime import date
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -19,6 +18,7 @@ from fleetcast.assets.pages.style import (
     FAINT,
     INK,
     MUTED,
+    Figure,
     area,
     colours_of,
     empty,
@@ -27,9 +27,6 @@ from fleetcast.assets.pages.style import (
     panels,
     stairs,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TICKS_S = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
 CDFS = {"ttft_s": "time to the first token, seconds", "tpot_s": "time per output token, seconds"}
@@ -41,7 +38,7 @@ LINE_NINES, DASH = 0.02, 6.0  # a line's width on that axis; a dash in widths of
 # --- the figures ---------------------------------------------------------------------------------------
 
 
-def draw_demand_and_forecast(frame: pd.DataFrame, method: str) -> "Figure":
+def draw_demand_and_forecast(frame: pd.DataFrame, method: str) -> Figure:
     """Interactive input tokens/s of each llm: what came, and what was expected when the hour began.
 
     `frame`: llm, bucket_start, actual_input_tokens_per_s, input_tokens_per_s of all regions, and wape_share,
@@ -61,7 +58,7 @@ def draw_demand_and_forecast(frame: pd.DataFrame, method: str) -> "Figure":
     return figure
 
 
-def draw_instances_against_demand(frame: pd.DataFrame) -> "Figure":
+def draw_instances_against_demand(frame: pd.DataFrame) -> Figure:
     """GPUs that each policy held against the GPUs that the true demand needed, hour by hour.
 
     `frame`: policy, hour_start, held_gpus, needed_gpus; in order of policy and time. What holds far more than
@@ -86,7 +83,7 @@ def draw_instances_against_demand(frame: pd.DataFrame) -> "Figure":
     return figure
 
 
-def draw_cdf(frame: pd.DataFrame, measure: str, tier: str, slo_s: float) -> "Figure":
+def draw_cdf(frame: pd.DataFrame, measure: str, tier: str, slo_s: float) -> Figure:
     """Share of a tier's requests that met a time, per policy; the tail is stretched.
 
     `measure`: one of CDFS. `frame`: policy, `measure` (upper edge of a bin), share (cumulative, of all
@@ -136,7 +133,7 @@ def same_curves(nines: pd.DataFrame) -> list[list[str]]:
     )
 
 
-def draw_cost_against_misses(frame: pd.DataFrame) -> "Figure":
+def draw_cost_against_misses(frame: pd.DataFrame) -> Figure:
     """What each policy cost, and which share of the interactive requests missed its SLO.
 
     `frame`: policy, usd, missed_share; one row per policy.
@@ -173,7 +170,7 @@ def draw_cost_against_misses(frame: pd.DataFrame) -> "Figure":
 # --- from the marts to the figures ---------------------------------------------------------------------
 
 
-def _demand_and_forecast(settings: Settings, day: date) -> "Figure":
+def _demand_and_forecast(settings: Settings, day: date) -> Figure:
     method = settings.config.forecast.method
     errors = _mart(settings, day, "forecast_errors")
     errors = errors[(errors["measure"] == "input_tokens") & (errors["tier"] == INTERACTIVE)]
@@ -181,21 +178,21 @@ def _demand_and_forecast(settings: Settings, day: date) -> "Figure":
     return draw_demand_and_forecast(frame[frame["method"] == method], method)
 
 
-def _instances_against_demand(settings: Settings, day: date) -> "Figure":
+def _instances_against_demand(settings: Settings, day: date) -> Figure:
     frame = _mart(settings, day, "fleet_by_hour")
     gpus = frame.groupby(["policy", "hour_start"], as_index=False)[["held_gpus", "needed_gpus"]].sum()
     return draw_instances_against_demand(_in_order(gpus, settings, "hour_start"))
 
 
-def _ttft_cdf(settings: Settings, day: date) -> "Figure":
+def _ttft_cdf(settings: Settings, day: date) -> Figure:
     return _cdf(settings, day, "ttft_s", "ttft_slo_s", NO_INTERACTIVE)
 
 
-def _tpot_cdf(settings: Settings, day: date) -> "Figure":
+def _tpot_cdf(settings: Settings, day: date) -> Figure:
     return _cdf(settings, day, "tpot_s", "tpot_slo_s", "no request of a tier with a target per output token")
 
 
-def _cdf(settings: Settings, day: date, measure: str, target: str, none: str) -> "Figure":
+def _cdf(settings: Settings, day: date, measure: str, target: str, none: str) -> Figure:
     """The figure of the tier with the shortest such target, of those that came."""
     import matplotlib.pyplot as plt
 
@@ -207,7 +204,7 @@ def _cdf(settings: Settings, day: date, measure: str, target: str, none: str) ->
     return draw_cdf(_in_order(frame[frame["tier"] == tier], settings, measure), measure, tier, slos[tier])
 
 
-def _cost_against_misses(settings: Settings, day: date) -> "Figure":
+def _cost_against_misses(settings: Settings, day: date) -> Figure:
     return draw_cost_against_misses(_in_order(_mart(settings, day, "scoreboard"), settings))
 
 

@@ -1,17 +1,13 @@
 """What each commitment costs a week, and the regret of it: a panel for each region and GPU type."""
 
 from datetime import date
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.lake.store import Place
 from fleetcast.assets.pages.pictures import save
-from fleetcast.assets.pages.style import BLUE, INK, MUTED, ground, legend
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from fleetcast.assets.pages.style import BLUE, INK, MUTED, Figure, ground, legend
 
 
 def draw_commitments(settings: Settings, day: date) -> Place:
@@ -23,7 +19,7 @@ def draw_commitments(settings: Settings, day: date) -> Place:
     return save(settings, day, "commitments", lambda: draw_curves(frame))
 
 
-def draw_curves(frame: pd.DataFrame) -> "Figure":
+def draw_curves(frame: pd.DataFrame) -> Figure:
     """Thousand USD a week over GPUs reserved, beside the worst regret; the best commitment as a point.
 
     `frame`: region, gpu, reserved_gpus, usd_per_week, worst_regret_usd, is_best.

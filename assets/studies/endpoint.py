@@ -24,27 +24,10 @@ from fleetcast.models.world.reading import ConfigError, require_known
 from fleetcast.models.world.replay_config import ReplayConfig
 
 HOUR_S = 3600.0
-BUSIEST = """
-select llm, region
-from requests
-where trace = $trace and day = $day and (llm = $llm or $llm is null) and (region = $region or $region is null)
-group by llm, region
-order by sum(input_tokens + output_tokens) desc, llm, region
-limit 1
-"""
 REQUESTS = """
 select * from requests
 where trace = $trace and day = $day and llm = $llm and region = $region
 order by arrived_at, request_id
-"""
-LARGEST_HOUR = """
-select max(instances) as instances
-from (
-    select sum(instances) as instances
-    from plans
-    where trace = $trace and day = $day and policy = 'corrected' and llm = $llm and region = $region
-    group by hour_start
-)
 """
 
 
@@ -74,7 +57,7 @@ def read_endpoint(settings: Settings, day: date, llm: str | None, region: str | 
             require_known(name, known, what, f"--{what}")
     require_day(settings.lake, "requests", settings.trace, day)
     asked = {"trace": settings.trace, "day": day, "llm": llm, "region": region}
-    busiest = settings.lake.sql(BUSIEST, **asked).to_pylist()
+    busiest = settings.lake.sql("reads/busiest_endpoint.sql", **asked).to_pylist()
     if not busiest:
         raise ConfigError(
             f"Nobody asked {llm or 'any llm'} in {region or 'any region'} on {day}. Choose another "
@@ -84,7 +67,7 @@ def read_endpoint(settings: Settings, day: date, llm: str | None, region: str | 
     asked |= {"llm": llm, "region": region}
     deployment = only_pool(settings, llm, region)
     table, trace = busiest_hours(settings, day, llm, region, hours)
-    planned = settings.lake.sql(LARGEST_HOUR, **asked)["instances"][0].as_py()
+    planned = settings.lake.sql("reads/largest_hour.sql", **asked)["instances"][0].as_py()
     start, *_ = settings.config.fleet.limits(deployment)
     instances = max(1, int(planned or start))
     return Endpoint(settings, llm, region, deployment, instances, hours, table, trace)

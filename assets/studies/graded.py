@@ -24,16 +24,6 @@ from fleetcast.models.replay.inputs import Floats
 from fleetcast.models.replay.run import Drive
 
 ADVICE = "select * from advice where trace = $trace and day = $day and policy = $policy"
-SEEN = """
-select
-    tier, count(source_ttft_s) as measured,
-    count_if(is_ttft_met(source_ttft_s, ttft_slo_s)) as measured_in_time,
-    quantile_cont(source_ttft_s, 0.95) as measured_ttft_p95_s
-from requests
-inner join (select unnest($tiers) as tier, unnest($slos_s) as ttft_slo_s) using (tier)
-where trace = $trace and day = $day and source_ttft_s is not null
-group by tier
-"""
 
 
 def grade_shadow(settings: Settings, day: date, policy: str, progress: Progress) -> pa.Table:
@@ -109,7 +99,11 @@ def _measured(settings: Settings, day: date) -> list[dict[str, Any]]:
     """What the requests waited where the trace was taken, by tier, as far as its source says: figures."""
     timed = {name: tier.ttft_slo_s for name, tier in settings.catalogue.tiers.items() if tier.ttft_slo_s}
     rows = settings.lake.sql(
-        SEEN, trace=settings.trace, day=day, tiers=list(timed), slos_s=list(timed.values())
+        "reads/measured_ttft.sql",
+        trace=settings.trace,
+        day=day,
+        tiers=list(timed),
+        slos_s=list(timed.values()),
     ).to_pylist()
     return [
         {"metric": metric, "tier": row["tier"], "value": value}

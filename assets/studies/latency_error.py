@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,7 @@ from fleetcast.assets.lake.lookups import require_day
 from fleetcast.assets.lake.settings import Progress, Settings
 from fleetcast.assets.lake.store import Place
 from fleetcast.assets.pages.pictures import save
-from fleetcast.assets.pages.style import FAINT
+from fleetcast.assets.pages.style import FAINT, Figure
 from fleetcast.assets.replays.drives import day_drives, measured, of_reflex, read_of_plans, setting
 from fleetcast.assets.replays.figures import draw_cost_against_misses
 from fleetcast.assets.replays.nights import require_same_config
@@ -32,19 +32,10 @@ from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.policies import Policy
 from fleetcast.models.world.reading import require_known
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 DRAWS = 12
 AS_TOLD = 0  # the draw of the profiles themselves: the day's scoreboard
 ENDS = ("value", "low", "high")
 TWO_SIDED_90 = 1.645  # standard deviations
-PLANNED_USD = """
-select llm, sum(usd) as usd
-from plans
-where trace = $trace and day = $day and policy = 'corrected'
-group by llm
-"""
 INTERVALS = "select * from scoreboard_intervals where trace = $trace and day = $day order by all"
 
 
@@ -146,7 +137,7 @@ def draw(settings: Settings, day: date) -> Place:
     return save(settings, day, "latency_error", lambda: draw_intervals(found))
 
 
-def draw_intervals(found: pd.DataFrame) -> "Figure":
+def draw_intervals(found: pd.DataFrame) -> Figure:
     """Each policy as a point of cost and misses in bars from low to high.
 
     `found`: policy, figure, value, low, high, with the figures usd and missed_share.

@@ -5,20 +5,15 @@ Each `draw_*` takes rows of one endpoint; `level_drawings` reads them for a day.
 
 from collections.abc import Iterator, Sequence
 from datetime import date
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.pages.pictures import Draw
-from fleetcast.assets.pages.style import FAINT, INK, MUTED, PALETTE, empty, ground, legend
+from fleetcast.assets.pages.style import FAINT, INK, MUTED, PALETTE, Axes, Figure, empty, ground, legend
 from fleetcast.assets.studies.level_trials import ALL, LIMIT
 from fleetcast.models.world.stacks import STACKS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 SHADES = (*PALETTE, "#8C6D31", "#882255", "#999933", MUTED, FAINT)
 COLOURS = dict(zip((name for name in STACKS if name != LIMIT), SHADES, strict=False)) | {LIMIT: INK}
@@ -26,7 +21,7 @@ DASHES = (0, (4, 3))
 WAY = ["dealt_by", "load_factor"]
 
 
-def draw_level_value(frame: pd.DataFrame) -> "Figure":
+def draw_level_value(frame: pd.DataFrame) -> Figure:
     """The fewest instances that meet every need against levels: a line per stack, the best of its headrooms.
 
     `frame`: rows of the mart level_value; a panel for each way to deal needs and each load. Dashed: edf.
@@ -47,7 +42,7 @@ def draw_level_value(frame: pd.DataFrame) -> "Figure":
     return with_stacks(figure, frame)
 
 
-def draw_level_ttft(frame: pd.DataFrame) -> "Figure":
+def draw_level_ttft(frame: pd.DataFrame) -> Figure:
     """Time to the first token by level, P99 and P50 dashed: a panel per number of levels, a line per stack.
 
     `frame`: rows of level_trials on today's instances, of one way to deal needs and one load.
@@ -69,7 +64,7 @@ def draw_level_ttft(frame: pd.DataFrame) -> "Figure":
     return with_stacks(figure, rows)
 
 
-def draw_headroom(frame: pd.DataFrame) -> "Figure":
+def draw_headroom(frame: pd.DataFrame) -> Figure:
     """What the lowest level waits against what level 0 misses, a point per headroom, those of a stack joined.
 
     `frame`: rows of the mart level_isolation, of one way to deal needs and one load. A panel per number of
@@ -94,7 +89,7 @@ def draw_headroom(frame: pd.DataFrame) -> "Figure":
     return with_stacks(figure, rows)
 
 
-def draw_ablation(frame: pd.DataFrame) -> "Figure":
+def draw_ablation(frame: pd.DataFrame) -> Figure:
     """Requests in time on today's instances, a row per stack: of all, of level 0, of the lowest.
 
     `frame`: rows of level_trials on today's instances, of one way to deal needs and one load. Of each stack
@@ -118,7 +113,7 @@ def draw_ablation(frame: pd.DataFrame) -> "Figure":
     return figure
 
 
-def panels_in_a_row(count: int, shared: bool = False) -> tuple["Figure", "list[Axes]"]:
+def panels_in_a_row(count: int, shared: bool = False) -> tuple[Figure, "list[Axes]"]:
     """So many panels side by side."""
     import matplotlib.pyplot as plt
 
@@ -146,7 +141,7 @@ def said(way: Sequence[object]) -> str:
     return f"needs by {dealt_by}" + ("" if load == 1 else f", {load:g} times the load")
 
 
-def with_stacks(figure: "Figure", rows: pd.DataFrame) -> "Figure":
+def with_stacks(figure: Figure, rows: pd.DataFrame) -> Figure:
     """The figure with the colours of its stacks named."""
     stacks = [stack for stack in COLOURS if stack in set(rows["stack"])]
     legend(figure, [(stack, COLOURS[stack]) for stack in stacks], in_a_row=5)

@@ -1,7 +1,6 @@
 """USD per million tokens of prompt against those of answer, a point for each deployment."""
 
 from datetime import date
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -9,10 +8,7 @@ import pandas as pd
 from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.lake.store import Place
 from fleetcast.assets.pages.pictures import save
-from fleetcast.assets.pages.style import BLUE, INK, MUTED
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from fleetcast.assets.pages.style import BLUE, INK, MUTED, Figure
 
 IN, OUT = "usd_per_million_input_tokens", "usd_per_million_output_tokens"
 
@@ -24,7 +20,7 @@ def draw_phase_prices(settings: Settings, day: date, llm: str) -> Place:
     return save(settings, day, f"phase_prices_{llm}", lambda: draw_hull(frame, llm))
 
 
-def draw_hull(frame: pd.DataFrame, llm: str) -> "Figure":
+def draw_hull(frame: pd.DataFrame, llm: str) -> Figure:
     """Points of deployments, and those that no other beats in both phases. One of these alone: together.
 
     `frame`: is_best_of_gpu, gpu, gpus_per_instance, usd_per_million_input_tokens,

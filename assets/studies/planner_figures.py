@@ -1,19 +1,14 @@
 """The figures of the planners' board: what a day costs under each, and what each idea saves."""
 
 from datetime import date
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.pages.pictures import Draw
-from fleetcast.assets.pages.style import BLUE, FAINT, INK, MUTED
+from fleetcast.assets.pages.style import BLUE, FAINT, INK, MUTED, Axes, Figure
 from fleetcast.assets.studies.planner_board import OURS, board, worth
 from fleetcast.models.world.planners import BOARD
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 def asked(frame: pd.DataFrame) -> str:
@@ -23,7 +18,7 @@ def asked(frame: pd.DataFrame) -> str:
     return f"every tier attains {attained}, quality is kept"
 
 
-def draw_planners(frame: pd.DataFrame) -> "Figure":
+def draw_planners(frame: pd.DataFrame) -> Figure:
     """USD of the day by planner, the cheapest on top; ours in colour.
 
     `frame`: rows of the mart planner_board. A whisker is the error of the latency profiles, 90 of 100 times,
@@ -51,7 +46,7 @@ def draw_planners(frame: pd.DataFrame) -> "Figure":
     return figure
 
 
-def draw_ideas(frame: pd.DataFrame) -> "Figure":
+def draw_ideas(frame: pd.DataFrame) -> Figure:
     """USD of the day, one idea more each time: a panel for each of the two orders.
 
     `frame`: rows of the mart idea_worth.
@@ -69,7 +64,7 @@ def draw_ideas(frame: pd.DataFrame) -> "Figure":
     return figure
 
 
-def _draw_way(panel: "Axes", rows: pd.DataFrame) -> None:
+def _draw_way(panel: Axes, rows: pd.DataFrame) -> None:
     """A bar a step, and beside it what the idea that was added saved."""
     names = [f"+ {idea}" if isinstance(idea, str) else "plain" for idea in rows["idea"]]
     usd = rows["total_usd"].fillna(0.0)

@@ -1,18 +1,12 @@
 """Cost over quality: the fronts of a question by judge and rule, and what stands beside the chosen plan."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 
 from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.lake.store import Place
 from fleetcast.assets.pages.pictures import save_as
-from fleetcast.assets.pages.style import INK, MUTED, PALETTE, empty, spots, touching
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from fleetcast.assets.pages.style import INK, MUTED, PALETTE, Axes, Figure, empty, spots, touching
 
 DASHES = {"route": "-", "cascade": "--"}
 
@@ -29,7 +23,7 @@ def draw_quality(settings: Settings, question: str) -> Place:
     return path
 
 
-def draw_plans(frame: pd.DataFrame) -> "Figure":
+def draw_plans(frame: pd.DataFrame) -> Figure:
     """USD per hour over quality: hollow as tables promise, filled as replayed; a line a judge and rule.
 
     `frame`: plan, kind, rule, judge, usd_per_hour, promised_quality, quality, p95_s, asked_quality,
@@ -60,7 +54,7 @@ def draw_plans(frame: pd.DataFrame) -> "Figure":
     return figure
 
 
-def name_points(panel: "Axes", frame: pd.DataFrame) -> None:
+def name_points(panel: Axes, frame: pd.DataFrame) -> None:
     """The chosen plan and what stands beside it: policies where there are any, else what tables say."""
     other = "policy" if (frame["kind"] == "policy").any() else "baseline"
     shown = frame[frame["kind"].isin(["chosen", other]) & (frame["plan"] != "quality")]

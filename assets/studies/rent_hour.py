@@ -24,16 +24,6 @@ from fleetcast.models.world.mechanisms import Ending
 HOUR_S = 3600.0
 TAIL_S = 600.0  # after the last request, in which the last ones are served
 
-BUSIEST = """
-with asked as (
-    select *, date_trunc('hour', arrived_at) as hour_start from requests
-    where trace = $trace and day = $day and llm = $llm and list_contains($tiers, tier)
-),
-hours as (select hour_start, sum(input_tokens) as tokens from asked group by hour_start)
-select epoch(arrived_at) as arrival_s, app, input_tokens, output_tokens from asked
-where hour_start = (select hour_start from hours order by tokens desc, hour_start limit 1)
-order by arrived_at, request_id
-"""
 
 ANSWERED = """
 select app, output_tokens from requests
@@ -73,7 +63,9 @@ def busiest_hour(settings: Settings, day: date, llm: str, tier: str, tokens_per_
     for past in reversed(settings.history(day)):
         if past not in there:
             continue
-        rows = settings.lake.sql(BUSIEST, trace=settings.trace, day=past, llm=llm, tiers=tiers).to_pandas()
+        rows = settings.lake.sql(
+            "reads/busiest_hour_of_llm.sql", trace=settings.trace, day=past, llm=llm, tiers=tiers
+        ).to_pandas()
         if len(rows):
             came_s = rows["arrival_s"].to_numpy(float)
             start_s = came_s[0] // HOUR_S * HOUR_S

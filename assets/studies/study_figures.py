@@ -1,18 +1,13 @@
 """A study in one picture: what each policy spent and missed under each variant."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 
 from fleetcast.assets.lake.store import Place
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.pictures import save_as
-from fleetcast.assets.pages.style import INK, MUTED, colours_of
+from fleetcast.assets.pages.style import INK, MUTED, Figure, colours_of
 from fleetcast.models.world.catalogue import Catalogue
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def draw_study(lake: Lake, name: str, catalogue: Catalogue) -> Place:
@@ -32,7 +27,7 @@ def draw_against_the_paper(lake: Lake) -> Place:
     return path
 
 
-def draw_points(frame: pd.DataFrame) -> "Figure":
+def draw_points(frame: pd.DataFrame) -> Figure:
     """What was found, over what a paper tells: figures by themselves, and shares; on the line they agree.
 
     `frame`: study, against, metric, paper_value, our_value.
@@ -57,7 +52,7 @@ def draw_points(frame: pd.DataFrame) -> "Figure":
     return figure
 
 
-def draw_bars(frame: pd.DataFrame, strictest: str) -> "Figure":
+def draw_bars(frame: pd.DataFrame, strictest: str) -> Figure:
     """Bars by variant and policy: what was spent, what the strictest tier missed and waited.
 
     `frame`: variant, policy, metric, tier, value.

@@ -28,14 +28,6 @@ from fleetcast.assets.studies.planned_trials import trial_of_plan
 from fleetcast.models.plan.problem import PlanError
 from fleetcast.models.world.reading import ConfigError, require_known
 
-CASES_OF_DAY = """
-select whatifs.* replace (split_part(case_name, '@', 1) as case_name)
-from whatifs
-inner join (select unnest($names) as case_name, generate_subscripts($names, 1) as place) using (case_name)
-where trace = $trace and day = $day
-order by place
-"""
-
 
 def what_if(
     settings: Settings, day: date, names: Sequence[str], progress: Progress, policy: str = "corrected"
@@ -64,7 +56,7 @@ def what_if(
 
 def rows_of_cases(settings: Settings, day: date, names: Sequence[str]) -> pa.Table:
     """The rows of the mart whatifs of these cases, in their order."""
-    return settings.lake.sql(CASES_OF_DAY, trace=settings.trace, day=day, names=list(names))
+    return settings.lake.sql("reads/whatifs_in_order.sql", trace=settings.trace, day=day, names=list(names))
 
 
 def made_of_cases(table: pa.Table, day: date) -> list[Made]:

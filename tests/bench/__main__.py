@@ -1,11 +1,16 @@
 """Measure the product: python tests/bench [SUBJECT ...], one figure after the other, into data/bench.json."""
 
+import ast
 import importlib
 import json
 import os
 import sys
+import time
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
 
-from measure import ROOT, Figures, Target, measured
+from measure import ROOT, Figures, Skipped, Target, measured
 from rich.console import Console
 from rich.table import Table
 
@@ -23,6 +28,8 @@ OUT = Console(highlight=False, width=None if sys.stdout.isatty() else 150)
 
 def main(wanted: list[str]) -> int:
     """Measure the subjects asked for, or all; 0 when every function ran, whatever it found."""
+    if "--smoke" in wanted:
+        return smoke()
     if unknown := set(wanted) - set(SUBJECTS):
         OUT.print(f"Error: no subject {unknown.pop()!r}. There are: {', '.join(SUBJECTS)}.", style="red")
         return 2
@@ -40,6 +47,65 @@ def main(wanted: list[str]) -> int:
         OUT.print(table(figures, targets))
         note(figures)
     return 1 if failures else 0
+
+
+def smoke() -> int:
+    """Run what has a small size, in this process, and import the rest; 0 when nothing failed."""
+    failures, unsized = 0, list[str]()
+    for subject in SUBJECTS:
+        module = importlib.import_module(subject)
+        failures += sum(not is_there for is_there in map(imports_all, texts_of(module)))
+        for function in module.FUNCTIONS:
+            sizes = getattr(module, "SMOKE", {}).get(function.__name__)
+            if sizes is None:
+                unsized.append(f"{subject} {function.__name__}")
+            else:
+                failures += not tried(module, function, sizes)
+    OUT.print(f"imported only, no small size yet: {', '.join(unsized)}", soft_wrap=True)
+    return 1 if failures else 0
+
+
+def tried(module: ModuleType, function: Callable[[], Figures], sizes: Mapping[str, Any]) -> bool:
+    """Run a function with small sizes; whether it gave the figures that its subject has targets for."""
+    before = {name: getattr(module, name) for name in sizes}
+    vars(module).update(sizes)
+    begun_s, said, found = time.process_time(), "", Figures()
+    try:
+        found = function()
+    except Skipped as reason:
+        said = f"skipped: {reason}"
+    except Exception as error:  # whatever it is, the next one runs
+        said = f"failed: {type(error).__name__}: {error}"
+    finally:
+        vars(module).update(before)
+    if unknown := found.keys() - module.TARGETS.keys():
+        said = f"failed: no target for {', '.join(sorted(unknown))}"
+    said = said or f"{time.process_time() - begun_s:.1f} CPU-s"
+    OUT.print(f"{module.__name__} {function.__name__}: {said}", soft_wrap=True, markup=False)
+    return not said.startswith("failed")
+
+
+def texts_of(module: ModuleType) -> list[str]:
+    """The programs that a subject runs in processes of their own, as this tree has them."""
+    texts = (text for name, text in vars(module).items() if isinstance(text, str) and name != "OLD")
+    return [text for text in texts if "\nimport " in text or "\nfrom " in text]
+
+
+def imports_all(text: str) -> bool:
+    """Whether all is there that a program imports."""
+    try:
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom):
+                found = importlib.import_module(node.module or "")
+                missing = [alias.name for alias in node.names if not hasattr(found, alias.name)]
+                if missing:
+                    raise ImportError(f"{node.module} has no {', '.join(missing)}")
+    except SyntaxError:
+        return True  # a docstring, no program
+    except ImportError as error:
+        OUT.print(f"failed: {error}", style="red", markup=False)
+        return False
+    return True
 
 
 def run(subject: str, function: str, doc: str) -> Figures | None:

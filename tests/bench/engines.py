@@ -14,6 +14,7 @@ from fleetcast.models.latency.tables import Fit
 from fleetcast.models.trials.calibration import calibrate, judge
 from fleetcast.models.trials.engine_fit import Requests
 from fleetcast.models.trials.log_replay import player
+from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.entries import LatencyProfile
 from fleetcast.models.world.fleet_config import Deployment
 
@@ -47,7 +48,7 @@ def real_logs() -> Figures:
     """Two vLLM engines, calibrated as the command does it; their profiles made worse, which must not pass."""
     if not (SHARED / "engines").exists():
         raise Skipped("no engine logs in ../shared/data/engines")
-    catalogue, config = setting()
+    catalogue, (_, config) = load_catalogue(), setting()
     e2e, ttft, unqueued, seconds, tried, refused = [], [], [], [], 0, 0
     for folder, (llm, gpu, degree) in LOGS.items():
         log = read_log(SHARED / "engines" / folder / "requests.jsonl").requests
@@ -77,7 +78,7 @@ def real_logs() -> Figures:
 
 def unqueued_ttft_error(folder: str, log: Requests, profile: LatencyProfile, deployment: Deployment) -> float:
     """Median error of TTFT over those that the engine took in within a step, warm-up left out."""
-    catalogue, config = setting()
+    catalogue, (_, config) = load_catalogue(), setting()
     lines = (SHARED / "engines" / folder / "requests.jsonl").read_text().splitlines()
     rows = sorted(map(json.loads, lines), key=lambda row: row["arrival_time"])
     waited_s = np.array([row["scheduled_ts"] - row["queued_ts"] for row in rows])

@@ -77,6 +77,8 @@ TARGETS = {
     ),
 }
 
+REQUESTS = 400_000
+
 
 def require_profiles() -> None:
     """Skip where the shared measurements do not lie beside the project."""
@@ -143,7 +145,7 @@ def static_batches() -> Figures:
 def laws() -> Figures:
     """The replay against queueing theory and against what isolated requests must take."""
     rng = np.random.default_rng(3)
-    rate, requests = 2.0, 400_000
+    rate, requests = 2.0, REQUESTS
     figures: Figures = {}
     for law, tokens in (
         ("md1", np.full(requests, 300)),
@@ -170,4 +172,5 @@ def isolated() -> float:
     return max(float(np.max(np.abs(m / s - 1))) for m, s in zip(met, (ttft_s, e2e_s), strict=True))
 
 
+SMOKE = {"held_out": {}, "roofline": {}, "static_batches": {}, "laws": {"REQUESTS": 20_000}}
 FUNCTIONS = (held_out, roofline, roofline_left_out, static_batches, laws)

@@ -24,7 +24,7 @@ from fleetcast.models.world.entries import Region
 from fleetcast.models.world.fleet_config import Deployment
 
 BEFORE = "5f1a6f4"  # the last commit whose requests had one leg each
-REQUESTS = 1_000_000
+REQUESTS, LEAPT = 1_000_000, 100_000
 LINK_GBIT_PER_S = 25.0
 PREFILLING, DECODING = 20, 40
 APART_PER_S = REQUESTS_PER_S * DECODING / INSTANCES  # an instance that decodes has as many as in `replay`
@@ -97,7 +97,9 @@ def mixed() -> Figures:
             tree.extractall(folder, filter="data")
         for _ in range(3):  # in turns, so that a slow minute hits both
             for tree in (Path(folder), ROOT):
-                seconds, digest = run_fresh(sys.executable, "-c", MILLION, cwd=tree).split()
+                seconds, digest = run_fresh(
+                    sys.executable, "-c", MILLION if tree == ROOT else OLD, cwd=tree
+                ).split()
                 said.setdefault(tree, ([], digest))[0].append(float(seconds))
     (before, old), (now, new) = said.values()
     return {"legs_mixed_speed_ratio": min(before) / min(now), "legs_mixed_same_bits": float(old == new)}
@@ -109,7 +111,7 @@ sys.path[:0] = ["", "tests/bench"]
 from measure import cpu_seconds
 from replay import REQUESTS_PER_S
 from workloads import INSTANCES, endpoint_fleet, endpoint_trace, play_endpoint, setting
-from fleetcast.models.replay.session.fleet_arrays import make_rules
+from fleetcast.models.replay.session.rules import make_rules
 trace, fleet = endpoint_trace(1_000_000, REQUESTS_PER_S), endpoint_fleet(INSTANCES)
 catalogue, config = setting()
 rules, outcomes = make_rules(catalogue, config.replay, "follow"), []
@@ -118,12 +120,14 @@ seconds = cpu_seconds(lambda: outcomes.append(play_endpoint(trace, fleet, rules)
 times = outcomes[0].first_token_s.tobytes() + outcomes[0].finish_s.tobytes()
 print(seconds, hashlib.sha256(times).hexdigest())
 """
+NOW, THEN = "fleetcast.models.replay.session.rules", "models.replay.fleet"  # THEN: at BEFORE
+OLD = MILLION.replace(NOW, THEN)
 
 
 def apart() -> Figures:
     """Prefill and decode on instances of their own, leapt and stepped."""
     fleet = fleet_of({LLM: (pool(PREFILLING, "prefill"), pool(DECODING, "decode"))})
-    trace, fewer = (endpoint_trace(size, APART_PER_S) for size in (REQUESTS, 100_000))
+    trace, fewer = (endpoint_trace(size, APART_PER_S) for size in (REQUESTS, LEAPT))
     leap, step = rules_of(), rules_of(leap=False)
     leapt, stepped = (play_all(fewer, fleet, rules) for rules in (leap, step))  # compiles
     leapt_s, stepped_s = (cpu_seconds(partial(play_all, fewer, fleet, rules), 2) for rules in (leap, step))
@@ -169,3 +173,4 @@ def pools() -> Figures:
 
 
 FUNCTIONS = (mixed, apart, cascade, pools)
+SMOKE = {name: {"REQUESTS": 1000, "LEAPT": 300} for name in ("apart", "cascade", "pools")}

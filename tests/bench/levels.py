@@ -62,6 +62,8 @@ TARGETS = {
     ),
 }
 
+REQUESTS, FEWER, LEAPT = 1_000_000, 200_000, 50_000
+
 
 def trace_of(requests: int) -> Trace:
     """Requests to one endpoint, on four levels."""
@@ -88,7 +90,7 @@ def paper() -> Figures:
 
 def moving() -> Figures:
     """One million requests by freeness, with a balancer that looks every half second."""
-    trace = trace_of(1_000_000)
+    trace = trace_of(REQUESTS)
     guarded = {**STACKS["llumnix"].moves, "interval_s": 0.5, "is_guarded": True}
     fleet, rules = endpoint(STACKS["llumnix"]._replace(moves=guarded))
     outcomes = [play(trace, fleet, rules)]
@@ -101,7 +103,7 @@ def moving() -> Figures:
 
 def switched_off() -> Figures:
     """What the stack costs whom it does not serve: levels, and links, but nobody moves."""
-    trace = trace_of(1_000_000)
+    trace = trace_of(REQUESTS)
     plain = endpoint(STACKS["jsq"]._replace(order="fcfs"), levels=1)
     fleet, rules = endpoint(STACKS["jsq"]._replace(order="fcfs"))
     linked = fleet._replace(hands_over=True), rules
@@ -113,7 +115,7 @@ def switched_off() -> Figures:
 
 def ticks() -> Figures:
     """A balancer that finds nobody to move, looking a hundred times as often."""
-    trace = trace_of(200_000)
+    trace = trace_of(FEWER)
     fleet, rules = endpoint("jsq_moves")
     still = rules._replace(gap_blocks=1e12, from_blocks=np.inf)
     often_s, rarely_s = (
@@ -125,7 +127,7 @@ def ticks() -> Figures:
 
 def many() -> Figures:
     """Dispatch by freeness where there are twenty times as many instances, and beside the shortest queue."""
-    trace = trace_of(200_000)
+    trace = trace_of(FEWER)
     cases = (("freeness", INSTANCES), ("freeness", MANY_INSTANCES), ("jsq", INSTANCES))
     few_s, many_s, jsq_s = (
         cpu_seconds(partial(play, trace, *endpoint(stack, instances=count)), 3) for stack, count in cases
@@ -135,7 +137,7 @@ def many() -> Figures:
 
 def leaping() -> Figures:
     """Leaping over decode stretches against playing every step, where requests move."""
-    trace = trace_of(50_000)
+    trace = trace_of(LEAPT)
     fleet, rules = endpoint("jsq_moves")
     moving = rules._replace(from_blocks=np.inf)  # so that many do
     both = [moving, moving._replace(steps_per_event=1)]
@@ -170,3 +172,5 @@ def write_day(lake: Lake, day: date) -> None:
 
 
 FUNCTIONS = (paper, moving, switched_off, ticks, many, leaping, command)
+SIZES = {"REQUESTS": 1000, "FEWER": 500, "LEAPT": 300, "MANY_INSTANCES": 120}
+SMOKE = dict.fromkeys(("paper", "moving", "switched_off", "ticks", "many", "leaping"), SIZES)

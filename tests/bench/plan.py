@@ -146,3 +146,4 @@ def running_hour(llms: int, regions: int, gpus: int, room: float) -> Problem:
 
 
 FUNCTIONS = (small_hour, large_hour, tight_hour, huge_hour, week)
+SMOKE = {"small_hour": {}, "week": {"WEEK": 4}}

@@ -30,7 +30,7 @@ from fleetcast.models.world.mechanisms import Ending
 REQUESTS_PER_S = 50.0  # to 60 instances: a third of their KV memory is in use, TTFT p95 is half a second
 LIGHT_PER_S, HEAVY_PER_S = 10.0, 70.0  # a twentieth and half of it
 CHUNK_TOKENS = 2048  # the budget of a step
-WEEK_REQUESTS = 10_000_000
+REQUESTS, LEAPT, WEEK_REQUESTS = 1_000_000, 100_000, 10_000_000
 ENDLESS_GPUS = 1_000_000  # so that no region is too small for the instances asked for
 WINDOW_S = 900.0  # a plan's load is the largest quarter of an hour
 TARGETS = {
@@ -68,7 +68,7 @@ TARGETS = {
 
 def endpoint() -> Figures:
     """1 million requests at one endpoint of 60 instances, with whole prompts and with chunked ones."""
-    trace, fleet = endpoint_trace(1_000_000, REQUESTS_PER_S), endpoint_fleet(INSTANCES)
+    trace, fleet = endpoint_trace(REQUESTS, REQUESTS_PER_S), endpoint_fleet(INSTANCES)
     catalogue, config = setting()
     rules = make_rules(catalogue, config.replay, "follow")
     chunking = endpoint_fleet(INSTANCES, batching="chunked", max_prefill_tokens=CHUNK_TOKENS)
@@ -88,7 +88,7 @@ def leap_over_step() -> Figures:
     rules = [make_rules(catalogue, config.replay, "follow", leap=leap) for leap in (True, False)]
     fleet, figures, difference = endpoint_fleet(INSTANCES), {}, 0.0
     for load, requests_per_s in (("", REQUESTS_PER_S), ("_light", LIGHT_PER_S), ("_heavy", HEAVY_PER_S)):
-        trace = endpoint_trace(100_000, requests_per_s)
+        trace = endpoint_trace(LEAPT, requests_per_s)
         difference = max(difference, largest_difference(*(play_endpoint(trace, fleet, r) for r in rules)))
         leapt_s, stepped_s = (cpu_seconds(partial(play_endpoint, trace, fleet, r), 3) for r in rules)
         figures[f"replay_leap_over_step{load}"] = stepped_s / leapt_s
@@ -116,7 +116,7 @@ import sys, numba, fleetcast.models.replay.compiled
 numba.config.CACHE_DIR = sys.argv[1]
 sys.path.insert(0, "tests/bench")
 from workloads import endpoint_fleet, endpoint_trace, play_endpoint, setting
-from fleetcast.models.replay.session.fleet_arrays import make_rules
+from fleetcast.models.replay.session.rules import make_rules
 catalogue, config = setting()
 play_endpoint(endpoint_trace(10, 1.0), endpoint_fleet(2), make_rules(catalogue, config.replay, "follow"))
 """
@@ -186,3 +186,4 @@ def capacities(trace: Trace) -> Floats:
 
 
 FUNCTIONS = (endpoint, leap_over_step, start_up, week)
+SMOKE = {"endpoint": {"REQUESTS": 2000}, "leap_over_step": {"LEAPT": 500}}

@@ -1,0 +1,7 @@
+-- advice_ran_attainment: the share of requests in time on the fleet that ran.
+-- grain: one row
+-- reads: shadow_runs
+-- units: share
+select sum(in_time)::double / sum(requests) as share
+from shadow_runs
+where trace = $trace and day = $day and fleet = 'ran'

@@ -1,0 +1,12 @@
+-- advice_trace: what a trace that was brought is, by its requests.
+-- grain: one row
+-- reads: requests
+-- units: requests; UTC instants; tokens
+select
+    count(*)::bigint as requests, min(arrived_at) as first_at, max(arrived_at) as last_at,
+    sum(input_tokens)::double as input_tokens, sum(output_tokens)::double as output_tokens,
+    count(distinct app)::bigint as apps, any_value(app) as app,
+    list(distinct region order by region) as regions, list(distinct tier order by tier) as tiers,
+    count_if(tier_source = 'dealt')::bigint as dealt
+from requests
+where trace = $trace

@@ -1,0 +1,11 @@
+-- largest_hour: the most instances that the corrected plan holds at an endpoint.
+-- grain: one row
+-- reads: plans
+-- units: instances
+select max(instances) as instances
+from (
+    select sum(instances) as instances
+    from plans
+    where trace = $trace and day = $day and policy = 'corrected' and llm = $llm and region = $region
+    group by hour_start
+)
