@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fleetcast.assets.lake.result_schemas import RESULTS
+from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Settings, midnight
 from fleetcast.assets.plans.kinds import kinds
 
@@ -20,7 +20,7 @@ def plan_rows(settings: Settings, day: date, policy: str, counts: Sequence[int])
         for region in settings.catalogue.regions:
             for hour, count in enumerate(counts):
                 held, before = (one + (n == 1) for one in (count, counts[max(hour - 1, 0)]))
-                row = dict.fromkeys(RESULTS["plans"].names)
+                row = dict.fromkeys(SCHEMAS["plans"].names)
                 row |= {"policy": policy, "programme": "corrected", "status": "Optimal"}
                 row |= {"llm": kind.llm, "role": kind.role, "region": region, "gpu": gpu}
                 row |= {"gpus_per_instance": gpus, "hour_start": midnight(day) + timedelta(hours=hour)}
@@ -35,5 +35,5 @@ def plan_rows(settings: Settings, day: date, policy: str, counts: Sequence[int])
 
 def write_plan(settings: Settings, day: date, counts: Sequence[int]) -> None:
     """The day-ahead plan of `day`, as it is made before it begins."""
-    made = pa.Table.from_pylist(plan_rows(settings, day, "day_ahead", counts), schema=RESULTS["plans"])
+    made = pa.Table.from_pylist(plan_rows(settings, day, "day_ahead", counts), schema=SCHEMAS["plans"])
     settings.lake.write("day_ahead_plans", made, trace=settings.trace, day=day)

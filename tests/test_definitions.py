@@ -13,7 +13,7 @@ from small import small_config
 
 from fleetcast.assets.checks import ALARMS, CHECKS
 from fleetcast.assets.lake import partitions
-from fleetcast.assets.lake.schemas import REQUEST_SCHEMA
+from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.sql_files import SQL, read_sql
 from fleetcast.assets.lake.warehouse import Lake
@@ -159,7 +159,7 @@ def test_the_landing_sensor_runs_once_per_change(tmp_path, monkeypatch):
 def test_the_pages_show_the_days_of_the_configured_traces_and_of_the_lake(tmp_path):
     """A few dozen days instead of thousands; those from yesterday on come by themselves, for the schedule."""
     lake, landed = Lake(tmp_path), date(2023, 11, 30)
-    empty = pa.table({f.name: pa.nulls(0, f.type) for f in REQUEST_SCHEMA}, schema=REQUEST_SCHEMA)
+    empty = pa.table({f.name: pa.nulls(0, f.type) for f in SCHEMAS["requests"]}, schema=SCHEMAS["requests"])
     lake.write("requests", empty, trace="t", day=landed)
     days = partitions.days_of_traces(lake)
     office = load_config("office", load_catalogue()).trace

@@ -13,7 +13,7 @@ from handed import plan_rows, write_plan
 from small import small_config
 
 from fleetcast.assets.lake.errors import LakeError
-from fleetcast.assets.lake.result_schemas import RESULTS
+from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, Settings, load_settings, midnight
 from fleetcast.assets.plans.export import plan_of
 from fleetcast.assets.plans.kinds import pools
@@ -41,7 +41,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
         for policy, counts in (("day_ahead", ADVISED), ("clairvoyant", NEEDED))
         for row in plan_rows(settings, DAY, policy, counts)
     ]
-    settings.lake.write("plans", pa.Table.from_pylist(rows, RESULTS["plans"]), trace=settings.trace, day=DAY)
+    settings.lake.write("plans", pa.Table.from_pylist(rows, SCHEMAS["plans"]), trace=settings.trace, day=DAY)
     table = settings.lake.part("requests", trace=settings.trace, day=DAY)
     at = table.schema.get_field_index("source_ttft_s")
     waited = pa.array([MEASURED_S] * table.num_rows)

@@ -16,7 +16,7 @@ import pytest
 from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.demand.history import forget_changed
 from fleetcast.assets.lake.errors import LakeError
-from fleetcast.assets.lake.schemas import REQUEST_SCHEMA
+from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.traces import landing
@@ -394,7 +394,7 @@ def test_real_traces_land_whole(lake, name, rows, first_at, inputs):
     assert (report.rows_in, report.rows_kept, report.rows_quarantined) == (rows, rows, 0)
     assert report.first_at == first_at
     landed = lake.read("requests", trace=report.trace)
-    assert landed.select(REQUEST_SCHEMA.names).schema.remove_metadata() == REQUEST_SCHEMA
+    assert landed.select(SCHEMAS["requests"].names).schema.remove_metadata() == SCHEMAS["requests"]
     if inputs:
         tokens = landed["input_tokens"].to_pylist()
         assert (min(tokens), max(tokens)) == inputs

@@ -13,11 +13,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from trial_rows import decided, trial_rows
 
-from fleetcast.assets.lake.result_schemas import FLOWS
 from fleetcast.assets.lake.schemas import PARTITIONS, SCHEMAS
 from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.lake.sql_files import read_sql
 from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.plans.plan_tables import FLOWS
 from fleetcast.assets.replays.timeline import events, write_timeline
 from fleetcast.models.metrics import meets_targets
 from fleetcast.models.world.catalogue import load_catalogue

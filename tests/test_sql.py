@@ -3,6 +3,7 @@
 import ast
 import re
 from datetime import UTC, date, datetime, timedelta
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pytest
 
 from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.lake import sql_docs
-from fleetcast.assets.lake.schemas import SCHEMAS
+from fleetcast.assets.lake.schemas import PARTITIONS, SCHEMAS, header_path
 from fleetcast.assets.lake.sql_files import SQL, SqlFile, read_sql
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.traces.traces import to_requests
@@ -115,10 +116,19 @@ def test_checks_of_requests_and_demand_pass_and_can_fail(lake, tmp_path):
     assert broken.sql("checks/demand_conserves_tokens.sql", trace="other").num_rows == 0
 
 
-@pytest.mark.parametrize("table", SCHEMAS)
-def test_every_column_of_the_lake_has_its_meaning(table):
-    folder = "tables" if (SQL / "tables" / f"{table}.sql").exists() else "marts"
-    assert set(SCHEMAS[table].names) <= set(read_sql(f"{folder}/{table}.sql").columns)
+OWN_UNIT = re.compile(r"(^|_)(s|usd|share|ratio|tokens|gpus|hours|w|requests)$|_per_")  # a name that tells it
+
+
+@pytest.mark.parametrize("table", PARTITIONS)
+def test_every_column_of_the_lake_has_its_meaning_and_its_unit(table: str) -> None:
+    sql = read_sql(header_path(table))
+    assert sql.listed("grain")
+    assert all(len(meaning) > 1 for meaning in sql.columns.values())
+    assert set(sql.columns) - set(sql.types) <= {*PARTITIONS[table]} or table not in SCHEMAS
+    named = re.findall(r"[\w*]+", sql.fields["units"])
+    for column, kind in sql.types.items():
+        told = OWN_UNIT.search(column) or any(fnmatch(column, pattern) for pattern in named)
+        assert told or kind != "double", f"{table}.{column}: name its unit in the line of units"
 
 
 def test_the_page_of_the_headers_is_up_to_date():

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from wired import DAY, changed
 
 from fleetcast.assets.lake import settings as lake_settings
-from fleetcast.assets.lake.schemas import REQUEST_SCHEMA, SCHEMAS
+from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, Settings, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.replays import replays
@@ -259,7 +259,7 @@ def test_a_trace_that_a_study_names_stands_by_itself(monkeypatch: pytest.MonkeyP
     (tmp_path / "own.toml").write_text(text)
     lake = Lake(tmp_path / "lake")
     before = [study.prepared_name(v.settings) for v in load_study("own", lake)]
-    none = pa.table({f.name: pa.nulls(0, f.type) for f in REQUEST_SCHEMA}, schema=REQUEST_SCHEMA)
+    none = pa.table({f.name: pa.nulls(0, f.type) for f in SCHEMAS["requests"]}, schema=SCHEMAS["requests"])
     lake.write("requests", none, trace="t", day="2025-07-01")
     after = [study.prepared_name(v.settings) for v in load_study("own", lake)]
     assert (before[0] != after[0], before[1] != after[1]) == (
@@ -292,7 +292,7 @@ def test_a_day_that_never_landed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_p
         'trace = { name = "t", first_day = 2025-07-01, days = 3, seed = 1 }\n'
     )
     lake = Lake(tmp_path / "lake")
-    none = pa.table({f.name: pa.nulls(0, f.type) for f in REQUEST_SCHEMA}, schema=REQUEST_SCHEMA)
+    none = pa.table({f.name: pa.nulls(0, f.type) for f in SCHEMAS["requests"]}, schema=SCHEMAS["requests"])
     for day in ("2025-07-01", "2025-07-03"):
         lake.write("requests", none, trace="t", day=day)
     message = r"^The trace 't' has no requests on 2025-07-02\. It has 2025-07-01 to 2025-07-03, 1 of"

@@ -55,11 +55,11 @@ def files(lake: Lake) -> list[str]:
 def test_a_partition_comes_back_as_it_was_written(lake):
     path = lake.write("requests", requests(3), **PARTITION)
     assert path == lake.root / "requests" / "trace=t" / "day=2025-07-01" / "part.parquet"
-    assert pq.read_schema(path) == warehouse.REQUEST_SCHEMA
+    assert pq.read_schema(path) == warehouse.SCHEMAS["requests"]
     assert pq.read_metadata(path).row_group(0).column(0).compression == "ZSTD"
     read = lake.read("requests", trace="t")
     given = requests(3)
-    said = pa.schema([warehouse.REQUEST_SCHEMA.field(name) for name in given.column_names])
+    said = pa.schema([warehouse.SCHEMAS["requests"].field(name) for name in given.column_names])
     assert read.select(given.column_names).cast(said) == given.cast(said)
     assert read["session_id"].null_count == 3  # what is optional and was not given
     assert (read["trace"][0].as_py(), read["day"][0].as_py()) == ("t", DAY)
@@ -198,7 +198,7 @@ def test_wrong_names_are_answered_with_the_right_ones(lake):
     ):
         lake.sql("select * from scorecard")
     with pytest.raises(
-        LakeError, match=r'mean "top_apps"\? .* marts advice, all_plans, .*tpot_histogram, ttft_histogram\.$'
+        LakeError, match=r'mean "top_apps"\? .* marts advice, all_plans, .*ttft_histogram, whatifs\.$'
     ):
         lake.sql("select * from top_app")
     with pytest.raises(LakeError, match=r'"tierr" not found .*Candidate bindings: "tier"[^:]*$'):

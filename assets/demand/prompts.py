@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from fleetcast.assets.lake.schemas import REQUEST_SCHEMA
+from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.models.traffic import prefixes, sessions
 from fleetcast.models.traffic.drawing import Integers, stream
@@ -81,7 +81,7 @@ def with_prompts(rows: pa.Table, traffic: PromptTraffic, day: date, seed: int) -
         made["prefix_hashes"] = pa.ListArray.from_arrays(offsets, pa.array(hashes, pa.uint64()))
     for name, values in made.items():
         place = rows.column_names.index(name)
-        rows = rows.set_column(place, name, pa.array(values).cast(REQUEST_SCHEMA.field(name).type))
+        rows = rows.set_column(place, name, pa.array(values).cast(SCHEMAS["requests"].field(name).type))
     return rows
 
 

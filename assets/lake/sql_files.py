@@ -2,7 +2,8 @@
 
 A header is the run of comment lines that a file opens with: a sentence; `key: value` lines (grain, reads,
 units; for a source also format, recognised by, may have, clock and ids); `column = meaning <- table.column`
-lines, where the arrow says what a column is made from. Checks, tests, Dagster's column schemas and lineage,
+lines, where the arrow says what a column is made from; `column type = meaning` where assets write the column
+(assets/lake/schemas.py). Checks, tests, Dagster's column schemas and lineage,
 sql/README.md and the reading of trace files are fed from it, so that it cannot drift from what runs.
 """
 
@@ -18,6 +19,7 @@ from fleetcast.models.world.places import ROOT
 
 SQL = ROOT / "sql"
 CATALOGUE = {"show", "information_schema", "sqlite_master"}  # words of a query that asks what there is
+COLUMN = re.compile(r"(\w+)(?: ([a-z]+(?:\[\]|\([a-z, ]+\))?))? = (.+)")  # name, type if any, meaning
 FIELDS = "grain|reads|units|format|recognised by|may have|clock|ids"
 
 
@@ -33,6 +35,7 @@ class SqlFile(NamedTuple):
     sentence: str
     fields: Mapping[str, str]  # grain, reads, units, ...
     columns: Mapping[str, str]  # column = meaning
+    types: Mapping[str, str]  # of the columns that assets write, in the order of the table
     made_from: Mapping[str, tuple[tuple[str, str], ...]]  # column -> (table, column) of what it is made from
 
     @property
@@ -58,10 +61,12 @@ def read_sql(name: str | Path) -> SqlFile:
             break
         header.append(line.removeprefix("--").strip())
     fields = {m[1]: m[2] for line in header if (m := re.match(rf"({FIELDS}): (.+)", line))}
-    told = {m[1]: m[2].split(" <- ") for line in header if (m := re.match(r"(\w+) = (.+)", line))}
+    found = [match for line in header if (match := COLUMN.match(line))]
+    told = {match[1]: match[3].split(" <- ") for match in found}
+    types = {match[1]: match[2] for match in found if match[2]}
     columns = {column: meaning[0] for column, meaning in told.items()}
     made_from = {column: _origins(meaning[1]) for column, meaning in told.items() if len(meaning) > 1}
-    return SqlFile(path.name, text, header[0] if header else "", fields, columns, made_from)
+    return SqlFile(path.name, text, header[0] if header else "", fields, columns, types, made_from)
 
 
 def recipes() -> dict[Path, SqlFile]:

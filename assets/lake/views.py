@@ -1,28 +1,10 @@
 """The rows of a table as SQL, from files of any age."""
 
-import pyarrow as pa
-
-from fleetcast.assets.lake.result_schemas import COUNT, FIGURE, TEXT, TIMESTAMP
-from fleetcast.assets.lake.schemas import PARTITIONS, SCHEMAS
+from fleetcast.assets.lake.schemas import PARTITIONS, SCHEMAS, TYPES_OF
 from fleetcast.assets.lake.store import Place
 
 # What a column held before there was one: in files that do not have it.
 BEFORE = {"role": "whole"}
-
-# What a table that has no file yet is made of, so that a view over it can stand.
-DUCKDB_TYPES = {
-    TEXT: "varchar",
-    COUNT: "bigint",
-    TIMESTAMP: "timestamptz",
-    pa.date32(): "date",
-    pa.uint64(): "ubigint",
-    pa.int32(): "integer",
-    pa.bool_(): "boolean",
-    FIGURE: "double",
-    pa.list_(pa.uint64()): "ubigint[]",
-    pa.map_(TEXT, FIGURE): "map(varchar, double)",
-    pa.map_(TEXT, TEXT): "map(varchar, varchar)",
-}
 
 
 def scan(table: str, files: Place) -> str:
@@ -43,10 +25,8 @@ def scan(table: str, files: Place) -> str:
 
 def no_rows(table: str) -> str:
     """A query for the columns of a table without a row."""
-    keys = {key: pa.date32() if key == "day" else pa.string() for key in PARTITIONS[table]}
-    schema = SCHEMAS[table]
-    columns = {**{field.name: field.type for field in schema}, **keys}
-    nulls = ", ".join(f"null::{DUCKDB_TYPES[kind]} as {name}" for name, kind in columns.items())
+    keys = {key: "date" if key == "day" else "varchar" for key in PARTITIONS[table]}
+    nulls = ", ".join(f"null::{kind} as {name}" for name, kind in {**TYPES_OF[table], **keys}.items())
     return f"select {nulls} where false"
 
 

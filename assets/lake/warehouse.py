@@ -27,7 +27,7 @@ from fleetcast.assets.lake.environment import LAKE
 from fleetcast.assets.lake.errors import ChangedError, LakeError
 from fleetcast.assets.lake.limits import Limits, Watch
 from fleetcast.assets.lake.one_query import one_query
-from fleetcast.assets.lake.schemas import LAKE_VERSION, PARTITIONS, REQUEST_SCHEMA, SCHEMAS
+from fleetcast.assets.lake.schemas import LAKE_VERSION, PARTITIONS, SCHEMAS
 from fleetcast.assets.lake.sql_docs import comments
 from fleetcast.assets.lake.sql_files import read_sql, recipes, words_meant
 from fleetcast.assets.lake.store import Place
@@ -36,7 +36,6 @@ from fleetcast.assets.lake.views import no_rows, scan
 
 __all__ = [
     "LAKE_VERSION",
-    "REQUEST_SCHEMA",
     "Connection",
     "Lake",
     "LakeError",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fleetcast.assets.lake.result_schemas import FLOWS, RESULTS
+from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import HOURS, Settings, midnight
 from fleetcast.assets.plans.inputs import Load
 from fleetcast.assets.plans.problems import hour_problems, problem_template
@@ -17,18 +17,19 @@ from fleetcast.models.plan.reasons import reasons
 
 # Hour by hour: what was asked, from what the hour before left, and the answer.
 Day = list[tuple[Problem, Plan]]
+FLOWS = ("capacity", "exports", "imports", "unserved", "remote", "buffer_short")  # of plan_windows
 
 
 def write_bounds(settings: Settings, day: date, sustained: Sequence[float], truth: Load) -> None:
     """The table plan_bounds of a day, of what one of each of `kinds` sustains and of what really came."""
-    least = pa.Table.from_pylist(_bound_rows(settings, day, sustained, truth), schema=RESULTS["plan_bounds"])
+    least = pa.Table.from_pylist(_bound_rows(settings, day, sustained, truth), schema=SCHEMAS["plan_bounds"])
     settings.lake.write("plan_bounds", least, trace=settings.trace, day=day)
 
 
 def write_plans(settings: Settings, day: date, followed: Mapping[str, Day]) -> pa.Table:
     """The tables plan_windows and plans of a day; the latter."""
     windows = [row for name, hours in followed.items() for row in _window_rows(day, name, hours)]
-    flows = pa.Table.from_pylist(windows, schema=RESULTS["plan_windows"])
+    flows = pa.Table.from_pylist(windows, schema=SCHEMAS["plan_windows"])
     settings.lake.write("plan_windows", flows, trace=settings.trace, day=day)
     table = plan_table(day, followed)
     settings.lake.write("plans", table, trace=settings.trace, day=day)
@@ -38,7 +39,7 @@ def write_plans(settings: Settings, day: date, followed: Mapping[str, Day]) -> p
 def plan_table(day: date, followed: Mapping[str, Day]) -> pa.Table:
     """The plans that policies follow, by policy, as rows of the lake's table `plans`."""
     rows = [row for policy, hours in followed.items() for row in rows_of(midnight(day), policy, hours)]
-    return pa.Table.from_pylist(rows, schema=RESULTS["plans"])
+    return pa.Table.from_pylist(rows, schema=SCHEMAS["plans"])
 
 
 def rows_of(start: datetime, policy: str, hours: Day) -> Iterator[dict[str, Any]]:

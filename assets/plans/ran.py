@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from fleetcast.assets.lake.result_schemas import RESULTS
+from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.plans.kinds import Kind, kinds
 from fleetcast.assets.plans.workloads import names
@@ -63,7 +63,7 @@ def write_ran(settings: Settings, samples: Iterable[Sample], source: str) -> dic
         mean = {"instances": sum(replicas) / len(replicas), "samples": len(replicas)}
         rows[hour.date()].append({"hour_start": hour, "region": region, **told, **mean})
     for day, of_day in rows.items():
-        table = pa.Table.from_pylist(of_day, schema=RESULTS["ran_fleets"])
+        table = pa.Table.from_pylist(of_day, schema=SCHEMAS["ran_fleets"])
         settings.lake.write("ran_fleets", table, trace=settings.trace, day=day)
     return {day: len({row["hour_start"] for row in of_day}) for day, of_day in rows.items()}
 

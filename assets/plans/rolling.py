@@ -18,7 +18,7 @@ from fleetcast.assets.demand.history import (
     require_own_name,
 )
 from fleetcast.assets.forecasts.rolling import Foreseen, foresee_from, known_until
-from fleetcast.assets.lake.result_schemas import RESULTS
+from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import HOURS, Progress, Settings
 from fleetcast.assets.plans.ahead import POLICY as FOLLOWED
 from fleetcast.assets.plans.ahead import fleet_before
@@ -57,7 +57,7 @@ def plan_rolling(settings: Settings, at: datetime | None, progress: Progress) ->
     rows = [
         {"made_at": now, "day": row["hour_start"].date(), **row} for row in rows_of(begins, ROLLING, planned)
     ]
-    made = pa.Table.from_pylist(rows, schema=RESULTS["rolling_plans"])
+    made = pa.Table.from_pylist(rows, schema=SCHEMAS["rolling_plans"])
     _add(settings, now, made)
     return made
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from fleetcast.assets.demand.demand import INTERACTIVE, demand_matrix
 from fleetcast.assets.lake.errors import LakeError
+from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import HOURS, Progress, Settings
-from fleetcast.assets.lake.study_schemas import STUDIED
 from fleetcast.assets.plans.kinds import Kind, answered, kinds
 from fleetcast.assets.plans.plans import sustained_tokens_per_s
 from fleetcast.models.plan.commitments import Bought, Floats, Prices, bought, regrets
@@ -65,8 +65,8 @@ def buy(settings: Settings, terms: Terms, weeks: int, progress: Progress) -> tup
         rows += [{**place, "is_best": row["reserved_gpus"] == best, **row} for row in _rows(need, found)]
     lost = _lost(settings, needs, chosen, prices)
     tables = (
-        pa.Table.from_pylist([_renamed(row) for row in rows], schema=STUDIED["commitments"]),
-        pa.Table.from_pylist(lost, schema=STUDIED["lost_pools"]),
+        pa.Table.from_pylist([_renamed(row) for row in rows], schema=SCHEMAS["commitments"]),
+        pa.Table.from_pylist(lost, schema=SCHEMAS["lost_pools"]),
     )
     for name, table in zip(("commitments", "lost_pools"), tables, strict=True):
         settings.lake.write(name, table, trace=settings.trace, day=days[-1])

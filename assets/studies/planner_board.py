@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 
 from fleetcast.assets.lake.lookups import require_day
+from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, Settings
-from fleetcast.assets.lake.study_schemas import STUDIED
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.studies.planner_search import WHERE, Board
 from fleetcast.models.world.config import OwnPolicy
@@ -75,7 +75,7 @@ def try_planners(
 
 def write_trials(settings: Settings, day: date, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Write planner_trials of a day, which the mart planner_board compares."""
-    table = pa.Table.from_pylist(list(rows), STUDIED["planner_trials"])
+    table = pa.Table.from_pylist(list(rows), SCHEMAS["planner_trials"])
     settings.lake.write("planner_trials", table, trace=settings.trace, day=day)
     return table
 

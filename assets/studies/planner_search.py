@@ -8,8 +8,8 @@ from datetime import date
 from typing import Any, NamedTuple
 
 from fleetcast.assets.forecasts.forecasts import forecast_day
+from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, Settings
-from fleetcast.assets.lake.study_schemas import STUDIED
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans.plan_tables import Day, write_bounds, write_plans
 from fleetcast.assets.plans.plans import Asked, World, asked_by, followed_plans, truth_of, worlds_of
@@ -217,7 +217,7 @@ class Board:
             "ideas": None if ideas is None else ", ".join(ideas),
             "draw": self.start.draw,
         }
-        names = set(STUDIED["planner_trials"].names)
+        names = set(SCHEMAS["planner_trials"].names)
         kept = ({key: value for key, value in row.items() if key in names} for row in self.found[name])
         return [said | asked | row for row in kept]
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.lookups import positions, require_day, require_unlanded
-from fleetcast.assets.lake.schemas import REQUEST_SCHEMA, SCHEMAS, TIMESTAMP
+from fleetcast.assets.lake.schemas import SCHEMAS, TIMESTAMP
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.models.traffic.arrivals import office_day, tile
 from fleetcast.models.traffic.parameters import Columns, Names
@@ -72,8 +72,8 @@ def to_requests(
         "tier_source": _named(np.zeros(rows, np.int8), ["given"]),
         "tier_confidence": np.ones(rows),
     }
-    unsaid = {f.name: pa.nulls(rows, f.type) for f in REQUEST_SCHEMA if f.name not in arrays}
-    return pa.table({**arrays, **unsaid}, schema=REQUEST_SCHEMA)
+    unsaid = {f.name: pa.nulls(rows, f.type) for f in SCHEMAS["requests"] if f.name not in arrays}
+    return pa.table({**arrays, **unsaid}, schema=SCHEMAS["requests"])
 
 
 def read_template(lake: Lake, trace: str, names: Names) -> tuple[Columns, list[str]]:

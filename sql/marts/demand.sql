@@ -2,14 +2,14 @@
 -- grain: region, llm, tier, app, bucket_start
 -- reads: requests
 -- units: tokens; a bucket covers [bucket_start, bucket_start + 1 minute), UTC
--- region = where the requests come from <- requests.region
--- llm = the served network that they ask for <- requests.llm
--- tier = urgency class <- requests.tier
--- app = the application that sends them <- requests.app
--- bucket_start = first instant of the minute, UTC <- requests.arrived_at
--- requests = requests that arrive in it <- requests.request_id
--- input_tokens = their input tokens <- requests.input_tokens
--- output_tokens = the output tokens that they will get <- requests.output_tokens
+-- region varchar = where the requests come from <- requests.region
+-- llm varchar = the served network that they ask for <- requests.llm
+-- tier varchar = urgency class <- requests.tier
+-- app varchar = the application that sends them <- requests.app
+-- bucket_start timestamptz = first instant of the minute, UTC <- requests.arrived_at
+-- requests bigint = requests that arrive in it <- requests.request_id
+-- input_tokens bigint = their input tokens <- requests.input_tokens
+-- output_tokens bigint = the output tokens that they will get <- requests.output_tokens
 with arrivals as (
     select
         *,

@@ -2,12 +2,12 @@
 -- grain: file, aspect, detail
 -- reads: requests, quarantine, ingests, silences, prefix_reuse, metric_findings
 -- units: rows; share of the file's rows, kept ones for what is found among them
--- file = the landed file; all of them where the finding is of the whole trace
--- aspect = what was looked at
--- rows = rows that it is about, null where it is not about rows
--- share = of the file's rows
--- detail = what was found
--- verdict = ok, note (know it), warn (look into it)
+-- file varchar = the landed file; all of them where the finding is of the whole trace
+-- aspect varchar = what was looked at
+-- rows bigint = rows that it is about, null where it is not about rows
+-- share double = of the file's rows
+-- detail varchar = what was found
+-- verdict varchar = ok, note (know it), warn (look into it)
 with landed as (
     select file, format, rows_in, rows_kept, rows_out_of_order, largest_step_back_s, clock
     from ingests

@@ -9,10 +9,10 @@
 -- grain: silence_end
 -- reads: requests
 -- units: requests; a silence covers [silence_start, silence_end), UTC
--- silence_start = first instant of the first silent slot; null before the first request
--- silence_end = first instant of the slot of the next request, the minute of the first one; null while none has come
--- slots = silent slots of ten minutes between the first request and the end of the last day
--- expected_requests = requests that the earlier days let expect in them
+-- silence_start timestamptz = first instant of the first silent slot; null before the first request
+-- silence_end timestamptz = first instant of the slot of the next request, the minute of the first one; null while none has come
+-- slots bigint = silent slots of ten minutes between the first request and the end of the last day
+-- expected_requests double = requests that the earlier days let expect in them
 with filled as (
     select
         time_bucket(interval '10 minutes', arrived_at) as slot,

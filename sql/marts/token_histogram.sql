@@ -2,12 +2,12 @@
 -- grain: tier, llm, app, kind, tokens
 -- reads: requests
 -- units: tokens, the upper edge of the step
--- tier = urgency class <- requests.tier
--- llm = the served network that they ask for <- requests.llm
--- app = the application that sends them <- requests.app
--- kind = input, output, or total: both together
--- tokens = upper edge of the step, a power of 10 ^ (1 / 20) <- requests.input_tokens, requests.output_tokens
--- requests = requests in the step
+-- tier varchar = urgency class <- requests.tier
+-- llm varchar = the served network that they ask for <- requests.llm
+-- app varchar = the application that sends them <- requests.app
+-- kind varchar = input, output, or total: both together
+-- tokens double = upper edge of the step, a power of 10 ^ (1 / 20) <- requests.input_tokens, requests.output_tokens
+-- requests bigint = requests in the step
 with counted as (
     select
         tier, llm, app,

@@ -1,39 +1,39 @@
 -- characterisation: how bursty, how seasonal and how foreseeable a trace and its parts are, one row per part.
 -- grain: trace, tier, region, llm, app
 -- reads: characterisation
--- units: *_strength, *_share and skill_* 0 to 1, acf_* -1 to 1; null where the record is too short to say
+-- units: *_strength, *_share and skill_* 0 to 1, acf_* -1 to 1; dispersion and *_cv ratios; null where the record is too short to say
 -- trace = name of the trace <- demand.trace
--- tier = urgency class, or all <- demand.tier
--- region = where the requests come from, or all <- demand.region
--- llm = the served network, or all <- demand.llm
--- app = the application (the ten with the most requests), or all <- demand.app
--- requests = of the whole trace <- demand.requests
--- requests_per_s = over the recorded time, RPS <- demand.requests
--- tokens_per_s = input and output tokens of these requests, TPS <- demand.input_tokens, demand.output_tokens
--- peak_requests_per_s = of the fullest minute <- demand.requests
--- dispersion = variance in mean of the minutes of an hour, about its straight line; 1 for a Poisson process
--- gap_cv = coefficient of variation of the gaps between arrivals, see the mart gap_variation <- arrival_windows.cv
--- client_gap_cv = the same within each client <- arrival_windows.cv
--- poisson_share = tested windows in which Poisson arrivals are not rejected at 5 % <- arrival_windows.exponential_p
--- gamma_share = the same of gamma gaps <- arrival_windows.gamma_p
--- weibull_share = the same of Weibull gaps <- arrival_windows.weibull_p
--- lognormal_share = the same of lognormal gaps <- arrival_windows.lognormal_p
--- hyperexponential_share = the same of gaps of two exponential phases <- arrival_windows.hyperexponential_p
--- daily_strength = 1 - Var(remainder) / Var(season + remainder) of hours, by STL (Wang, Smith and Hyndman 2006)
--- weekly_strength = the same of the week, on what the day leaves; needs two weeks; both less what noise would have
--- acf_10min = correlation of ten minutes with the ten before
--- acf_1h = correlation of an hour with the hour before
--- acf_1d = correlation of an hour with the same hour of the day before
--- acf_1w = correlation of an hour with the same hour of the week before
--- bursts = episodes of minutes with twice the median of the hours around and six Poisson sigmas above it
--- burst_share = requests in bursts beyond that median, in all
--- changes = lasting changes of the level, daily rhythm apart (binary segmentation; see episodes)
--- best_10min = the simple forecast with the least absolute error ten minutes ahead
--- skill_10min = 1 - its mean absolute error in that of holding the last value; 0 where that is the best
--- best_60min = the same an hour ahead
--- skill_60min = the same an hour ahead
--- best_120min = the same two hours ahead
--- skill_120min = the same two hours ahead
+-- region varchar = where the requests come from, or all <- demand.region
+-- llm varchar = the served network, or all <- demand.llm
+-- tier varchar = urgency class, or all <- demand.tier
+-- app varchar = the application (the ten with the most requests), or all <- demand.app
+-- requests bigint = of the whole trace <- demand.requests
+-- requests_per_s double = over the recorded time, RPS <- demand.requests
+-- tokens_per_s double = input and output tokens of these requests, TPS <- demand.input_tokens, demand.output_tokens
+-- peak_requests_per_s double = of the fullest minute <- demand.requests
+-- dispersion double = variance in mean of the minutes of an hour, about its straight line; 1 for a Poisson process
+-- gap_cv double = coefficient of variation of the gaps between arrivals, see the mart gap_variation <- arrival_windows.cv
+-- client_gap_cv double = the same within each client <- arrival_windows.cv
+-- poisson_share double = tested windows in which Poisson arrivals are not rejected at 5 % <- arrival_windows.exponential_p
+-- gamma_share double = the same of gamma gaps <- arrival_windows.gamma_p
+-- weibull_share double = the same of Weibull gaps <- arrival_windows.weibull_p
+-- lognormal_share double = the same of lognormal gaps <- arrival_windows.lognormal_p
+-- hyperexponential_share double = the same of gaps of two exponential phases <- arrival_windows.hyperexponential_p
+-- daily_strength double = 1 - Var(remainder) / Var(season + remainder) of hours, by STL (Wang, Smith and Hyndman 2006)
+-- weekly_strength double = the same of the week, on what the day leaves; needs two weeks; both less what noise would have
+-- acf_10min double = correlation of ten minutes with the ten before
+-- acf_1h double = correlation of an hour with the hour before
+-- acf_1d double = correlation of an hour with the same hour of the day before
+-- acf_1w double = correlation of an hour with the same hour of the week before
+-- bursts bigint = episodes of minutes with twice the median of the hours around and six Poisson sigmas above it
+-- burst_share double = requests in bursts beyond that median, in all
+-- changes bigint = lasting changes of the level, daily rhythm apart (binary segmentation; see episodes)
+-- best_10min varchar = the simple forecast with the least absolute error ten minutes ahead
+-- best_60min varchar = the same an hour ahead
+-- best_120min varchar = the same two hours ahead
+-- skill_10min double = 1 - its mean absolute error in that of holding the last value; 0 where that is the best
+-- skill_60min double = the same an hour ahead
+-- skill_120min double = the same two hours ahead
 select * from characterisation
 where trace = coalesce($trace, trace)
 order by trace, requests desc

@@ -4,19 +4,19 @@
 -- units: GPUs; *_gpu_hours GPU-hours a week; reserved_usd, on_demand_usd, spot_usd USD per GPU-hour, *_usd else US dollars of a week
 -- trace = name of the trace <- demand.trace
 -- day = the last day of the weeks <- demand.day
--- region = where the GPUs stand <- demand.region
--- gpu = GPU type
--- weeks = how many were looked at
--- reserved_usd = of a reserved GPU-hour
--- on_demand_usd = of one on demand
--- spot_usd = of one of spot
--- reserved_gpus = paid for at every hour
--- exceeded_share = of the hours, in which interactive load needs more <- demand.input_tokens
--- on_demand_gpu_hours = bought by the hour, mean of the weeks
--- spot_gpu_hours = taken from spot for what may wait, mean of the weeks <- demand.input_tokens
--- usd_per_week = all of it, mean of the weeks
--- regret_usd = above the best commitment of each week in hindsight, mean of the weeks
--- worst_regret_usd = the same of the week in which it is largest
--- is_best = the cheapest over all weeks
+-- region varchar = where the GPUs stand <- demand.region
+-- gpu varchar = GPU type
+-- weeks bigint = how many were looked at
+-- reserved_usd double = of a reserved GPU-hour
+-- on_demand_usd double = of one on demand
+-- spot_usd double = of one of spot
+-- reserved_gpus bigint = paid for at every hour
+-- exceeded_share double = of the hours, in which interactive load needs more <- demand.input_tokens
+-- on_demand_gpu_hours double = bought by the hour, mean of the weeks
+-- spot_gpu_hours double = taken from spot for what may wait, mean of the weeks <- demand.input_tokens
+-- usd_per_week double = all of it, mean of the weeks
+-- regret_usd double = above the best commitment of each week in hindsight, mean of the weeks
+-- worst_regret_usd double = the same of the week in which it is largest
+-- is_best boolean = the cheapest over all weeks
 select * from commitments
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -4,23 +4,23 @@
 -- units: *_per_s of the measure, means over the bucket; instants are UTC
 -- trace = name of the trace <- demand.trace
 -- day = UTC <- demand.day
--- measure = input_tokens
--- tier = interactive: all that nobody holds back as one series, what plans cover <- demand.tier
--- llm = the served network <- demand.llm
--- region = where the requests come from <- demand.region
--- method = how it was forecast: the one that is planned with
--- cutoff = instant from which on the demand was unknown to it: midnight, of the second day to come that before the first
--- bucket_start = first instant of the bucket <- demand.bucket_start
--- bucket_minutes = length of the bucket
--- forecast_per_s = what was expected: the middle of the likely, which for bursts lies below their mean <- demand.input_tokens
--- actual_per_s = what came; null where that is not known yet <- demand.input_tokens
--- p50_per_s = the bucket is as likely above it as below <- demand.input_tokens
--- p90_per_s = nine buckets in ten lie below
--- p95_per_s = nineteen in twenty do
--- peak_p50_per_s = the same of the largest bucket of the hour, on each of its rows <- demand.input_tokens
--- peak_p90_per_s = what the day-ahead plan covers by default
--- peak_p95_per_s = and what it may cover
--- fallback = what forecast instead and why; null where the method itself did
--- reason = whom an ensemble listened to, heaviest first; null for a single method
+-- measure varchar = input_tokens
+-- tier varchar = interactive: all that nobody holds back as one series, what plans cover <- demand.tier
+-- method varchar = how it was forecast: the one that is planned with
+-- llm varchar = the served network <- demand.llm
+-- region varchar = where the requests come from <- demand.region
+-- cutoff timestamptz = instant from which on the demand was unknown to it: midnight, of the second day to come that before the first
+-- bucket_start timestamptz = first instant of the bucket <- demand.bucket_start
+-- bucket_minutes integer = length of the bucket
+-- forecast_per_s double = what was expected: the middle of the likely, which for bursts lies below their mean <- demand.input_tokens
+-- actual_per_s double = what came; null where that is not known yet <- demand.input_tokens
+-- p50_per_s double = the bucket is as likely above it as below <- demand.input_tokens
+-- p90_per_s double = nine buckets in ten lie below
+-- p95_per_s double = nineteen in twenty do
+-- peak_p50_per_s double = the same of the largest bucket of the hour, on each of its rows <- demand.input_tokens
+-- peak_p90_per_s double = what the day-ahead plan covers by default
+-- peak_p95_per_s double = and what it may cover
+-- fallback varchar = what forecast instead and why; null where the method itself did
+-- reason varchar = whom an ensemble listened to, heaviest first; null for a single method
 select * from day_ahead_forecasts
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -5,21 +5,21 @@
 -- trace = name of the trace <- requests.trace
 -- day = UTC <- requests.day
 -- policy = under which the fleet was scaled
--- hour_start = first instant of the hour
--- llm = the served network
--- role = what the instances do of each request: whole, prefill or decode
--- region = where the instances stand
--- gpu = GPU type of an instance
--- gpus_per_instance = GPUs of an instance
--- serving_s = serving, or ready to
--- booting_s = on their way: paid for and serving nobody
--- draining_s = finishing what they have before they go
--- donated_s = lent out as spot instances
--- kv_utilisation_share = mean share of the KV memory in use
--- usd_per_gpu_hour = price of the GPU
--- board_w = W of a GPU's board at work, as measured for this llm on so many of it; null where nobody measured
--- moved_queued = requests that waited here and were moved to another instance
--- moved_live = requests that decoded here and began to move to another instance
--- moves_given_up = of those, that ended where they were or began anew
+-- hour_start timestamptz = first instant of the hour
+-- llm varchar = the served network
+-- role varchar = what the instances do of each request: whole, prefill or decode
+-- region varchar = where the instances stand
+-- gpu varchar = GPU type of an instance
+-- gpus_per_instance bigint = GPUs of an instance
+-- serving_s double = serving, or ready to
+-- booting_s double = on their way: paid for and serving nobody
+-- draining_s double = finishing what they have before they go
+-- donated_s double = lent out as spot instances
+-- kv_utilisation_share double = mean share of the KV memory in use
+-- usd_per_gpu_hour double = price of the GPU
+-- board_w double = W of a GPU's board at work, as measured for this llm on so many of it; null where nobody measured
+-- moved_queued bigint = requests that waited here and were moved to another instance
+-- moved_live bigint = requests that decoded here and began to move to another instance
+-- moves_given_up bigint = of those, that ended where they were or began anew
 select * from fleet_hours
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

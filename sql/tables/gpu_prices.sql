@@ -5,20 +5,20 @@
 -- trace = name of the trace <- day_ahead_forecasts.trace
 -- day = UTC, the one to rent for <- day_ahead_forecasts.day
 -- llm = the served network <- day_ahead_forecasts.llm
--- gpu = GPU type
--- gpus_per_instance = its tensor-parallel degree
--- usd_per_gpu_hour = price, of the catalogue or of --prices
--- usd_per_million_input_tokens = of prompt, on an instance that does nothing else
--- usd_per_million_output_tokens = of answer, on an instance that does nothing else, at decode_batch
--- decode_batch = requests: the largest batch within memory and the pace wanted
--- tpot_s = seconds of a decode step at that batch
--- is_best_of_gpu = whether a whole request costs least at this degree
--- prefill_turns_at_usd = USD per GPU-hour below which the type is the cheapest in prefill, the others as they are
--- decode_turns_at_usd = the same in decode; between both it pays to part the phases
--- mean_input_tokens = of a request, yesterday <- requests.input_tokens
--- mean_output_tokens = of a request, yesterday <- requests.output_tokens
--- apart_saving_bound_share = what prefill and decode on GPUs of their own save at most, of the cost (models/plan/phases.py)
--- latency = how the times came about: measured, calibrated, composed (in part) or estimated
--- median_error_share = how far they are off
+-- gpu varchar = GPU type
+-- gpus_per_instance bigint = its tensor-parallel degree
+-- usd_per_gpu_hour double = price, of the catalogue or of --prices
+-- usd_per_million_input_tokens double = of prompt, on an instance that does nothing else
+-- usd_per_million_output_tokens double = of answer, on an instance that does nothing else, at decode_batch
+-- decode_batch bigint = requests: the largest batch within memory and the pace wanted
+-- tpot_s double = seconds of a decode step at that batch
+-- is_best_of_gpu boolean = whether a whole request costs least at this degree
+-- prefill_turns_at_usd double = USD per GPU-hour below which the type is the cheapest in prefill, the others as they are
+-- decode_turns_at_usd double = the same in decode; between both it pays to part the phases
+-- mean_input_tokens double = of a request, yesterday <- requests.input_tokens
+-- mean_output_tokens double = of a request, yesterday <- requests.output_tokens
+-- apart_saving_bound_share double = what prefill and decode on GPUs of their own save at most, of the cost (models/plan/phases.py)
+-- latency varchar = how the times came about: measured, calibrated, composed (in part) or estimated
+-- median_error_share double = how far they are off
 select * from gpu_prices
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

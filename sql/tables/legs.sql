@@ -5,19 +5,19 @@
 -- trace = name of the trace <- requests.trace
 -- day = UTC <- requests.day
 -- policy = under which the fleet was scaled
--- request_id = of the request <- requests.request_id
--- leg = 1 is the first
--- llm = that answered
--- judges = whether it judged the answer before
--- role = what its instance does of a request: whole, prefill or decode
--- region = where the instance stands
--- gpu = GPU type of the instance
--- instance = its number
--- hand_over_s = what lay before the leg: a cache on its way, or a judge; null before the first
--- link_s = in which the links of both instances carried the cache of its prompt, of a leg that decodes; else null
--- came_s = to when it was in the instance's queue
--- began_s = to when it was in its batch
--- first_token_s = to its first token, where that was made there
--- ended_s = to when the instance was done with it
+-- request_id ubigint = of the request <- requests.request_id
+-- leg integer = 1 is the first
+-- llm varchar = that answered
+-- role varchar = what its instance does of a request: whole, prefill or decode
+-- region varchar = where the instance stands
+-- gpu varchar = GPU type of the instance
+-- judges boolean = whether it judged the answer before
+-- instance bigint = its number
+-- hand_over_s double = what lay before the leg: a cache on its way, or a judge; null before the first
+-- link_s double = in which the links of both instances carried the cache of its prompt, of a leg that decodes; else null
+-- came_s double = to when it was in the instance's queue
+-- began_s double = to when it was in its batch
+-- first_token_s double = to its first token, where that was made there
+-- ended_s double = to when the instance was done with it
 select * from legs
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

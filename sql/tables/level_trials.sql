@@ -1,39 +1,39 @@
 -- level_trials: an endpoint's busiest hours on fixed instances: what each level met, by stack, number of levels, headroom, load.
 -- grain: trace, day, llm, region, dealt_by, stack, levels, headroom_share, load_factor, instances, level
 -- reads: level_trials
--- units: *_s seconds from the arrival; shares 0 to 1; GPU-hours, US dollars; null where so many never came to that
+-- units: *_s seconds from the arrival; shares 0 to 1; headroom_decay and load_factor ratios; GPU-hours, US dollars; null where so many never came to that
 -- trace = name of the trace <- requests.trace
 -- day = UTC <- requests.day
--- llm = the served network <- requests.llm
--- region = where the requests came from, and where they were served <- requests.region
--- dealt_by = how needs and levels were dealt: a sampler, or the trace's own tier or app
--- stack = how requests came to instances (models/replay/README.md#stacks); edf looks at needs, not at levels
--- levels = how many there were
--- headroom_share = of its memory, that an instance kept free for level 0 while it had one of those; with several levels only
--- headroom_decay = each level keeps e^-decay of what the one above it keeps
--- load_factor = requests for each one of the day
--- instances = that served, all the time
--- hours = the busiest of the day on end, that were played
--- seed = of what was drawn
--- is_today = whether so many serve today: in the largest hour of the corrected plan, else at the config's start
--- is_met = whether of each need's requests as many were in time as its target says, of those that an idle instance serves in time
--- worst_need_share = of the need that came off worst, the requests that were in time, over those on an idle instance
--- level = of priority, 0 the highest; all: of all requests together
--- requests = how many there were
--- finished = of them, until four times the hours later
--- met = of them, those that got what they needed in time
--- ttft_p50_s = to the first token; one that never came is later than all
--- ttft_p95_s = likewise
--- ttft_p99_s = likewise
--- e2e_p50_s = to the last token
--- e2e_p99_s = likewise
--- preemptions = how often memory was taken and a request began anew
--- moved_queued = moves of requests that waited; of all levels together only
--- moved_live = moves of requests that decoded, begun; by level the requests whose last hand-over was one
--- moves_given_up = of those begun, that left nobody elsewhere; not by level
--- stopped_p99_s = of the last move of each, from its last token at the one instance until it went on at the other
--- recomputed_tokens = lost by preemption and computed again; of all levels together only, as the next two
--- gpu_hours = of the instances in these hours
--- usd = their price
+-- llm varchar = the served network <- requests.llm
+-- region varchar = where the requests came from, and where they were served <- requests.region
+-- dealt_by varchar = how needs and levels were dealt: a sampler, or the trace's own tier or app
+-- stack varchar = how requests came to instances (models/replay/README.md#stacks); edf looks at needs, not at levels
+-- levels integer = how many there were
+-- headroom_share double = of its memory, that an instance kept free for level 0 while it had one of those; with several levels only
+-- headroom_decay double = each level keeps e^-decay of what the one above it keeps
+-- load_factor double = requests for each one of the day
+-- instances bigint = that served, all the time
+-- hours bigint = the busiest of the day on end, that were played
+-- seed bigint = of what was drawn
+-- is_today boolean = whether so many serve today: in the largest hour of the corrected plan, else at the config's start
+-- is_met boolean = whether of each need's requests as many were in time as its target says, of those that an idle instance serves in time
+-- worst_need_share double = of the need that came off worst, the requests that were in time, over those on an idle instance
+-- level varchar = of priority, 0 the highest; all: of all requests together
+-- requests bigint = how many there were
+-- finished bigint = of them, until four times the hours later
+-- met bigint = of them, those that got what they needed in time
+-- ttft_p50_s double = to the first token; one that never came is later than all
+-- ttft_p95_s double = likewise
+-- ttft_p99_s double = likewise
+-- e2e_p50_s double = to the last token
+-- e2e_p99_s double = likewise
+-- preemptions bigint = how often memory was taken and a request began anew
+-- moved_queued bigint = moves of requests that waited; of all levels together only
+-- moved_live bigint = moves of requests that decoded, begun; by level the requests whose last hand-over was one
+-- moves_given_up bigint = of those begun, that left nobody elsewhere; not by level
+-- stopped_p99_s double = of the last move of each, from its last token at the one instance until it went on at the other
+-- recomputed_tokens bigint = lost by preemption and computed again; of all levels together only, as the next two
+-- gpu_hours double = of the instances in these hours
+-- usd double = their price
 select * from level_trials
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

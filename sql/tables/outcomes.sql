@@ -1,41 +1,41 @@
 -- outcomes: what became of every request under every replayed policy.
 -- grain: trace, day, policy, request_id
 -- reads: outcomes
--- units: *_s seconds from arrival; tokens; null where it never came to that
+-- units: *_s seconds from arrival; tokens; score 0 to 1; null where it never came to that
 -- trace = name of the trace <- requests.trace
 -- day = UTC <- requests.day
 -- policy = under which the fleet was scaled
--- request_id = of the request <- requests.request_id
--- arrived_at = instant of the arrival, UTC <- requests.arrived_at
--- region = where the request came from <- requests.region
--- llm = the served network <- requests.llm
--- tier = urgency class <- requests.tier
--- app = the application <- requests.app
--- input_tokens = tokens of its prompt <- requests.input_tokens
--- output_tokens = tokens that it got <- requests.output_tokens
--- deadline_s = by when its last token was wanted <- requests.deadline_s
--- is_held = whether its tier is one that the queue manager may hold; the others are interactive
--- ttft_slo_s = by when its first token was wanted; null where the deadline counts instead
--- tpot_slo_s = time per output token that was wanted; null where any pace would do
--- served_llm = the llm of the answer that counts: the last one of a cascade; judged by an llm of ours, its times are those of the verdict
--- served_region = where that was made
--- score = how good that answer is; null where [quality] does not say whose answers these are
--- status = finished, queued (still, at the end of the replay) or refused
--- ttft_s = to its first token
--- tpot_s = time per output token: from the first to the last, for each one after the first; null with only one
--- e2e_s = to its last token
--- queued_s = to the end of the replay, of a request that still waited then
--- preemptions = how often its memory was taken and it began anew
--- level = of priority, 0 the highest ([replay.levels])
--- moves = live moves to another instance that it was told of: 1 where its last hand-over was one, else 0
--- stopped_s = in that move, from its last token at the one instance until it went on at the other
--- reused_tokens = of its prompt, those that its instance had cached and did not compute
--- legs = how many instances had it, one after the other; the table legs tells of each where there are several
--- instance = number of the last of them
--- earlier_s = answers of other llms that would not do, and judging them
--- held_s = from then until an instance had it
--- waited_s = in that instance's queue
--- prefill_s = from its admission to its first token
--- network_s = because another region served it
+-- request_id ubigint = of the request <- requests.request_id
+-- region varchar = where the request came from <- requests.region
+-- llm varchar = the served network <- requests.llm
+-- tier varchar = urgency class <- requests.tier
+-- app varchar = the application <- requests.app
+-- arrived_at timestamptz = instant of the arrival, UTC <- requests.arrived_at
+-- input_tokens integer = tokens of its prompt <- requests.input_tokens
+-- output_tokens integer = tokens that it got <- requests.output_tokens
+-- is_held boolean = whether its tier is one that the queue manager may hold; the others are interactive
+-- deadline_s double = by when its last token was wanted <- requests.deadline_s
+-- ttft_slo_s double = by when its first token was wanted; null where the deadline counts instead
+-- tpot_slo_s double = time per output token that was wanted; null where any pace would do
+-- served_llm varchar = the llm of the answer that counts: the last one of a cascade; judged by an llm of ours, its times are those of the verdict
+-- served_region varchar = where that was made
+-- status varchar = finished, queued (still, at the end of the replay) or refused
+-- score double = how good that answer is; null where [quality] does not say whose answers these are
+-- ttft_s double = to its first token
+-- tpot_s double = time per output token: from the first to the last, for each one after the first; null with only one
+-- e2e_s double = to its last token
+-- queued_s double = to the end of the replay, of a request that still waited then
+-- preemptions integer = how often its memory was taken and it began anew
+-- level integer = of priority, 0 the highest ([replay.levels])
+-- moves integer = live moves to another instance that it was told of: 1 where its last hand-over was one, else 0
+-- stopped_s double = in that move, from its last token at the one instance until it went on at the other
+-- reused_tokens integer = of its prompt, those that its instance had cached and did not compute
+-- legs integer = how many instances had it, one after the other; the table legs tells of each where there are several
+-- instance bigint = number of the last of them
+-- earlier_s double = answers of other llms that would not do, and judging them
+-- held_s double = from then until an instance had it
+-- waited_s double = in that instance's queue
+-- prefill_s double = from its admission to its first token
+-- network_s double = because another region served it
 select * from outcomes
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

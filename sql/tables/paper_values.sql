@@ -3,13 +3,13 @@
 -- reads: paper_values
 -- units: value in the unit that the metric names, as in studies; a share of change where against is said
 -- paper = the CSV file in data/studies
--- study = which study asks the same <- studies.study
--- variant = under which of its variants <- studies.variant
--- policy = of which policy <- studies.policy
--- against = value is the change from this policy to the other, in its value; null: value stands alone
--- metric = as in studies <- studies.metric
--- tier = as in studies <- studies.tier
--- llm = as in studies <- studies.llm
--- value = what the paper says in words
--- section = where it says so
+-- study varchar = which study asks the same <- studies.study
+-- variant varchar = under which of its variants <- studies.variant
+-- policy varchar = of which policy <- studies.policy
+-- against varchar = value is the change from this policy to the other, in its value; null: value stands alone
+-- metric varchar = as in studies <- studies.metric
+-- tier varchar = as in studies <- studies.tier
+-- llm varchar = as in studies <- studies.llm
+-- value double = what the paper says in words
+-- section varchar = where it says so
 select * from paper_values

@@ -4,10 +4,10 @@
 -- units: US dollars of the hour; instants are UTC
 -- trace = name of the trace <- demand.trace
 -- day = UTC <- demand.day
--- hour_start = first instant of the hour <- demand.bucket_start
--- fluid_usd = instances divided at will, moved at once between windows and regions <- demand.input_tokens
--- whole_usd = the same with whole instances <- demand.input_tokens
--- minimum_usd = and of each llm at least the configured minimum <- demand.input_tokens
--- hour_usd = the same, held for the whole hour <- demand.input_tokens
+-- hour_start timestamptz = first instant of the hour <- demand.bucket_start
+-- fluid_usd double = instances divided at will, moved at once between windows and regions <- demand.input_tokens
+-- whole_usd double = the same with whole instances <- demand.input_tokens
+-- minimum_usd double = and of each llm at least the configured minimum <- demand.input_tokens
+-- hour_usd double = the same, held for the whole hour <- demand.input_tokens
 select * from plan_bounds
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -4,19 +4,19 @@
 -- units: *_per_s input tokens per second; instants are UTC
 -- trace = name of the trace <- forecasts.trace
 -- day = UTC <- forecasts.day
--- policy = whose plan
--- hour_start = first instant of the hour
--- window_start = first instant of the window <- forecasts.bucket_start
--- llm = the served network <- forecasts.llm
--- role = what the capacity does of each request: whole, prefill or decode
--- region = where the requests come from <- forecasts.region
--- demand_tokens_per_s = interactive load to carry <- forecasts.peak_p90_per_s
--- buffer_tokens_per_s = kept free for requests that may be held <- demand.input_tokens
--- capacity_tokens_per_s = what the region's instances are counted on to serve by then
--- exports_tokens_per_s = of the region's demand, served elsewhere
--- imports_tokens_per_s = of other regions' demand, served here
--- unserved_tokens_per_s = served nowhere
--- remote_tokens_per_s = of the exports, beyond what epsilon allows
--- buffer_short_tokens_per_s = of the buffer, given up
+-- policy varchar = whose plan
+-- hour_start timestamptz = first instant of the hour
+-- window_start timestamptz = first instant of the window <- forecasts.bucket_start
+-- llm varchar = the served network <- forecasts.llm
+-- role varchar = what the capacity does of each request: whole, prefill or decode
+-- region varchar = where the requests come from <- forecasts.region
+-- demand_tokens_per_s double = interactive load to carry <- forecasts.peak_p90_per_s
+-- buffer_tokens_per_s double = kept free for requests that may be held <- demand.input_tokens
+-- capacity_tokens_per_s double = what the region's instances are counted on to serve by then
+-- exports_tokens_per_s double = of the region's demand, served elsewhere
+-- imports_tokens_per_s double = of other regions' demand, served here
+-- unserved_tokens_per_s double = served nowhere
+-- remote_tokens_per_s double = of the exports, beyond what epsilon allows
+-- buffer_short_tokens_per_s double = of the buffer, given up
 select * from plan_windows
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -1,33 +1,33 @@
 -- planner_trials: cost and attainment of a day under each planner, by how much of an instance its plan counts on.
 -- grain: trace, day, draw, planner, capacity_share
 -- reads: planner_trials
--- units: US dollars, GPU-hours, seconds, shares 0 to 1
+-- units: US dollars, GPU-hours, seconds, shares 0 to 1; ratios of targets; *quality scores 0 to 1
 -- trace = name of the trace <- requests.trace
 -- day = UTC <- requests.day
--- planner = who plans (models/world/planners.py)
--- what = the planner in words
--- ideas = of the planners on the way from none of our ideas to all, those that it has; null of others
--- draw = 0: the day as it came; from 1: another draw of its requests within each hour (models/traffic/redrawn.py)
--- capacity_share = of what an instance sustains within its SLO, that the plan counts on (models/plan/crossing.py searches it)
--- usd = cost of the day, as in scoreboard
--- left_usd = what the non-interactive requests that nobody had served by midnight would still cost <- regret.left_usd
--- gpu_hours = serving, booting and draining
--- asked_ratio = of every target, what is asked of all planners: 1, or less on a day on which none attains that
--- attained_ratio = attainment over its target, of the tier that is furthest below: from 1 on all targets are met
--- worst_tier = that tier
--- asked_quality = mean score that [quality] asks; null where it asks none
--- quality = mean score of the answers that count <- scoreboard.quality
--- ttft_p95_s = of iw_fast, to the first token <- scoreboard.ttft_p95_s
--- tpot_p95_s = of the tiers with a target for it <- scoreboard.tpot_p95_s
--- e2e_p95_s = of iw_fast, to the last token <- scoreboard.e2e_p95_s
--- fluid_usd = a part of the cost <- regret.fluid_usd
--- rounding_usd = likewise <- regret.rounding_usd
--- minimum_usd = likewise <- regret.minimum_usd
--- hour_usd = likewise <- regret.hour_usd
--- routing_usd = likewise <- regret.routing_usd
--- foresight_usd = likewise <- regret.foresight_usd
--- boot_usd = likewise <- regret.boot_usd
--- scaling_usd = likewise <- regret.scaling_usd
--- usd_error_share = how far the cost may be off for the error of the latency profiles, 90 of 100 times; null where no hours are planned
+-- planner varchar = who plans (models/world/planners.py)
+-- what varchar = the planner in words
+-- ideas varchar = of the planners on the way from none of our ideas to all, those that it has; null of others
+-- draw bigint = 0: the day as it came; from 1: another draw of its requests within each hour (models/traffic/redrawn.py)
+-- capacity_share double = of what an instance sustains within its SLO, that the plan counts on (models/plan/crossing.py searches it)
+-- usd double = cost of the day, as in scoreboard
+-- left_usd double = what the non-interactive requests that nobody had served by midnight would still cost <- regret.left_usd
+-- gpu_hours double = serving, booting and draining
+-- asked_ratio double = of every target, what is asked of all planners: 1, or less on a day on which none attains that
+-- attained_ratio double = attainment over its target, of the tier that is furthest below: from 1 on all targets are met
+-- asked_quality double = mean score that [quality] asks; null where it asks none
+-- quality double = mean score of the answers that count <- scoreboard.quality
+-- worst_tier varchar = that tier
+-- ttft_p95_s double = of iw_fast, to the first token <- scoreboard.ttft_p95_s
+-- tpot_p95_s double = of the tiers with a target for it <- scoreboard.tpot_p95_s
+-- e2e_p95_s double = of iw_fast, to the last token <- scoreboard.e2e_p95_s
+-- fluid_usd double = a part of the cost <- regret.fluid_usd
+-- rounding_usd double = likewise <- regret.rounding_usd
+-- minimum_usd double = likewise <- regret.minimum_usd
+-- hour_usd double = likewise <- regret.hour_usd
+-- routing_usd double = likewise <- regret.routing_usd
+-- foresight_usd double = likewise <- regret.foresight_usd
+-- boot_usd double = likewise <- regret.boot_usd
+-- scaling_usd double = likewise <- regret.scaling_usd
+-- usd_error_share double = how far the cost may be off for the error of the latency profiles, 90 of 100 times; null where no hours are planned
 select * from planner_trials
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

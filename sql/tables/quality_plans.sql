@@ -1,30 +1,30 @@
 -- quality_plans: plans of which llm answers what, each replayed whole, for a question that was asked of `fleetcast plan quality`, or for a night's policies.
 -- grain: trace, question, plan
 -- reads: quality_plans
--- units: US dollars per hour, seconds, scores 0 to 1, requests/s
+-- units: US dollars per hour, seconds, judge_skill and *quality* scores 0 to 1, requests/s
 -- trace = name of the config's trace
 -- question = what was asked: quality, latency, budget; of a night's policies its day, as night_2025-07-04
--- plan = chosen, or what stands beside it, of a night its policy: a baseline, a case by its name, or of a front by rule, judge and number
--- kind = chosen; baseline, as tables say; policy, sized by replays; whatif (of data/quality_cases.toml); or front
--- rule = cascade: an answer is judged and perhaps followed by the next llm's; route: a router chooses before
--- answers = where qualities come from: answers that landed for the trace, or a fitted model; and whose lengths
--- judge = who sends on, or routes, of quality.toml
--- judge_skill = correlation of what the judge says with how good the answer is; null: as fitted with the answers
--- judge_llm = the llm of ours that is this judge; null: a service outside
--- shadow_share = of the requests, that all llms that serve answer, so that scores stay known
--- thresholds = of the llms but the last: the share of all answers, or questions, that lie below
--- requests_per_s = that come
--- asked_quality = the least mean score
--- asked_latency_s = the most P95 from arrival to the last token
--- budget_usd_per_hour = the most to be spent; null where nothing was said
--- usd_per_hour = of all replicas, and of the judge; of equal_money what is set aside: as much for each llm as for the dearest
--- promised_quality = on the questions that thresholds were chosen on
--- promised_p95_s = by the tables: each llm's P95 is no more, or those of the legs together
--- quality = replayed, on other questions
--- quality_low = of its 95 % interval
--- quality_high = likewise
--- p95_s = replayed, with other arrivals; null where requests never ended
--- p95_low_s = of its 95 % interval
--- p95_high_s = likewise
+-- plan varchar = chosen, or what stands beside it, of a night its policy: a baseline, a case by its name, or of a front by rule, judge and number
+-- kind varchar = chosen; baseline, as tables say; policy, sized by replays; whatif (of data/quality_cases.toml); or front
+-- rule varchar = cascade: an answer is judged and perhaps followed by the next llm's; route: a router chooses before
+-- answers varchar = where qualities come from: answers that landed for the trace, or a fitted model; and whose lengths
+-- judge varchar = who sends on, or routes, of quality.toml
+-- judge_skill double = correlation of what the judge says with how good the answer is; null: as fitted with the answers
+-- judge_llm varchar = the llm of ours that is this judge; null: a service outside
+-- thresholds varchar = of the llms but the last: the share of all answers, or questions, that lie below
+-- shadow_share double = of the requests, that all llms that serve answer, so that scores stay known
+-- requests_per_s double = that come
+-- asked_quality double = the least mean score
+-- asked_latency_s double = the most P95 from arrival to the last token
+-- budget_usd_per_hour double = the most to be spent; null where nothing was said
+-- usd_per_hour double = of all replicas, and of the judge; of equal_money what is set aside: as much for each llm as for the dearest
+-- promised_quality double = on the questions that thresholds were chosen on
+-- promised_p95_s double = by the tables: each llm's P95 is no more, or those of the legs together
+-- quality double = replayed, on other questions
+-- quality_low double = of its 95 % interval
+-- quality_high double = likewise
+-- p95_s double = replayed, with other arrivals; null where requests never ended
+-- p95_low_s double = of its 95 % interval
+-- p95_high_s double = likewise
 select * from quality_plans
 where trace = coalesce($trace, trace)

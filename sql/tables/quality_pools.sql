@@ -4,18 +4,18 @@
 -- units: US dollars per hour, seconds, shares 0 to 1
 -- trace = name of the config's trace
 -- question = what was asked <- quality_plans.question
--- plan = whose replicas they are <- quality_plans.plan
--- llm = that they serve
--- gpu = GPU type
--- tensor_parallel = GPUs over which a stage is split
--- pipeline_parallel = stages
--- instances = replicas
--- gpus = of all replicas
--- usd_per_hour = of all replicas
--- dealt_share = of what comes to the llm, what is dealt to these replicas
--- asked_share = answers by request that the llm makes, drafts included; of a judge of ours those that it judges
--- shadow_share = likewise, of shadow samples that nobody waits for
--- answered_share = of the requests whose answer is the llm's
--- leg_p95_s = P95 of the llm's own leg, from when it was asked to its last token
+-- plan varchar = whose replicas they are <- quality_plans.plan
+-- llm varchar = that they serve
+-- gpu varchar = GPU type
+-- tensor_parallel bigint = GPUs over which a stage is split
+-- pipeline_parallel bigint = stages
+-- instances bigint = replicas
+-- gpus bigint = of all replicas
+-- usd_per_hour double = of all replicas
+-- dealt_share double = of what comes to the llm, what is dealt to these replicas
+-- asked_share double = answers by request that the llm makes, drafts included; of a judge of ours those that it judges
+-- shadow_share double = likewise, of shadow samples that nobody waits for
+-- answered_share double = of the requests whose answer is the llm's
+-- leg_p95_s double = P95 of the llm's own leg, from when it was asked to its last token
 select * from quality_pools
 where trace = coalesce($trace, trace)

@@ -3,9 +3,9 @@
 -- reads: quarantine
 -- units: row counts data rows from 1
 -- trace = name of the trace
--- file = the landed file
--- row = place in the file
--- reason = the first rule that it breaks
--- raw = the row as it stood there
+-- file varchar = the landed file
+-- row bigint = place in the file
+-- reason varchar = the first rule that it breaks
+-- raw varchar = the row as it stood there
 select * from quarantine
 where trace = coalesce($trace, trace)

@@ -4,13 +4,13 @@
 -- units: instances (mean of the samples of the hour); instants are UTC
 -- trace = whose requests they served
 -- day = UTC
--- hour_start = first instant of the hour
--- llm = the served network
--- role = what the instances do of each request: whole, prefill or decode
--- region = where they stood
--- gpu = GPU type of an instance
--- gpus_per_instance = GPUs of an instance
--- instances = ready replicas, mean of the samples
--- samples = how many there were
+-- hour_start timestamptz = first instant of the hour
+-- llm varchar = the served network
+-- role varchar = what the instances do of each request: whole, prefill or decode
+-- region varchar = where they stood
+-- gpu varchar = GPU type of an instance
+-- gpus_per_instance bigint = GPUs of an instance
+-- instances double = ready replicas, mean of the samples
+-- samples bigint = how many there were
 select * from ran_fleets
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -1,28 +1,28 @@
 -- requests: what arrived: one row per request of a generated or landed trace, by trace and day.
 -- grain: trace, request_id
 -- reads: requests
--- units: tokens; *_s seconds; instants are UTC
+-- units: tokens; *_s seconds; tier_confidence 0 to 1; instants are UTC
 -- trace = name of the trace
 -- day = UTC day of the arrival
--- request_id = a number that no other request of the trace has
--- arrived_at = instant of the arrival, UTC
--- region = where the request comes from
--- llm = the served network that it asks for
--- tier = urgency class
--- app = the application that sends it
--- input_tokens = tokens of its prompt
--- output_tokens = tokens that it will get
--- deadline_s = by when its last token is wanted, from its arrival
--- source = the landed file, or how it was made
--- session_id = the conversation or agent run that it belongs to; null where the source does not say, as all below
--- query_id = of the query that answers landed to, where the source says
--- cached_tokens = of the input, found in a cache where the trace was taken
--- prefix_hashes = hashes of the prompt's blocks, in order
--- images = pictures in the prompt
--- source_llm = what the source calls the llm
--- source_ttft_s = time to first token as measured where the trace was taken
--- source_e2e_s = time to the last token as measured there
--- tier_source = who says the tier: given, mapping, dealt, or the rule of sql/staging/tiers.sql
--- tier_confidence = 1 where it is given, 0 where it was dealt out
+-- request_id ubigint = a number that no other request of the trace has
+-- arrived_at timestamptz = instant of the arrival, UTC
+-- region varchar = where the request comes from
+-- llm varchar = the served network that it asks for
+-- tier varchar = urgency class
+-- app varchar = the application that sends it
+-- input_tokens integer = tokens of its prompt
+-- output_tokens integer = tokens that it will get
+-- deadline_s double = by when its last token is wanted, from its arrival
+-- source varchar = the landed file, or how it was made
+-- session_id varchar = the conversation or agent run that it belongs to; null where the source does not say, as all below
+-- query_id varchar = of the query that answers landed to, where the source says
+-- cached_tokens integer = of the input, found in a cache where the trace was taken
+-- prefix_hashes ubigint[] = hashes of the prompt's blocks, in order
+-- images integer = pictures in the prompt
+-- source_llm varchar = what the source calls the llm
+-- source_ttft_s double = time to first token as measured where the trace was taken
+-- source_e2e_s double = time to the last token as measured there
+-- tier_source varchar = who says the tier: given, mapping, dealt, or the rule of sql/staging/tiers.sql
+-- tier_confidence double = 1 where it is given, 0 where it was dealt out
 select * from requests
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

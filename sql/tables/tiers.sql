@@ -3,10 +3,10 @@
 -- reads: tiers
 -- units: *_s seconds, attainment_target_share 0 to 1
 -- trace = name of the trace
--- tier = its name
--- ttft_slo_s = by when the first token is wanted; null where the deadline counts instead
--- tpot_slo_s = time per output token that is wanted; null where any pace will do
--- deadline_s = by when the last token is wanted, of requests that do not say
--- attainment_target_share = of its requests, so many are to meet all their targets
--- is_held = whether the queue manager may hold its requests; the others are interactive, and what plans cover
+-- tier varchar = its name
+-- ttft_slo_s double = by when the first token is wanted; null where the deadline counts instead
+-- tpot_slo_s double = time per output token that is wanted; null where any pace will do
+-- deadline_s double = by when the last token is wanted, of requests that do not say
+-- attainment_target_share double = of its requests, so many are to meet all their targets
+-- is_held boolean = whether the queue manager may hold its requests; the others are interactive, and what plans cover
 select * from tiers where trace = coalesce($trace, trace)

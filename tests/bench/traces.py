@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from measure import Figures, Target, cpu_seconds, peak_gb, wall_seconds
 from workloads import office_week, setting
 
-from fleetcast.assets.lake.schemas import REQUEST_SCHEMA
+from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.traces.ingest import ingest
 from fleetcast.assets.traces.traces import to_requests
@@ -57,7 +57,7 @@ def write_week(path: Path) -> None:
     """Write a generated week as one canonical file, day by day so that memory stays small."""
     catalogue, config = setting()
     office = config.trace.office
-    with pq.ParquetWriter(path, REQUEST_SCHEMA, compression="zstd") as writer:
+    with pq.ParquetWriter(path, SCHEMAS["requests"], compression="zstd") as writer:
         for n, columns in enumerate(office_week(REQUESTS)):
             day = config.trace.first_day + timedelta(days=n)
             apps = list(office.apps) if office is not None else []
