@@ -28,7 +28,7 @@ from fleetcast.assets.studies.planner_figures import planner_drawings
 CASES = dg.StaticPartitionsDefinition(case_names())
 DAYS_AND_CASES = dg.MultiPartitionsDefinition({"day": DAYS, "case": CASES})
 SAME_DAY = dg.MultiToSingleDimensionPartitionMapping("day")
-DEMAND, PLANS, FORECASTS, REQUESTS = map(after, ("demand", "plans", "forecasts", "requests"))
+PLANS, FORECASTS, REQUESTS = map(after, ("plans", "forecasts", "requests"))
 HISTORY = after("demand", WITH_HISTORY)
 ALL_DEMAND = after("demand", dg.AllPartitionMapping())
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from jinja2 import UndefinedError
 from typer.testing import CliRunner
 
 from fleetcast.assets.advice import brief, bring, judged, lacking, work, world
@@ -21,6 +22,7 @@ from fleetcast.assets.advice.page import page
 from fleetcast.assets.advice.parts import empty
 from fleetcast.assets.lake.settings import Progress, Settings, load_settings
 from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.pages.templates import fill_template
 from fleetcast.assets.studies import tried
 from fleetcast.assets.traces.landing import land_one
 from fleetcast.models.world.catalogue import load_catalogue
@@ -143,6 +145,14 @@ def test_the_page_shows_the_numbers_and_loads_nothing(made: tuple[Path, dict[str
     other["tomorrow"]["usd"] += 1000.0
     assert page(other) != text
     assert len(found["answer"]) == 3
+
+
+def test_a_template_escapes_its_values_and_refuses_a_missing_one(tmp_path: Path) -> None:
+    path = tmp_path / "name.html.j2"
+    path.write_text("<p>{{ name }}</p>", encoding="utf-8")
+    assert fill_template(path, name="<b> & co") == "<p>&lt;b&gt; &amp; co</p>"
+    with pytest.raises(UndefinedError):
+        fill_template(path)
 
 
 def lines(found: dict[str, Any]) -> dict[str, str]:

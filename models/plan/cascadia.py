@@ -138,11 +138,6 @@ class Search:
         short = max(0.0, (quality - float(self.offer.quality[point])) / (best - worst))
         return self.deployed(point)[1] + PENALTY * short
 
-    def latency_score(self, point: int, latency_s: float) -> float:
-        """Appendix C: minus the quality, with a penalty for what is above a latency, in shares of it."""
-        over = max(0.0, self.deployed(point)[1] / latency_s - 1)
-        return -float(self.offer.quality[point]) + (PENALTY * over if np.isfinite(over) else np.inf)
-
     def plan(self, point: int) -> CascadePlan:
         """What is known of a point."""
         gpus, latency_s = self.deployed(point)
@@ -155,11 +150,11 @@ def ends(offer: Offer) -> tuple[float, float]:
     return float(offer.quality[last.argmax()]), float(offer.quality[last.argmin()])
 
 
-def algorithm1(search: Search, quality: float, latency_s: float | None = None) -> CascadePlan:
-    """The bi-level search: least latency for a quality, or most quality within a latency."""
+def algorithm1(search: Search, quality: float) -> CascadePlan:
+    """The bi-level search: the least latency for a quality."""
 
     def score(point: int) -> float:
-        return search.score(point, quality) if latency_s is None else search.latency_score(point, latency_s)
+        return search.score(point, quality)
 
     shares = search.offer.shares
     proportional = np.abs(shares - 1 / np.arange(1, shares.shape[1] + 1)).sum(axis=1).argmin()
