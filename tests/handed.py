@@ -8,13 +8,12 @@ import pyarrow as pa
 
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Settings, midnight
-from fleetcast.assets.plans.kinds import kinds
 
 
 def plan_rows(settings: Settings, day: date, policy: str, counts: Sequence[int]) -> list[dict[str, Any]]:
     """A policy's plan of `day`: `counts[h]` instances in hour h, and one more of the second llm."""
     rows = []
-    for n, kind in enumerate(kinds(settings)):
+    for n, kind in enumerate(settings.grid.service_options):
         gpu, gpus = kind.option.gpu, kind.option.gpus
         usd = settings.catalogue.gpus[gpu].usd_per_hour * gpus
         for region in settings.catalogue.regions:

@@ -6,7 +6,6 @@ import numpy as np
 from hypothesis import strategies as st
 
 from fleetcast.models.latency import LatencyTables
-from fleetcast.models.replay.fleet.pools import POOLINGS
 from fleetcast.models.replay.inputs import ALL_STEPS, NOBODY, Fleet, Rules, Trace
 from fleetcast.models.replay.session.fleet_arrays import pools_by_endpoint
 from fleetcast.models.replay.session.rules import urgencies
@@ -23,6 +22,7 @@ from fleetcast.models.world.mechanisms import (
     Role,
     Routing,
 )
+from fleetcast.models.world.pool_rows import POOLINGS
 
 GRID_S = 0.25
 LLMS, REGIONS, HOURS, HOUR_S = 2, 2, 2, 64.0

@@ -23,7 +23,6 @@ from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.telling import SettingsResource
 from fleetcast.assets.plans import plans
 from fleetcast.assets.plans.inputs import day_loads, forecast_windows
-from fleetcast.assets.plans.kinds import kinds
 from fleetcast.assets.plans.mixes import token_mixes
 from fleetcast.assets.plans.quality_known import Drawer
 from fleetcast.assets.replays.timeline import write_timeline
@@ -211,7 +210,9 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     resource = SettingsResource(config=str(config), lake=str(folder / "lake"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DAGSTER_HOME", str(folder))
-        patch.setattr(plans, "sustained_tokens_per_s", lambda settings, *_: [300.0] * len(kinds(settings)))
+        patch.setattr(
+            plans, "sustained_tokens_per_s", lambda settings, *_: [300.0] * len(settings.grid.service_options)
+        )
         run_night(resource, DAY, Progress())
     return resource.load()
 

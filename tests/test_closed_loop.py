@@ -14,7 +14,6 @@ from fleetcast.assets.lake.settings import Progress, Settings
 from fleetcast.assets.pages.telling import SettingsResource
 from fleetcast.assets.plans import ahead as plan_ahead
 from fleetcast.assets.plans.inputs import day_loads, forecast_windows
-from fleetcast.assets.plans.kinds import by_cell, of_llms, pools
 from fleetcast.assets.replays import closed_loop
 from fleetcast.assets.replays.drives import day_drives, plan_rows, setting
 from fleetcast.assets.replays.replays import replay_day
@@ -72,11 +71,11 @@ def test_where_nothing_differs_closed_and_open_loop_plan_the_same(planned):
 
 
 def test_a_closed_plan_starts_from_what_serves_and_boots(planned):
-    session = Session(*setting(planned, "lt_i"), np.zeros(len(pools(planned))))
+    session = Session(*setting(planned, "lt_i"), np.zeros(len(planned.grid.pools)))
     there = np.random.default_rng(2).integers(0, 9, session.instances().shape)
     session.state.instances[:, 1:] = there
-    held, donated = closed_loop.fleet_now(planned, session)
-    by_state = {name: by_cell(planned, there[:, n]) for n, name in enumerate(STATES)}
+    held, donated = closed_loop.fleet_now(planned.grid, session)
+    by_state = {name: planned.grid.by_cell(there[:, n]) for n, name in enumerate(STATES)}
     np.testing.assert_array_equal(held, by_state["serving"] + by_state["booting"])
     np.testing.assert_array_equal(donated, by_state["donated"])
 
@@ -91,7 +90,7 @@ def test_a_closed_plan_and_a_judged_forecast_carry_the_load_of_their_name(planne
     quantile = forecast_windows(planned, DAY, "last_value")[1]
     for method, expected in (("last_value", quantile), (decisions.TRUTH, told["truth"])):
         carried = trial(method, 1.0).drive.forecast_tokens_per_s
-        np.testing.assert_array_equal(carried, of_llms(planned, expected.max(axis=-1), axis=1))
+        np.testing.assert_array_equal(carried, planned.grid.by_llm(expected.max(axis=-1), axis=1))
 
 
 def test_each_forecast_is_replayed_and_compared_where_all_attain_the_same(planned, monkeypatch):

@@ -16,7 +16,6 @@ from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, Settings, load_settings, midnight
 from fleetcast.assets.plans.export import plan_of
-from fleetcast.assets.plans.kinds import pools
 from fleetcast.assets.plans.ran import land_ran
 from fleetcast.assets.plans.workloads import workloads
 from fleetcast.assets.studies import graded as graded_module
@@ -152,7 +151,7 @@ def test_the_fleet_that_ran_stands_as_the_file_says(night: Settings, file, monke
     assert (fleet.boot_cold_s == 0).all()
     assert (fleet.boot_spot_s == 0).all()
     own = [n for (_, region, name), n in counts.items() if (region, name) == ("east", "llama2-70b-h100-80gb")]
-    places = [(pool.kind.llm, pool.region) for pool in pools(night)]
+    places = [(pool.kind.llm, pool.region) for pool in night.grid.pools]
     assert drive.targets[:, places.index(("llama2-70b", "east"))].tolist() == own
     assert (drive.start == drive.targets[0]).all()
 

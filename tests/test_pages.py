@@ -16,7 +16,6 @@ import typer
 from fleetcast.models.forecast import METHODS
 from fleetcast.models.quality.copula import AnswerModel
 from fleetcast.models.quality.judges import Judge
-from fleetcast.models.replay.fleet.pools import POOLINGS
 from fleetcast.models.world import entries
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config import Config
@@ -26,6 +25,7 @@ from fleetcast.models.world.mechanisms import BATCHINGS, ORDERS, ROUTINGS, SCALI
 from fleetcast.models.world.names import ENSEMBLES
 from fleetcast.models.world.planners import BOARD, IDEAS
 from fleetcast.models.world.policies import POLICIES
+from fleetcast.models.world.pool_rows import POOLINGS
 from fleetcast.pipelines.cli import app
 
 ROOT = Path(__file__).resolve().parent.parent

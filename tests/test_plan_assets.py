@@ -27,7 +27,6 @@ from fleetcast.assets.plans import cluster, plans, workloads
 from fleetcast.assets.plans import export as plan_export
 from fleetcast.assets.plans.handover import HandOver
 from fleetcast.assets.plans.inputs import forecast_windows
-from fleetcast.assets.plans.kinds import by_pool, hourly_cells
 from fleetcast.assets.plans.plan_tables import Day
 from fleetcast.assets.plans.plans import Asked
 from fleetcast.assets.plans.problems import hour_problems, problem_template
@@ -315,7 +314,7 @@ def test_each_case_changes_what_it_says(planned: Settings) -> None:
     hours = {}
     for name, case in cases.load_cases(planned).items():
         own = cases.changed(planned, case)
-        template = problem_template(own, [300.0, 400.0, 200.0, 250.0], "corrected")
+        template = problem_template(own.grid, own.config, [300.0, 400.0, 200.0, 250.0], "corrected")
         hours[name] = cases.limited(template, case)
     base, gpus = hours["as_is"], list(planned.catalogue.gpus)
     h100, a100 = gpus.index("h100-80gb"), gpus.index("a100-80gb")
@@ -384,12 +383,12 @@ def test_a_plan_below_the_minimum_is_replayed_as_it_is(planned: Settings) -> Non
     """A budget may leave an endpoint nothing: then nothing is what it has, and what it costs."""
     rows = plan_rows(planned, DAY)
     own = rows[rows["policy"] == "corrected"]
-    wanted = hourly_cells(planned, own, "instances").astype(np.int64)
+    wanted = planned.grid.hourly_cells(own, "instances").astype(np.int64)
     wanted[:, 2, 1] = 0
-    template = problem_template(planned, [300.0, 400.0, 200.0, 250.0], "corrected")
+    template = problem_template(planned.grid, planned.config, [300.0, 400.0, 200.0, 250.0], "corrected")
     hours = [(template, planned_by(template, on)) for on in wanted]
     variant = experiment.Variant("poor", planned, DAY, planned_trials.FOLLOWS)
-    poor = planned_trials.trial_of_plan(variant, hours, by_pool(planned, wanted[0]))
+    poor = planned_trials.trial_of_plan(variant, hours, planned.grid.by_pool(wanted[0]))
     crowded = poor._replace(demand_factor=8.0)
     requests = read_workload(planned, DAY)
     tables = list(experiment.play_all([poor, crowded], 2, requests, "replay", Progress()))
@@ -483,7 +482,7 @@ def test_a_case_that_no_plan_can_satisfy_is_named(planned: Settings) -> None:
 
 
 def test_a_plan_of_nothing_says_why(planned: Settings) -> None:
-    template = problem_template(planned, [0.0] * 4, "corrected")
+    template = problem_template(planned.grid, planned.config, [0.0] * 4, "corrected")
     load = plans.day_loads(planned, DAY)["corrected"]
     with pytest.raises(
         PlanError, match=r"bloom-176b fits on no GPU type: it serves nan on 1 x .*, 0\.0 on 8 x h100-80gb"

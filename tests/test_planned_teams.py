@@ -13,7 +13,6 @@ from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.forecasts.forecasts import forecast_day
 from fleetcast.assets.lake.settings import Progress, Settings, load_settings
 from fleetcast.assets.plans import plans
-from fleetcast.assets.plans.kinds import by_cell, by_pool, cells, kinds, options, pools, services
 from fleetcast.assets.plans.problems import problem_template
 from fleetcast.assets.replays import drives
 from fleetcast.assets.replays.replays import replay_day
@@ -49,7 +48,7 @@ POLICIES = ("melange", "cauchy_mixed", "cauchy", "corrected_combos", "dynamo", "
 
 def sustained(settings: Settings) -> list[float]:
     """Tokens/s of one of each kind."""
-    return [THETA[kind.option.gpu] if kind.llm == LLM else 150.0 for kind in kinds(settings)]
+    return [THETA[kind.option.gpu] if kind.llm == LLM else 150.0 for kind in settings.grid.service_options]
 
 
 def config_of(folder: Path, **changes: str) -> str:
@@ -104,10 +103,10 @@ def drive(night: Settings) -> Drive:
 
 def test_a_team_is_one_option_beside_whole_instances(tmp_path: Path) -> None:
     settings = load_settings(config_of(tmp_path), tmp_path / "lake")
-    assert (LLM, "whole") in services(settings)
-    assert [option.title for option in options(settings)][-1] == PAIR
-    problem = problem_template(settings, sustained(settings), "corrected")
-    i, k = services(settings).index((LLM, "whole")), problem.options.index(PAIR)
+    assert (LLM, "whole") in settings.grid.services
+    assert [option.title for option in settings.grid.options][-1] == PAIR
+    problem = problem_template(settings.grid, settings.config, sustained(settings), "corrected")
+    i, k = settings.grid.services.index((LLM, "whole")), problem.options.index(PAIR)
     assert dict(zip(problem.gpus, problem.uses[i, k], strict=True))[A100] == 2
     assert problem.gpus_per_instance[i, k] == 3
     assert problem.usd_per_hour[i, k] == pytest.approx(12.29 + 2 * 4.775)
@@ -116,13 +115,15 @@ def test_a_team_is_one_option_beside_whole_instances(tmp_path: Path) -> None:
     assert problem.instances_now[i, :, k].tolist() == [1, 1, 1]
     plan = dataclasses.replace(settings.config.plan, together=True)
     whole = dataclasses.replace(settings, config=dataclasses.replace(settings.config, plan=plan))
-    alone = problem_template(whole, sustained(whole), "corrected")
+    alone = problem_template(whole.grid, whole.config, sustained(whole), "corrected")
     assert (alone.max_option_instances[i, :, k] == 0).all()
     assert (alone.max_instances == problem.max_instances - problem.max_option_instances[..., k]).all()
     assert settings.under("melange").config.plan.together
     assert not settings.under("corrected").config.plan.together
     stress = load_settings("stress", tmp_path / "lake")  # where both sides of a team have GPUs of one type
-    alike = problem_template(stress, [1.0] * len(kinds(stress)), "corrected")
+    alike = problem_template(
+        stress.grid, stress.config, [1.0] * len(stress.grid.service_options), "corrected"
+    )
     assert alike.uses[:, alike.options.index(f"1x{H100} > 1x{H100}"), alike.gpus.index(H100)].max() == 2
 
 
@@ -133,13 +134,17 @@ def test_options_of_a_plan_and_instances_of_pools_are_the_same(tmp_path: Path, p
     wider = f'team = {prefill}, then = "two", instances_at_start = {prefill}, max_instances = {6 * prefill}'
     path.write_text(path.read_text(encoding="utf-8").replace(one, wider), encoding="utf-8")
     settings = load_settings(str(path), tmp_path / "lake")
-    problem = problem_template(settings, [1.0] * len(kinds(settings)), "corrected")
+    problem = problem_template(
+        settings.grid, settings.config, [1.0] * len(settings.grid.service_options), "corrected"
+    )
     assert problem.instances_now[..., -1].max() == 1
     counts = np.minimum(np.arange(problem.instances_now.size).reshape(problem.instances_now.shape), 6)
     counts[~np.broadcast_to(problem.runs[:, None], counts.shape)] = 0
-    held = by_pool(settings, counts)
-    assert (by_cell(settings, held.astype(np.int64)) == counts).all()
-    for row, here, place in zip(pools(settings), held, zip(*cells(settings), strict=True), strict=True):
+    held = settings.grid.by_pool(counts)
+    assert (settings.grid.by_cell(held.astype(np.int64)) == counts).all()
+    for row, here, place in zip(
+        settings.grid.pools, held, zip(*settings.grid.cells, strict=True), strict=True
+    ):
         assert here == counts[place] * max(row.team, 1)
 
 
@@ -147,9 +152,13 @@ def test_options_of_a_plan_and_instances_of_pools_are_the_same(tmp_path: Path, p
 def test_the_cap_of_one_gpu_type_of_a_team_binds(tmp_path: Path, programme: object) -> None:
     """Seven A100 are three teams; what these do not carry stands whole."""
     settings = load_settings(config_of(tmp_path), tmp_path / "lake")
-    problem = problem_template(settings, sustained(settings), "corrected")
+    problem = problem_template(settings.grid, settings.config, sustained(settings), "corrected")
     problem = problem._replace(epsilon=1.0, boot_cold_s=0 * problem.boot_cold_s)
-    i, k, g = services(settings).index((LLM, "whole")), problem.options.index(PAIR), problem.gpus.index(A100)
+    i, k, g = (
+        settings.grid.services.index((LLM, "whole")),
+        problem.options.index(PAIR),
+        problem.gpus.index(A100),
+    )
     problem.cap_gpus[:, g] = 7
     problem.demand_tokens_per_s[i] = 100.0
     plan = programme.solve(problem, Options(gap_share=0.0))  # type: ignore[attr-defined]
@@ -223,8 +232,8 @@ def test_cauchy_is_given_what_its_autoscaler_makes_of_what_came(night: Settings,
         )
         return found.counts[0]
 
-    rows = [row for row in pools(night) if row.kind.llm == LLM and row.region == "east"]
-    at = [pools(night).index(row) for row in rows]
+    rows = [row for row in night.grid.pools if row.kind.llm == LLM and row.region == "east"]
+    at = [night.grid.pools.index(row) for row in rows]
     whole, prefill, decode = (table[:, pool] for pool in at)
     assert (decode == 2 * prefill).all()
     start = np.array([whole[0], prefill[0]]).astype(np.int64)
@@ -235,7 +244,7 @@ def test_cauchy_is_given_what_its_autoscaler_makes_of_what_came(night: Settings,
 
 
 def test_dispatch_by_goodput_weighs_a_team_as_what_it_sustains(night: Settings) -> None:
-    sustained_here = drives.sustained_of_plans(night, drives.plan_rows(night, DAY))
+    sustained_here = drives.sustained_of_plans(night.grid, night.config, drives.plan_rows(night, DAY))
     fleet, rules = drives.setting(night, "cauchy")
     fleet = drives.measured(night.under("cauchy"), fleet, sustained_here)
     mine = (fleet.llm == list(night.catalogue.llms).index(LLM)) & (fleet.region == 0)
@@ -248,7 +257,7 @@ def test_dispatch_by_goodput_weighs_a_team_as_what_it_sustains(night: Settings) 
 def test_a_policy_is_replayed_with_the_spread_that_is_its_own(night: Settings, drive: Drive) -> None:
     """What the lake says of cauchy is a replay by goodputs; by the config's weights it is another one."""
     fleet, rules = drives.setting(night, "cauchy")
-    sustained_here = drives.sustained_of_plans(night, drives.plan_rows(night, DAY))
+    sustained_here = drives.sustained_of_plans(night.grid, night.config, drives.plan_rows(night, DAY))
     fleet = drives.measured(night.under("cauchy"), fleet, sustained_here)
     workload = read_workload(night, DAY)
     outcome = replay(workload.trace, fleet, drive, rules, drives.DAY_S)

@@ -17,7 +17,6 @@ from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, Settings, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans import plans
-from fleetcast.assets.plans.kinds import kinds
 from fleetcast.assets.studies import planner_board, planner_search
 from fleetcast.assets.studies.planner_board import chosen_before, same_policies
 from fleetcast.assets.studies.planner_search import Board, common_ratio
@@ -56,7 +55,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 def measured(settings: Settings, *_: object) -> list[float]:
     """By the llm, and of a team four times that of an instance: it pays."""
-    return [SUSTAINED[kind.llm] * (4 if kind.option.is_team else 1) for kind in kinds(settings)]
+    return [SUSTAINED[kind.llm] * (4 if kind.option.is_team else 1) for kind in settings.grid.service_options]
 
 
 OFF = {  # planners with one of their mechanisms switched off

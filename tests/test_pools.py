@@ -15,7 +15,6 @@ from fleetcast.assets.lake.sql_files import SQL, read_sql
 from fleetcast.assets.plans import cluster, export
 from fleetcast.assets.plans.handover import HandOver
 from fleetcast.assets.plans.inputs import Load
-from fleetcast.assets.plans.kinds import by_cell, by_pool, kinds, options, pools, services
 from fleetcast.assets.plans.problems import hour_problems, problem_template
 from fleetcast.assets.replays import drives
 from fleetcast.assets.replays.replays import replay_day
@@ -130,7 +129,7 @@ def test_requests_do_not_move_over_links_that_nobody_knows() -> None:
 
 def asked(settings: Settings, theta: list[float], tokens_per_s: float, programme: str = "corrected"):
     """An hour in which every region asks for so much."""
-    template = problem_template(settings, theta, programme)
+    template = problem_template(settings.grid, settings.config, theta, programme)
     regions = len(template.regions)
     load = Load(np.full((1, 1, regions, 4), tokens_per_s), np.zeros((1, 1, regions)))
     return hour_problems(template, load)[0]
@@ -148,7 +147,7 @@ def test_the_cheaper_kind_is_planned_and_the_other_where_the_first_ones_limit_bi
 ) -> None:
     """1,000 tokens/s of 2 GPUs are cheaper than 1,400 of 4: six of those, then the second where it may."""
     settings = load_settings(config_of(tmp_path, TWO_KINDS), tmp_path / "lake")
-    assert [option[:2] for option in options(settings)] == [("h100-80gb", 2), ("h100-80gb", 4)]
+    assert [option[:2] for option in settings.grid.options] == [("h100-80gb", 2), ("h100-80gb", 4)]
     for tokens_per_s, cheap, dear in ((900, 1, 0), (5500, 6, 0), (7000, 6, 1), (12000, 6, 3)):
         problem = asked(settings, [1000.0, 1400.0], float(tokens_per_s))._replace(
             epsilon=1.0, boot_cold_s=np.zeros((1, 3, 2))
@@ -164,7 +163,7 @@ def test_the_cheaper_kind_is_planned_and_the_other_where_the_first_ones_limit_bi
 def test_an_instance_that_neither_part_can_do_without_is_planned_for_both(tmp_path: Path) -> None:
     """Prefill serves 2,000 tokens/s an instance, decode 500: each carries the whole demand."""
     settings = load_settings(config_of(tmp_path, f"{PREFILL} }}, {DECODE} }}"), tmp_path / "lake")
-    assert services(settings) == [(LLM, "prefill"), (LLM, "decode")]
+    assert settings.grid.services == [(LLM, "prefill"), (LLM, "decode")]
     problem = asked(settings, [2000.0, 500.0], 1400.0)._replace(epsilon=1.0)
     plan = corrected.solve(problem, EXACT)
     assert violations(problem, plan) == []
@@ -177,13 +176,15 @@ def test_instances_of_a_plan_and_of_its_pools_are_the_same(tmp_path: Path) -> No
     two = '{ gpu = "h100-80gb", tensor_parallel = 2'
     deployed = f"{two}, max_instances = 3 }}, {two}, min_instances = 1 }}, {two[:-1]}4 }}"
     settings = load_settings(config_of(tmp_path, deployed), tmp_path / "lake")
-    assert len(kinds(settings)) == 2
-    assert len(pools(settings)) == 9
+    assert len(settings.grid.service_options) == 2
+    assert settings.under("lt_ua").grid is settings.grid  # computed once: a policy has no fleet of its own
+    assert dataclasses.replace(settings, catalogue=settings.catalogue).grid is not settings.grid
+    assert len(settings.grid.pools) == 9
     planned = np.minimum(np.arange(2 * 6), 9).reshape(2, 1, 3, 2)  # hours, services, regions, options
-    held = by_pool(settings, planned)
+    held = settings.grid.by_pool(planned)
     assert held[1].tolist() == [3, 3, 7, 3, 5, 9, 3, 6, 9]
     for hour, of_pools in zip(planned, held.astype(np.int64), strict=True):
-        assert (by_cell(settings, of_pools) == hour).all()
+        assert (settings.grid.by_cell(of_pools) == hour).all()
     assert held[0].tolist() == [0, 0, 1, 1, 1, 3, 3, 1, 5]
 
 
@@ -234,7 +235,7 @@ def sustained(settings: Settings) -> list[float]:
     """Tokens/s of an instance of each kind."""
     return [
         OF_KIND.get((kind.llm, kind.role, kind.option.gpus), THETA.get(kind.llm, 150.0))
-        for kind in kinds(settings)
+        for kind in settings.grid.service_options
     ]
 
 
@@ -299,7 +300,7 @@ def test_an_instance_of_two_stages_has_twice_the_gpus_and_more_than_twice_the_me
         )
         settings = load_settings(path, tmp_path / "lake")
         fleets[stages] = make_fleet(settings.catalogue, settings.config.fleet, settings.config.replay, seed=0)
-        problem = problem_template(settings, [100.0], "corrected")
+        problem = problem_template(settings.grid, settings.config, [100.0], "corrected")
         assert problem.uses.max() == fleets[stages].gpus[0] == 4 * stages
         assert problem.usd_per_hour[0, 0] == pytest.approx(12.29 * 4 * stages)
         assert problem.options == (f"{4 * stages} x h100-80gb",)
@@ -313,7 +314,7 @@ def test_an_instance_of_two_stages_has_twice_the_gpus_and_more_than_twice_the_me
 def test_spread_by_goodput_deals_what_the_plans_measured(night: Settings) -> None:
     replay_config = dataclasses.replace(night.config.replay, spread="goodput")
     dealing = dataclasses.replace(night, config=dataclasses.replace(night.config, replay=replay_config))
-    sustained = drives.sustained_of_plans(night, drives.plan_rows(night, DAY))
+    sustained = drives.sustained_of_plans(night.grid, night.config, drives.plan_rows(night, DAY))
     for policy, parts in (("corrected", 1), ("siloed", 2)):
         fleet, rules = drives.setting(dealing, policy)
         measured = drives.measured(dealing, fleet, sustained)

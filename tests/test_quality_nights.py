@@ -12,12 +12,12 @@ from small import in_two_hours, make_plans, shipped
 
 from fleetcast.assets.lake.settings import Progress, Settings, load_settings
 from fleetcast.assets.lake.sql_files import SQL
-from fleetcast.assets.plans.kinds import answered_shares, kinds
 from fleetcast.assets.plans.mixes import token_mixes
 from fleetcast.assets.plans.quality_nights import as_planned, title_of
 from fleetcast.assets.replays.replays import replay_day
 from fleetcast.assets.replays.scorecards import score_day, scoreboard
 from fleetcast.assets.replays.workloads import in_legs, read_workload
+from fleetcast.models.world.cascades import reach
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.loading import load_config
 from fleetcast.models.world.policies import ANSWERS
@@ -52,7 +52,7 @@ def quick(text: str) -> str:
 def night_of(folder: Path, config: str) -> Settings:
     """A day from its requests to its scorecard."""
     settings = load_settings(config, folder / "lake")
-    make_plans(settings, DAY, lambda settings, *_: [2000.0] * len(kinds(settings)))
+    make_plans(settings, DAY, lambda settings, *_: [2000.0] * len(settings.grid.service_options))
     replay_day(settings, DAY, settings.config.replay.policies, Progress())
     score_day(settings, DAY)
     return settings
@@ -175,7 +175,7 @@ def test_a_judge_and_shadows_are_work_that_plans_carry(judged_here: Settings) ->
     beside = [int((work.is_shadow & (work.trace.llm == one)).sum()) for one in code]
     gone = 0.56 * requests  # what stands behind the judge's verdict runs for these only
     runs = np.array([made[0], gone + beside[1], made[2]])
-    shares = answered_shares(settings)[code[1], code]
+    shares = reach(settings.catalogue, settings.config.replay.cascades)[code[1], code]
     np.testing.assert_allclose(runs / requests, shares, atol=0.01)
     assert beside[1] == pytest.approx(SHADOWS * 0.44 * requests, rel=0.1)
     is_verdict = (work.trace.llm == code[2]) & (work.answerer == code[0])

@@ -99,7 +99,7 @@ def play(night: Settings) -> Callable[[str, Switch], Outcome]:
     day = night.config.trace.replay_day
     trace = in_legs(night, day, read_workload(night, day)).trace
     drives = day_drives(night, day)
-    sustained = sustained_of_plans(night, plan_rows(night, day))
+    sustained = sustained_of_plans(night.grid, night.config, plan_rows(night, day))
 
     def one(policy: str, switch: Switch) -> Outcome:
         fleet, rules = setting(night, policy)

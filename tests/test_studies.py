@@ -110,7 +110,8 @@ def test_days_in_one_go_are_one_long_day(wired_day: Settings, monkeypatch: pytes
         drive = day_drives(own, DAY)[policy]
         thrice = [np.tile(np.asarray(rows), (3, *[1] * (np.ndim(rows) - 1))) for rows in drive[:2]]
         fleet, rules = setting(own, policy, days=3)
-        fleet = measured(own, fleet, sustained_of_plans(own, plan_rows(own, DAY)))
+        sustained = sustained_of_plans(own.grid, own.config, plan_rows(own, DAY))
+        fleet = measured(own, fleet, sustained)
         trace = told[0][0].trace
         all_days = Trace(*(np.tile(c, 3) if c.size == trace.arrival_s.size else c for c in trace))
         arrival_s = np.concatenate([trace.arrival_s + day * DAY_S for day in range(3)])

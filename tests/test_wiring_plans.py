@@ -141,7 +141,7 @@ def test_each_quantile_is_read_from_its_own_column(wired_day: Settings, quantile
 def test_an_hour_is_asked_with_the_capacities_prices_and_limits_of_config_and_catalogue(
     wired_day: Settings, kind: str
 ) -> None:
-    asked = problems.problem_template(wired_day, SUSTAINED, kind)._asdict()
+    asked = problems.problem_template(wired_day.grid, wired_day.config, SUSTAINED, kind)._asdict()
     names = asked.pop("llms"), asked.pop("regions"), asked.pop("gpus"), asked.pop("roles")
     assert names == (LLMS, REGIONS, ("h100-80gb", "a100-80gb"), ("whole", "whole"))
     assert asked.pop("options") == ("4 x h100-80gb", "8 x a100-80gb")
@@ -180,7 +180,9 @@ def test_each_kind_is_solved_by_its_programme_with_the_configs_options(
         return honest(problem, options)
 
     monkeypatch.setitem(plans.PROGRAMMES, kind, heard)
-    plan = plans.checked_solve(wired_day, kind)(problems.problem_template(wired_day, SUSTAINED, kind))
+    plan = plans.checked_solve(wired_day, kind)(
+        problems.problem_template(wired_day.grid, wired_day.config, SUSTAINED, kind)
+    )
     assert given == [Options("cbc", gap_share=0.01, time_limit_s=9.0)]
     assert (plan.programme, plan.solver) == (programme, "cbc")
 
@@ -309,7 +311,7 @@ def test_a_plan_serves_more_where_more_is_asked(wired_day: Settings, loads) -> N
     """The share of capacity and the limits reach the answer, not only the question."""
 
     def held(settings: Settings, kind: str = "corrected") -> np.ndarray:
-        template = problems.problem_template(settings, SUSTAINED, kind)
+        template = problems.problem_template(settings.grid, settings.config, SUSTAINED, kind)
         hour = problems.hour_problems(template, loads[kind])[4]
         return plans.checked_solve(settings, kind)(hour).instances.sum(axis=2)
 

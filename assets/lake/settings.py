@@ -5,17 +5,22 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from functools import cached_property
 from threading import Lock
 from typing import TypeVar
+
+import numpy as np
 
 from fleetcast.assets.lake.environment import LAKE
 from fleetcast.assets.lake.machine import cores
 from fleetcast.assets.lake.store import Place
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.models.latency.reach import with_reach
+from fleetcast.models.world.cascades import reach
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.changes import changed_catalogue
 from fleetcast.models.world.config import Config
+from fleetcast.models.world.grid import Floats, Grid
 from fleetcast.models.world.loading import load_config
 
 T = TypeVar("T")
@@ -37,9 +42,24 @@ class Settings:
         """Name of the trace, as in the lake's folders."""
         return self.config.trace.name
 
+    @cached_property
+    def grid(self) -> Grid:
+        """Services, regions, options and pools of the fleet."""
+        return Grid(self.catalogue, self.config.fleet)
+
+    def serving_load(self, requested: Floats, axis: int) -> Floats:
+        """A load by the llm that requests name, as the load by the llm that serves them."""
+        cascades = self.config.replay.cascades
+        if not cascades:
+            return requested
+        served = np.tensordot(reach(self.catalogue, cascades), requested, axes=(0, axis))
+        return np.moveaxis(served, 0, axis)
+
     def under(self, policy: str) -> "Settings":
         """The settings as a policy sees them that has figures of its own."""
-        return replace(self, config=self.config.under(policy))
+        own = replace(self, config=self.config.under(policy))
+        vars(own)["grid"] = self.grid  # of the same fleet
+        return own
 
     def figures(self, day: date) -> Place:
         """Where the figures of a day lie: beside the lake, also in a bucket."""

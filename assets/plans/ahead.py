@@ -21,7 +21,6 @@ from fleetcast.assets.forecasts.forecasts import forecast_day_ahead
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import HOURS, Progress, Settings, midnight
 from fleetcast.assets.plans.inputs import day_ahead_load
-from fleetcast.assets.plans.kinds import hourly_cells
 from fleetcast.assets.plans.plan_tables import plan_table
 from fleetcast.assets.plans.plans import checked_solve, open_loop, sustained_tokens_per_s
 from fleetcast.assets.plans.problems import hour_problems, problem_template
@@ -68,7 +67,8 @@ def plan_ahead(settings: Settings, day: date, progress: Progress) -> pa.Table:
             f"See it: fleetcast plan show --policy {POLICY} --date {day}."
         )
     begins = foresee(settings, day, progress)
-    template = problem_template(settings, sustained_tokens_per_s(settings, day, progress), POLICY)
+    sustained = sustained_tokens_per_s(settings, day, progress)
+    template = problem_template(settings.grid, settings.config, sustained, POLICY)
     hours = hour_problems(template, day_ahead_load(settings, day, begins))
     start, spot = fleet_before(settings, midnight(day), template)
     with progress.bar(f"plan {day}", HOURS) as done:
@@ -124,5 +124,5 @@ def fleet_before(
     whole = template.instances_now
     if last_hour.empty:
         return whole, np.zeros_like(whole)
-    held = hourly_cells(settings, last_hour, "instances")[0].astype(np.int64)
+    held = settings.grid.hourly_cells(last_hour, "instances")[0].astype(np.int64)
     return held, spot_that_fits(template, held, np.maximum(whole - held, 0))

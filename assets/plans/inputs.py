@@ -16,9 +16,6 @@ from numpy.typing import NDArray
 from fleetcast.assets.demand.demand import INTERACTIVE, demand_matrix
 from fleetcast.assets.lake.lookups import positions
 from fleetcast.assets.lake.settings import HOURS, Settings, midnight
-from fleetcast.assets.plans.kinds import (
-    answered,
-)
 
 Floats = NDArray[np.float64]
 
@@ -41,7 +38,7 @@ def day_loads(settings: Settings, day: date) -> dict[str, Load]:
     for rates in (interactive, held):  # in a silence of the day nothing is replayed
         np.nan_to_num(rates[..., -HOURS * 60 // config.bucket_minutes :], copy=False)
     windows, of_held = (
-        answered(settings, _by_hour(rates, config.bucket_minutes), axis=1) for rates in (interactive, held)
+        settings.serving_load(_by_hour(rates, config.bucket_minutes), axis=1) for rates in (interactive, held)
     )
     buffer = of_held.mean(axis=-1) * config.niw_buffer_share
     past = ~np.isnan(windows[:-HOURS]).any(axis=(1, 2, 3))
@@ -70,7 +67,7 @@ def latest_buffer(settings: Settings, begins: date) -> Floats:
     past = settings.history(begins)
     found = demand_matrix(settings.lake, settings.trace, past[0], past[-1], 60, settings.catalogue)
     held = np.moveaxis(latest_known(found.held()), -1, 0)
-    return answered(settings, held, axis=1) * settings.config.forecast.niw_buffer_share
+    return settings.serving_load(held, axis=1) * settings.config.forecast.niw_buffer_share
 
 
 def latest_known(hourly: Floats) -> Floats:
@@ -114,7 +111,7 @@ def forecast_windows(
     _require_all(settings, day, method, mean)
     peak[where] = rows[peak_column].to_numpy()
     quantile = quantile_path(mean, peak, config.plan.most_headroom_share)
-    return answered(settings, mean, axis=1), answered(settings, quantile, axis=1)
+    return settings.serving_load(mean, axis=1), settings.serving_load(quantile, axis=1)
 
 
 def quantile_path(mean: Floats, peak: Floats, most_headroom_share: float) -> Floats:

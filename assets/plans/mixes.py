@@ -10,9 +10,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fleetcast.assets.lake.settings import Settings
-from fleetcast.assets.plans.kinds import answered_shares
 from fleetcast.assets.plans.quality_known import Drawer, known_answers
 from fleetcast.models.replay.session.legs import who_answers
+from fleetcast.models.world.cascades import reach
 
 Tokens = NDArray[np.int32]
 MIX_SAMPLE = 20_000  # requests that stand for an llm's token mix
@@ -42,7 +42,8 @@ def token_mixes(settings: Settings, day: date) -> dict[str, Mix]:
     asked = {str(name): frame for name, frame in sample.groupby("llm")}
     legs = {name: legs_of(settings, before, name, frame) for name, frame in asked.items()}
     mixes = {}
-    for llm, shares in zip(settings.catalogue.llms, answered_shares(settings).T, strict=True):
+    shares_of = reach(settings.catalogue, settings.config.replay.cascades).T
+    for llm, shares in zip(settings.catalogue.llms, shares_of, strict=True):
         come = {
             name: share * asked[name]["requests"].iloc[0]
             for name, share in zip(settings.catalogue.llms, shares, strict=True)

@@ -84,7 +84,7 @@ def _bound_rows(
     settings: Settings, day: date, sustained: Sequence[float], truth: Load
 ) -> list[dict[str, Any]]:
     """What any fleet must spend at least on each hour of the true demand."""
-    template = problem_template(settings, sustained, "truth")
+    template = problem_template(settings.grid, settings.config, sustained, "truth")
     share = settings.config.plan.corrected_capacity_share
     whole_theta = template._replace(tokens_per_s=template.tokens_per_s / share)
     return [

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from fleetcast.assets.lake.settings import HOURS, Counted, Progress, Settings, Step, side_by_side
 from fleetcast.assets.plans.inputs import Load, day_ahead_load, day_loads, in_slots
-from fleetcast.assets.plans.kinds import Kind, kind_of, kinds
 from fleetcast.assets.plans.mixes import token_mixes
 from fleetcast.assets.plans.plan_tables import Day, write_bounds, write_plans
 from fleetcast.assets.plans.problems import hour_problems, problem_template
@@ -30,6 +29,7 @@ from fleetcast.models.replay.compiled import is_cached
 from fleetcast.models.replay.session import background_compile
 from fleetcast.models.trials.capacity import capacity_tokens_per_s
 from fleetcast.models.world.config import PlanConfig
+from fleetcast.models.world.grid import ServiceOption
 from fleetcast.models.world.pools import partner_of
 
 PROGRAMMES = {
@@ -140,7 +140,7 @@ def with_plan(settings: Settings, plan: PlanConfig) -> Settings:
 
 def sustained_tokens_per_s(settings: Settings, day: date, progress: Progress) -> list[float]:
     """What an instance of each of `kinds` sustains within its SLO, measured on the mix of the day before."""
-    mixes, config, measured = token_mixes(settings, day), settings.config, kinds(settings)
+    mixes, config, measured = token_mixes(settings, day), settings.config, settings.grid.service_options
     if background_compile.is_compiling():
         with progress.bar("compile the replay, once", 0) as passed:
             background_compile.wait(passed)
@@ -148,9 +148,9 @@ def sustained_tokens_per_s(settings: Settings, day: date, progress: Progress) ->
     with progress.bar(f"{first}measure capacity", len(measured)) as done:
         counted = Counted(done)
 
-        def one(kind: Kind) -> float:
+        def one(kind: ServiceOption) -> float:
             own, fleet = config.fleet.deployments[kind.llm], config.fleet
-            pool = next(pool for pool in own if kind_of(fleet, kind.llm, pool) == kind)
+            pool = next(pool for pool in own if settings.grid.option_of(kind.llm, pool) == kind)
             mix = mixes[kind.llm]
             found = capacity_tokens_per_s(
                 kind.llm,
@@ -171,7 +171,8 @@ def sustained_tokens_per_s(settings: Settings, day: date, progress: Progress) ->
 def plans_of(world: World, asked: Asked, start: np.ndarray | None, counted: Counted) -> Day:
     """Plan the hours of a day, from these instances or from all that serve at the start."""
     own = with_plan(world.settings, asked.figures)
-    template = problem_template(own, world.sustained, asked.kind)._replace(hours=1 / asked.slots)
+    template = problem_template(own.grid, own.config, world.sustained, asked.kind)
+    template = template._replace(hours=1 / asked.slots)
     hours = hour_problems(template, in_slots(world.loads[asked.figures.quantile][asked.kind], asked.slots))
     whole = hours[0].instances_now
     start = whole if start is None else start

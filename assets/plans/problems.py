@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.plans.inputs import Load
-from fleetcast.assets.plans.kinds import Option, by_cell, kinds, options, pools, services
 from fleetcast.models.plan.problem import Problem
 from fleetcast.models.replay.session.fleet_arrays import boot_cold_s
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.config import PlanConfig
+from fleetcast.models.world.config import Config, PlanConfig
+from fleetcast.models.world.grid import Grid, Option
+from fleetcast.models.world.replay_config import ReplayConfig
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -24,24 +24,26 @@ def counted_share(figures: PlanConfig, programme: str | None) -> float:
     return figures.capacity_share if programme in OF_PAPERS else figures.corrected_capacity_share
 
 
-def problem_template(settings: Settings, sustained_tokens_per_s: Sequence[float], programme: str) -> Problem:
+def problem_template(
+    grid: Grid, config: Config, sustained_tokens_per_s: Sequence[float], programme: str
+) -> Problem:
     """All of an hour but its load: capacities, prices, limits and the fleet at the start.
 
-    `sustained_tokens_per_s` is that of one of each of `kinds`; each kind of plan counts on its own share of
-    it ([plan]). A team boots as long as the slowest of its instances.
+    `sustained_tokens_per_s` is that of each of `grid.service_options`; a plan counts on its own share of it
+    ([plan]). A team boots as long as the slowest of its instances.
     """
-    catalogue, config, asked = settings.catalogue, settings.config, settings.config.plan
-    served, what = services(settings), options(settings)
-    start, least, most = counts(settings)
-    tokens_per_s, uses = of_one(settings, sustained_tokens_per_s, programme)
-    prices = [usd_per_hour(catalogue, option) for option in what]
-    from_spot_s, cold_s = boots(settings)
+    catalogue, asked = grid.catalogue, config.plan
+    start, least, most = counts(grid, asked.together)
+    share = counted_share(asked, programme)
+    tokens_per_s, uses = of_one(grid, [share * sustained for sustained in sustained_tokens_per_s])
+    prices = [usd_per_hour(catalogue, option) for option in grid.options]
+    from_spot_s, cold_s = boots(grid, config.replay)
     sites, gpus = catalogue.regions.values(), tuple(catalogue.gpus)
     return Problem(
-        llms=tuple(llm for llm, _ in served),
-        roles=tuple(role for _, role in served),
+        llms=tuple(llm for llm, _ in grid.services),
+        roles=tuple(role for _, role in grid.services),
         regions=tuple(catalogue.regions),
-        options=tuple(option.title for option in what),
+        options=tuple(option.title for option in grid.options),
         gpus=gpus,
         instances_now=start,
         spot=np.zeros_like(start),
@@ -67,55 +69,53 @@ def problem_template(settings: Settings, sustained_tokens_per_s: Sequence[float]
     )
 
 
-def of_one(
-    settings: Settings, sustained_tokens_per_s: Sequence[float], programme: str
-) -> tuple[Floats, Ints]:
+def of_one(grid: Grid, counted_tokens_per_s: Sequence[float]) -> tuple[Floats, Ints]:
     """Of one each: tokens/s that a plan counts on, (i, k), NaN where none runs; GPUs by type, (i, k, n)."""
-    asked, gpus = settings.config.plan, list(settings.catalogue.gpus)
-    served, what = services(settings), options(settings)
-    share = counted_share(asked, programme)
-    theta = np.full((len(served), len(what)), np.nan)
+    gpus = list(grid.catalogue.gpus)
+    theta = np.full((len(grid.services), len(grid.options)), np.nan)
     uses = np.zeros((*theta.shape, len(gpus)), np.int64)
-    for kind, sustained in zip(kinds(settings), sustained_tokens_per_s, strict=True):
-        i, k = served.index(kind.service), what.index(kind.option)
-        theta[i, k] = sustained * share
-        for part in kind.option.parts:
+    for each, counted in zip(grid.service_options, counted_tokens_per_s, strict=True):
+        i, k = grid.services.index(each.service), grid.options.index(each.option)
+        theta[i, k] = counted
+        for part in each.option.parts:
             uses[i, k, gpus.index(part.gpu)] += part.gpus * part.instances
     return theta, uses
 
 
-def counts(settings: Settings) -> tuple[Ints, Ints, Ints]:
-    """Instances at the start, at least and at most, each of shape (i, j, k)."""
+def counts(grid: Grid, together: bool) -> tuple[Ints, Ints, Ints]:
+    """Instances at the start, at least and at most, each of shape (i, j, k).
+
+    `together`: no team of an llm that has an instance for whole requests.
+    """
     start, least, most = (
-        by_cell(settings, np.array([getattr(pool, name) for pool in pools(settings)]))
+        grid.by_cell(np.array([getattr(pool, name) for pool in grid.pools]))
         for name in ("instances_at_start", "min_instances", "max_instances")
     )
-    if settings.config.plan.together:
-        is_team = np.array([option.is_team for option in options(settings)])
+    if together:
+        is_team = np.array([option.is_team for option in grid.options])
         has_whole = most[..., ~is_team].any(axis=(1, 2), keepdims=True)
         least, most = (np.where(has_whole & is_team, 0, held) for held in (least, most))
     return start, least, most
 
 
-def boots(settings: Settings) -> tuple[Floats, Floats]:
+def boots(grid: Grid, replay: ReplayConfig) -> tuple[Floats, Floats]:
     """Seconds of a boot from spot, (i, k), and of a cold one, (i, j, k)."""
-    catalogue, replay, what = settings.catalogue, settings.config.replay, options(settings)
-    served = services(settings)
+    catalogue = grid.catalogue
     spot_s = [
         replay.boot_spot_s * max(catalogue.gpus[part.gpu].boot_factor for part in option.parts)
-        for option in what
+        for option in grid.options
     ]
     cold_s = [
         [
             [
                 max(boot_cold_s(catalogue, replay, llm, site, part.gpu) for part in option.parts)
-                for option in what
+                for option in grid.options
             ]
-            for site in catalogue.regions
+            for site in grid.regions
         ]
-        for llm, _ in served
+        for llm, _ in grid.services
     ]
-    return np.tile(spot_s, (len(served), 1)), np.array(cold_s)
+    return np.tile(spot_s, (len(grid.services), 1)), np.array(cold_s)
 
 
 def usd_per_hour(catalogue: Catalogue, option: Option) -> float:

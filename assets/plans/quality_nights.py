@@ -16,7 +16,6 @@ from itertools import pairwise
 import numpy as np
 
 from fleetcast.assets.lake.settings import HOURS, Progress, Settings
-from fleetcast.assets.plans.kinds import pools
 from fleetcast.assets.plans.quality_asked import Plan, Question
 from fleetcast.assets.plans.quality_markets import Market, market_of
 from fleetcast.assets.plans.quality_policies import POLICIES, sized
@@ -24,9 +23,9 @@ from fleetcast.assets.plans.quality_search import chosen
 from fleetcast.assets.plans.quality_tables import write
 from fleetcast.models.quality.judges import load_quality
 from fleetcast.models.replay.run import Drive
-from fleetcast.models.replay.session.pool_rows import PoolRow
 from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.pool_rows import PoolRow
 from fleetcast.models.world.quality import QualityConfig
 from fleetcast.models.world.reading import ConfigError
 from fleetcast.models.world.replay_config import Cascade
@@ -98,7 +97,7 @@ def night_market(settings: Settings, day: date, progress: Progress) -> Market:
             "made for. Name llms in [quality] that the trace asks for."
         )
     room, caps = Counter[str](), Counter[str]()
-    for row in pools(settings):
+    for row in settings.grid.pools:
         room[row.kind.gpu] += row.max_instances * row.kind.gpus
     for region in settings.catalogue.regions.values():
         caps.update(region.cap_gpus)
@@ -134,7 +133,7 @@ def planned(market: Market, kind: str, progress: Progress, more: float = 0.0) ->
 
 def require_room(settings: Settings, plan: Plan) -> None:
     """Refuse a plan that the replay could not hold."""
-    room = {pool_of(row): row.max_instances for row in pools(settings) if row.max_instances}
+    room = {pool_of(row): row.max_instances for row in settings.grid.pools if row.max_instances}
     for shape, count in zip(plan.market.shapes, plan.answer.instances, strict=True):
         if count > (most := room.get((*shape,), 0)):
             raise ConfigError(
@@ -215,7 +214,7 @@ def standing(settings: Settings, day: date, policy: str) -> Drive:
     _, of_pools = read_plan(settings, day, policy)
     held = [
         of_pools[pool_of(row)]["instances"] if row.max_instances and pool_of(row) in of_pools else 0
-        for row in pools(settings)
+        for row in settings.grid.pools
     ]
     own = as_planned(settings, day, policy)
     below = make_rules(own.catalogue, own.config.replay, "follow").go_on_below

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Settings
-from fleetcast.assets.plans.kinds import Kind, kinds
 from fleetcast.assets.plans.workloads import names
+from fleetcast.models.world.grid import Grid, ServiceOption
 from fleetcast.models.world.reading import require_known
 
 COLUMNS = ("at", "region", "workload", "replicas")
@@ -45,7 +45,7 @@ def land_ran(settings: Settings, path: Path) -> dict[date, int]:
 
 def write_ran(settings: Settings, samples: Iterable[Sample], source: str) -> dict[date, int]:
     """As `land_ran`, whoever tells the samples."""
-    known, found = known_workloads(settings), defaultdict[tuple[Any, ...], list[float]](list)
+    known, found = known_workloads(settings.grid), defaultdict[tuple[Any, ...], list[float]](list)
     for n, sample in enumerate(samples, start=1):
         place = f"{source}, entry {n}"
         require_known(sample.region, list(settings.catalogue.regions), "region", place)
@@ -68,9 +68,9 @@ def write_ran(settings: Settings, samples: Iterable[Sample], source: str) -> dic
     return {day: len({row["hour_start"] for row in of_day}) for day, of_day in rows.items()}
 
 
-def known_workloads(settings: Settings) -> dict[str, Kind]:
+def known_workloads(grid: Grid) -> dict[str, ServiceOption]:
     """The kinds that the config deploys, by the names of their workloads."""
-    own = kinds(settings)
+    own = grid.service_options
     return dict(zip(names([(k.llm, k.option.gpu, k.option.gpus, k.role) for k in own]), own, strict=True))
 
 

@@ -13,7 +13,6 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from fleetcast.assets.lake.settings import Settings, midnight
-from fleetcast.assets.plans.kinds import Kind
 from fleetcast.assets.plans.ran import Sample, known_workloads, write_ran
 from fleetcast.assets.traces.bounds import IngestError
 from fleetcast.assets.traces.ingest import LANDING
@@ -22,6 +21,7 @@ from fleetcast.assets.traces.prometheus import DAY_S
 from fleetcast.assets.traces.prometheus_client import Client
 from fleetcast.assets.traces.samples import FOLDER
 from fleetcast.models.world.engine_metrics import Engine, Metrics, load_metrics
+from fleetcast.models.world.grid import ServiceOption
 
 READY = ("deployment", "statefulset")  # whose ready replicas kube-state-metrics counts, by their label
 
@@ -38,7 +38,7 @@ def land_ran_of(
     client = Client(url, time.monotonic() + 60 * read_bounds(place).ingest_minutes)
     first = int(midnight(day).timestamp())
     asked = (first, min(first + DAY_S, int(time.time())) - step_s, step_s)
-    known = known_workloads(settings)
+    known = known_workloads(settings.grid)
     counts = dict(_counts(client, known, mapping, load_metrics(), where, asked))
     if not counts:
         raise IngestError(
@@ -52,7 +52,7 @@ def land_ran_of(
 
 def _counts(
     client: Client,
-    known: Mapping[str, Kind],
+    known: Mapping[str, ServiceOption],
     mapping: TraceMapping,
     metrics: Metrics,
     where: str,
@@ -94,7 +94,7 @@ def _selector(metric: str, *matchers: str) -> str:
     return f"{metric}{{{','.join(one for one in matchers if one)}}}"
 
 
-def _only(known: Mapping[str, Kind], llm: str) -> str | None:
+def _only(known: Mapping[str, ServiceOption], llm: str) -> str | None:
     """The workload that serves an llm, None where the config has none; ValueError for several."""
     names = [name for name, kind in known.items() if kind.llm == llm]
     if len(names) > 1:

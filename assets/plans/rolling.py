@@ -24,7 +24,6 @@ from fleetcast.assets.plans.ahead import POLICY as FOLLOWED
 from fleetcast.assets.plans.ahead import fleet_before
 from fleetcast.assets.plans.export import ROLLING
 from fleetcast.assets.plans.inputs import Floats, Load, latest_buffer, quantile_path
-from fleetcast.assets.plans.kinds import answered
 from fleetcast.assets.plans.plan_tables import rows_of
 from fleetcast.assets.plans.plans import checked_solve, open_loop, sustained_tokens_per_s
 from fleetcast.assets.plans.problems import hour_problems, problem_template
@@ -48,7 +47,8 @@ def plan_rolling(settings: Settings, at: datetime | None, progress: Progress) ->
             pass
     begins = now.replace(minute=0)
     foreseen = foresee_from(settings, now, HORIZON_HOURS, progress)
-    template = problem_template(settings, sustained_tokens_per_s(settings, now.date(), progress), FOLLOWED)
+    sustained = sustained_tokens_per_s(settings, now.date(), progress)
+    template = problem_template(settings.grid, settings.config, sustained, FOLLOWED)
     hours = hour_problems(template, rolling_load(settings, now, foreseen))
     start, spot = fleet_before(settings, now, template, ROLLING)
     with progress.bar(f"plan from {now:%Y-%m-%d %H:%M}", HORIZON_HOURS) as done:
@@ -101,7 +101,7 @@ def rolling_load(settings: Settings, now: datetime, foreseen: Foreseen) -> Load:
     windows = np.moveaxis(whole.reshape(*whole.shape[:2], HORIZON_HOURS, per_hour), 2, 0)
     buffer: Floats = latest_buffer(settings, now.date())
     of_hours = [(now.hour + hour) % HOURS for hour in range(HORIZON_HOURS)]
-    return Load(answered(settings, windows, axis=1), buffer[of_hours])
+    return Load(settings.serving_load(windows, axis=1), buffer[of_hours])
 
 
 def capped(solve: Solve, most: int | None) -> Solve:

@@ -115,7 +115,7 @@ class Served:
         """The config's minimum of a workload that has no plan."""
         region, llm, gpu, gpus, role = key
         row = {"region": region, "llm": llm, "gpu": gpu, "gpus_per_instance": gpus, "role": role}
-        least, most = limits(self.settings, row)
+        least, most = limits(self.settings.grid, row)
         if most == 0:
             raise ValueError(
                 f"The config {self.settings.config.file.name} runs no {role} instances of {llm} on "

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.plans.export import KIND, Row
-from fleetcast.assets.plans.kinds import pools
 from fleetcast.models.replay.session.fleet_arrays import boot_cold_s
+from fleetcast.models.world.grid import Grid
 
 
 class Stretch(NamedTuple):
@@ -92,7 +92,7 @@ def workloads(settings: Settings, rows: Sequence[Row]) -> list[Workload]:
         kind: list(of) for kind, of in groupby(rows, key=lambda row: tuple(row[name] for name in KIND))
     }
     return [
-        Workload(name, own, *limits(settings, own[0]), _boot_s(settings, own[0]))
+        Workload(name, own, *limits(settings.grid, own[0]), _boot_s(settings, own[0]))
         for name, own in zip(names(list(by_kind)), by_kind.values(), strict=True)
     ]
 
@@ -114,11 +114,11 @@ def dns_label(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def limits(settings: Settings, row: Row) -> tuple[int, int]:
+def limits(grid: Grid, row: Row) -> tuple[int, int]:
     """The config's minimum and maximum of a kind of an llm in its region."""
     like = [
         pool
-        for pool in pools(settings)
+        for pool in grid.pools
         if (pool.kind.llm, pool.kind.gpu, pool.kind.gpus, pool.role) == tuple(row[name] for name in KIND)
         and pool.region == row["region"]
     ]

@@ -12,7 +12,6 @@ import numpy as np
 
 from fleetcast.assets.lake.lookups import positions
 from fleetcast.assets.lake.settings import HOURS, Settings
-from fleetcast.assets.plans.kinds import answered, kinds
 from fleetcast.assets.plans.mixes import token_mixes
 from fleetcast.assets.plans.problems import problem_template
 from fleetcast.models.plan import combo_lp
@@ -32,7 +31,8 @@ def targets_of_day(settings: Settings, day: date, sustained: Floats, demand: Flo
     sustained : input tokens/s of one option, shape (services, regions, options)
     demand : input tokens/s that the first fleet is for, shape (llms, regions)
     """
-    asked = problem_template(settings, [1.0] * len(kinds(settings)), "corrected")
+    grid = settings.grid
+    asked = problem_template(grid, settings.config, [1.0] * len(grid.service_options), "corrected")
     llms, mixes = list(settings.catalogue.llms), token_mixes(settings, day)
     came = came_per_s(settings, day)
     table = np.zeros((SAMPLES, *sustained.shape))
@@ -90,4 +90,4 @@ def came_per_s(settings: Settings, day: date) -> Floats:
     # what came in a sample is known when the next one begins
     where = positions(rows, "llm", catalogue.llms), positions(rows, "region", catalogue.regions)
     came[(*where, rows["sample"].to_numpy() + 1)] = rows["requests"].to_numpy() / SAMPLE_S
-    return answered(settings, came[..., :SAMPLES], axis=0)
+    return settings.serving_load(came[..., :SAMPLES], axis=0)

@@ -11,7 +11,6 @@ import pandas as pd
 
 from fleetcast.assets.lake.settings import Settings, Step
 from fleetcast.assets.plans.inputs import day_loads
-from fleetcast.assets.plans.kinds import by_cell, by_pool, hourly_cells, kinds, of_llms
 from fleetcast.assets.plans.plan_tables import Day, plan_table
 from fleetcast.assets.plans.plans import checked_solve
 from fleetcast.assets.plans.problems import hour_problems, problem_template
@@ -19,6 +18,7 @@ from fleetcast.assets.replays.drives import HOUR_S, plan_rows
 from fleetcast.models.plan.problem import Ints, Problem
 from fleetcast.models.replay.run import Drive, Session
 from fleetcast.models.replay.session.outcome import Spent
+from fleetcast.models.world.grid import Grid
 from fleetcast.models.world.mechanisms import STATES
 
 SERVING, BOOTING, DONATED = (STATES.index(name) for name in ("serving", "booting", "donated"))
@@ -33,11 +33,11 @@ def play_closed(settings: Settings, day: date, policy: str, session: Session, st
     hours: Day = []
     spent = []
     for hour, problem in enumerate(asked_hours(own, day, policy, rows)):
-        held, donated = fleet_now(settings, session)
+        held, donated = fleet_now(settings.grid, session)
         asked = problem._replace(instances_now=held, spot=donated)
         hours.append((asked, solve(asked)))
-        targets = by_pool(settings, hours[-1][1].instances)
-        forecast = of_llms(settings, asked.demand_tokens_per_s.max(axis=2))
+        targets = settings.grid.by_pool(hours[-1][1].instances)
+        forecast = settings.grid.by_llm(asked.demand_tokens_per_s.max(axis=2))
         drive = Drive(targets, forecast, hour_s=HOUR_S)
         spent.append(session.play(drive, begin_s + (hour + 1) * HOUR_S, step))
     planned = plan_table(day, {policy: hours}).drop_columns("policy")
@@ -51,16 +51,17 @@ def asked_hours(settings: Settings, day: date, policy: str, rows: pd.DataFrame) 
     kind = str(rules[policy].plan)
     ahead = next(name for name, rule in rules.items() if rule.plan == kind and not rule.is_closed)
     own = rows[rows["policy"] == ahead]
-    counted = hourly_cells(settings, own, "capacity_tokens_per_s")[0].max(axis=1)  # the same in all regions
-    template = problem_template(settings, [1.0] * len(kinds(settings)), kind)
+    grid = settings.grid
+    counted = grid.hourly_cells(own, "capacity_tokens_per_s")[0].max(axis=1)  # the same in all regions
+    template = problem_template(grid, settings.config, [1.0] * len(grid.service_options), kind)
     deployed = np.where(template.runs, counted, np.nan)
     return hour_problems(template._replace(tokens_per_s=deployed), day_loads(settings, day)[kind])
 
 
-def fleet_now(settings: Settings, session: Session) -> tuple[Ints, Ints]:
+def fleet_now(grid: Grid, session: Session) -> tuple[Ints, Ints]:
     """What a plan starts from: instances that serve or boot, and donated ones, each of shape (i, j, k)."""
     there = session.instances()
     return (
-        by_cell(settings, there[:, SERVING] + there[:, BOOTING]),
-        by_cell(settings, there[:, DONATED]),
+        grid.by_cell(there[:, SERVING] + there[:, BOOTING]),
+        grid.by_cell(there[:, DONATED]),
     )

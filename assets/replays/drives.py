@@ -8,27 +8,17 @@ import pandas as pd
 
 from fleetcast.assets.demand.demand import INTERACTIVE, demand_matrix
 from fleetcast.assets.lake.settings import HOURS, Settings
-from fleetcast.assets.plans.kinds import (
-    answered,
-    by_pool,
-    cells,
-    hourly_cells,
-    in_options,
-    is_led,
-    of_llms,
-    pools,
-    services,
-)
 from fleetcast.assets.plans.mixes import token_mixes
 from fleetcast.assets.plans.problems import counted_share
 from fleetcast.assets.plans.quality_nights import standing
 from fleetcast.assets.replays import autoscaled
-from fleetcast.models.replay.fleet.pools import POOLINGS
 from fleetcast.models.replay.inputs import Fleet, Floats, Rules
 from fleetcast.models.replay.run import Drive
 from fleetcast.models.replay.session.fleet_arrays import make_fleet
-from fleetcast.models.replay.session.pool_rows import pool_rows
 from fleetcast.models.replay.session.rules import make_rules, with_failures
+from fleetcast.models.world.config import Config
+from fleetcast.models.world.grid import Grid
+from fleetcast.models.world.pool_rows import POOLINGS, pool_rows
 from fleetcast.models.world.reading import require_known
 
 HOUR_S = 3600.0
@@ -51,38 +41,39 @@ def measured(settings: Settings, fleet: Fleet, sustained: Floats) -> Fleet:
     `sustained` in tokens/s, shape (services, regions, options). Of a team each instance of either side counts
     its part of it.
     """
-    of_pools = sustained[cells(settings)] / in_options(settings)
+    grid, spread = settings.grid, settings.config.replay.spread
+    of_pools = sustained[grid.cells] / grid.per_option
     tokens_per_s = np.tile(of_pools, fleet.kind.size // of_pools.size)
-    if settings.config.replay.spread == "goodput":
+    if spread == "goodput":
         fleet = fleet._replace(weight=tokens_per_s)
-    if settings.config.replay.spread == "weights":  # those of the day's plan
-        of_rows = np.array([row.weight for row in pools(settings)])
+    if spread == "weights":  # those of the day's plan
+        of_rows = np.array([row.weight for row in grid.pools])
         fleet = fleet._replace(weight=np.tile(of_rows, fleet.kind.size // of_rows.size))
     return fleet._replace(tokens_per_s=np.where(tokens_per_s > 0, tokens_per_s, np.inf))
 
 
-def own_share(settings: Settings, policy: str) -> float:
+def own_share(config: Config, policy: str) -> float:
     """How much of an instance a policy's plan counts on, over what the common plans of ours do."""
-    own, plan = settings.under(policy).config.plan, settings.config.rules[policy].plan
-    return counted_share(own, plan) / settings.config.plan.corrected_capacity_share
+    own, plan = config.under(policy).plan, config.rules[policy].plan
+    return counted_share(own, plan) / config.plan.corrected_capacity_share
 
 
-def of_reflex(settings: Settings, policy: str) -> float:
+def of_reflex(config: Config, policy: str) -> float:
     """The same of a reflex, so that it passes a plan where more comes than that counts on; 1 of others."""
-    return own_share(settings, policy) if settings.config.rules[policy].scaling == "reflex" else 1.0
+    return own_share(config, policy) if config.rules[policy].scaling == "reflex" else 1.0
 
 
-def sustained_of_plans(settings: Settings, rows: pd.DataFrame, policy: str = "clairvoyant") -> Floats:
+def sustained_of_plans(grid: Grid, config: Config, rows: pd.DataFrame, policy: str = "clairvoyant") -> Floats:
     """The capacity that the day's plans count on, tokens/s, shape (services, regions, options).
 
     Of a policy with a plan of who answers, it is measured on what comes to the llms under that plan.
     """
-    rule = settings.config.rules[policy]
+    rule = config.rules[policy]
     if rule.answers is None or rule.programme is None:
         policy = "clairvoyant"
     rows = rows[rows["policy"] == policy]
-    slots = settings.config.slots(policy)
-    return hourly_cells(settings, rows, "capacity_tokens_per_s", slots)[0] / own_share(settings, policy)
+    counted = grid.hourly_cells(rows, "capacity_tokens_per_s", config.slots(policy))[0]
+    return counted / own_share(config, policy)
 
 
 def read_of_plans(settings: Settings, day: date, policy: str = "clairvoyant") -> Floats:
@@ -90,11 +81,11 @@ def read_of_plans(settings: Settings, day: date, policy: str = "clairvoyant") ->
 
     `settings` with who answers under the policy.
     """
-    sustained = sustained_of_plans(settings, plan_rows(settings, day), policy)
+    sustained = sustained_of_plans(settings.grid, settings.config, plan_rows(settings, day), policy)
     if not settings.config.replay.cascades:
         return sustained
     mixes = token_mixes(settings, day)
-    share = np.array([mixes[llm].asked_share for llm, _ in services(settings)])
+    share = np.array([mixes[llm].asked_share for llm, _ in settings.grid.services])
     return sustained / share[:, None, None]
 
 
@@ -105,47 +96,47 @@ def day_drives(settings: Settings, day: date, policies: Collection[str] | None =
     that begin with the whole of it ([replay] start), those that Cauchy's autoscaler scales, which begin with
     what its programme holds for the hour of that plan, and those that hold a plan for quality all day.
     """
-    rows = plan_rows(settings, day)
-    first = hourly_targets(settings, rows, "lt_i")[0]
+    rows, grid = plan_rows(settings, day), settings.grid
+    first = hourly_targets(grid, rows, "lt_i")[0]
     drives = {}
     for policy in settings.config.of_a_night if policies is None else policies:
         rule = settings.config.rules[policy]
         if rule.plan == "standing":
             drives[policy] = standing(settings, day, policy)
             continue
-        start = parted(settings, first, rule.pooling)
+        start = split_by_tier(grid, first, rule.pooling)
         if settings.under(policy).config.replay.start == "whole":
-            start = whole(settings, rule.pooling)
+            start = instances_at_start(grid, rule.pooling)
         if rule.plan is None:
             drives[policy] = Drive(start=start, hour_s=HOUR_S)
         elif rule.plan == "autoscaler":
-            demand = hourly_demand(settings, rows, "lt_i", 1)[0]
-            sustained = sustained_of_plans(settings, rows) * own_share(settings, policy)
+            demand = hourly_demand(grid, rows, "lt_i", 1)[0]
+            sustained = sustained_of_plans(settings.grid, settings.config, rows) * own_share(
+                settings.config, policy
+            )
             table = autoscaled.targets_of_day(settings.under(policy), day, sustained, demand)
-            targets = by_pool(settings, table)
+            targets = grid.by_pool(table)
             drives[policy] = Drive(targets, None, targets[0], HOUR_S, round(HOUR_S / autoscaled.SAMPLE_S))
         elif rule.plan == "recent":
             targets = recent_targets(settings, day, rows, start)
             drives[policy] = Drive(targets, None, start, HOUR_S, rows_per_hour=60 // RECENT_MINUTES)
         else:
             slots = settings.config.slots(policy)
-            targets = hourly_targets(settings, rows, policy, slots)
-            demand = hourly_demand(settings, rows, policy, slots)
+            targets = hourly_targets(grid, rows, policy, slots)
+            demand = hourly_demand(grid, rows, policy, slots)
             drives[policy] = Drive(targets, demand, start, HOUR_S, slots)
     return drives
 
 
-def parted(settings: Settings, instances: Floats, pooling: str) -> Floats:
-    """Instances by pool, shape (pools,), of a fleet whose pools are parted by tier: each part its share."""
-    share = np.array(
-        [row.share for row in pool_rows(settings.catalogue, settings.config.fleet, POOLINGS[pooling])]
-    )
+def split_by_tier(grid: Grid, instances: Floats, pooling: str) -> Floats:
+    """Instances by pool, shape (pools,), of a fleet whose pools are split by tier: each part its share."""
+    share = np.array([row.share for row in pool_rows(grid.catalogue, grid.fleet, pooling)])
     return np.round(share * np.tile(instances, len(POOLINGS[pooling])))
 
 
-def whole(settings: Settings, pooling: str) -> Floats:
+def instances_at_start(grid: Grid, pooling: str) -> Floats:
     """Instances at the start by pool, shape (pools,)."""
-    rows = pool_rows(settings.catalogue, settings.config.fleet, POOLINGS[pooling])
+    rows = pool_rows(grid.catalogue, grid.fleet, pooling)
     return np.array([float(row.instances_at_start) for row in rows])
 
 
@@ -163,15 +154,15 @@ def plan_rows(settings: Settings, day: date) -> pd.DataFrame:
     return rows
 
 
-def hourly_targets(settings: Settings, rows: pd.DataFrame, policy: str, slots: int = 1) -> Floats:
+def hourly_targets(grid: Grid, rows: pd.DataFrame, policy: str, slots: int = 1) -> Floats:
     """The instances of a policy's plan, shape (hours * slots, pools)."""
-    return by_pool(settings, hourly_cells(settings, rows[rows["policy"] == policy], "instances", slots))
+    return grid.by_pool(grid.hourly_cells(rows[rows["policy"] == policy], "instances", slots))
 
 
-def hourly_demand(settings: Settings, rows: pd.DataFrame, policy: str, slots: int) -> Floats:
+def hourly_demand(grid: Grid, rows: pd.DataFrame, policy: str, slots: int) -> Floats:
     """The interactive load that a policy's plan carries, tokens/s, shape (hours * slots, llms, regions)."""
-    of_cells = hourly_cells(settings, rows[rows["policy"] == policy], "demand_tokens_per_s", slots)
-    return of_llms(settings, of_cells.max(axis=-1), axis=1)
+    of_cells = grid.hourly_cells(rows[rows["policy"] == policy], "demand_tokens_per_s", slots)
+    return grid.by_llm(of_cells.max(axis=-1), axis=1)
 
 
 def recent_targets(settings: Settings, day: date, rows: pd.DataFrame, start: Floats) -> Floats:
@@ -181,17 +172,18 @@ def recent_targets(settings: Settings, day: date, rows: pd.DataFrame, start: Flo
     """
     found = demand_matrix(settings.lake, settings.trace, day, day, RECENT_MINUTES, settings.catalogue)
     asked = np.nan_to_num(found.of_tier(INTERACTIVE))  # in a silence of the day nothing is replayed
-    load = answered(settings, asked, axis=0)
-    llms = [llm for llm, _ in services(settings)]
+    load = settings.serving_load(asked, axis=0)
+    grid = settings.grid
+    llms = [llm for llm, _ in grid.services]
     left = load[[list(settings.catalogue.llms).index(llm) for llm in llms], :, :-1].copy()
-    sustained = sustained_of_plans(settings, rows)
+    sustained = sustained_of_plans(settings.grid, settings.config, rows)
     targets = np.empty((left.shape[-1] + 1, start.size))
     targets[0] = start
-    each = in_options(settings)
-    for pool, (row, i, j, k) in enumerate(zip(pools(settings), *cells(settings), strict=True)):
+    each = grid.per_option
+    for pool, (row, i, j, k) in enumerate(zip(grid.pools, *grid.cells, strict=True)):
         needed = each[pool] * np.ceil(left[i, j] / sustained[i, j, k])
         targets[1:, pool] = np.clip(needed, row.min_instances, row.max_instances)
-        if not is_led(row):
+        if grid.leads[pool]:
             served = targets[1:, pool] / each[pool] * sustained[i, j, k]
             left[i, j] = np.maximum(left[i, j] - served, 0.0)
     return targets

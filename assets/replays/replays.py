@@ -134,7 +134,9 @@ class Run:
         answered_by = policy if settings.config.rules[policy].answers else None
         fleet, rules = setting(own[0], policy, len(days))
         fleets = [
-            measured(of.under(policy), fleet, self._read(day, answered_by) * of_reflex(settings, policy))
+            measured(
+                of.under(policy), fleet, self._read(day, answered_by) * of_reflex(settings.config, policy)
+            )
             for of, day in zip(own, days, strict=True)
         ]
         session = watched(fleet, rules, np.asarray(self.drives[0][policy].start))

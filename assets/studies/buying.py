@@ -16,9 +16,9 @@ from fleetcast.assets.demand.demand import INTERACTIVE, demand_matrix
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import HOURS, Progress, Settings
-from fleetcast.assets.plans.kinds import Kind, answered, kinds
 from fleetcast.assets.plans.plans import sustained_tokens_per_s
 from fleetcast.models.plan.commitments import Bought, Floats, Prices, bought, regrets
+from fleetcast.models.world.grid import Grid, ServiceOption
 
 WEEK = 7
 
@@ -91,12 +91,13 @@ def gpu_needs(settings: Settings, days: list[date], sustained: list[float]) -> d
     minutes, regions = settings.config.forecast.bucket_minutes, list(settings.catalogue.regions)
     found = demand_matrix(settings.lake, settings.trace, days[0], days[-1], minutes, settings.catalogue)
     loads = (
-        np.nan_to_num(answered(settings, rate, axis=0)) for rate in (found.of_tier(INTERACTIVE), found.held())
+        np.nan_to_num(settings.serving_load(rate, axis=0))
+        for rate in (found.of_tier(INTERACTIVE), found.held())
     )
     shape = len(settings.catalogue.llms), len(regions), len(days), HOURS, -1
     interactive, held = (load.reshape(shape) for load in loads)
     needs: dict[tuple[str, str], Needs] = {}
-    for kind, per_s in _cheapest(settings, sustained):
+    for kind, per_s in _cheapest(settings.grid, sustained):
         llm = list(settings.catalogue.llms).index(kind.llm)
         for (j, region), part in product(enumerate(regions), kind.option.parts):
             gpus = part.gpus * part.instances
@@ -109,11 +110,11 @@ def gpu_needs(settings: Settings, days: list[date], sustained: list[float]) -> d
     return needs
 
 
-def _cheapest(settings: Settings, sustained: list[float]) -> list[tuple[Kind, float]]:
+def _cheapest(grid: Grid, sustained: list[float]) -> list[tuple[ServiceOption, float]]:
     """Of each service the kind with the least USD per token, and what an instance of it sustains."""
-    found: dict[tuple[str, str], tuple[float, Kind, float]] = {}
-    for kind, per_s in zip(kinds(settings), sustained, strict=True):
-        gpus, parts = settings.catalogue.gpus, kind.option.parts
+    found: dict[tuple[str, str], tuple[float, ServiceOption, float]] = {}
+    for kind, per_s in zip(grid.service_options, sustained, strict=True):
+        gpus, parts = grid.catalogue.gpus, kind.option.parts
         usd = sum(gpus[part.gpu].usd_per_hour * part.gpus * part.instances for part in parts) / per_s
         if kind.service not in found or usd < found[kind.service][0]:
             found[kind.service] = usd, kind, per_s

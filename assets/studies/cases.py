@@ -9,7 +9,6 @@ import numpy as np
 
 from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.plans.inputs import Load
-from fleetcast.assets.plans.kinds import kinds, services
 from fleetcast.assets.plans.problems import usd_per_hour
 from fleetcast.models.plan.problem import Problem
 from fleetcast.models.world.config import QUANTILES, replaced
@@ -95,8 +94,8 @@ def possible(settings: Settings, case: Case, where: str) -> Settings:
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
     one_of_each = sum(
-        min(usd_per_hour(catalogue, k.option) for k in kinds(own) if k.service == service)
-        for service in services(own)
+        min(usd_per_hour(catalogue, k.option) for k in own.grid.service_options if k.service == service)
+        for service in own.grid.services
     )
     budget = np.inf if case.budget_usd_per_hour is None else case.budget_usd_per_hour
     rules = (

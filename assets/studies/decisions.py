@@ -15,7 +15,6 @@ import pyarrow as pa
 from fleetcast.assets.lake.lookups import require_day
 from fleetcast.assets.lake.settings import Progress, Settings
 from fleetcast.assets.plans.inputs import Load, day_loads, forecast_windows
-from fleetcast.assets.plans.kinds import by_pool, hourly_cells
 from fleetcast.assets.plans.plans import checked_solve, open_loop, sustained_tokens_per_s
 from fleetcast.assets.plans.problems import hour_problems, problem_template
 from fleetcast.assets.replays.drives import plan_rows
@@ -85,20 +84,20 @@ def planner(settings: Settings, day: date, tier: str, progress: Progress) -> Cal
     """The day's plan by a method that counts on a share of capacity, from the start of the other policies."""
     loads, theta = day_loads(settings, day), np.array(sustained_tokens_per_s(settings, day, progress))
     rows = plan_rows(settings, day)
-    start = hourly_cells(settings, rows[rows["policy"] == "lt_i"], "instances")[0].astype(np.int64)
+    start = settings.grid.hourly_cells(rows[rows["policy"] == "lt_i"], "instances")[0].astype(np.int64)
     theta /= settings.config.plan.corrected_capacity_share  # which the template counts on
 
     def trial(method: str, share: float) -> Trial:
         load = loads["truth"]
         if method != TRUTH:
             load = Load(forecast_windows(settings, day, method)[1], loads["corrected"].buffer)
-        template = problem_template(settings, (theta * share).tolist(), "corrected")
+        template = problem_template(settings.grid, settings.config, (theta * share).tolist(), "corrected")
         spot = np.maximum(template.instances_now - start, 0)
         hours = open_loop(hour_problems(template, load), start, spot, checked_solve(settings, "corrected"))
         variant = Variant(
             method, settings, day, FOLLOWS, {"capacity_share": share}, {"tier": tier}, purpose=TUNED
         )
-        made = trial_of_plan(variant, hours, by_pool(settings, start))
+        made = trial_of_plan(variant, hours, settings.grid.by_pool(start))
         target = settings.catalogue.tiers[tier].attainment_target_share
         return made._replace(figures={**made.figures, "matched_share": target})
 

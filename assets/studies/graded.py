@@ -15,13 +15,13 @@ import pyarrow as pa
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.lookups import require_day
 from fleetcast.assets.lake.settings import HOURS, Progress, Settings
-from fleetcast.assets.plans.kinds import by_pool, hourly_cells, pools
 from fleetcast.assets.replays.drives import HOUR_S, measured, plan_rows, setting, sustained_of_plans
 from fleetcast.assets.replays.workloads import read_workload
 from fleetcast.assets.studies.experiment import Trial, Variant, play_all, write
 from fleetcast.assets.studies.planned_trials import FOLLOWS
 from fleetcast.models.replay.inputs import Floats
 from fleetcast.models.replay.run import Drive
+from fleetcast.models.world.grid import Grid
 
 ADVICE = "select * from advice where trace = $trace and day = $day and policy = $policy"
 
@@ -46,7 +46,7 @@ def grade_shadow(settings: Settings, day: date, policy: str, progress: Progress)
             f"The trace {settings.trace!r} has no advice of {policy} for {day}. It has to be planned: "
             f"fleetcast plan ahead, or fleetcast nightly --date {day}."
         )
-    asked = {"ran": _targets(settings, ran), "advised": _targets(settings, advised)}
+    asked = {"ran": _targets(settings.grid, ran), "advised": _targets(settings.grid, advised)}
     _require_room(settings, asked["ran"])
     workload, labels = read_workload(settings, day), {"advice": policy}
     trials = [
@@ -60,20 +60,19 @@ def grade_shadow(settings: Settings, day: date, policy: str, progress: Progress)
     return settings.lake.sql(query, trace=settings.trace, day=day)
 
 
-def _targets(settings: Settings, rows: pd.DataFrame) -> Floats:
+def _targets(grid: Grid, rows: pd.DataFrame) -> Floats:
     """Instances by hour and pool; an hour that nobody saw is like the one before, the first like the next."""
     hour = rows["hour_start"].dt.hour
-    by_hour = hourly_cells(settings, rows.assign(hour=hour), "instances")
+    by_hour = grid.hourly_cells(rows.assign(hour=hour), "instances")
     there = np.isin(np.arange(HOURS), hour.unique())
     nearest = np.maximum.accumulate(np.where(there, np.arange(HOURS), -1))
     nearest[nearest < 0] = there.argmax()
-    return np.round(by_pool(settings, by_hour[nearest]))
+    return np.round(grid.by_pool(by_hour[nearest]))
 
 
 def _require_room(settings: Settings, targets: Floats) -> None:
     """Refuse a fleet that the config has no room for: it would be replayed smaller than it was."""
-    rows = pools(settings)
-    over = [(pool, int(most)) for pool, most in zip(rows, targets.max(axis=0), strict=True)]
+    over = [(pool, int(most)) for pool, most in zip(settings.grid.pools, targets.max(axis=0), strict=True)]
     for pool, most in over:
         if most > pool.max_instances:
             raise ValueError(
@@ -86,7 +85,9 @@ def _trial(variant: Variant, targets: Floats) -> Trial:
     """The trial of a fleet that stands as `targets` say, shape (hours, pools), and boots in no time."""
     settings = variant.settings
     fleet, rules = setting(settings, variant.policy)
-    fleet = measured(settings, fleet, sustained_of_plans(settings, plan_rows(settings, variant.day)))
+    fleet = measured(
+        settings, fleet, sustained_of_plans(settings.grid, settings.config, plan_rows(settings, variant.day))
+    )
     fleet = fleet._replace(
         min_instances=np.minimum(fleet.min_instances, targets.min(axis=0)).astype(np.int64),
         boot_cold_s=np.zeros_like(fleet.boot_cold_s),

@@ -68,7 +68,7 @@ def replay_draws(
     def trial(draw: int, world: Catalogue, policy: str) -> Trial:
         own = replace(settings, catalogue=world)
         fleet, rules = setting(own, policy)
-        fleet = measured(own.under(policy), fleet, sustained * of_reflex(own, policy))
+        fleet = measured(own.under(policy), fleet, sustained * of_reflex(own.config, policy))
         variant = Variant(policy, own, day, policy, labels=labels, draw=draw)
         return Trial(variant, fleet, rules, drives[policy])
 

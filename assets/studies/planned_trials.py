@@ -3,7 +3,6 @@
 import numpy as np
 
 from fleetcast.assets.lake.settings import HOURS
-from fleetcast.assets.plans.kinds import by_pool, of_llms
 from fleetcast.assets.plans.plan_tables import Day
 from fleetcast.assets.replays.drives import HOUR_S, measured, setting
 from fleetcast.assets.studies.experiment import Trial, Variant
@@ -28,9 +27,9 @@ def trial_of_plan(
     fleet = measured(settings.under(policy), fleet, of_cells)
     drive = Drive(start=start, hour_s=HOUR_S)
     if settings.config.rules[policy].plan is not None:
-        targets = by_pool(settings, np.array([plan.instances for _, plan in hours]))
+        targets = settings.grid.by_pool(np.array([plan.instances for _, plan in hours]))
         load = np.array([problem.demand_tokens_per_s.max(axis=2) for problem, _ in hours])
-        drive = Drive(targets, of_llms(settings, load, axis=1), start, HOUR_S, len(hours) // HOURS)
+        drive = Drive(targets, settings.grid.by_llm(load, axis=1), start, HOUR_S, len(hours) // HOURS)
         # A plan may go below the minimum (a budget, a region that is full): the replay follows it there.
         fewest = np.minimum(fleet.min_instances, targets.min(axis=0))
         fleet = fleet._replace(min_instances=fewest.astype(np.int64))

@@ -15,11 +15,10 @@ from fleetcast.assets.lake.store import Place
 from fleetcast.assets.pages.on_demand import Made
 from fleetcast.assets.pages.pictures import save
 from fleetcast.assets.plans.inputs import Load, in_slots
-from fleetcast.assets.plans.kinds import by_pool
 from fleetcast.assets.plans.plan_tables import Day
 from fleetcast.assets.plans.plans import all_loads, checked_solve, open_loop, sustained_tokens_per_s
 from fleetcast.assets.plans.problems import hour_problems, problem_template
-from fleetcast.assets.replays.drives import parted, whole
+from fleetcast.assets.replays.drives import instances_at_start, split_by_tier
 from fleetcast.assets.replays.figures import draw_cost_against_misses
 from fleetcast.assets.replays.workloads import read_workload
 from fleetcast.assets.studies.cases import CASES, Case, limited, multiplied_load, possible_cases, without
@@ -96,14 +95,14 @@ def planned_cases(
             hours = plan_case(own, case, sustained[deployed], in_slots(load, slots), kind, slots)
         except PlanError as error:
             raise ConfigError(f"{CASES.name} [{name}]: {error}") from error
-        first = by_pool(own, hours[0][1].instances)
+        first = own.grid.by_pool(hours[0][1].instances)
         there = without(own, case.down)
         start = (
-            whole(there, rule.pooling)
+            instances_at_start(there.grid, rule.pooling)
             if own.config.replay.start == "whole"
-            else parted(there, first, rule.pooling)
+            else split_by_tier(there.grid, first, rule.pooling)
         )
-        theta = problem_template(own, sustained[deployed], "truth").tokens_per_s
+        theta = problem_template(own.grid, own.config, sustained[deployed], "truth").tokens_per_s
         variant = Variant(place_of(name, policy), there, day, policy, labels={"what": case.what})
         trials.append(trial_of_plan(variant, hours, start, case.demand_factor, theta))
     return trials
@@ -113,7 +112,8 @@ def plan_case(
     settings: Settings, case: Case, sustained: Sequence[float], load: Load, kind: str, slots: int
 ) -> Day:
     """The plan of a case, slot by slot, from the fleet that the case begins with."""
-    hours = hour_problems(problem_template(settings, sustained, kind)._replace(hours=1 / slots), load)
+    template = problem_template(settings.grid, settings.config, sustained, kind)
+    hours = hour_problems(template._replace(hours=1 / slots), load)
     hours = [limited(problem, case) for problem in hours]
     start = hours[0].instances_now
     return open_loop(hours, start, np.zeros_like(start), checked_solve(settings, kind))

@@ -18,7 +18,7 @@ class Policy(NamedTuple):
     scaling: str  # one of SCALINGS of world/mechanisms.py
     what: str
     colour: str  # in every figure
-    pooling: str = "unified"  # one of fleetcast.models.replay.fleet.pools.POOLINGS
+    pooling: str = "unified"  # one of POOLINGS of pool_rows.py
     stack: str = "config"  # a row of STACKS; what is said below goes before it
     signal: str | None = None  # what its rule looks at (signal.py); None: as the config says, likewise:
     order: str | None = None  # of an instance's queue (queue.py)

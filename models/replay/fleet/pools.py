@@ -1,10 +1,6 @@
 """Pools: which instances serve which tiers, and which of a pool's instances has least to do.
 
-unified  one pool for all tiers; non-interactive requests wait at the queue manager (SageServe 4, 6.2)
-siloed   one for interactive requests and one for the others, which go to theirs at once (SageServe 4)
-chiron   interactive, mixed and batch; what the first cannot take spills into the second (SageServe 7.1)
-
-These are three ways to write the rows of a fleet (fleet.py); the kernel sees rows only.
+The rows of a fleet are written by models/world/pool_rows.py; the kernel sees rows only.
 """
 
 from fleetcast.models.replay.compiled import compiled
@@ -13,14 +9,6 @@ from fleetcast.models.replay.events import settle
 from fleetcast.models.replay.inputs import NEVER, Fleet, Trace
 from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import Prefix, Role, Status
-
-# Whether a pool takes interactive requests, whether others, and its share of an endpoint's instances: 16
-# and 4 of 20 (SageServe 4); 10, 5 and 5 (7.1).
-POOLINGS = {
-    "unified": ((True, True, 1.0),),
-    "siloed": ((True, False, 0.8), (False, True, 0.2)),
-    "chiron": ((True, False, 0.5), (True, True, 0.25), (False, True, 0.25)),
-}
 
 
 @compiled

@@ -7,13 +7,12 @@ import numpy as np
 
 from fleetcast.models.latency import tables
 from fleetcast.models.latency.pipeline import profile_of
-from fleetcast.models.replay.fleet.pools import POOLINGS
 from fleetcast.models.replay.inputs import NOBODY, Bools, Fleet, Floats, Ints
-from fleetcast.models.replay.session.pool_rows import Kind, PoolRow, pool_rows
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.fleet_config import FleetConfig
 from fleetcast.models.world.mechanisms import Batching, Prefix, Role, code
 from fleetcast.models.world.memory import kv_capacity_tokens
+from fleetcast.models.world.pool_rows import Kind, PoolRow, pool_rows
 from fleetcast.models.world.reading import ConfigError
 from fleetcast.models.world.replay_config import ReplayConfig
 
@@ -35,7 +34,7 @@ def make_fleet(
             f"[fleet.deployments] has no entry for {', '.join(missing)}, which llms.toml lists. "
             "Add a gpu and a tensor_parallel degree for each."
         )
-    rows = pool_rows(catalogue, config, POOLINGS[pooling])
+    rows = pool_rows(catalogue, config, pooling)
     if not any(row.max_instances for row in rows):
         raise ConfigError("No region has the GPUs of any [fleet.deployments]. Add them to a cap_gpus.")
     kinds = list(dict.fromkeys(row.kind for row in rows))

@@ -1,15 +1,29 @@
-"""The pools of a configured fleet: like instances of an llm in a region, one row each."""
+"""The pools of a configured fleet: like instances of an llm in a region, one row each.
+
+unified  one pool for all tiers; non-interactive requests wait at the queue manager (SageServe 4, 6.2)
+siloed   one for interactive requests and one for the others, which go to theirs at once (SageServe 4)
+chiron   interactive, mixed and batch; what the first cannot take spills into the second (SageServe 7.1)
+"""
 
 import itertools
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fleetcast.models.replay.inputs import Floats, Ints
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.fleet_config import Deployment, Engine, FleetConfig
 from fleetcast.models.world.pools import taker
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+# Whether a pool takes interactive requests, whether others, and its share of an endpoint's instances: 16
+# and 4 of 20 (SageServe 4); 10, 5 and 5 (7.1).
+POOLINGS = {
+    "unified": ((True, True, 1.0),),
+    "siloed": ((True, False, 0.8), (False, True, 0.2)),
+    "chiron": ((True, False, 0.5), (True, True, 0.25), (False, True, 0.25)),
+}
 
 
 class Kind(NamedTuple):
@@ -45,21 +59,23 @@ class PoolRow(NamedTuple):
     max_instances: int
 
 
-def pool_rows(
-    catalogue: Catalogue, config: FleetConfig, pooling: Sequence[tuple[bool, bool, float]]
-) -> list[PoolRow]:
-    """The rows of a fleet, those of an endpoint in their order; without instances where GPUs lack."""
+def pool_rows(catalogue: Catalogue, config: FleetConfig, pooling: str = "unified") -> list[PoolRow]:
+    """The rows of a fleet, those of an endpoint in their order; without instances where GPUs lack.
+
+    `pooling` is a name in POOLINGS.
+    """
+    parts = POOLINGS[pooling]
     places = [
         (rank, llm, region, deployment)
-        for rank in range(len(pooling))
+        for rank in range(len(parts))
         for llm, region in itertools.product(catalogue.llms, catalogue.regions)
         for deployment in config.deployments[llm]
         if deployment.regions is None or region in deployment.regions
     ]
-    shares = np.array([share for *_, share in pooling])
+    shares = np.array([share for *_, share in parts])
     rows = []
     for rank, llm, region, deployment in places:
-        interactive, others, share = pooling[rank]
+        interactive, others, share = parts[rank]
         start, least, most = config.limits(deployment)
         there = int(catalogue.regions[region].cap_gpus.get(deployment.gpu, 0) > 0)
         to = taker(config, llm, deployment) if there else None
