@@ -19,6 +19,7 @@ from fleetcast.models.world.mechanisms import Phase
 MOVED_QUEUED, MOVED_LIVE, GIVEN_UP = range(3)  # columns of State.moved
 REQUEST_BITS = (1 << 32) - 1  # of State.finish_key
 
+BLOCK = 4096  # records
 BOOL, I8, I32, I64, F64 = np.bool_, np.int8, np.int32, np.int64, np.float64
 
 
@@ -42,9 +43,11 @@ class Records:
 
     def make(self, *shape: int) -> npt.NDArray[Any]:
         """Records of this shape, with their first values."""
-        array = np.zeros(shape, self.dtype)
+        first = np.zeros((), self.dtype)
         for field in self.fields:
-            array[field.name] = field.first
+            first[field.name] = field.first
+        array = np.empty(shape, self.dtype)
+        array[...] = first  # one pass through memory, not one per field
         return array
 
     def holding(self, unit: str) -> Iterable[str]:
@@ -52,6 +55,20 @@ class Records:
         return [field.name for field in self.fields if field.unit == unit]
 
 
+def columns(records: npt.NDArray[Any], *names: str) -> list[npt.NDArray[Any]]:
+    """Copies of these fields of all records, shape (R,) each.
+
+    By blocks that fit a cache: records lie side by side, and a pass per field would read all of memory each.
+    """
+    found = [np.empty(records.size, records.dtype[name]) for name in names]
+    for begin in range(0, records.size, BLOCK):
+        part = slice(begin, begin + BLOCK)
+        for name, column in zip(names, found, strict=True):
+            column[part] = records[part][name]
+    return found
+
+
+# Fields that the same events touch stand side by side, the busiest first: they share a line of the cache.
 # fmt: off
 PROGRESS = Records(
     ("now_s", F64, "s", 0, "the time of the event under way"),
@@ -116,9 +133,9 @@ CLOCK = Records(  # (C,) = (N + 1,)
 )
 INSTANCE = Records(  # (N,)
     ("status", I64, "", 0, "Status"),
-    ("since_s", F64, "s", 0, "GPU time is accounted up to here"),
-    ("leaves_s", F64, "s", NEVER, "when it is donated, once it has finished its work"),
     ("phase", I64, "", Phase.IDLE, "Phase"),
+    ("look", BOOL, "", False, "whether its queue is worth a look at the next step boundary"),
+    ("is_changed", BOOL, "", False, "its freeness may have risen since it got its place in line"),
     ("base_s", F64, "s", 0, "when its decode stretch, or its step over prompts, began"),
     ("step_s", F64, "s", 0, "when the step began that ended last"),
     ("steps", I64, "steps", 0, "decode steps made before base_s"),
@@ -128,14 +145,20 @@ INSTANCE = Records(  # (N,)
     ("blocks", I64, "KV blocks", 0, "held at base_s"),
     ("brimful", I64, "requests", 0, "admitted, with pending prompts that fill their blocks exactly"),
     ("kv_seen", I64, "tokens", 0, "of the blocks as of its last batch change: what the utilisation counts"),
-    ("joining_head", I64, "request", NOBODY, "first of those admitted, with prompts pending, in turn"),
-    ("joining_tail", I64, "request", NOBODY, "last of these; not kept up where there are none"),
-    ("joining", I64, "requests", 0, "how many these are"),
     ("pending", I64, "tokens", 0, "of their prompts not yet prefilled"),
     ("prefilled", I64, "tokens", 0, "of the first one's prompt that are"),
     ("chunk", I64, "tokens", 0, "of prompts in the step under way"),
-    ("reserved", I64, "KV blocks", 0, "of the admitted requests at their longest (Orca)"),
+    ("joining", I64, "requests", 0, "how many these are"),
+    ("joining_head", I64, "request", NOBODY, "first of those admitted, with prompts pending, in turn"),
+    ("joining_tail", I64, "request", NOBODY, "last of these; not kept up where there are none"),
+    ("load", I64, "tokens", 0, "input + output of the requests assigned and not finished"),
+    ("interactive", I64, "requests", 0, "interactive ones assigned and not finished"),
+    ("waiting_blocks", I64, "KV blocks", 0, "that the waiting requests would take"),
     ("leavers", I64, "requests", 0, "that leave at its next step boundary"),
+    ("since_s", F64, "s", 0, "GPU time is accounted up to here"),
+    ("reserved", I64, "KV blocks", 0, "of the admitted requests at their longest (Orca)"),
+    ("next_changed", I64, "slot", NOBODY, "the next such one of its pool; NOBODY ends the list"),
+    ("leaves_s", F64, "s", NEVER, "when it is donated, once it has finished its work"),
     ("sending", I64, "caches", 0, "that are being sent from here and still fill its memory"),
     ("coming", I64, "requests", 0, "on their way here"),
     ("giving", I64, "requests", 0, "that are copied from here, and decode here still"),
@@ -146,14 +169,10 @@ INSTANCE = Records(  # (N,)
     ("looked_up_s", F64, "s", -NEVER, "when the two above were"),
     ("freeness", F64, "KV blocks", 0, "as of this tick; -inf: it drains; NaN: in no pair, or in one already"),
     ("service_s", F64, "s", 0, "from dispatch to end, smoothed (INFaaS); 0: no request has ended here"),
-    ("waiting_blocks", I64, "KV blocks", 0, "that the waiting requests would take"),
     ("out_free_s", F64, "s", 0, "when its link has sent all that it was given"),
     ("in_free_s", F64, "s", 0, "when its link has received all"),
-    ("look", BOOL, "", False, "whether its queue is worth a look at the next step boundary"),
-    ("interactive", I64, "requests", 0, "interactive ones assigned and not finished"),
-    ("load", I64, "tokens", 0, "input + output of the requests assigned and not finished"),
-    ("is_changed", BOOL, "", False, "its freeness may have risen since it got its place in line"),
-    ("next_changed", I64, "slot", NOBODY, "the next such one of its pool; NOBODY ends the list"),
+)
+LINE = Records(  # (N,) the instances of each pool in line for requests
     ("queue", F64, "", NEVER, "what a serving instance stands in line by; NEVER: it does not serve"),
     ("shortest", I64, "slot", 0, "a place in the binary heap of its pool, by (queue, slot)"),
     ("shortest_place", I64, "", 0, "where this slot stands in that heap"),
@@ -220,6 +239,7 @@ class State(NamedTuple):
     transfer: npt.NDArray[Any]
     clock: npt.NDArray[Any]
     instance: npt.NDArray[Any]
+    line: npt.NDArray[Any]
     pool: npt.NDArray[Any]
     endpoint: npt.NDArray[Any]
     llm: npt.NDArray[Any]

@@ -150,25 +150,25 @@ def freest(trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, le
         state.pool[pool].first_changed = state.instance[slot].next_changed
         state.instance[slot].is_changed = False
         if state.instance[slot].status == Status.SERVING:
-            state.instance[slot].queue = -freeness(trace, fleet, rules, state, slot, level, now)
+            state.line[slot].queue = -freeness(trace, fleet, rules, state, slot, level, now)
             settle(
-                state.instance["queue"],
-                state.instance["shortest"],
-                state.instance["shortest_place"],
+                state.line["queue"],
+                state.line["shortest"],
+                state.line["shortest_place"],
                 first,
                 end - first,
                 slot,
             )
     while True:
-        slot = state.instance[first].shortest
+        slot = state.line[first].shortest
         its = -freeness(trace, fleet, rules, state, slot, level, now)
-        if state.instance[slot].queue == its:
+        if state.line[slot].queue == its:
             return slot
-        state.instance[slot].queue = its
+        state.line[slot].queue = its
         settle(
-            state.instance["queue"],
-            state.instance["shortest"],
-            state.instance["shortest_place"],
+            state.line["queue"],
+            state.line["shortest"],
+            state.line["shortest_place"],
             first,
             end - first,
             slot,

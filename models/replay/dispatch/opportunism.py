@@ -29,7 +29,7 @@ def receiver(fleet: Fleet, state: State, slot: int) -> int:
     if pool == NOBODY or fleet.slots[pool] == fleet.slots[pool + 1]:
         return NOBODY
     if fleet.team[pool] == 0:
-        least = state.instance[fleet.slots[pool]].shortest
+        least = state.line[fleet.slots[pool]].shortest
         return least if state.instance[least].status == Status.SERVING else NOBODY
     least, team = NOBODY, team_of(fleet, slot)
     for other in range(first_slot(fleet, pool, team), first_slot(fleet, pool, team + 1)):

@@ -67,7 +67,7 @@ def choose_instance(
     """
     if rules.routing == Routing.SHORTEST_QUEUE:
         return (
-            state.instance[fleet.slots[pool]].shortest
+            state.line[fleet.slots[pool]].shortest
             if fleet.team[pool] == 0
             else of_least_team(fleet, state, pool)
         )

@@ -67,13 +67,13 @@ def stand_in_line(fleet: Fleet, state: State, slot: int) -> None:
     note_change(fleet, state, slot)
     if is_by_freeness(fleet, pool) and instance.status == Status.SERVING:
         return  # who dispatches next finds its place
-    instance.queue = instance.load if instance.status == Status.SERVING else NEVER
+    state.line[slot].queue = instance.load if instance.status == Status.SERVING else NEVER
     first = fleet.slots[pool]
     size = fleet.slots[pool + 1] - first
     settle(
-        state.instance["queue"],
-        state.instance["shortest"],
-        state.instance["shortest_place"],
+        state.line["queue"],
+        state.line["shortest"],
+        state.line["shortest_place"],
         first,
         size,
         slot,

@@ -15,6 +15,7 @@ from fleetcast.models.replay.state import (
     ENDPOINT,
     INSTANCE,
     LANE,
+    LINE,
     LLM,
     POOL,
     POOL_LEVEL,
@@ -40,6 +41,7 @@ def initial_state(fleet: Fleet, rules: Rules, start: Ints) -> State:
         **untouched(0, fleet),
         clock=CLOCK.make(slots + 1),
         instance=INSTANCE.make(slots),
+        line=LINE.make(slots),
         pool=POOL.make(pools),
         endpoint=ENDPOINT.make(fleet.pools_of.shape[0]),
         llm=LLM.make(llms),
@@ -79,8 +81,8 @@ def stand_in_line(fleet: Fleet, state: State) -> None:
     """The instances of each pool stand in line for requests: those that serve are its first."""
     instance, slots = state.instance, np.arange(fleet.pool.size)
     rank, last = slots - fleet.slots[fleet.pool], fleet.slots[1:] - 1
-    instance["queue"][instance["status"] == Status.SERVING] = 0.0
-    instance["shortest"], instance["shortest_place"] = slots, rank
+    state.line["queue"][instance["status"] == Status.SERVING] = 0.0
+    state.line["shortest"], state.line["shortest_place"] = slots, rank
     instance["is_changed"] = fleet.by_freeness
     instance["next_changed"] = np.where(rank > 0, slots - 1, NOBODY)
     state.pool["turn"] = state.pool["first_changed"] = last

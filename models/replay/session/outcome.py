@@ -6,8 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fleetcast.models.replay.inputs import NOBODY, Fleet, Floats, Ints, Trace
-from fleetcast.models.replay.state import State
+from fleetcast.models.replay.state import State, columns
 from fleetcast.models.world.mechanisms import Ending
+
+TIMES = ("first_token_s", "finish_s", "dispatched_s", "admitted_s")
 
 
 class Spent(NamedTuple):
@@ -54,32 +56,37 @@ class Outcome(NamedTuple):
 
 def outcome_of(trace: Trace, fleet: Fleet, state: State, row: Ints, spent: Spent) -> Outcome:
     """What became of the requests of `trace`, whose places are `row`; the network delay is added here."""
-    request, transfer, progress = state.request, state.transfer, state.progress
-    slot = request["served_by"].astype(np.int64)
+    progress = state.progress
+    served_by, refused, spared, first_token_s, finish_s, dispatched_s, admitted_s, preemptions = columns(
+        state.request, "served_by", "refused", "spared", *TIMES, "preemptions"
+    )
+    (reused,) = columns(state.sharing, "reused")
+    sent_from, sent_s, came_s, joined_s = columns(state.transfer, "sent_from", "sent_s", "came_s", "joined_s")
+    slot = served_by.astype(np.int64)
     dispatched = slot != NOBODY
     served = np.where(dispatched, fleet.region[fleet.pool[slot]], NOBODY).astype(np.int16)
     delay_s = fleet.network_s[trace.region, served]
     arrival_us = np.round(trace.arrival_s * 1e6).astype(np.int64)
     drawn = fleet.network_factor[arrival_us % fleet.network_factor.size]
     network_s = np.where(dispatched, delay_s * drawn, 0.0)
-    cases = (np.isfinite(request["finish_s"]), request["refused"], request["spared"])
+    cases = (np.isfinite(finish_s), refused, spared)
     status = np.select(cases, (Ending.FINISHED, Ending.REFUSED, Ending.SPARED), Ending.QUEUED)
     return Outcome(
         row,
         status.astype(np.int8),
-        request["first_token_s"] + network_s,
-        request["finish_s"] + network_s,
-        request["dispatched_s"].copy(),
-        request["admitted_s"].copy(),
+        first_token_s + network_s,
+        finish_s + network_s,
+        dispatched_s,
+        admitted_s,
         slot,
         served,
         network_s,
-        request["preemptions"].copy(),
-        state.sharing["reused"].copy() if state.sharing.size else np.zeros(row.size, np.int32),
-        transfer["sent_from"].astype(np.int64),
-        transfer["sent_s"].copy(),
-        transfer["came_s"].copy(),
-        transfer["joined_s"].copy(),
+        preemptions,
+        reused if reused.size else np.zeros(row.size, np.int32),
+        sent_from.astype(np.int64),
+        sent_s,
+        came_s,
+        joined_s,
         *spent,
         int(progress.cached_tokens),
         int(progress.lost_tokens),
