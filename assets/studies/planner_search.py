@@ -31,13 +31,6 @@ SHARED = (*KNOWN, "answers")
 WHERE = "where trace = $trace and day = $day"
 ATTAINED = "attained_ratio"  # of a tier: its attainment over its target
 SPENT = f"select llm, sum(usd) as usd from plans {WHERE} and policy = $policy group by all"
-PARTS = f"""
-select metric, value
-from (
-    unpivot (select * exclude (trace, day, policy, usd, boot_usd) from regret {WHERE} and policy = $policy)
-    on * into name metric value value
-)
-"""
 Figure = dict[str, Any]
 
 
@@ -182,7 +175,7 @@ class Board(Search):
         ]
         spent = own.lake.sql(SPENT, **of_day).to_pylist()
         error = [{"metric": "usd_error_share", "value": usd_error_share(own, spent)}] if spent else []
-        return [*found, *own.lake.sql(PARTS, **of_day).to_pylist(), *ratios, *error]
+        return [*found, *own.lake.sql("reads/parts_of_cost.sql", **of_day).to_pylist(), *ratios, *error]
 
     def rows(self, name: str, twin: str) -> list[pa.Table]:
         """The trials of a planner, under its own name or that of one alike."""
