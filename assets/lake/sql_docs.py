@@ -143,7 +143,7 @@ SUBJECTS: Mapping[str, tuple[str, ...]] = {
     "Experiments": (
         *("tables/trials", "marts/whatifs", "marts/decisions", "marts/decision_leaderboard"),
         *("queries/which_forecast_pays", "queries/what_the_forecast_is_worth", "marts/studies"),
-        *("tables/paper_values", "queries/against_the_paper", "tables/planner_trials", "marts/planner_board"),
+        *("tables/paper_values", "queries/against_the_paper", "marts/planner_trials", "marts/planner_board"),
         "marts/idea_worth",
     ),
 }
