@@ -34,10 +34,10 @@ ALL_DEMAND = after("demand", dg.AllPartitionMapping())
 
 
 @on_demand(
-    "characterise",
-    "What the trace of the config is like, over all its days.",
-    "demand",
-    ALL_DEMAND,
+    job="characterise",
+    about="What the trace of the config is like, over all its days.",
+    group="demand",
+    after=(ALL_DEMAND,),
     figures=lambda settings, of: draw_character(settings.lake, of["trace"]),
 )
 def characterisation(context: AssetContext) -> Made:
@@ -52,10 +52,10 @@ class Backtest(dg.Config):
 
 
 @on_demand(
-    "backtest",
-    "Every forecast method on a past day: minutes of fits, so never at night.",
-    "forecast",
-    HISTORY,
+    job="backtest",
+    about="Every forecast method on a past day: minutes of fits, so never at night.",
+    group="forecast",
+    after=(HISTORY,),
     partitions=DAYS,
     config=Backtest,
     boards={"leaderboard": LEADERBOARD},
@@ -69,10 +69,10 @@ def backtests(context: AssetContext) -> Made:
 
 
 @on_demand(
-    "decide",
-    "What each forecast is worth: the plans and replays of a day by each method.",
-    "forecast",
-    *(PLANS, FORECASTS, REQUESTS, HISTORY),
+    job="decide",
+    about="What each forecast is worth: the plans and replays of a day by each method.",
+    group="forecast",
+    after=(PLANS, FORECASTS, REQUESTS, HISTORY),
     partitions=DAYS,
     boards={"leaderboard": deciding.LEADERBOARD},
     figures=drawings_of_day({"decision_curves": decision_curves}),
@@ -84,10 +84,10 @@ def decisions(context: AssetContext) -> Made:
 
 
 @on_demand(
-    "whatif",
-    "A planned day under one case of data/whatif.toml.",
-    "plan",
-    *(after(name, SAME_DAY) for name in ("forecasts", "demand", "requests")),
+    job="whatif",
+    about="A planned day under one case of data/whatif.toml.",
+    group="plan",
+    after=[after(name, SAME_DAY) for name in ("forecasts", "demand", "requests")],
     partitions=DAYS_AND_CASES,
     boards={"told": "from whatifs where trace = $trace and day = $day and case_name = $case_name"},
 )
@@ -105,10 +105,10 @@ class Draws(dg.Config):
 
 
 @on_demand(
-    "error",
-    "A replayed day on latencies that are off by the error of their profiles.",
-    "score",
-    *(after("replays"), PLANS, REQUESTS),
+    job="error",
+    about="A replayed day on latencies that are off by the error of their profiles.",
+    group="score",
+    after=(after("replays"), PLANS, REQUESTS),
     partitions=DAYS,
     config=Draws,
     boards={"intervals": latency_error.INTERVALS},
@@ -144,10 +144,10 @@ def _level_answer(settings: Settings, of: Of) -> Said:
 
 
 @on_demand(
-    "levels",
-    "An endpoint's busiest hours under levels of priority, by stack, headroom and load.",
-    "score",
-    *(REQUESTS, PLANS),
+    job="levels",
+    about="An endpoint's busiest hours under levels of priority, by stack, headroom and load.",
+    group="score",
+    after=(REQUESTS, PLANS),
     partitions=DAYS,
     config=Levelled,
     figures=_level_figures,
@@ -169,10 +169,10 @@ class Planners(dg.Config):
 
 
 @on_demand(
-    "board",
-    "Every planner on a day, searched to the same attainment and quality.",
-    "score",
-    *(PLANS, FORECASTS, REQUESTS),
+    job="board",
+    about="Every planner on a day, searched to the same attainment and quality.",
+    group="score",
+    after=(PLANS, FORECASTS, REQUESTS),
     partitions=DAYS,
     config=Planners,
     boards={"board": planner_board.BOARD_QUERY},

@@ -28,10 +28,10 @@ def _not_known(settings: Settings, of: Of) -> Said:
 
 
 @on_demand(
-    "plan_ahead",
-    "The fleet of the day after the last one with demand.",
-    "plan",
-    ALL_DEMAND,
+    job="plan_ahead",
+    about="The fleet of the day after the last one with demand.",
+    group="plan",
+    after=(ALL_DEMAND,),
     boards={"by_hour": BY_HOUR},
     notes=_not_known,
 )
@@ -49,10 +49,10 @@ def _hours_of_days(settings: Settings, of: Of) -> Said:
 
 
 @on_demand(
-    "plan_rolling",
-    "The fleet of the next 48 hours, from now on.",
-    "plan",
-    ALL_DEMAND,
+    job="plan_rolling",
+    about="The fleet of the next 48 hours, from now on.",
+    group="plan",
+    after=(ALL_DEMAND,),
     notes=_hours_of_days,
 )
 def rolling_plans(context: AssetContext) -> Made:
@@ -68,10 +68,10 @@ def made_rolling(table: pa.Table) -> Made:
 
 
 @on_demand(
-    "grade",
-    "A day's advice against the fleet that ran: saved and missed.",
-    "score",
-    *(after("plans"), after("requests")),
+    job="grade",
+    about="A day's advice against the fleet that ran: saved and missed.",
+    group="score",
+    after=(after("plans"), after("requests")),
     partitions=DAYS,
     boards={"grade": "queries/graded_shadow.sql"},
 )
@@ -90,10 +90,10 @@ class Terms(dg.Config):
 
 
 @on_demand(
-    "buy",
-    "Which GPUs to reserve, to buy on demand, to take from spot.",
-    "plan",
-    ALL_DEMAND,
+    job="buy",
+    about="Which GPUs to reserve, to buy on demand, to take from spot.",
+    group="plan",
+    after=(ALL_DEMAND,),
     config=Terms,
     boards={"what_to_buy": "queries/what_to_buy.sql"},
     figures=lambda settings, of: {"commitments": draw_commitments(settings, of["day"])},
@@ -116,10 +116,10 @@ class Renting(dg.Config):
 
 
 @on_demand(
-    "gpus",
-    "Which GPUs to rent for an llm, for the day after the last one.",
-    "plan",
-    *(ALL_DEMAND, ALL_REQUESTS),
+    job="gpus",
+    about="Which GPUs to rent for an llm, for the day after the last one.",
+    group="plan",
+    after=(ALL_DEMAND, ALL_REQUESTS),
     config=Renting,
     boards={"which_gpus": "queries/which_gpus.sql"},
     figures=lambda settings, of: {"phase_prices": draw_phase_prices(settings, of["day"], of["llm"])},
@@ -145,9 +145,9 @@ class Asked(dg.Config):
 
 
 @on_demand(
-    "plan_quality",
-    "Which llm answers what on which GPUs; of a config with [quality].",
-    "quality",
+    job="plan_quality",
+    about="Which llm answers what on which GPUs; of a config with [quality].",
+    group="quality",
     config=Asked,
     boards={
         "board": "select * exclude (trace, question) from quality_board where trace = $trace "

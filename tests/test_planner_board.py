@@ -5,19 +5,21 @@ from dataclasses import replace
 from datetime import date, timedelta
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from small import in_two_hours, make_plans, shipped
+from trial_rows import trial_rows
 
 from fleetcast.assets.forecasts.forecasts import forecast_day
 from fleetcast.assets.lake.errors import LakeError
-from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, Settings, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans import plans
-from fleetcast.assets.studies import planner_board, planner_search
+from fleetcast.assets.studies import experiment, planner_board, planner_search
 from fleetcast.assets.studies.planner_board import chosen_before, same_policies
 from fleetcast.assets.studies.planner_search import Board, common_ratio
 from fleetcast.models.plan.crossing import Tried
@@ -80,7 +82,7 @@ def trials(night: Settings) -> pd.DataFrame:
     own = replace(night.config, policies={f"not_{name}": policy for name, policy in OFF.items()})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plans, "sustained_tokens_per_s", measured)
-        patch.setattr(planner_search, "next_point", once)
+        patch.setattr(experiment, "next_point", once)
         patch.setattr(planner_board, "chosen_before", lambda *_: "all_ideas")
         named, settings = [*BOARD, *own.policies], replace(night, config=own)
         found = planner_board.try_planners(settings, DAY, named, False, Progress()).to_pandas()
@@ -125,7 +127,7 @@ def test_hourly_plans_are_of_the_llms_that_answer(trials: pd.DataFrame) -> None:
 
 def test_ideas_are_added_one_at_a_time_both_ways(tmp_path: Path) -> None:
     usd = {name: 1000.0 - 7 * n * n for n, name in enumerate(steps())}
-    rows = [trial(name, 0.8, usd[name], 1.0) | {"ideas": ", ".join(steps()[name])} for name in steps()]
+    rows = [trial(name, 0.8, usd[name], 1.0, ideas=", ".join(steps()[name])) for name in steps()]
     lake = tried(tmp_path, [*rows, trial("sageserve", 0.8, 5.0, 1.0)])
     found = lake.sql("from idea_worth order by way, place").to_pandas()
     assert list(found["way"]) == ["backward"] * 6 + ["forward"] * 6
@@ -153,9 +155,10 @@ def test_ours_has_what_was_cheapest_on_the_day_before(
     late, searched = {"hourly_corrected_answers"}, list[tuple[date, int]]()
 
     class Found:
-        def rows(self, name: str, twin: str) -> list[dict]:
+        def rows(self, name: str, twin: str) -> list[pa.Table]:
             in_time = [] if name in late else [trial(twin, 0.8, costs[name], 1.0)]
-            return [*in_time, trial(twin, 0.9, 15.0, 0.99), trial(twin, 0.7, 14.0, 1.2, quality=0.54)]
+            others = [trial(twin, 0.9, 15.0, 0.99), trial(twin, 0.7, 14.0, 1.2, quality=0.54)]
+            return [trial_rows([*in_time, *others])]
 
     def search(settings: Settings, day: date, names: list[str], progress: Progress) -> Found:
         searched.append((day, len(names)))
@@ -176,24 +179,25 @@ def test_ours_has_what_was_cheapest_on_the_day_before(
 
 def trial(
     planner: str, share: float, usd: float, ratio: float, quality: float = 0.6, asked: float = 1.0,
-    draw: int | None = 0,
-) -> dict:  # fmt: skip
+    draw: int = 0, **labels: str,
+) -> tuple[dict, dict]:  # fmt: skip
     return {
-        "planner": planner, "what": planner, "capacity_share": share, "usd": usd, "draw": draw,
-        "left_usd": 10.0, "asked_ratio": asked, "attained_ratio": ratio, "asked_quality": 0.55,
-        "quality": quality,
+        "variant": planner, "knobs": {"capacity_share": share}, "resample": draw,
+        "labels": {"what": planner, **labels},
+    }, {
+        "usd": usd, "left_usd": 10.0, "asked_ratio": asked, ("attained_ratio", "iw_fast"): ratio,
+        ("attained_ratio", "niw"): 2.0, "asked_quality": 0.55, "quality": quality,
     }  # fmt: skip
 
 
-def tried(folder: Path, rows: list[dict]) -> Lake:
+def tried(folder: Path, rows: list[tuple[dict, dict]]) -> Lake:
     """A lake that has these trials."""
     lake = Lake(folder)
-    table = pa.Table.from_pylist(rows, SCHEMAS["planner_trials"])
-    lake.write("planner_trials", table, trace="t", day=DAY)
+    lake.write("trials", trial_rows(rows), experiment="board", trace="t", day=DAY)
     return lake
 
 
-def boarded(folder: Path, rows: list[dict]) -> pd.DataFrame:
+def boarded(folder: Path, rows: list[tuple[dict, dict]]) -> pd.DataFrame:
     """The mart of these trials, by planner."""
     return tried(folder, rows).sql("from planner_board").to_pandas().set_index("planner")
 
@@ -216,9 +220,9 @@ def test_the_board_has_the_cheapest_trial_that_keeps_all(tmp_path: Path) -> None
 
 
 def test_other_draws_of_the_day_are_beside_the_board_and_not_on_it(tmp_path: Path) -> None:
-    """Compared draw by draw, each where it attains; a lake of before there were draws has the day alone."""
+    """Compared draw by draw, each where it attains."""
     rows = [
-        trial("ours", 0.8, 990, 1.01, draw=None), trial("dear", 0.8, 1090, 1.01, draw=0),
+        trial("ours", 0.8, 990, 1.01), trial("dear", 0.8, 1090, 1.01, draw=0),
         trial("ours", 0.8, 790, 1.0, draw=1), trial("ours", 0.9, 740, 0.9, draw=1),
         trial("dear", 0.8, 990, 1.2, draw=1),
         trial("ours", 0.8, 1190, 1.0, draw=2), trial("dear", 0.8, 1250, 1.0, draw=2),
@@ -278,10 +282,10 @@ def again(night: Settings) -> tuple[dict[int, Board], list[int]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plans, "sustained_tokens_per_s", measured)
-        patch.setattr(planner_search, "next_point", once)
+        patch.setattr(experiment, "next_point", once)
         patch.setattr(planner_search, "forecast_day", forecast)
         made[0] = Board.searched(night, DAY, ["sageserve"], Progress())
-        made[0].asked_ratio = 0.9
+        made[0].target = 0.9
         attained = {0.6: 2.0, 0.7: 0.9, 0.8: 0.0}
         made[0].tried = {"sageserve": [Tried(share, 5.0, ratio) for share, ratio in attained.items()]}
         made[0].tried["static"] = [Tried(1.0, 5.0, 0.8)]  # it never attains
@@ -300,19 +304,27 @@ def again(night: Settings) -> tuple[dict[int, Board], list[int]]:
     return made, came
 
 
+def figures_of(table: pa.Table) -> dict[str, Any]:
+    """The keys of a trial, and its figures of all tiers and llms."""
+    rows = table.filter((pc.field("tier") == "all") & (pc.field("llm") == "all")).to_pylist()
+    figures = {row["metric"]: row["value"] for row in rows}
+    return {"resample": rows[0]["resample"], **dict(rows[0]["knobs"]), **figures}
+
+
 def test_another_draw_is_planned_and_played_on_its_own_requests(
     night: Settings, again: tuple[dict[int, Board], list[int]]
 ) -> None:
     """From where the planner attained on the day, to the same targets; the lake is left as it was."""
     boards, came = again
-    day, *draws = (board.rows("sageserve", "sageserve") for board in boards.values())
+    tables = (board.rows("sageserve", "sageserve") for board in boards.values())
+    day, *draws = ([figures_of(table) for table in found] for found in tables)
     there = night.lake.count("requests", trace=night.trace, day=DAY)
     assert len({there, *came}) == 3
     assert came == pytest.approx([there] * 2, rel=0.2)
     assert [len(rows) for rows in draws] == [1, 1]
-    assert [rows[0]["draw"] for rows in (day, *draws)] == [0, 1, 2]
+    assert [rows[0]["resample"] for rows in (day, *draws)] == [0, 1, 2]
     assert {rows[0]["capacity_share"] for rows in draws} == {0.7}
-    assert {board.asked_ratio for board in boards.values()} == {0.9}
+    assert {board.target for board in boards.values()} == {0.9}
     assert "static" not in boards[1].tried
     fluid = [rows[0]["fluid_usd"] for rows in draws]  # of the requests that came
     assert fluid[0] != fluid[1]

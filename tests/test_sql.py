@@ -131,11 +131,13 @@ def test_every_column_of_the_lake_has_its_meaning_and_its_unit(table: str) -> No
         assert told or kind != "double", f"{table}.{column}: name its unit in the line of units"
 
 
-def test_the_page_of_the_headers_is_up_to_date():
-    assert sql_docs.README.read_text(encoding="utf-8") == sql_docs.page(), (
-        "run: python -m fleetcast.assets.lake.sql_docs"
-    )
-    assert "| bucket_start | first instant of the minute, UTC | requests.arrived_at |" in sql_docs.page()
+def test_the_index_is_up_to_date_and_has_every_file_once():
+    page = sql_docs.page()
+    told = "run: python -m fleetcast.assets.lake.sql_docs"
+    assert sql_docs.README.read_text(encoding="utf-8") == page, told
+    folders = (*sql_docs.KINDS, "checks", "alarms")
+    listed = re.findall(rf"^\| \[\w+\]\(((?:{'|'.join(folders)})/\w+\.sql)\)", page, re.MULTILINE)
+    assert sorted(listed) == [name for name in FILES if name.split("/")[0] in folders]
 
 
 def test_growth_compares_a_week_that_has_only_begun_with_the_same_hours_a_week_earlier(tmp_path):

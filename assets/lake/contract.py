@@ -5,7 +5,8 @@
 
 What a column means is its line in the header, the units of its mart, its type and the grain. Where any of
 these changes, or a column goes, whoever reads the mart has to know: the major version is raised. What is only
-added raises the minor one.
+added raises the minor one. That is why the contract is kept in git: its version follows from the one before,
+and consumers take the file as it was at a release.
 """
 
 import sys
@@ -103,7 +104,14 @@ def read_contract(path: Path) -> Contract:
 def write(path: Path = CONTRACT) -> None:
     """Write the contract, in the place of the one that is there."""
     now = renewed(read_contract(path)) if path.exists() else contract()
-    path.write_text(_HEAD + yaml.safe_dump(now, sort_keys=False, width=118), encoding="utf-8")
+    path.write_text(_HEAD + yaml.dump(now, Dumper=_Dumper, sort_keys=False, width=10_000), encoding="utf-8")
+
+
+class _Dumper(yaml.SafeDumper):
+    """YAML with a line for each column: the file stays readable, and its changes too."""
+
+    def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:
+        return super().represent_mapping(tag, mapping, flow_style or "logicalType" in mapping)
 
 
 _HEAD = "# Written by python -m fleetcast.assets.lake.contract from the headers of sql/marts; change those.\n"

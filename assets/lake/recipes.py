@@ -14,7 +14,6 @@ FILLED_BY: Mapping[str, str] = {  # tables that no night fills
         ("characterisation", "episodes", "token_histogram", "arrival_windows"), "characterise TRACE"
     ),
     **dict.fromkeys(("backtests", "backtest_intervals"), "backtest"),
-    "planner_trials": "board",
     **dict.fromkeys(("gpu_prices", "gpu_fleets"), "gpus"),
     **dict.fromkeys(("quality_plans", "quality_pools"), "plan quality"),
     "paper_values": "study NAME",
@@ -23,6 +22,7 @@ FILLED_BY: Mapping[str, str] = {  # tables that no night fills
 OF_TRIALS: Mapping[str, tuple[str, str]] = {  # marts over trials: whose rows they have, what fills them
     "decisions": ("decide", "decide"),
     "whatifs": ("whatif", "whatif"),
+    "planner_trials": ("board", "board"),
     "studies": ("study", "study NAME"),
     "error_draws": ("error", "error"),
     "shadow_runs": ("grade", "plan grade"),

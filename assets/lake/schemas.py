@@ -38,7 +38,6 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "commitments": ("trace", "day"),
     "lost_pools": ("trace", "day"),
     "trials": ("experiment", "trace", "day"),
-    "planner_trials": ("trace", "day"),
     "gpu_prices": ("trace", "day", "llm"),
     "gpu_fleets": ("trace", "day", "llm"),
     "level_trials": ("trace", "day"),

@@ -1,15 +1,15 @@
-"""sql/README.md, written from the headers of the SQL files: python -m fleetcast.assets.lake.sql_docs."""
+"""sql/README.md, an index of the SQL files by subject: python -m fleetcast.assets.lake.sql_docs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from fleetcast.assets.lake.sql_files import SQL, SqlFile, read_sql
+from fleetcast.assets.lake.sql_files import SQL, read_sql
 from fleetcast.assets.lake.views import quoted
 
 README = SQL / "README.md"
 INTRODUCTION = """# Tables, marts and recipes
 
-Written from the headers of these files by `python -m fleetcast.assets.lake.sql_docs`; change the headers.
+Written from the first lines of these files by `python -m fleetcast.assets.lake.sql_docs`; change the files.
 Instants are UTC. The published `data/lake/warehouse.duckdb` carries the same texts as comments on its views
 and columns.
 
@@ -39,36 +39,130 @@ lake.sql("select trace, day, policy, usd, attainment_by_tier['iw_fast'] from sco
 here: each file is held against what Rill's parser refuses, each model and measure is asked in DuckDB
 (`tests/test_contract.py`).
 
-A recipe answers a question: [all of them](#recipes). Where to begin:
+Where to begin:
 
-- `queries/policies_over_days.sql`: what did each policy spend and miss?
-- `queries/worst_hours.sql`, `queries/why_late.sql`: when, where and why were requests late?
-- `queries/plan_changes.sql`: what does a plan change, and why?
-- the mart [regret](#regret): what was spent above the least that any fleet could, and on what?
+- [policies_over_days](queries/policies_over_days.sql): what did each policy spend and miss?
+- [worst_hours](queries/worst_hours.sql), [why_late](queries/why_late.sql): when, where, why late?
+- [plan_changes](queries/plan_changes.sql): what does a plan change, and why?
+- [regret](marts/regret.sql): what was spent above the least that any fleet could, and on what?
+
+## What there is, by subject
+
+Tables are Parquet files of the lake, marts are views over them, queries answer a question. The header of each
+file has its grain, its units and the meaning of every column. `reads/` has the queries of the program itself.
 """
-CHAPTERS = (
-    ("tables", "Tables", "Parquet files of the lake, written by the assets."),
-    ("marts", "Marts", "Views over the tables; one named like a table is the recipe of that table."),
-    ("macros", "Macros", "Formulas and table functions, each in one place."),
-    ("queries", "Recipes", "Questions with their answer."),
-    ("reads", "Reads", "What the program itself asks, each from one place."),
-    ("checks", "Checks", "Each returns the rows that break its sentence; none may."),
-    ("alarms", "Alarms", "The same, as warnings: nothing stops for them."),
-)
+SUBJECTS: Mapping[str, tuple[str, ...]] = {
+    "What landed, and how good it is": (
+        *("tables/ingests", "tables/quarantine", "marts/quality", "tables/metric_findings", "marts/silences"),
+        *("tables/tiers", "tables/tier_verdicts", "tables/answers", "tables/engine_histograms"),
+        "marts/source_latency",
+    ),
+    "What arrived": (
+        *(
+            "tables/requests",
+            "marts/demand",
+            "macros/demand_by",
+            "marts/load_by_hour",
+            "marts/load_by_weekday",
+        ),
+        *("queries/busiest_hours", "queries/heaviest_requests", "marts/growth", "queries/growth_by_week"),
+        *("marts/top_apps", "queries/tokens_by_app", "queries/who_drove_the_peak", "marts/prefix_reuse"),
+    ),
+    "What the traffic is like": (
+        *("tables/characterisation", "tables/arrival_windows", "queries/poisson_or_not", "tables/episodes"),
+        *(
+            "queries/largest_bursts",
+            "queries/level_changes",
+            "marts/gap_variation",
+            "marts/minute_percentiles",
+        ),
+        *("marts/streams", "queries/clumpiest_clients", "marts/concentration", "queries/weekend_by_region"),
+        *("marts/token_cdf", "marts/token_histogram", "queries/how_foreseeable"),
+    ),
+    "Forecasts": (
+        *("tables/forecasts", "tables/day_ahead_forecasts", "tables/backtests", "tables/backtest_intervals"),
+        *("marts/forecast_leaderboard", "queries/forecast_leaderboard", "marts/forecast_losses"),
+        *(
+            "macros/forecast_losses",
+            "marts/forecast_errors",
+            "queries/forecast_errors",
+            "marts/forecast_by_llm",
+        ),
+        *("marts/forecast_coverage", "queries/day_ahead_errors", "queries/expected_traffic"),
+    ),
+    "Plans": (
+        *("tables/plans", "tables/plan_windows", "tables/plan_bounds", "tables/day_ahead_plans"),
+        *("tables/rolling_plans", "tables/closed_plans", "marts/all_plans", "queries/plan_by_hour"),
+        *("queries/plan_changes", "queries/short_plans", "macros/decision_id", "tables/ran_fleets"),
+        *(
+            "marts/advice",
+            "queries/shadow",
+            "marts/shadow_runs",
+            "marts/graded_shadow",
+            "queries/graded_shadow",
+        ),
+        *("marts/graded_days", "marts/graded_decisions"),
+    ),
+    "What requests met": (
+        *("tables/outcomes", "marts/scorecard", "marts/scoreboard", "marts/scoreboard_by_tier", "macros/slo"),
+        *(
+            "macros/may_wait",
+            "macros/percentiles_of_day",
+            "queries/policies_over_days",
+            "queries/worst_hours",
+        ),
+        *("queries/why_late", "marts/ttft_histogram", "marts/tpot_histogram", "queries/latency_by_region"),
+        *("queries/peak_hour_latency", "queries/served_elsewhere", "queries/room_at_night"),
+        *("marts/scoreboard_intervals", "marts/scoreboard_differences", "marts/error_draws"),
+    ),
+    "What the fleet did and cost": (
+        *(
+            "tables/fleet_hours",
+            "marts/fleet_by_hour",
+            "marts/left_over",
+            "marts/regret",
+            "queries/cost_by_llm",
+        ),
+        *("marts/tokens_per_usd", "marts/energy", "queries/energy_beside_usd", "queries/peak_hour_instances"),
+        *("queries/uneven_instances", "queries/timeline"),
+    ),
+    "Stages of a request, and moves": (
+        *("tables/legs", "marts/legs_by_hour", "queries/request_legs", "queries/links_busy"),
+        *("queries/apart_or_together", "queries/prefix_caching", "queries/who_was_moved"),
+        *("queries/what_moves_cost", "tables/level_trials", "marts/level_value", "marts/level_isolation"),
+        *("queries/how_many_levels", "queries/how_much_headroom"),
+    ),
+    "Which llm answers": (
+        *("tables/quality_plans", "tables/quality_pools", "marts/quality_board", "marts/quality_front"),
+        *("queries/cheapest_for_quality", "queries/what_the_judge_is_worth", "queries/who_answers"),
+    ),
+    "Which GPUs to rent": (
+        *("tables/gpu_prices", "tables/gpu_fleets", "marts/phase_prices", "queries/which_gpus"),
+        *("tables/commitments", "tables/lost_pools", "marts/buying_list", "queries/what_to_buy"),
+    ),
+    "Experiments": (
+        *("tables/trials", "marts/whatifs", "marts/decisions", "marts/decision_leaderboard"),
+        *("queries/which_forecast_pays", "queries/what_the_forecast_is_worth", "marts/studies"),
+        *("tables/paper_values", "queries/against_the_paper", "marts/planner_trials", "marts/planner_board"),
+        "marts/idea_worth",
+    ),
+}
+KINDS = {"tables": "table", "marts": "mart", "macros": "macro", "queries": "query"}
 
 
 def page() -> str:
-    """The whole page as Markdown."""
-    chapters = [INTRODUCTION]
-    for folder, title, sentence in CHAPTERS:
-        files = [read_sql(path) for path in sorted((SQL / folder).glob("*.sql"))]
-        chapters.append(f"## {title}\n\n{sentence}\n")
-        if folder in ("queries", "reads", "checks", "alarms"):
-            rows = [f"| `{folder}/{file.name}` | {_cell(file.sentence)} |" for file in files]
-            chapters.append("\n".join(["| file | |", "| --- | --- |", *rows, ""]))
-        else:
-            chapters += [_entry(file) for file in files]
-    return "\n".join(chapters)
+    """The whole page as Markdown: a line for each table, mart, macro and query, then the checks."""
+    parts = [INTRODUCTION]
+    for subject, names in SUBJECTS.items():
+        parts.append(_list(subject, [(name, KINDS[name.split("/")[0]]) for name in names]))
+    checks = [
+        f"{kind}s/{path.stem}"
+        for kind in ("check", "alarm")
+        for path in sorted((SQL / f"{kind}s").glob("*.sql"))
+    ]
+    title = "Checks, which no row may break, and alarms, for which nothing stops"
+    parts.append(_list(title, [(name, name.split("/")[0].removesuffix("s")) for name in checks]))
+    return "\n".join(parts)
 
 
 def write(path: Path = README) -> None:
@@ -93,21 +187,13 @@ def comments(columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
                 yield f"comment on column {view}.{column} is '{quoted(meaning)}'"
 
 
-def _entry(file: SqlFile) -> str:
-    """One table, mart or macro: its sentence, grain, sources and units, and its columns."""
-    name = Path(file.name).stem
-    lines = [f"### {name}", "", file.sentence.removeprefix(f"{name}: "), ""]
-    lines += [
-        f"- {field}: {_cell(file.fields[field])}"
-        for field in ("grain", "reads", "units")
-        if field in file.fields
-    ]
-    if file.columns:
-        lines += ["", "| column | meaning | made from |", "| --- | --- | --- |"]
-        for column, meaning in file.columns.items():
-            origins = ", ".join(f"{table}.{name}" for table, name in file.made_from.get(column, ()))
-            lines.append(f"| {column} | {_cell(meaning)} | {origins} |")
-    return "\n".join([*lines, ""])
+def _list(title: str, files: Sequence[tuple[str, str]]) -> str:
+    """A table of files and what each says of itself."""
+    rows = [f"### {title}", "", "| name | kind | what it has |", "| --- | --- | --- |"]
+    for name, kind in files:
+        file, stem = read_sql(f"{name}.sql"), name.split("/")[1]
+        rows.append(f"| [{stem}]({name}.sql) | {kind} | {_cell(file.sentence.removeprefix(f'{stem}: '))} |")
+    return "\n".join([*rows, ""])
 
 
 def _cell(text: str) -> str:

@@ -27,7 +27,6 @@ from fleetcast.assets.pages.telling import (
 )
 
 Of = Mapping[str, Any]  # day, tier, llm, ...: what rows are of, by the names of the parameters of queries
-Figures = Callable[[Settings, Of], Mapping[str, Place]]
 
 
 class AssetContext(NamedTuple):
@@ -52,19 +51,19 @@ class Made(NamedTuple):
 
 
 class OnDemand(NamedTuple):
-    """An asset on demand; its name is that of the function that makes it, and of a table or a mart."""
+    """An asset on demand; its name is that of the function that makes it."""
 
     make: Callable[[AssetContext], Made]  # its docstring is the description
     job: str
     about: str  # of the job
     group: str
-    after: Sequence[dg.AssetDep]  # what it is made from
-    partitions: dg.PartitionsDefinition | None
-    config: type[dg.Config] | None
-    boards: Mapping[str, str]  # title: a query, or a file of sql/, with `of` as its parameters
-    figures: Figures | None
-    notes: Callable[[Settings, Of], Said] | None
-    needs_config: bool  # what has no default
+    after: Sequence[dg.AssetDep] = ()  # what it is made from
+    partitions: dg.PartitionsDefinition | None = None
+    config: type[dg.Config] | None = None
+    boards: Mapping[str, str] = {}  # title: a query, or a file of sql/, with `of` as its parameters
+    figures: Callable[[Settings, Of], Mapping[str, Place]] | None = None
+    notes: Callable[[Settings, Of], Said] | None = None
+    needs_config: bool = False  # what has no default
 
     @property
     def name(self) -> str:
@@ -78,11 +77,10 @@ class OnDemand(NamedTuple):
             title: dg.MetadataValue.md(markdown(settings.lake.sql(query, **of)))
             for title, query in self.boards.items()
         }
-        folder = next(
-            folder for folder in ("tables", "marts") if (SQL / folder / f"{self.name}.sql").is_file()
-        )
+        known = (file for folder in ("tables", "marts") for file in SQL.glob(f"{folder}/{self.name}.sql"))
+        header = next(known, SQL / "tables" / "trials.sql")
         return {
-            **told(of["trace"], made.table, f"{folder}/{self.name}.sql"),
+            **told(of["trace"], made.table, header),
             **{name: str(value) for name, value in of.items()},
             **pictures(self.figures(settings, of) if self.figures else {}),
             **boards,
@@ -136,29 +134,12 @@ class OnDemand(NamedTuple):
         return asset(plain if self.config is None else configured)
 
 
-def on_demand(
-    job: str,
-    about: str,
-    group: str,
-    *after: dg.AssetDep,
-    partitions: dg.PartitionsDefinition | None = None,
-    config: type[dg.Config] | None = None,
-    boards: Mapping[str, str] | None = None,
-    figures: Figures | None = None,
-    notes: Callable[[Settings, Of], Said] | None = None,
-    needs_config: bool = False,
-) -> Callable[[Callable[[AssetContext], Made]], OnDemand]:
-    """The row of an asset on demand, around the function that makes it."""
-
-    def row(make: Callable[[AssetContext], Made]) -> OnDemand:
-        return OnDemand(
-            make, job, about, group, after, partitions, config, boards or {}, figures, notes, needs_config
-        )
-
-    return row
+def on_demand(**row: Any) -> Callable[[Callable[[AssetContext], Made]], OnDemand]:
+    """The row of an asset on demand, around the function that makes it; `row` are fields of OnDemand."""
+    return lambda make: OnDemand(make, **row)
 
 
-def drawings_of_day(drawings: Mapping[str, Draw]) -> Figures:
+def drawings_of_day(drawings: Mapping[str, Draw]) -> Callable[[Settings, Of], Mapping[str, Place]]:
     """Figures of the day that rows are of."""
     return lambda settings, of: draw_day(settings, of["day"], drawings)
 

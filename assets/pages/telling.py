@@ -4,6 +4,7 @@ import base64
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -88,7 +89,7 @@ def opened(context: Context, resource: SettingsResource) -> Settings:
     return settings
 
 
-def told(trace: str, table: pa.Table, file: str) -> Mapping[str, Any]:
+def told(trace: str, table: pa.Table, file: str | Path) -> Mapping[str, Any]:
     """Trace, row count, columns with their meaning and origins, as the header of the file says.
 
     Traces of one location share their partitions: the page of a day shows whichever was written last.

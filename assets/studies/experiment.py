@@ -11,6 +11,7 @@ before, once. `Search` finds where each of several planners attains what is aske
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
 from threading import Event
@@ -20,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fleetcast.assets.lake import store
 from fleetcast.assets.lake.machine import cores
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, Settings, Step
@@ -33,6 +35,7 @@ from fleetcast.models.replay.inputs import Fleet, Rules, Trace
 from fleetcast.models.replay.run import Drive, replay
 from fleetcast.models.traffic.arrivals import multiplied
 
+KNOWN = ("requests", "tiers", "ingests", "silences", "demand", "forecasts", "day_ahead_forecasts")
 JUDGED, TUNED = "judged", "tuned"  # what a trial is for
 ALL = "all"  # tiers, or llms, together
 NOTHING: Mapping[str, Any] = {}
@@ -74,6 +77,27 @@ class Trial(NamedTuple):
     figures: Mapping[str, float] = NOTHING  # of its plan, told beside those of the replay
 
 
+def share(source: Lake, target: Lake, tables: Iterable[str], **partition: str) -> None:
+    """Let a lake have the files of another one, without a copy where the disk can."""
+    for table in tables:
+        for file in source.files(table, **partition):
+            there = target.root / source.below(file)
+            if not there.exists():
+                store.share(file, there)
+
+
+@contextmanager
+def scratch_lake(
+    settings: Settings, source: Lake | None = None, tables: Iterable[str] = ()
+) -> Iterator[Settings]:
+    """The settings over a temporary lake that has these tables of another one."""
+    with settings.lake.scratch() as folder:
+        own = replace(settings, lake=Lake(folder))
+        if source is not None:
+            share(source, own.lake, tables)
+        yield own
+
+
 def play(trial: Trial, workload: Workload | None = None, step: Step | None = None) -> pa.Table:
     """Replay a trial in a lake that is gone afterwards; its rows of trials.
 
@@ -84,8 +108,7 @@ def play(trial: Trial, workload: Workload | None = None, step: Step | None = Non
         settings, variant.day, workload or read_workload(settings, variant.day), trial.demand_factor
     )
     asked = in_legs(settings, variant.day, came)
-    with settings.lake.scratch() as folder:
-        own = replace(settings, lake=Lake(folder))
+    with scratch_lake(settings) as own:
         outcome = replay(asked.trace, trial.fleet, trial.drive, trial.rules, DAY_S, step)
         write_outcome(own, variant.day, variant.policy, asked, (trial.fleet, trial.rules), outcome)
         found = measure(own.lake, variant.policy)

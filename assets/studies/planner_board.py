@@ -8,17 +8,15 @@ well. The mart planner_board compares them there; idea_worth tells what each ide
 worth. How much of a difference is the day's luck, other draws of its requests tell, each searched likewise.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, timedelta
-from typing import Any
 
 import pyarrow as pa
 
 from fleetcast.assets.lake.lookups import require_day
-from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, Settings
-from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.studies.experiment import scratch_lake, write
 from fleetcast.assets.studies.planner_search import WHERE, Board
 from fleetcast.models.world.config import OwnPolicy
 from fleetcast.models.world.planners import BOARD, candidates, steps
@@ -33,7 +31,7 @@ BOARD_QUERY = f"select * from planner_board {WHERE} order by total_usd nulls las
 def try_planners(
     settings: Settings, day: date, names: Sequence[str], ideas: bool, progress: Progress, draws: int = 0
 ) -> pa.Table:
-    """Search where each of these planners, else all, attains what is asked; write planner_trials.
+    """Search where each of these planners, else all, attains what is asked; its planner_trials.
 
     Ours has those of the ideas that paid on the day before. With `ideas` also the policies between none of
     them and all; and those of the planners that attain it, not those between, on so many other draws of the
@@ -58,7 +56,7 @@ def try_planners(
         settings = with_ours(settings, chosen_before(settings, day, progress))
     alike = same_policies(settings, asked + (list(steps()) if ideas else []))
     searched = Board.searched(settings, day, list(alike), progress)
-    rows = [row for name, twins in alike.items() for twin in twins for row in searched.rows(name, twin)]
+    rows = [table for name, twins in alike.items() for twin in twins for table in searched.rows(name, twin)]
     first = {
         name: share
         for name, twins in alike.items()
@@ -67,17 +65,10 @@ def try_planners(
     for draw in range(1, draws + 1 if first else 1):
         progress.say(f"draw {draw} of {draws} of the requests of {day}")
         again = searched.redrawn(settings, first, draw)
-        rows += [
-            row for name in first for twin in alike[name] if twin in asked for row in again.rows(name, twin)
-        ]
-    return write_trials(settings, day, rows)
-
-
-def write_trials(settings: Settings, day: date, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Write planner_trials of a day, which the mart planner_board compares."""
-    table = pa.Table.from_pylist(list(rows), SCHEMAS["planner_trials"])
-    settings.lake.write("planner_trials", table, trace=settings.trace, day=day)
-    return table
+        chosen = [(name, twin) for name in first for twin in alike[name] if twin in asked]
+        rows += [table for name, twin in chosen for table in again.rows(name, twin)]
+    write(settings, "board", day, pa.concat_tables(rows))
+    return settings.lake.sql(f"select * from planner_trials {WHERE}", trace=settings.trace, day=day)
 
 
 def chosen_before(settings: Settings, day: date, progress: Progress) -> str:
@@ -91,9 +82,9 @@ def chosen_before(settings: Settings, day: date, progress: Progress) -> str:
     alike = same_policies(settings, list(candidates()))
     progress.say(f"what of ours pays, by {before}")
     searched = Board.searched(settings, before, list(alike), progress)
-    with settings.lake.scratch() as folder:
-        own = replace(settings, lake=Lake(folder))
-        write_trials(own, before, [row for name in alike for row in searched.rows(name, name)])
+    with scratch_lake(settings) as own:
+        rows = [table for name in alike for table in searched.rows(name, name)]
+        write(own, "board", before, pa.concat_tables(rows))
         costs = {row["planner"]: row["total_usd"] for row in board(own, before).to_pylist()}
     attained = [name for name in alike if costs.get(name) is not None]
     return min(attained, key=costs.__getitem__, default=last)
@@ -109,7 +100,7 @@ def same_policies(settings: Settings, names: Sequence[str]) -> dict[str, list[st
     """Planners that come to the same on this config, by the first of them: they are replayed once."""
     found: dict[Policy, list[str]] = {}
     for name in dict.fromkeys(names):
-        found.setdefault(settings.config.rules[name]._replace(what=""), []).append(name)
+        found.setdefault(settings.config.rules[name]._replace(what="", colour=""), []).append(name)
     return {alike[0]: alike for alike in found.values()}
 
 

@@ -1,27 +1,25 @@
 """The search of a day's planners, in a lake that is thrown away: where each attains what is asked of all."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from fleetcast.assets.forecasts.forecasts import forecast_day
-from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, Settings
-from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans.plan_tables import Day, write_bounds, write_plans
 from fleetcast.assets.plans.plans import Asked, World, asked_by, followed_plans, truth_of, worlds_of
 from fleetcast.assets.plans.quality_asked import Plan
 from fleetcast.assets.plans.quality_nights import answers_asked, night_market, planned, write_night
 from fleetcast.assets.replays.replays import replay_day
-from fleetcast.assets.replays.scorecards import BY_TIER, SCOREBOARD, score_day
 from fleetcast.assets.replays.units import WHOLE, forget_others
+from fleetcast.assets.studies.experiment import ALL, KNOWN, TUNED, Search, Variant, measure, scratch_lake
 from fleetcast.assets.studies.latency_error import usd_error_share
 from fleetcast.assets.studies.redraws import redraw_day
-from fleetcast.assets.studies.study import KNOWN, share
-from fleetcast.models.plan.crossing import FIRST, STEP, Tried, next_point
+from fleetcast.models.plan.crossing import STEP, Tried
 from fleetcast.models.world.config import OwnPolicy
 from fleetcast.models.world.planners import steps
 
@@ -31,6 +29,9 @@ CLOSE_STEP = 1.02  # of the search on another draw of the day, from where it end
 RAISES, RAISED_BY = 3, 1.5  # how often who answers is planned anew, for so much of what quality lacked
 SHARED = (*KNOWN, "answers")
 WHERE = "where trace = $trace and day = $day"
+ATTAINED = "attained_ratio"  # of a tier: its attainment over its target
+SPENT = f"select llm, sum(usd) as usd from plans {WHERE} and policy = $policy group by all"
+Figure = dict[str, Any]
 
 
 def naming(settings: Settings, names: Mapping[str, Any] | Sequence[str]) -> Settings:
@@ -42,7 +43,7 @@ def naming(settings: Settings, names: Mapping[str, Any] | Sequence[str]) -> Sett
 class Start(NamedTuple):
     """Where a search begins."""
 
-    asked_ratio: float = 1.0  # of every tier's target
+    target: float = 1.0  # of every tier's target
     more: Mapping[str, float] = {}  # quality asked above that of [quality], by who answers
     first: Mapping[str, float] = {}  # what planners count on at first, where it is not the same for all
     step: float = STEP
@@ -52,26 +53,16 @@ class Start(NamedTuple):
 NEW = Start()
 
 
-@contextmanager
-def thrown_away(settings: Settings, names: Sequence[str]) -> Iterator[Settings]:
-    """The settings with these policies, over a lake that has what is known of the trace and then is gone."""
-    with settings.lake.scratch() as folder:
-        own = naming(replace(settings, lake=Lake(folder)), names)
-        share(settings.lake, own.lake, SHARED)
-        yield own
-
-
-class Board:
-    """The trials of a day, in a lake that is thrown away."""
+class Board(Search):
+    """The search of a day, in a lake that is thrown away: a share of every tier's target is asked of all."""
 
     def __init__(self, settings: Settings, day: date, progress: Progress, start: Start = NEW) -> None:
         """`settings` with every planner among the policies, over a lake that has the day's forecasts."""
-        self.settings, self.day, self.progress, self.start = settings, day, progress, start
+        super().__init__(settings.config.replay.policies, start.target, NEAR_SHARE, start.first, start.step)
+        self.settings, self.day, self.progress, self.draw = settings, day, progress, start.draw
         self.more = defaultdict[str, float](float, start.more)
         self.raises = Counter[str]()
-        self.asked_ratio = start.asked_ratio
-        self.tried: dict[str, list[Tried]] = {name: [] for name in settings.config.replay.policies}
-        self.found: dict[str, list[dict[str, Any]]] = {name: [] for name in self.tried}
+        self.found: dict[str, list[tuple[float, list[Figure]]]] = {name: [] for name in self.tried}
         self.days: dict[Asked, Day] = {}
         self.worlds: dict[str | None, World] = {}
         self.answers: dict[str, Plan] = {}
@@ -84,12 +75,12 @@ class Board:
     @classmethod
     def searched(cls, settings: Settings, day: date, names: list[str], progress: Progress) -> "Board":
         """The trials of these planners until each has found where it attains what is asked."""
-        with thrown_away(settings, names) as own:
+        with scratch_lake(naming(settings, names), settings.lake, SHARED) as own:
             if day not in own.lake.days("day_ahead_forecasts", own.trace):  # the last written of a day
                 forecast_day(own, day, progress)
             board = cls(own, day, progress)
             board.search(names)
-            board.asked_ratio = common_ratio(board.tried.values())
+            board.target = common_ratio(board.tried.values())
             board.search(names)
         return board
 
@@ -98,18 +89,13 @@ class Board:
 
         Each is searched to what was asked on the day, from what it is to count on at first.
         """
-        with thrown_away(settings, list(first)) as own:
+        with scratch_lake(naming(settings, list(first)), settings.lake, SHARED) as own:
             redraw_day(own, self.day, draw)
             forecast_day(own, self.day, self.progress)
-            start = Start(self.asked_ratio, self.more, first, CLOSE_STEP, draw)
+            start = Start(self.target, self.more, first, CLOSE_STEP, draw)
             board = Board(own, self.day, self.progress, start)
             board.search(list(first))
         return board
-
-    def attaining(self, name: str) -> float | None:
-        """The most that a planner may count on and attain what is asked; None where it never does."""
-        found = [one.counted_on for one in self.tried[name] if one.attained >= self.asked_ratio]
-        return max(found, default=None)
 
     def _plan_answers(self, kinds: Collection[str]) -> None:
         """Plan who answers; what was planned by the answers of before is forgotten."""
@@ -129,19 +115,8 @@ class Board:
 
     def search(self, names: Sequence[str]) -> None:
         """Plan and replay until every planner has found where it attains what is asked, or cannot."""
-        while asked := self.asked(names):
+        while asked := self.points(names):
             self.play(asked)
-
-    def asked(self, names: Sequence[str]) -> dict[str, float]:
-        """What each planner that is not found yet is to count on next."""
-        start = self.start
-        points = {
-            name: next_point(
-                self.tried[name], self.asked_ratio, NEAR_SHARE, start.first.get(name, FIRST), start.step
-            )
-            for name in names
-        }
-        return {name: share for name, share in points.items() if share is not None}
 
     def play(self, asked: Mapping[str, float]) -> None:
         """Plan and replay each planner that counts on so much of an instance."""
@@ -157,19 +132,21 @@ class Board:
         forget_others(own, self.day, [WHOLE._replace(policies=tuple(asked))])
         write_plans(own, self.day, followed)
         replay_day(own, self.day, list(asked), self.progress)
-        score_day(own, self.day, self.progress)
-        rows = self._scored(own)
-        for row in rows:
-            name = row["policy"]
-            self.found[name].append(row | {"capacity_share": asked[name]})
-            self.tried[name].append(Tried(asked[name], row["usd"] + row["left_usd"], row["attained_ratio"]))
-        self._raise_quality(rows)
+        quality = dict[str, float | None]()
+        for name, counted_on in asked.items():
+            figures = self._figures(own, name)
+            of_all = {one["metric"]: one["value"] for one in figures if is_of_all(one)}
+            attained = min(one["value"] for one in figures if one["metric"] == ATTAINED)
+            self.found[name].append((counted_on, figures))
+            self.tried[name].append(Tried(counted_on, of_all["usd"] + of_all["left_usd"], attained))
+            quality[name] = of_all.get("quality")
+        self._raise_quality(quality)
 
-    def _raise_quality(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    def _raise_quality(self, found: Mapping[str, float | None]) -> None:
         """Who answers less well than is asked is planned anew for more, and searched from the beginning."""
         said, rules, lacking = self.settings.config.quality, self.settings.config.rules, dict[str, float]()
-        for row in rows:
-            answers, quality = rules[row["policy"]].answers, row["quality"]
+        for name, quality in found.items():
+            answers = rules[name].answers
             if said and said.quality and answers and quality is not None and quality < said.quality:
                 lacking[answers] = max(lacking.get(answers, 0.0), said.quality - quality)
         lacking = {answers: lack for answers, lack in lacking.items() if self.raises[answers] < RAISES}
@@ -183,43 +160,48 @@ class Board:
                 self.tried[name], self.found[name] = [], []
         self._plan_answers(lacking)
 
-    def _scored(self, own: Settings) -> list[dict[str, Any]]:
-        """What became of each planner, with the tier that is furthest below its target."""
-        of_day = {"trace": own.trace, "day": self.day}
-        tiers = own.lake.sql(BY_TIER, policy=None, **of_day).to_pylist()
-        planned = "select policy, llm, sum(usd) as usd from plans " + WHERE + " group by all"
-        spent = own.lake.sql(planned, **of_day).to_pylist()
-        parts = {row["policy"]: row for row in own.lake.sql(f"from regret {WHERE}", **of_day).to_pylist()}
-        rows = []
-        for row in own.lake.sql(SCOREBOARD, **of_day).to_pylist():
-            name = row["policy"]
-            ratios = {
-                one["tier"]: one["attainment_share"]
-                / own.catalogue.tiers[one["tier"]].attainment_target_share
-                for one in tiers
-                if one["policy"] == name and one["attainment_share"] is not None
+    def _figures(self, own: Settings, name: str) -> list[Figure]:
+        """What became of a planner, with the parts of its cost, and of each tier attainment over target."""
+        of_day: dict[str, Any] = {"trace": own.trace, "day": self.day, "policy": name}
+        found = measure(own.lake, **of_day)
+        ratios = [
+            {
+                "metric": ATTAINED,
+                "tier": one["tier"],
+                "value": one["value"] / own.catalogue.tiers[one["tier"]].attainment_target_share,
             }
-            worst = min(ratios, key=lambda tier: ratios[tier])
-            by_llm = [one for one in spent if one["policy"] == name]
-            error = usd_error_share(own, by_llm) if by_llm else None
-            said = {"attained_ratio": ratios[worst], "worst_tier": worst, "usd_error_share": error}
-            rows.append(parts[name] | row | said)
-        return rows
+            for one in found
+            if (one["metric"], one["llm"]) == ("attainment_share", ALL) and one["value"] is not None
+        ]
+        spent = own.lake.sql(SPENT, **of_day).to_pylist()
+        error = [{"metric": "usd_error_share", "value": usd_error_share(own, spent)}] if spent else []
+        return [*found, *own.lake.sql("reads/parts_of_cost.sql", **of_day).to_pylist(), *ratios, *error]
 
-    def rows(self, name: str, twin: str) -> list[dict[str, Any]]:
-        """The trials of a planner as rows of planner_trials, under its own name or that of one alike."""
-        quality = self.settings.config.quality
-        asked = {"asked_quality": quality.quality if quality else None, "asked_ratio": self.asked_ratio}
-        ideas = steps().get(twin)
-        said = {
-            "planner": twin,
-            "what": self.settings.config.rules[twin].what,
-            "ideas": None if ideas is None else ", ".join(ideas),
-            "draw": self.start.draw,
-        }
-        names = set(SCHEMAS["planner_trials"].names)
-        kept = ({key: value for key, value in row.items() if key in names} for row in self.found[name])
-        return [said | asked | row for row in kept]
+    def rows(self, name: str, twin: str) -> list[pa.Table]:
+        """The trials of a planner, under its own name or that of one alike."""
+        rules, quality, ideas = self.settings.config.rules, self.settings.config.quality, steps().get(twin)
+        asked: list[Figure] = [
+            {"metric": "asked_ratio", "value": self.target},
+            {"metric": "asked_quality", "value": quality.quality if quality else None},
+        ]
+        labels = {"what": rules[twin].what} | ({} if ideas is None else {"ideas": ", ".join(ideas)})
+        tables = []
+        for counted_on, figures in self.found[name]:
+            tiers = [one["tier"] for one in figures if one["metric"] == ATTAINED]
+            strictest = self.settings.catalogue.strictest_tier(tiers) or ""
+            variant = Variant(
+                *(twin, self.settings, self.day, twin, {"capacity_share": counted_on}),
+                labels={**labels, "tier": strictest},
+                resample=self.draw,
+                purpose=TUNED,
+            )
+            tables.append(variant.rows([*figures, *asked]))
+        return tables
+
+
+def is_of_all(figure: Figure) -> bool:
+    """Whether a figure is neither of a tier nor of an llm."""
+    return figure.get("tier", ALL) == figure.get("llm", ALL) == ALL
 
 
 def common_ratio(tried: Iterable[Sequence[Tried]]) -> float:

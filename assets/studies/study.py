@@ -8,7 +8,7 @@ them alike.
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,14 +25,21 @@ from fleetcast.assets.plans.plans import plan_day
 from fleetcast.assets.replays.quarters import QUARTER_S
 from fleetcast.assets.replays.replays import replay_through
 from fleetcast.assets.studies import study_files
-from fleetcast.assets.studies.experiment import ALL, Variant, measure, write
+from fleetcast.assets.studies.experiment import (
+    ALL,
+    KNOWN,
+    Variant,
+    measure,
+    scratch_lake,
+    share,
+    write,
+)
 from fleetcast.assets.studies.study_files import StudyVariant, load_study, study_names
 from fleetcast.models.replay.inputs import Floats, Ints
 from fleetcast.models.world.places import CODE
 from fleetcast.models.world.reading import ConfigError
 
 PREPARED = ".prepared"  # folder of the lake: a lake for each sort of requests, with their forecasts
-KNOWN = ("requests", "tiers", "ingests", "silences", "demand", "forecasts", "day_ahead_forecasts")
 FORECASTING = ("models/forecast/*.py", "assets/forecasts/*.py", "models/world/calendar.py")
 
 
@@ -79,9 +86,7 @@ def run_variant(variant: StudyVariant, known: Lake, progress: Progress) -> pa.Ta
     """Plan and replay a variant's days, and measure each policy over all of them."""
     policies = variant.settings.config.replay.policies
     quarters = dict.fromkeys(policies, np.zeros(len(variant.settings.catalogue.llms)))
-    with variant.settings.lake.scratch() as folder:
-        own = dataclasses.replace(variant.settings, lake=Lake(folder))
-        share(known, own.lake, KNOWN)
+    with scratch_lake(variant.settings, known, KNOWN) as own:
         for day in variant.days:
             plan_day(own, day, progress)
         for days in [variant.days] if variant.in_one_go else [[day] for day in variant.days]:
@@ -132,15 +137,6 @@ def landed_of(settings: Settings) -> list[str]:
     if trace.tiled is not None:
         return [trace.tiled.template]
     return [] if trace.office is not None else [trace.name]
-
-
-def share(source: Lake, target: Lake, tables: Iterable[str], **partition: str) -> None:
-    """Let a lake have the files of another one, without a copy where the disk can."""
-    for table in tables:
-        for file in source.files(table, **partition):
-            there = target.root / source.below(file)
-            if not there.exists():
-                store.share(file, there)
 
 
 def forget_unused(lake: Lake, run: Sequence[StudyVariant]) -> None:

@@ -11,7 +11,8 @@ from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans.plans import plan_day
 from fleetcast.assets.replays.replays import replay_through
-from fleetcast.assets.studies.study import KNOWN, prepared, share
+from fleetcast.assets.studies.experiment import KNOWN, share
+from fleetcast.assets.studies.study import prepared
 from fleetcast.assets.studies.study_files import load_study
 
 STUDY, VARIANT, BASE = "week", "in_one_go", "office_large"
