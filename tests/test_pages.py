@@ -26,11 +26,13 @@ from fleetcast.models.world.names import ENSEMBLES
 from fleetcast.models.world.planners import BOARD, IDEAS
 from fleetcast.models.world.policies import POLICIES
 from fleetcast.models.world.pool_rows import POOLINGS
+from fleetcast.pipelines import cli_reference
 from fleetcast.pipelines.cli import app
 
 ROOT = Path(__file__).resolve().parent.parent
 FOUND = (path.relative_to(ROOT) for depth in ("", "*/", "*/*/") for path in ROOT.glob(f"{depth}README.md"))
-PAGES = [*sorted(path for path in FOUND if not path.parts[0].startswith(".")), Path("CHANGELOG.md")]
+DOCS = sorted(path.relative_to(ROOT) for path in (ROOT / "data" / "docs").glob("*/*.md"))
+PAGES = [*sorted(path for path in FOUND if not path.parts[0].startswith(".")), Path("CHANGELOG.md"), *DOCS]
 # Made by a run, or not a part of the project.
 MADE = ("data/lake", "data/figures", "data/bench.json", "data/.", "data/landing/", ".venv", "../shared")
 TOPS = ("assets", "data", "models", "pipelines", "sql", "tests")
@@ -105,17 +107,22 @@ def test_commands_that_are_named_are_there(path: Path) -> None:
             assert {word for word in words if word.startswith("--")} <= known, said
 
 
-def test_every_command_stands_in_the_table() -> None:
-    table = chapter(text("."), "Commands")
-    for name, command in COMMANDS.items():
-        for full in [f"{name} {sub}" for sub in getattr(command, "commands", {})] or [name]:
-            assert f"`{full}`" in table, full
+def test_the_reference_of_the_commands_is_current() -> None:
+    page = cli_reference.PAGE.read_text(encoding="utf-8")
+    assert page == cli_reference.render_page(), "run: python -m fleetcast.pipelines.cli_reference"
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    index = ROOT / "data" / "docs" / "README.md"
+    targets = re.findall(r"\]\(([^)\s#]+)[^)\s]*\)", index.read_text(encoding="utf-8"))
+    linked = {(index.parent / target).resolve() for target in targets if not target.startswith("http")}
+    assert {str(path) for path in PAGES if (ROOT / path).resolve() not in linked} <= {"data/docs/README.md"}
 
 
 def test_every_dependency_has_its_line() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wanted = project["project"]["dependencies"] + project["dependency-groups"]["dev"]
-    told = re.findall(r"^\| ([\w, -]+) \|", chapter(text("."), "What it stands on"), re.MULTILINE)
+    told = re.findall(r"^\| ([\w, -]+) \|", chapter(text("."), "Packages"), re.MULTILINE)
     names = {name for line in told for name in line.split(", ")} - {"package", "---"}
     assert names == {re.split(r"[\[<>=]", line)[0] for line in wanted}
 
@@ -187,7 +194,7 @@ def test_every_policy_method_and_choice_is_told() -> None:
     told = chapter(replay, "Mechanisms")
     for name in (*BATCHINGS, *ROUTINGS, *ORDERS, *SIGNALS, *POOLINGS, *SCALINGS):
         assert f"`{name}`" in told, name
-    board = chapter(text("."), "Two commands")
+    board = chapter(text("."), "One command")
     shipped = tomllib.loads((ROOT / "data" / "config" / "office.toml").read_text())["replay"]["policies"]
     assert [name for name in POLICIES if re.search(rf"^{name} ", board, re.MULTILINE)] == shipped
 
