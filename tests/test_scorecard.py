@@ -33,6 +33,8 @@ MARTS = (
     "forecast_by_llm",
     "scoreboard",
     "scoreboard_by_tier",
+    "tier_attainment",
+    "tier_places",
     "regret",
 )
 NUMBERS = metrics.ATTAINED
@@ -133,6 +135,13 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
         lake.write("outcomes", outcomes(REQUESTS), **WHERE, policy=policy)
         lake.write("fleet_hours", fleet_hours(3600.0, booting_s), **WHERE, policy=policy)
     lake.write("scorecard", lake.sql("marts/scorecard.sql", **WHERE), **WHERE)
+    tiers = [
+        {"tier": "iw_fast", "ttft_slo_s": 1.0, "deadline_s": 60.0, "is_held": False},
+        {"tier": "niw", "deadline_s": 86400.0, "is_held": True},
+    ]
+    lake.write(
+        "tiers", full("tiers", [{"trace": WHERE["trace"], **tier} for tier in tiers]), trace=WHERE["trace"]
+    )
     return lake
 
 

@@ -104,7 +104,15 @@ SUBJECTS: Mapping[str, tuple[str, ...]] = {
         *("marts/graded_days", "marts/graded_decisions"),
     ),
     "What requests met": (
-        *("tables/outcomes", "marts/scorecard", "marts/scoreboard", "marts/scoreboard_by_tier", "macros/slo"),
+        *(
+            "tables/outcomes",
+            "marts/scorecard",
+            "marts/scoreboard",
+            "marts/scoreboard_by_tier",
+            "marts/tier_attainment",
+            "marts/tier_places",
+            "macros/slo",
+        ),
         *(
             "macros/may_wait",
             "macros/percentiles_of_day",

@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fleetcast.assets.lake.settings import HOURS, Progress, Settings, midnight
 from fleetcast.assets.lake.sql_files import read_sql
@@ -20,9 +19,10 @@ MANY = 10_000_000  # outcomes of a policy that are scored at once
 SCOREBOARD = "select * from scoreboard where trace = $trace and day = $day"
 
 
+# By one tier at a time: DuckDB takes percentiles of the requests of that tier alone.
 BY_TIER = (
     "select * from scoreboard_by_tier "
-    "where trace = $trace and day = $day and policy = coalesce($policy, policy)"
+    "where trace = $trace and day = $day and tier = $tier and policy = coalesce($policy, policy)"
 )
 
 
@@ -68,8 +68,8 @@ def other_targets(settings: Settings, day: date, policy: str | None = None) -> p
     """Attainment by target, of tiers with a target for time per output token: a row per policy and tier."""
     tiers, known = settings.catalogue.tiers, list(settings.catalogue.tiers)
     shown = [name for name, tier in tiers.items() if tier.tpot_slo_s is not None]
-    found = settings.lake.sql(BY_TIER, trace=settings.trace, day=day, policy=policy)
-    found = found.filter(pc.is_in(found["tier"], pa.array(shown, pa.string())))
+    asked = {"trace": settings.trace, "day": day, "policy": policy}
+    found = pa.concat_tables(settings.lake.sql(BY_TIER, tier=tier, **asked) for tier in shown or [""])
     return _ranked(settings, found, [known.index(tier) for tier in found["tier"].to_pylist()])
 
 

@@ -1,6 +1,6 @@
 -- scoreboard: one row per policy: what a day cost, what it missed, and how far from the clairvoyant it was.
 -- grain: trace, day, policy
--- reads: scorecard, scoreboard_by_tier, outcomes, fleet_by_hour, left_over
+-- reads: scorecard, tier_attainment, tier_places, outcomes, fleet_by_hour, left_over
 -- units: *_gpu_hours GPU-hours, usd US dollars, *_share 0 to 1, ttft_p95_s, e2e_p95_s and tpot_p95_s seconds
 -- attainment_by_tier = of each tier, the requests that met all its targets (sql/macros/slo.sql): attainment_by_tier['niw']; scoreboard_by_tier has a row for each
 -- strictest_tier = the interactive tier with the shortest TTFT target, then TPOT target; null where none has one
@@ -53,10 +53,24 @@ by_tier as (
         map_from_entries(list({'tier': tier, 'share': attainment_share} order by place)) as attainment_by_tier,
         any_value(tier) filter (where is_strictest) as strictest_tier,
         any_value(attainment_share) filter (where is_strictest) as attainment_share,
-        any_value(worst_llm_attainment_share) filter (where is_strictest) as worst_llm_attainment_share,
-        any_value(ttft_p95_s) filter (where is_strictest) as ttft_p95_s,
-        any_value(e2e_p95_s) filter (where is_strictest) as e2e_p95_s
-    from scoreboard_by_tier
+        any_value(worst_llm_attainment_share) filter (where is_strictest) as worst_llm_attainment_share
+    from tier_attainment
+    group by trace, day, policy
+),
+
+waited as (
+    select trace, day, policy, percentiles(ttft_s)[3] as ttft_p95_s, percentiles(e2e_s)[3] as e2e_p95_s
+    from outcomes
+    semi join (from tier_places where is_strictest) using (trace, tier)
+    anti join days_of_many() using (trace, day, policy)
+    group by trace, day, policy
+    union all
+    select
+        trace, day, policy,
+        any_value(percentiles[3]) filter (where measure = 1) as ttft_p95_s,
+        any_value(percentiles[3]) filter (where measure = 2) as e2e_p95_s
+    from percentiles_of_day([ttft_s, e2e_s], tier) as told
+    semi join (from tier_places where is_strictest) as strictest on told.trace = strictest.trace and whom = strictest.tier
     group by trace, day, policy
 ),
 
@@ -109,6 +123,7 @@ joined as (
     from attained
     left join by_tier using (trace, day, policy)
     left join left_behind using (trace, day, policy)
+    left join waited using (trace, day, policy)
     left join paced using (trace, day, policy)
     left join scored using (trace, day, policy)
     inner join cost using (trace, day, policy)

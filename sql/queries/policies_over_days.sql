@@ -1,6 +1,6 @@
 -- Over all days that were replayed: what did each policy spend, and how often was the strictest tier served in time?
 -- grain: trace, policy
--- reads: scoreboard, scoreboard_by_tier
+-- reads: scoreboard, tier_attainment
 -- units: replayed_days days, gpu_hours GPU-hours, usd US dollars, *_share 0 to 1
 -- attainment_share = of the strictest tier, over the requests of all days, so that a full day counts for more than a quiet one
 -- left_gpu_hours = to be had still for what waited at the midnights, as in scoreboard
@@ -21,7 +21,7 @@ with spent as (
 
 attained as (
     select trace, policy, attainment_share(sum(met), sum(requests), sum(pending)) as attainment_share
-    from scoreboard_by_tier
+    from tier_attainment
     where is_strictest
     group by trace, policy
 ),
