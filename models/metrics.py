@@ -7,10 +7,9 @@ Targets broadcast. tests/test_scorecard.py compares these functions with the mac
 import numpy as np
 import numpy.typing as npt
 
+from fleetcast.models.aliases import Bools, Floats
 from fleetcast.models.world.entries import Tier
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 Seconds = Floats | float
 
 

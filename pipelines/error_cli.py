@@ -10,11 +10,11 @@ import typer
 
 from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.pages.by_tier import attainment_of, strictest_of
+from fleetcast.models.aliases import Row
 from fleetcast.pipelines.options import Config, Day, Quiet, progress_of, run_of
 from fleetcast.pipelines.tables import OUT, figure, percent, show_board
 from fleetcast.pipelines.terminal import near, spoken
 
-Row = Mapping[str, Any]
 TOLD_PAIRS = 8
 BASE = "lt_ua"  # the published policy
 AS_IS = "as_is"  # the case of a what-if that changes nothing

@@ -1,18 +1,17 @@
 """A day's plan in the terminal, as it is carried out: the fleet, its changes, what the hours cost."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 import pyarrow as pa
 from rich import box
 from rich.table import Table
 
+from fleetcast.models.aliases import Row
 from fleetcast.pipelines.csv_text import write_csv
 from fleetcast.pipelines.tables import OUT
 
-Row = Mapping[str, Any]
 STEP = (
     *("hour_start", "region", "llm", "gpu", "gpus_per_instance", "role", "instances_before", "instances"),
     *("reclaimed", "started", "donated", "usd", "why"),

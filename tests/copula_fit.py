@@ -8,7 +8,8 @@ are a_k. Mehler's formula gives what correlation r of the normals the data show:
 
 import numpy as np
 
-from fleetcast.models.quality.answers import Answers, Floats, Ints
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.quality.answers import Answers
 from fleetcast.models.quality.copula import KNOTS, AnswerModel
 
 TERMS = 120  # of Mehler's series

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleetcast.models.latency.tables import Fit, Floats, interpolate
+from fleetcast.models.aliases import Floats
+from fleetcast.models.latency.tables import Fit, interpolate
 from fleetcast.models.world.entries import LatencyProfile
 
 KV_CEILING = 2.0  # attention kernels that fill the GPU read at half its peak bandwidth or better

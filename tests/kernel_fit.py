@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetcast.models.latency.tables import Floats
+from fleetcast.models.aliases import Floats
 from fleetcast.models.world.kernels import Products
 
 KNOTS = tuple(2**n for n in range(14))  # 1 to 8,192 tokens

@@ -19,9 +19,9 @@ from kernel_fit import (
 )
 from roofline_fit import Closed, works_of
 
+from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.kernels import PASS_S, composed
 from fleetcast.models.latency.roofline import Work, decode_s, kv_token_s, prefill_s
-from fleetcast.models.latency.tables import Floats
 from fleetcast.models.latency.tables import prefill_s as profile_prefill_s
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.entries import Efficiency, Gpu, LatencyProfile, Llm

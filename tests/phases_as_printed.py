@@ -20,7 +20,8 @@ efficiencies, where costs add, is put right in phases.py.
 
 from typing import NamedTuple
 
-from fleetcast.models.plan.phases import HOUR_S, Load
+from fleetcast.models.plan.phases import Load
+from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.entries import Gpu, Llm
 
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from quality_shift import Plan, Service
 
-from fleetcast.models.plan.quality import Answer, Demand, Ints, Offer, carries, splits
-from fleetcast.models.quality.answers import Floats
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.plan.quality import Answer, Demand, Offer, carries, splits
 from fleetcast.models.replay.inputs import NOBODY, Rules
 from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.world.mechanisms import GearsBy

@@ -4,10 +4,11 @@ from itertools import product
 
 import numpy as np
 
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.plan.boute import LEAST_LOAD_SHARE, candidates
 from fleetcast.models.plan.cascadia import CascadePlan, Search, Tables, latency_tables, min_max
 from fleetcast.models.plan.gears import best_point, tables_of_mean_lengths
-from fleetcast.models.plan.quality import Answer, Demand, Floats, Ints, Offer
+from fleetcast.models.plan.quality import Answer, Demand, Offer
 from fleetcast.models.plan.quality_modes import quickest
 from fleetcast.models.quality.answers import Answers, quality, taken
 

@@ -14,9 +14,10 @@ import numpy as np
 
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.plans.offers import Judging, offer_of, points_of
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.plan.quality import Answer, Demand, Offer
 from fleetcast.models.plan.quality_modes import least_cost
-from fleetcast.models.quality.answers import Answers, Floats, Ints
+from fleetcast.models.quality.answers import Answers
 from fleetcast.models.quality.judges import Judge
 from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
 from fleetcast.models.replay.run import Drive, Session

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fleetcast.models.aliases import Floats
 from fleetcast.models.forecast.backtest import Clock, actuals, walk
-from fleetcast.models.forecast.method import Floats
 from fleetcast.models.forecast.predict import Prediction, predictions, walked, warm
 
 DEMAND = Path(__file__).parents[2] / "shared" / "data" / "demand"

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fleetcast.models.plan.rent import TOLERANCE, Floats, Offer, Rented
+from fleetcast.models.aliases import Floats
+from fleetcast.models.plan.rent import TOLERANCE, Offer, Rented
 
 
 def broken_caps(offer: Offer, rented: Rented) -> Iterator[str]:

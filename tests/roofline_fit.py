@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.roofline import Work, decode_s, kv_token_s, prefill_s, work_of
-from fleetcast.models.latency.tables import Floats
 from fleetcast.models.world.entries import Efficiency, Gpu, Llm
 
 COEFFICIENTS = {  # where the search starts, and what is possible at all

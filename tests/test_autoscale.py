@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetcast.models.aliases import Ints
 from fleetcast.models.plan import combo_lp
 from fleetcast.models.plan.autoscale import DEFAULTS, Scaler, given_up, linger, targets
-from fleetcast.models.plan.problem import Ints
 from fleetcast.models.plan.rent import Offer
 
 GOODPUT = np.array([2.0, 5.0])

@@ -7,9 +7,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
+from fleetcast.models.aliases import Floats
 from fleetcast.models.forecast.backtest import Clock, walk
 from fleetcast.models.forecast.events import MOST_FACTOR, factors
-from fleetcast.models.forecast.method import Floats
 from fleetcast.models.world.calendar import Calendar, Event, Holiday, occurrences, phases
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.loading import load_calendar, load_config

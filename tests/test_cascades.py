@@ -26,8 +26,9 @@ from fleetcast.assets.plans.inputs import day_loads, forecast_windows
 from fleetcast.assets.plans.mixes import token_mixes
 from fleetcast.assets.plans.quality_known import Drawer
 from fleetcast.assets.replays.timeline import write_timeline
+from fleetcast.models.aliases import Ints
 from fleetcast.models.quality.answers import Answers
-from fleetcast.models.replay.inputs import NOBODY, Ints, Trace
+from fleetcast.models.replay.inputs import NOBODY, Trace
 from fleetcast.models.replay.session.legs import answers, as_legs
 from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.world.cascades import reach

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from real_series import DEMAND, NAIVE, predicted, ratio_to_naive, real_series
 
+from fleetcast.models.aliases import Floats
 from fleetcast.models.forecast import MEMBERS, METHODS, SLOW, statespace
 from fleetcast.models.forecast.backtest import Clock, Walk, actuals, walk
 from fleetcast.models.forecast.bursts import BURST_RATIO, LEAST_BURSTS, LEVEL_SHARE, bursts
 from fleetcast.models.forecast.intermittent import is_intermittent, on_off
-from fleetcast.models.forecast.method import Floats, Forecast, Past, floor_of
+from fleetcast.models.forecast.method import Forecast, Past, floor_of
 from fleetcast.models.forecast.predict import predictions, walked, warm
 from fleetcast.models.forecast.regression import HOURS_BACK, RIDGE, regression
 from fleetcast.models.forecast.seasonal import (

@@ -9,6 +9,7 @@ from forecast_scores import covered_share, pinball, under_forecast_share, wape
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleetcast.models.aliases import Floats
 from fleetcast.models.forecast import MEMBERS
 from fleetcast.models.forecast.backtest import CEILING, Clock, actuals, walk
 from fleetcast.models.forecast.conformal import (
@@ -38,7 +39,6 @@ from fleetcast.models.forecast.ensemble import (
     weights_of,
 )
 from fleetcast.models.forecast.losses import paired_bootstrap
-from fleetcast.models.forecast.method import Floats
 from fleetcast.models.forecast.predict import Prediction, predictions, walked, warm
 from fleetcast.models.world.names import ENSEMBLES
 

@@ -10,18 +10,12 @@ import pytest
 from small import make_plans
 
 from fleetcast.assets.lake.settings import Settings, load_settings
-from fleetcast.assets.replays.drives import (
-    DAY_S,
-    day_drives,
-    measured,
-    plan_rows,
-    setting,
-    sustained_of_plans,
-)
+from fleetcast.assets.replays.drives import day_drives, measured, plan_rows, setting, sustained_of_plans
 from fleetcast.assets.replays.workloads import in_legs, read_workload
 from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules
 from fleetcast.models.replay.run import replay
 from fleetcast.models.replay.session.outcome import Outcome
+from fleetcast.models.world.calendar import DAY_S
 from fleetcast.models.world.mechanisms import Opportunism, Order, Signal
 
 Switch = Callable[[Fleet, Rules], tuple[Fleet, Rules]]

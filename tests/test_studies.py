@@ -20,22 +20,16 @@ from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, Settings, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.replays import replays
-from fleetcast.assets.replays.drives import (
-    DAY_S,
-    day_drives,
-    measured,
-    plan_rows,
-    setting,
-    sustained_of_plans,
-)
+from fleetcast.assets.replays.drives import day_drives, measured, plan_rows, setting, sustained_of_plans
 from fleetcast.assets.replays.outcomes import ENDED_S
-from fleetcast.assets.replays.quarters import QUARTER_S, WatchedSession, by_endpoint, largest_by_quarter
+from fleetcast.assets.replays.quarters import WatchedSession, by_endpoint, largest_by_quarter
 from fleetcast.assets.replays.workloads import Workload, read_workload
 from fleetcast.assets.studies import study, study_files
 from fleetcast.assets.studies.study_files import Head, load_study, study_names
 from fleetcast.models.replay.inputs import Trace
 from fleetcast.models.replay.run import Drive, replay
 from fleetcast.models.replay.session.outcome import Outcome
+from fleetcast.models.world.calendar import DAY_S, QUARTER_S
 from fleetcast.models.world.mechanisms import Scaling
 from fleetcast.pipelines.cli import app
 

@@ -13,7 +13,7 @@ from fleetcast.assets.lake.settings import Progress, Settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.replays import by_hour, nights, units
 from fleetcast.assets.replays.replays import replay_day
-from fleetcast.models.replay.inputs import Ints
+from fleetcast.models.aliases import Ints
 from fleetcast.models.world.reading import ConfigError
 from fleetcast.models.world.replay_config import Cascade
 

@@ -15,11 +15,12 @@ from wired import DAY, LLMS, REGIONS, changed, wired_settings
 
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Settings, load_settings
-from fleetcast.assets.replays.drives import DAY_S, day_drives, setting
+from fleetcast.assets.replays.drives import day_drives, setting
 from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules
 from fleetcast.models.replay.run import Drive
 from fleetcast.models.replay.session.fleet_arrays import make_fleet
 from fleetcast.models.replay.session.rules import make_rules
+from fleetcast.models.world.calendar import DAY_S
 from fleetcast.models.world.config import OwnPolicy
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.mechanisms import (

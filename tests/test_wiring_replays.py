@@ -17,7 +17,7 @@ from wired import DAY, LLMS, OPEN, REGIONS, SUSTAINED, TIERS, changed
 
 from fleetcast.assets.lake.settings import Progress, Settings
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.replays.drives import DAY_S, day_drives, setting
+from fleetcast.assets.replays.drives import day_drives, setting
 from fleetcast.assets.replays.fleet_hours import MOVES, fleet_hours_table
 from fleetcast.assets.replays.outcomes import ENDED_S, outcomes_table
 from fleetcast.assets.replays.replays import replay_day
@@ -26,6 +26,7 @@ from fleetcast.assets.replays.workloads import Workload, read_workload
 from fleetcast.models.replay.run import Drive, replay
 from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.replay.session.requests import rows_of
+from fleetcast.models.world.calendar import DAY_S
 from fleetcast.models.world.mechanisms import Ending
 
 IW_FAST, NIW = TIERS.index("iw_fast"), TIERS.index("niw")

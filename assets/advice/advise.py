@@ -7,7 +7,7 @@ the next. A trace without two days is sized hour by hour (brief.py). Nothing of 
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fleetcast.assets.advice import (
     brief,
@@ -29,6 +29,7 @@ from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans.ahead import plan_ahead
 from fleetcast.assets.studies import tried
+from fleetcast.models.aliases import Numbers
 from fleetcast.models.replay.session import background_compile
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.config import Config
@@ -37,7 +38,6 @@ from fleetcast.models.world.places import HOME
 from fleetcast.models.world.reading import ConfigError, require_known
 
 FOLDER = HOME / "data" / "figures" / "advice"
-Numbers = dict[str, Any]
 
 
 class Asked(NamedTuple):

@@ -16,8 +16,7 @@ from fleetcast.assets.lake.settings import Counted, Progress, Settings, side_by_
 from fleetcast.assets.studies.rent_hour import Hour, play
 from fleetcast.models.plan.crossing import fewest
 from fleetcast.models.replay.inputs import Trace
-
-HOUR_S, QUARTER_S = 3600.0, 900.0
+from fleetcast.models.world.calendar import HOUR_S, QUARTER_S
 
 
 class Sized(NamedTuple):

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
-from typing import Any
 
 from fleetcast.assets.advice.brief import Sized
 from fleetcast.assets.advice.world import Stand
@@ -10,8 +9,8 @@ from fleetcast.assets.demand.demand import INTERACTIVE
 from fleetcast.assets.demand.history import not_known
 from fleetcast.assets.lake.settings import HOURS, Settings
 from fleetcast.assets.studies.latency_error import usd_error_share
+from fleetcast.models.aliases import Numbers
 
-Numbers = dict[str, Any]
 FIRST = ("whole", "prefill")  # roles that take what is asked
 
 

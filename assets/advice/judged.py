@@ -2,12 +2,11 @@
 
 import math
 from datetime import date
-from typing import Any
 
 from fleetcast.assets.demand.demand import INTERACTIVE
 from fleetcast.assets.lake.settings import Settings
+from fleetcast.models.aliases import Numbers
 
-Numbers = dict[str, Any]
 ADVISED = (
     "day_ahead",
     "corrected",

@@ -1,15 +1,14 @@
 """What a page cannot say, a line for each thing, and how far off its latencies are."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from fleetcast.assets.advice.brought import AS_IF, OF_CONFIG, Brought, profiled, shares
 from fleetcast.assets.advice.words import EXAMPLE, SHOWN, joined, percent
 from fleetcast.assets.lake.settings import Settings
+from fleetcast.models.aliases import Numbers
 from fleetcast.models.latency.error import errors_in_use
 from fleetcast.models.world.catalogue import Catalogue
 
-Numbers = dict[str, Any]
 FEW = 100  # requests, below which one is more than a hundredth of the share in time
 HOW, HOW_CONFIG = '--on "8 x llama3.1-8b@h100-80gb"', "fleetcast plan ran FILE"  # to tell what runs today
 

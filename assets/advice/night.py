@@ -1,7 +1,6 @@
 """The page of a config's own day, from what its night has made."""
 
 from datetime import date, timedelta
-from typing import Any
 
 from fleetcast.assets.advice import coming, judged, lacking, numbers, words
 from fleetcast.assets.advice.brought import OF_CONFIG, Brought
@@ -10,9 +9,8 @@ from fleetcast.assets.advice.today import ran
 from fleetcast.assets.lake.lookups import require_day
 from fleetcast.assets.lake.settings import Progress, Settings
 from fleetcast.assets.plans.ahead import plan_ahead
+from fleetcast.models.aliases import Numbers
 from fleetcast.models.world.loading import CONFIG_DIR
-
-Numbers = dict[str, Any]
 
 
 def advise_night(settings: Settings, day: date, progress: Progress) -> Numbers:

@@ -13,9 +13,9 @@ from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.studies.levels import answers as level_answers
 from fleetcast.assets.studies.rent_asked import targets_said
 from fleetcast.assets.studies.renting import Answer
+from fleetcast.models.aliases import Numbers
 
 VERSION = 1
-Numbers = dict[str, Any]
 
 
 def clean(value: Any) -> Any:

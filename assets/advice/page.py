@@ -1,15 +1,14 @@
 """The page: one HTML file that needs nothing else, of the numbers in advice.json alone (page.html.j2)."""
 
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup, escape
 
 from fleetcast.assets.advice.svg import fleet_chart, history_chart
 from fleetcast.assets.advice.words import joined, percent
 from fleetcast.assets.pages.templates import fill_template
+from fleetcast.models.aliases import Numbers
 
-Numbers = dict[str, Any]
 WHAT = {
     "static": "one fleet for the peak of the history, all day",
     "reactive": "one instance more above 70 % of memory, one less below 30 %",

@@ -1,13 +1,11 @@
 """The parts of a page's numbers, and what follows from a plan and a board whoever made them."""
 
 from datetime import date
-from typing import Any
 
 from fleetcast.assets.advice import coming, judged, lacking, numbers
 from fleetcast.assets.advice.brought import Brought
 from fleetcast.assets.lake.settings import Settings
-
-Numbers = dict[str, Any]
+from fleetcast.models.aliases import Numbers
 
 
 def empty(came: Brought) -> Numbers:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from fleetcast.assets.pages.style import BLUE, FAINT, INK, MUTED, PALETTE
 from fleetcast.assets.pages.templates import fill_template
+from fleetcast.models.aliases import Numbers
 
-Numbers = dict[str, Any]
 FRAME = {"wide": 860, "high": 320, "left": 64, "right": 16, "top": 34, "bottom": 34}
 HELD = "#CFE3F1"  # what the fleet carries: a light BLUE
 ORANGE = PALETTE[1]

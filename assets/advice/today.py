@@ -2,17 +2,15 @@
 
 from collections.abc import Sequence
 from datetime import date
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 
 from fleetcast.assets.lake.settings import HOURS, Settings
 from fleetcast.assets.studies import tried
+from fleetcast.models.aliases import Numbers
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import Config
-
-Numbers = dict[str, Any]
 
 
 def of_today(

@@ -1,11 +1,10 @@
 """The sentences of a page: the answer, what cannot be said, and the commands behind each figure."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from fleetcast.assets.advice.brought import shares
+from fleetcast.models.aliases import Numbers
 
-Numbers = dict[str, Any]
 EXAMPLE = "llama3.1-70b"  # of an llm to stand for another
 SHOWN = 3  # names of a list, before it is cut
 HELD_FOR = ("reactive", "lt_ua", "corrected", "static")  # policies that one may follow in place of the plan

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.lookups import days_there, positions, require_day
 from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.models.world.calendar import MINUTES_PER_DAY
 from fleetcast.models.world.catalogue import Catalogue
 
-MINUTES_PER_DAY = 1440
 INTERACTIVE = "interactive"  # all tiers together that nobody holds back: what plans cover
 MEASURES = ("input_tokens", "output_tokens", "requests")
 

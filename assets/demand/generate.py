@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 
 from fleetcast.assets.demand.characterise import recorded_minutes
-from fleetcast.assets.demand.demand import MINUTES_PER_DAY
 from fleetcast.assets.demand.fitting import fit_clients
 from fleetcast.assets.demand.prompts import fit_prompts, with_prompts
 from fleetcast.assets.lake.errors import LakeError
@@ -19,7 +18,7 @@ from fleetcast.models.traffic.changes import Changes
 from fleetcast.models.traffic.client_changes import altered
 from fleetcast.models.traffic.clients import client_day
 from fleetcast.models.traffic.parameters import Names
-from fleetcast.models.world.calendar import require_in_years
+from fleetcast.models.world.calendar import MINUTES_PER_DAY, require_in_years
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.reading import TRACE_NAME
 

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.models.aliases import Ints
 from fleetcast.models.traffic import prefixes, sessions
-from fleetcast.models.traffic.drawing import Integers, stream
+from fleetcast.models.traffic.drawing import stream
 from fleetcast.models.traffic.sessions import Sessions
 
 MOST_REQUESTS = 50_000  # of the original, the earliest, that are templates where they have blocks
@@ -93,14 +94,14 @@ def _kept_by_sessions(rows: pa.Table) -> list[str]:
     return [key for key in ("region", "tier") if stays[key] > STAYS]  # of no session it is nan
 
 
-def _numbered(rows: pa.Table, keys: list[str]) -> tuple[dict[tuple[str, ...], int], Integers]:
+def _numbered(rows: pa.Table, keys: list[str]) -> tuple[dict[tuple[str, ...], int], Ints]:
     """A number for each combination of texts, and that of each row."""
     pairs = list(zip(*(rows[key].to_pylist() for key in keys), strict=True))
     numbers = {pair: number for number, pair in enumerate(dict.fromkeys(pairs))}
     return numbers, np.array([numbers[pair] for pair in pairs], np.int64)
 
 
-def _streams(rows: pa.Table, keys: list[str], numbers: dict[tuple[str, ...], int]) -> Integers:
+def _streams(rows: pa.Table, keys: list[str], numbers: dict[tuple[str, ...], int]) -> Ints:
     """The number of each row, -1 where it has none."""
     pairs = zip(*(rows[key].to_pylist() for key in keys), strict=True)
     return np.array([numbers.get(pair, -1) for pair in pairs], np.int64)

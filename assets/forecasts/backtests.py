@@ -16,10 +16,10 @@ from fleetcast.assets.forecasts.forecasts import PLANNED_MEASURE, rows
 from fleetcast.assets.forecasts.walks import pieces_of, read_panel, walk_all
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import HOURS, Progress, Settings
+from fleetcast.models.aliases import Floats
 from fleetcast.models.forecast import METHODS
 from fleetcast.models.forecast.backtest import Clock, actuals
 from fleetcast.models.forecast.losses import paired_bootstrap
-from fleetcast.models.forecast.method import Floats
 from fleetcast.models.forecast.predict import predictions, walked
 from fleetcast.models.world.names import ENSEMBLES
 from fleetcast.models.world.reading import require_known

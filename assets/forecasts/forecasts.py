@@ -19,9 +19,9 @@ from fleetcast.assets.demand.history import require_history
 from fleetcast.assets.forecasts.walks import Panel, pieces_of, read_panel, walk_all
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import HOURS, Progress, Settings, midnight
+from fleetcast.models.aliases import Floats
 from fleetcast.models.forecast import SLOW
 from fleetcast.models.forecast.backtest import Clock, actuals
-from fleetcast.models.forecast.method import Floats
 from fleetcast.models.forecast.predict import Prediction, predictions, walked
 
 PLANNED_MEASURE = "input_tokens"

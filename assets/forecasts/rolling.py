@@ -8,8 +8,8 @@ from fleetcast.assets.forecasts.forecasts import PLANNED_MEASURE, found_by
 from fleetcast.assets.forecasts.walks import read_panel
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import HOURS, Progress, Settings, midnight
+from fleetcast.models.aliases import Floats
 from fleetcast.models.forecast.backtest import Clock
-from fleetcast.models.forecast.method import Floats
 from fleetcast.models.world.config import QUANTILES
 
 

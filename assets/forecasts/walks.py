@@ -13,10 +13,10 @@ import numpy as np
 from fleetcast.assets.demand.demand import demand_matrix
 from fleetcast.assets.lake.machine import cores
 from fleetcast.assets.lake.settings import HOURS, Settings, Step
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.forecast import SLOW
 from fleetcast.models.forecast.backtest import Clock, Walk, joined, walk
 from fleetcast.models.forecast.events import factors
-from fleetcast.models.forecast.method import Floats, Ints
 from fleetcast.models.forecast.predict import warm
 from fleetcast.models.world.calendar import occurrences, phases
 

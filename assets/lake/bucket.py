@@ -9,7 +9,7 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import fsspec
 from fsspec.asyn import sync_wrapper
@@ -27,8 +27,8 @@ from fleetcast.assets.lake.bucket_errors import (
 )
 from fleetcast.assets.lake.errors import StoreError
 from fleetcast.assets.lake.objects import Opened, Snapshot, Written
+from fleetcast.models.aliases import T
 
-T = TypeVar("T")
 WAITS_S = (0.1, 0.2, 0.5, 1.0, 2.0)  # between two tries, the last one again and again
 ANSWER_S = {"connect_timeout": 5, "read_timeout": 20}
 PAGE = 1000  # keys of a listing at a time

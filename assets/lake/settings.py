@@ -15,15 +15,15 @@ from fleetcast.assets.lake.environment import LAKE
 from fleetcast.assets.lake.machine import cores
 from fleetcast.assets.lake.store import Place
 from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.models.aliases import Floats, T
 from fleetcast.models.latency.reach import with_reach
 from fleetcast.models.world.cascades import reach
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.changes import changed_catalogue
 from fleetcast.models.world.config import Config
-from fleetcast.models.world.grid import Floats, Grid
+from fleetcast.models.world.grid import Grid
 from fleetcast.models.world.loading import load_config
 
-T = TypeVar("T")
 R = TypeVar("R")
 HOURS = 24
 Step = Callable[[int], None]  # told how many steps are done

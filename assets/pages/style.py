@@ -1,12 +1,12 @@
 """The house style of the figures: colours for every eye, and the few strokes that they share."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from fleetcast.models.aliases import Floats, T
 from fleetcast.models.world.planners import BOARD
 from fleetcast.models.world.policies import POLICIES
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 else:  # matplotlib is imported where something is drawn
     Axes = Figure = Any
 
-T = TypeVar("T")
-Floats = NDArray[np.float64]
 INK, MUTED, FAINT, BLUE = "#222222", "#767676", "#DDDDDD", "#0072B2"
 # A policy has the same colour in every figure. Okabe and Ito's, which colour-blind readers can tell apart.
 COLOURS = {name: rule.colour for name, rule in (POLICIES | BOARD).items()}

@@ -24,8 +24,9 @@ from fleetcast.assets.plans.inputs import day_ahead_load
 from fleetcast.assets.plans.plan_tables import plan_table
 from fleetcast.assets.plans.plans import checked_solve, open_loop, sustained_tokens_per_s
 from fleetcast.assets.plans.problems import hour_problems, problem_template
+from fleetcast.models.aliases import Ints
 from fleetcast.models.plan.day_plans import spot_that_fits
-from fleetcast.models.plan.problem import Ints, Problem
+from fleetcast.models.plan.problem import Problem
 
 POLICY = "day_ahead"
 

@@ -8,9 +8,10 @@ from typing import Any
 import yaml
 
 from fleetcast.assets.lake.settings import Settings
-from fleetcast.assets.plans.export import Row, steps
+from fleetcast.assets.plans.export import steps
 from fleetcast.assets.plans.handover import HandOver
 from fleetcast.assets.plans.workloads import Stretch, Workload, dns_label, workloads
+from fleetcast.models.aliases import Row
 
 FAILURES = 3  # answers in a row that the scaler owes before KEDA holds the floor by itself
 Object = dict[str, Any]

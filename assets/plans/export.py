@@ -1,16 +1,16 @@
 """The plan of a day for whoever carries it out: its rows, its changes, and as JSON with the reasons."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import date, datetime
 from itertools import groupby
 from typing import Any
 
 from fleetcast.assets.lake.settings import Settings
+from fleetcast.models.aliases import Row
 from fleetcast.models.world.policies import planned
 from fleetcast.models.world.reading import require_known
 
-Row = Mapping[str, Any]
 KIND = ("llm", "gpu", "gpus_per_instance", "role")
 CHANGE = ("instances_before", "instances", "reclaimed", "started", "donated", "why")
 ROLLING = "rolling"  # whose plan is made again and again

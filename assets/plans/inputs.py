@@ -11,13 +11,11 @@ from datetime import date, timedelta
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fleetcast.assets.demand.demand import INTERACTIVE, demand_matrix
 from fleetcast.assets.lake.lookups import positions
 from fleetcast.assets.lake.settings import HOURS, Settings, midnight
-
-Floats = NDArray[np.float64]
+from fleetcast.models.aliases import Floats
 
 
 class Load(NamedTuple):

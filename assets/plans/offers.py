@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fleetcast.assets.lake.settings import Counted, Progress, side_by_side
+from fleetcast.models.aliases import Floats
 from fleetcast.models.plan.quality import LEAST_LOAD_SHARE, Offer
-from fleetcast.models.quality.answers import Answers, Floats, Taken, quality, standard_error, taken
+from fleetcast.models.quality.answers import Answers, Taken, quality, standard_error, taken
 from fleetcast.models.quality.judges import Judge
 from fleetcast.models.trials.performance import Curve, Mix, Shape, curve
 from fleetcast.models.world.catalogue import Catalogue

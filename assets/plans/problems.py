@@ -3,18 +3,15 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fleetcast.assets.plans.inputs import Load
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.plan.problem import Problem
 from fleetcast.models.replay.session.fleet_arrays import boot_cold_s
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import Config, PlanConfig
 from fleetcast.models.world.grid import Grid, Option
 from fleetcast.models.world.replay_config import ReplayConfig
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 OF_PAPERS = ("forecast", "peak", "melange")  # plans that count on [plan] capacity_share
 

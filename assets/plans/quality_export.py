@@ -5,14 +5,13 @@ the thresholds, and of each pool the share of what comes to its llm: both are in
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.plans.workloads import dns_label
+from fleetcast.models.aliases import Row
 from fleetcast.models.world.reading import nearest, require_known
 
-Row = Mapping[str, Any]
 POOL = ("llm", "gpu", "tensor_parallel", "pipeline_parallel", "instances", "gpus", "usd_per_hour")
 SHARES = ("dealt_share", "asked_share", "shadow_share", "answered_share", "leg_p95_s")
 

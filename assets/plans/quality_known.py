@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.plans.quality_questions import TEXTS, answers_to, source_of
-from fleetcast.models.quality.answers import Answers, Floats, Ints
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.quality.answers import Answers
 from fleetcast.models.quality.join import Requests
 from fleetcast.models.quality.judges import load_quality
 from fleetcast.models.replay.inputs import NOBODY

@@ -8,7 +8,8 @@ import numpy as np
 from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.plans.quality_asked import Question
 from fleetcast.assets.plans.quality_markets import Market
-from fleetcast.models.plan.quality import LEAST_LOAD_SHARE, Floats
+from fleetcast.models.aliases import Floats
+from fleetcast.models.plan.quality import LEAST_LOAD_SHARE
 from fleetcast.models.plan.quality_regions import Regions, Spread, cheapest_over
 from fleetcast.models.trials.performance import Shape
 from fleetcast.models.world.reading import ConfigError

@@ -14,9 +14,10 @@ from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.plans.quality_asked import Plan, Question
 from fleetcast.assets.plans.quality_markets import FRESH, Market
 from fleetcast.assets.plans.quality_search import BEYOND, chosen, keeps
+from fleetcast.models.aliases import Ints
 from fleetcast.models.plan import boute, gears
 from fleetcast.models.plan.cascadia import Tables, latency_tables
-from fleetcast.models.plan.quality import LEAST_LOAD_SHARE, Answer, Demand, Ints
+from fleetcast.models.plan.quality import LEAST_LOAD_SHARE, Answer, Demand
 from fleetcast.models.world.reading import ConfigError
 
 OURS = ("quality", "quality_oracle")

@@ -23,10 +23,11 @@ from fleetcast.assets.lake.settings import HOURS, Progress, Settings
 from fleetcast.assets.plans.ahead import POLICY as FOLLOWED
 from fleetcast.assets.plans.ahead import fleet_before
 from fleetcast.assets.plans.export import ROLLING
-from fleetcast.assets.plans.inputs import Floats, Load, latest_buffer, quantile_path
+from fleetcast.assets.plans.inputs import Load, latest_buffer, quantile_path
 from fleetcast.assets.plans.plan_tables import rows_of
 from fleetcast.assets.plans.plans import checked_solve, open_loop, sustained_tokens_per_s
 from fleetcast.assets.plans.problems import hour_problems, problem_template
+from fleetcast.models.aliases import Floats
 from fleetcast.models.plan.day_plans import Solve
 from fleetcast.models.plan.problem import Plan, Problem
 

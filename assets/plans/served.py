@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from fleetcast.assets.demand.demand import INTERACTIVE
 from fleetcast.assets.lake.settings import Settings, midnight
-from fleetcast.assets.plans.export import KIND, Row, followed
+from fleetcast.assets.plans.export import KIND, followed
 from fleetcast.assets.plans.workloads import Workload, limits, workloads
+from fleetcast.models.aliases import Row
 from fleetcast.models.world.reading import require_known
 
 DAY = timedelta(days=1)

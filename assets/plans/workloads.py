@@ -13,7 +13,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from fleetcast.assets.lake.settings import Settings
-from fleetcast.assets.plans.export import KIND, Row
+from fleetcast.assets.plans.export import KIND
+from fleetcast.models.aliases import Row
 from fleetcast.models.replay.session.fleet_arrays import boot_cold_s
 from fleetcast.models.world.grid import Grid
 

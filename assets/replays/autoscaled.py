@@ -14,9 +14,10 @@ from fleetcast.assets.lake.lookups import positions
 from fleetcast.assets.lake.settings import HOURS, Settings
 from fleetcast.assets.plans.mixes import token_mixes
 from fleetcast.assets.plans.problems import problem_template
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.plan import combo_lp
 from fleetcast.models.plan.autoscale import DEFAULTS, Best, targets
-from fleetcast.models.plan.problem import TOLERANCE, Floats, Ints, Problem
+from fleetcast.models.plan.problem import TOLERANCE, Problem
 from fleetcast.models.plan.rent import Offer, bounded
 
 SAMPLE_S = DEFAULTS.sample_s

@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from fleetcast.assets.lake.machine import cores, memory_bytes
 from fleetcast.assets.lake.settings import HOURS, Settings, Step
-from fleetcast.assets.replays.drives import DAY_S, HOUR_S
 from fleetcast.assets.replays.units import Unit
 from fleetcast.assets.replays.workloads import Workload, has_legs, read_workload
 from fleetcast.assets.replays.writing import per_row, written
 from fleetcast.models.replay.run import TAIL_PERIODS, Drive, Session
 from fleetcast.models.replay.session.outcome import Spent
 from fleetcast.models.replay.session.requests import rows_of
+from fleetcast.models.world.calendar import DAY_S, HOUR_S
 from fleetcast.models.world.mechanisms import Ending
 
 BYTES_PER_REQUEST = 700  # of a policy under way: arrays, outcomes, and the tables that they become

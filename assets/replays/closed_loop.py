@@ -14,10 +14,12 @@ from fleetcast.assets.plans.inputs import day_loads
 from fleetcast.assets.plans.plan_tables import Day, plan_table
 from fleetcast.assets.plans.plans import checked_solve
 from fleetcast.assets.plans.problems import hour_problems, problem_template
-from fleetcast.assets.replays.drives import HOUR_S, plan_rows
-from fleetcast.models.plan.problem import Ints, Problem
+from fleetcast.assets.replays.drives import plan_rows
+from fleetcast.models.aliases import Ints
+from fleetcast.models.plan.problem import Problem
 from fleetcast.models.replay.run import Drive, Session
 from fleetcast.models.replay.session.outcome import Spent
+from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.grid import Grid
 from fleetcast.models.world.mechanisms import STATES
 

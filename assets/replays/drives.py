@@ -7,22 +7,22 @@ import numpy as np
 import pandas as pd
 
 from fleetcast.assets.demand.demand import INTERACTIVE, demand_matrix
-from fleetcast.assets.lake.settings import HOURS, Settings
+from fleetcast.assets.lake.settings import Settings
 from fleetcast.assets.plans.mixes import token_mixes
 from fleetcast.assets.plans.problems import counted_share
 from fleetcast.assets.plans.quality_nights import standing
 from fleetcast.assets.replays import autoscaled
-from fleetcast.models.replay.inputs import Fleet, Floats, Rules
+from fleetcast.models.aliases import Floats
+from fleetcast.models.replay.inputs import Fleet, Rules
 from fleetcast.models.replay.run import Drive
 from fleetcast.models.replay.session.fleet_arrays import make_fleet
 from fleetcast.models.replay.session.rules import make_rules, with_failures
+from fleetcast.models.world.calendar import DAY_S, HOUR_S
 from fleetcast.models.world.config import Config
 from fleetcast.models.world.grid import Grid
 from fleetcast.models.world.pool_rows import POOLINGS, pool_rows
 from fleetcast.models.world.reading import require_known
 
-HOUR_S = 3600.0
-DAY_S = HOURS * HOUR_S
 RECENT_MINUTES = 3  # the adjustment interval of Dynamo's planner (docs.nvidia.com/dynamo, planner guide)
 
 

@@ -7,13 +7,14 @@ import pandas as pd
 import pyarrow as pa
 
 from fleetcast.assets.lake.settings import Settings
-from fleetcast.assets.replays.drives import DAY_S, HOUR_S
 from fleetcast.assets.replays.workloads import KEPT, Workload
+from fleetcast.models.aliases import Bools, Floats, Ints
 from fleetcast.models.metrics import tpot_s
-from fleetcast.models.replay.inputs import NOBODY, Bools, Fleet, Floats, Ints, Rules, Trace
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
 from fleetcast.models.replay.run import TAIL_PERIODS
 from fleetcast.models.replay.session.legs import answers, begun_s, first_legs, requests_of, summed
 from fleetcast.models.replay.session.outcome import Outcome
+from fleetcast.models.world.calendar import DAY_S, HOUR_S
 from fleetcast.models.world.mechanisms import ENDINGS, ROLES, Ending
 
 ENDED_S = DAY_S + TAIL_PERIODS * HOUR_S  # when a replay stops watching, on the day's clock

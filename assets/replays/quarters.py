@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from fleetcast.models.replay.inputs import Fleet, Ints, Rules
+from fleetcast.models.aliases import Ints
+from fleetcast.models.replay.inputs import Fleet, Rules
 from fleetcast.models.replay.run import Session
+from fleetcast.models.world.calendar import QUARTER_S
 from fleetcast.models.world.mechanisms import STATES
 
-QUARTER_S = 900.0
 INSTANT_S = 1e-6  # in which whatever happens at an instant has happened
 HELD = [STATES.index(name) for name in ("serving", "booting")]
 

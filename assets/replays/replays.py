@@ -12,22 +12,16 @@ from fleetcast.assets.lake.settings import Progress, Settings, Step, side_by_sid
 from fleetcast.assets.plans.quality_nights import as_planned
 from fleetcast.assets.replays.by_hour import fits, play_by_hour
 from fleetcast.assets.replays.closed_loop import play_closed
-from fleetcast.assets.replays.drives import (
-    DAY_S,
-    HOUR_S,
-    day_drives,
-    measured,
-    of_reflex,
-    read_of_plans,
-    setting,
-)
+from fleetcast.assets.replays.drives import day_drives, measured, of_reflex, read_of_plans, setting
 from fleetcast.assets.replays.quarters import WatchedSession
 from fleetcast.assets.replays.units import WHOLE, Unit
 from fleetcast.assets.replays.workloads import has_legs, on_one_clock, remembered, requests_in
 from fleetcast.assets.replays.writing import by_day, write_outcome
-from fleetcast.models.replay.inputs import Fleet, Floats, Ints
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.replay.inputs import Fleet
 from fleetcast.models.replay.run import TAIL_PERIODS, Session
 from fleetcast.models.replay.session.outcome import Outcome
+from fleetcast.models.world.calendar import DAY_S, HOUR_S
 from fleetcast.models.world.mechanisms import Ending
 from fleetcast.models.world.reading import require_known
 

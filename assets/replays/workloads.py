@@ -16,10 +16,11 @@ from fleetcast.assets.lake.lookups import positions
 from fleetcast.assets.lake.settings import HOURS, Settings, midnight
 from fleetcast.assets.plans.quality_known import Drawer, Known, known_answers
 from fleetcast.assets.plans.quality_nights import as_planned
-from fleetcast.assets.replays.drives import DAY_S
-from fleetcast.models.replay.inputs import Bools, Ints, Trace
+from fleetcast.models.aliases import Bools, Ints
+from fleetcast.models.replay.inputs import Trace
 from fleetcast.models.replay.session.legs import as_legs
 from fleetcast.models.traffic.priorities import Levels, levels_by_app, levels_of
+from fleetcast.models.world.calendar import DAY_S
 from fleetcast.models.world.names import LEVELS_BY_APP
 from fleetcast.models.world.reading import ConfigError
 

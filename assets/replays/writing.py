@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fleetcast.assets.lake.settings import Settings
-from fleetcast.assets.replays.drives import DAY_S
 from fleetcast.assets.replays.fleet_hours import fleet_hours_table
 from fleetcast.assets.replays.outcomes import legs_table, outcomes_table
 from fleetcast.assets.replays.units import WHOLE, Unit
@@ -18,6 +17,7 @@ from fleetcast.assets.replays.workloads import NO_SHADOWS, Workload
 from fleetcast.models.replay.inputs import Fleet, Rules
 from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.replay.session.requests import rows_of
+from fleetcast.models.world.calendar import DAY_S
 from fleetcast.models.world.mechanisms import Ending
 
 CLOCKS = ("first_token_s", "finish_s", "dispatched_s", "admitted_s", "sent_s", "came_s", "joined_s")

@@ -17,7 +17,8 @@ from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import HOURS, Progress, Settings
 from fleetcast.assets.plans.plans import sustained_tokens_per_s
-from fleetcast.models.plan.commitments import Bought, Floats, Prices, bought, regrets
+from fleetcast.models.aliases import Floats
+from fleetcast.models.plan.commitments import Bought, Prices, bought, regrets
 from fleetcast.models.world.grid import Grid, ServiceOption
 
 WEEK = 7

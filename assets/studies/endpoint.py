@@ -18,12 +18,12 @@ from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.replay.session.requests import rows_of
 from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.trials.capacity import trial_fleet
+from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.entries import Tier
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.reading import ConfigError, require_known
 from fleetcast.models.world.replay_config import ReplayConfig
 
-HOUR_S = 3600.0
 REQUESTS = """
 select * from requests
 where trace = $trace and day = $day and llm = $llm and region = $region

@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 
 from fleetcast.models.trials.engine_fit import Requests
+from fleetcast.models.world.calendar import DAY_S
 
 SLOWEST_TOKEN_S = 5.0  # in the median of a log; more are milliseconds
-DAY_S = 86_400.0
 CUT_SHARE = 0.05  # of the requests that have exactly the largest number of tokens: they were cut to it
 CLOCK_S = 0.001  # two clocks that differ by no more are one
 OF_VLLM = {

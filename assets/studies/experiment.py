@@ -27,13 +27,13 @@ from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, Settings, Step
 from fleetcast.assets.lake.store import Place
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.replays.drives import DAY_S
 from fleetcast.assets.replays.workloads import Workload, in_legs, read_workload
 from fleetcast.assets.replays.writing import write_outcome
 from fleetcast.models.plan.crossing import FIRST, NEAR_SHARE, STEP, Tried, next_point
 from fleetcast.models.replay.inputs import Fleet, Rules, Trace
 from fleetcast.models.replay.run import Drive, replay
 from fleetcast.models.traffic.arrivals import multiplied
+from fleetcast.models.world.calendar import DAY_S
 
 KNOWN = ("requests", "tiers", "ingests", "silences", "demand", "forecasts", "day_ahead_forecasts")
 JUDGED, TUNED = "judged", "tuned"  # what a trial is for

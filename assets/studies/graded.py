@@ -15,12 +15,13 @@ import pyarrow as pa
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.lookups import require_day
 from fleetcast.assets.lake.settings import HOURS, Progress, Settings
-from fleetcast.assets.replays.drives import HOUR_S, measured, plan_rows, setting, sustained_of_plans
+from fleetcast.assets.replays.drives import measured, plan_rows, setting, sustained_of_plans
 from fleetcast.assets.replays.workloads import read_workload
 from fleetcast.assets.studies.experiment import Trial, Variant, play_all, write
 from fleetcast.assets.studies.planned_trials import FOLLOWS
-from fleetcast.models.replay.inputs import Floats
+from fleetcast.models.aliases import Floats
 from fleetcast.models.replay.run import Drive
+from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.grid import Grid
 
 ADVICE = "select * from advice where trace = $trace and day = $day and policy = $policy"

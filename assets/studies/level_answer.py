@@ -1,11 +1,10 @@
 """What the trials of levels answer, in a sentence: how many, how much headroom, do moves pay?"""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from fleetcast.assets.studies.level_trials import LIMIT
+from fleetcast.models.aliases import Row
 
-Row = Mapping[str, Any]  # of the mart level_value
 PLAIN = "jsq"  # what the others are told beside, where it was tried
 PAIRS = (("jsq_moves", "jsq"), ("llumnix", "freeness"))  # with moves, and the same without
 

@@ -12,8 +12,9 @@ from fleetcast.assets.replays.fleet_hours import MOVES
 from fleetcast.assets.replays.outcomes import moved_live, stopped_s
 from fleetcast.assets.replays.workloads import app_codes
 from fleetcast.assets.studies.endpoint import Endpoint, gpu_hours, play
+from fleetcast.models.aliases import Bools, Floats, Ints
 from fleetcast.models.metrics import meets_targets
-from fleetcast.models.replay.inputs import Bools, Fleet, Floats, Ints, Trace
+from fleetcast.models.replay.inputs import Fleet, Trace
 from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.replay.session.requests import rows_of
 from fleetcast.models.traffic.arrivals import multiplied

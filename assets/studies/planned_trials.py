@@ -4,10 +4,11 @@ import numpy as np
 
 from fleetcast.assets.lake.settings import HOURS
 from fleetcast.assets.plans.plan_tables import Day
-from fleetcast.assets.replays.drives import HOUR_S, measured, setting
+from fleetcast.assets.replays.drives import measured, setting
 from fleetcast.assets.studies.experiment import Trial, Variant
-from fleetcast.models.replay.inputs import Floats
+from fleetcast.models.aliases import Floats
 from fleetcast.models.replay.run import Drive
+from fleetcast.models.world.calendar import HOUR_S
 
 FOLLOWS = "lt_i"  # its rule follows a plan at once, so that the plan is all that differs
 

@@ -14,10 +14,11 @@ from fleetcast.assets.plans.mixes import Mix
 from fleetcast.assets.studies.rent_asked import Setting
 from fleetcast.assets.studies.rent_fleets import FACTORS, Fleet, Options, goodput, offer_of, team
 from fleetcast.assets.studies.rent_hour import Hour, play
+from fleetcast.models.aliases import Ints
 from fleetcast.models.plan import shares
 from fleetcast.models.plan.buckets import Edges, dealt
 from fleetcast.models.plan.phases import Load
-from fleetcast.models.plan.problem import Ints, PlanError
+from fleetcast.models.plan.problem import PlanError
 from fleetcast.models.plan.rent import Rented, short_said
 from fleetcast.models.plan.solver import DEFAULTS
 

@@ -8,20 +8,20 @@ from typing import NamedTuple
 import numpy as np
 
 from fleetcast.assets.lake.settings import Settings
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.metrics import is_tpot_met, meets_targets, tpot_s
 from fleetcast.models.plan.buckets import expected_tokens
-from fleetcast.models.plan.problem import Floats, Ints
 from fleetcast.models.replay.inputs import Trace
 from fleetcast.models.replay.run import Drive, replay
 from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.trials.capacity import standing_fleet
+from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import Config
 from fleetcast.models.world.entries import Tier
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.mechanisms import Ending
 
-HOUR_S = 3600.0
 TAIL_S = 600.0  # after the last request, in which the last ones are served
 
 

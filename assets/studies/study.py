@@ -22,7 +22,6 @@ from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, Settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans.plans import plan_day
-from fleetcast.assets.replays.quarters import QUARTER_S
 from fleetcast.assets.replays.replays import replay_through
 from fleetcast.assets.studies import study_files
 from fleetcast.assets.studies.experiment import (
@@ -35,7 +34,8 @@ from fleetcast.assets.studies.experiment import (
     write,
 )
 from fleetcast.assets.studies.study_files import StudyVariant, load_study, study_names
-from fleetcast.models.replay.inputs import Floats, Ints
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.world.calendar import QUARTER_S
 from fleetcast.models.world.places import CODE
 from fleetcast.models.world.reading import ConfigError
 

@@ -14,12 +14,13 @@ from fleetcast.assets.traces.bounds import Guard, IngestError
 from fleetcast.assets.traces.endpoints import QUARTER_S, Metered
 from fleetcast.assets.traces.mapping import TraceMapping, mapping_file
 from fleetcast.assets.traces.traces import to_requests
-from fleetcast.models.traffic.counters import HOUR_S, merged
+from fleetcast.models.aliases import Ints
+from fleetcast.models.traffic.counters import merged
 from fleetcast.models.traffic.parameters import Columns
 from fleetcast.models.traffic.shapes import Shape, draw_lengths
+from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.catalogue import Catalogue
 
-Integers = NDArray[np.int64]
 SEED = 1  # raise it when the drawing changes, so that folders land again
 DAY_S, US = 86_400, 1_000_000
 ROWS = 8  # of what is drawn of a request beside its instant
@@ -28,7 +29,7 @@ ROWS = 8  # of what is drawn of a request beside its instant
 class Drawn(NamedTuple):
     """Requests that were drawn."""
 
-    arrived_us: Integers  # (requests,) since 1970
+    arrived_us: Ints  # (requests,) since 1970
     rest: NDArray[
         np.int32
     ]  # (ROWS, requests): region, llm, tier, app, input, output, cached tokens, endpoint
@@ -119,11 +120,11 @@ def _drawn(
 def _lengths(
     rng: np.random.Generator,
     shape: Shape,
-    requests: Integers,
-    tokens: Integers,
-    hour: Integers,
-    quarter: Integers,
-) -> Integers:
+    requests: Ints,
+    tokens: Ints,
+    hour: Ints,
+    quarter: Ints,
+) -> Ints:
     """Lengths of the requests of consecutive intervals, neighbours of a quarter of an hour drawn together."""
     group, total = merged(requests, tokens, quarter)
     n = np.bincount(group, requests, total.size).astype(np.int64)
@@ -132,7 +133,7 @@ def _lengths(
     return draw_lengths(rng, Shape(shape.bounds, shape.counts[rows]), n, np.maximum(total, n))
 
 
-def _dealt(rng: np.random.Generator, name: str | None, shares: Any, known: list[str], size: int) -> Integers:
+def _dealt(rng: np.random.Generator, name: str | None, shares: Any, known: list[str], size: int) -> Ints:
     """The code of a name for every request, or codes by the shares of the mapping."""
     if name is not None:
         return np.full(size, known.index(name), np.int64)

@@ -3,14 +3,9 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.traffic.counters import row_of
 from fleetcast.models.traffic.shapes import Shape
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 QUARTER_S = 900.0  # by which output tokens are kept: counted when a request ends, later than its input
 
@@ -31,17 +26,17 @@ class Metered(NamedTuple):
     place: Place
     t0: Floats
     t1: Floats
-    requests: Integers  # (intervals,)
-    input_tokens: Integers
-    quarters: Integers  # (quarters of an hour,)
-    output_tokens: Integers  # of each of them
-    hours: Integers  # (hours,), the rows of all below
+    requests: Ints  # (intervals,)
+    input_tokens: Ints
+    quarters: Ints  # (quarters of an hour,)
+    output_tokens: Ints  # of each of them
+    hours: Ints  # (hours,), the rows of all below
     cached_share: Floats
     delay_s: Floats  # from a request's arrival to when it was counted, in the mean
     input_shape: Shape
     output_shape: Shape
     histograms: Mapping[str, tuple[Floats, Floats]]  # measure -> bounds (buckets,), counts (hours, buckets)
 
-    def rows(self, spans: Integers, span_s: float) -> Integers:
+    def rows(self, spans: Ints, span_s: float) -> Ints:
         """The row of each interval among the hours or quarters."""
         return row_of(spans, self.t1, span_s)

@@ -4,15 +4,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fleetcast.assets.traces.samples import Series
-from fleetcast.models.traffic.counters import HOUR_S, Readings, increases, row_of, step_of
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.traffic.counters import Readings, increases, row_of, step_of
 from fleetcast.models.traffic.shapes import Shape, cells_of, spread, with_mean
+from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.engine_metrics import Engine
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Target = tuple[tuple[str, str], ...]  # the labels of a process
 Layouts = Mapping[
     str, Sequence[tuple[Floats, Floats]]
@@ -34,7 +33,7 @@ class Histograms:
         engine: Engine,
         targets: Mapping[Target, Sequence[int]],
         begun: set[int],
-        hours: Integers,
+        hours: Ints,
     ) -> Layouts:
         """By measure: for each layout of buckets its bounds and its cumulative counts by hour."""
         found = increases(buckets, step_of(buckets.t))

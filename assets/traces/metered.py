@@ -35,7 +35,7 @@ from fleetcast.assets.traces.reader import Reader
 from fleetcast.assets.traces.samples import Answers, Finding, answer_files, read_answers
 from fleetcast.assets.traces.sureness import summed_up
 from fleetcast.assets.traces.traces import write_tiers
-from fleetcast.models.traffic.counters import HOUR_S
+from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.engine_metrics import FILE, Metrics, load_metrics
 from fleetcast.models.world.reading import TRACE_NAME

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from fleetcast.assets.lake.warehouse import Connection
-from fleetcast.assets.traces.endpoints import QUARTER_S, Floats, Integers, Metered, Place
+from fleetcast.assets.traces.endpoints import QUARTER_S, Metered, Place
 from fleetcast.assets.traces.engine_histograms import Histograms, Target, on_common_bounds
 from fleetcast.assets.traces.samples import Finding, Series
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.traffic.counters import (
-    HOUR_S,
     Increases,
     Readings,
     age_s,
@@ -24,6 +24,7 @@ from fleetcast.models.traffic.counters import (
     step_of,
     twins,
 )
+from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.engine_metrics import Engine
 
 LONGEST_GAP_S = 900.0  # over which the requests of an endpoint that nobody read are spread evenly
@@ -189,7 +190,7 @@ def _together(parts: Sequence[Increases]) -> Increases:
     return Increases(*columns)
 
 
-def _rows(series: Integers, numbers: Sequence[int]) -> Integers:
+def _rows(series: Ints, numbers: Sequence[int]) -> Ints:
     """Where some counters stand among others that are in order."""
     ends = zip(np.searchsorted(series, numbers), np.searchsorted(series, numbers, side="right"), strict=True)
     return np.concatenate([np.zeros(0, np.int64), *(np.arange(first, last) for first, last in ends)])
@@ -202,7 +203,7 @@ def _summed(readings: Readings, numbers: Sequence[int]) -> tuple[Floats, Floats]
     return t, np.bincount(at, readings.value[own], t.size).astype(np.float64)
 
 
-def _joined(requests: Increases, tokens: Increases) -> tuple[Floats, Floats, Integers, Integers]:
+def _joined(requests: Increases, tokens: Increases) -> tuple[Floats, Floats, Ints, Ints]:
     """Requests and tokens of the same intervals, summed over the processes."""
     t0, t1 = (np.concatenate([getattr(part, name) for part in (requests, tokens)]) for name in ("t0", "t1"))
     keys, at = np.unique(np.stack([t1, t0]), axis=1, return_inverse=True)
@@ -212,7 +213,7 @@ def _joined(requests: Increases, tokens: Increases) -> tuple[Floats, Floats, Int
     return keys[1], keys[0], np.rint(n).astype(np.int64), np.rint(total).astype(np.int64)
 
 
-def _by(found: Increases, spans: Integers, span_s: float = HOUR_S) -> Floats:
+def _by(found: Increases, spans: Ints, span_s: float = HOUR_S) -> Floats:
     """The increases of each span."""
     at = row_of(spans, found.t1, span_s)
     return np.bincount(at, found.by, spans.size).astype(np.float64)

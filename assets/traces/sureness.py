@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from fleetcast.assets.traces.endpoints import Metered
 from fleetcast.assets.traces.reader import Reader
 from fleetcast.assets.traces.samples import Finding
-from fleetcast.models.traffic.counters import HOUR_S
+from fleetcast.models.world.calendar import HOUR_S
 
 
 def summed_up(reader: Reader, found: Sequence[Metered]) -> Iterator[Finding]:

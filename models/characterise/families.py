@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from fleetcast.models.aliases import Floats
+
 Shape = Floats | float
 
 NEWTON_STEPS = 8

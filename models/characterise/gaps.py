@@ -9,11 +9,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fleetcast.models.characterise.families import FAMILIES, Floats
-
-Integers = NDArray[np.int64]
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.characterise.families import FAMILIES
 
 WINDOW_US = 600_000_000  # ten minutes, the slot of ServeGen
 LEAST_GAPS = 30  # in a window whose variation is judged
@@ -24,9 +22,9 @@ BOOTSTRAPS = 99  # p-values in steps of a hundredth
 class Windows(NamedTuple):
     """Streams by window, as far as they have LEAST_GAPS gaps there; all of shape (windows,)."""
 
-    stream: Integers
-    window: Integers  # number of the window since time 0
-    gaps: Integers
+    stream: Ints
+    window: Ints  # number of the window since time 0
+    gaps: Ints
     cv: Floats  # standard deviation of the gaps in their mean; 1 for a Poisson process
 
 
@@ -37,14 +35,14 @@ class Fit(NamedTuple):
     p_value: float  # share of samples of the fitted distribution that lie as far from their own fit
 
 
-def window_cvs(arrived_us: Integers, stream: Integers, window_us: int = WINDOW_US) -> Windows:
+def window_cvs(arrived_us: Ints, stream: Ints, window_us: int = WINDOW_US) -> Windows:
     """Variation of the gaps between arrivals of one stream that lie in one window.
 
     Parameters
     ----------
-    arrived_us : Integers
+    arrived_us : Ints
         In order of time, shape (requests,).
-    stream : Integers
+    stream : Ints
         From 0, shape (requests,): which stream each request belongs to; 16 bits sort fastest.
     """
     key, gap = _gaps(arrived_us, stream, window_us)
@@ -60,7 +58,7 @@ def window_cvs(arrived_us: Integers, stream: Integers, window_us: int = WINDOW_U
     return Windows(key[starts][kept] // windows, key[starts][kept] % windows, count[kept], cv)
 
 
-def first_gaps(arrived_us: Integers, window: int, window_us: int = WINDOW_US) -> Floats:
+def first_gaps(arrived_us: Ints, window: int, window_us: int = WINDOW_US) -> Floats:
     """The first MOST_GAPS gaps of one window of one stream, seconds; a gap of 0 counts as half the smallest.
 
     A clock that is too coarse makes gaps of 0, which no continuous distribution has.
@@ -105,7 +103,7 @@ def _distance(gaps: Floats, shape: Floats, share_below: Callable[[Floats, Floats
     return np.maximum((rank + 1) / size - below, below - rank / size).max(axis=1)
 
 
-def _gaps(arrived_us: Integers, stream: Integers, window_us: int) -> tuple[Integers, Floats]:
+def _gaps(arrived_us: Ints, stream: Ints, window_us: int) -> tuple[Ints, Floats]:
     """Gaps (s) with both ends in one stream and window, and stream x windows + window, in order of it."""
     order = np.argsort(stream, kind="stable")
     arrived = arrived_us[order]
@@ -114,5 +112,5 @@ def _gaps(arrived_us: Integers, stream: Integers, window_us: int) -> tuple[Integ
     return key[1:][inside], np.diff(arrived)[inside] / 1e6
 
 
-def _windows(arrived_us: Integers, window_us: int) -> int:
+def _windows(arrived_us: Ints, window_us: int) -> int:
     return int(arrived_us[-1]) // window_us + 1 if arrived_us.size else 1

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetcast.models.characterise.load import DAY, WEEK, Floats, autocorrelation
+from fleetcast.models.aliases import Floats
+from fleetcast.models.characterise.load import DAY, WEEK, autocorrelation
 
 CHANGE_PENALTY = 3.0  # on the logarithm of the number of hours, in long-run variances
 LEAST_CHANGE = 1.1  # levels nearer to each other than this ratio are not told apart

@@ -7,11 +7,9 @@ recorded, which is not an empty one.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fleetcast.models.aliases import Floats
 from fleetcast.models.forecast.backtest import Clock, actuals, walk
-
-Floats = NDArray[np.float64]
 
 HOUR, DAY, WEEK = 1, 24, 168  # in buckets of an hour
 BURST_RATIO = 2.0  # a burst has at least this multiple of the load around it

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from fleetcast.models.aliases import Floats
 from fleetcast.models.characterise.level_changes import Change, changes
 from fleetcast.models.characterise.load import (
     DAY,
@@ -9,7 +10,6 @@ from fleetcast.models.characterise.load import (
     HOUR,
     WEEK,
     Burst,
-    Floats,
     Skill,
     autocorrelation,
     bursts,

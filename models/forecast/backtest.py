@@ -10,8 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.forecast import method_named
-from fleetcast.models.forecast.method import DAYS, Floats, Forecast, Ints, Method, Past, last_value
+from fleetcast.models.forecast.method import DAYS, Forecast, Method, Past, last_value
 
 CEILING = 3.0  # a forecast above this multiple of all that was ever seen has diverged
 SERIES_AT_ONCE = 250  # what a method holds of them fits into memory, whatever the panel

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetcast.models.forecast.method import Floats, Forecast, Ints, Past, latest
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.forecast.method import Forecast, Past, latest
 
 BURST_RATIO = 2.0
 LEVEL_SHARE = 0.3  # of the mean, so that noise about a low median is no burst

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fleetcast.models.aliases import Floats
 from fleetcast.models.forecast.backtest import CEILING
-from fleetcast.models.forecast.method import Floats
 
 LEVELS = (0.50, 0.90, 0.95)
 WINDOW = 168  # cutoffs: a week of hours

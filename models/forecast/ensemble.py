@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetcast.models.forecast.method import Floats
+from fleetcast.models.aliases import Floats
 
 HALF_LIFE = 48  # cutoffs after which a loss counts half
 SHARPNESS = 8.0

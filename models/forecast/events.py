@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fleetcast.models.forecast.method import Floats, Ints
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.world.calendar import Occurrence
 
 MOST_FACTOR = 20.0  # learnt, and one over it: an hour that nobody asked in says nothing

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetcast.models.forecast.method import Floats, Forecast, Past, latest
+from fleetcast.models.aliases import Floats
+from fleetcast.models.forecast.method import Forecast, Past, latest
 
 EMPTY_SHARE = 0.5  # of the known buckets; above it a series is intermittent
 BUCKETS_BEFORE = 1.0  # weight of the prior in a chance: as likely on as off

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetcast.models.forecast.method import Floats
+from fleetcast.models.aliases import Floats
 
 
 class Difference(NamedTuple):

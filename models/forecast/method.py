@@ -4,10 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from fleetcast.models.aliases import Floats, Ints
 
 DAYS = 7  # of the longest season
 FLOOR_SHARE = 0.01  # of the mean

@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fleetcast.models.aliases import Floats
 from fleetcast.models.forecast import MEMBERS, METHODS, OF_INTERMITTENT, OF_YOUNG, SLOW, YOUNG_DAYS
 from fleetcast.models.forecast.backtest import SERIES_AT_ONCE, Clock, Walk, actuals
 from fleetcast.models.forecast.conformal import BASE_SHARE, WINDOW, quantiles
 from fleetcast.models.forecast.ensemble import Kinds, choice, hourly_errors, told, weighted, weights_of
 from fleetcast.models.forecast.intermittent import is_intermittent
-from fleetcast.models.forecast.method import Floats
 from fleetcast.models.world.names import ENSEMBLES
 from fleetcast.models.world.reading import require_known
 

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fleetcast.models.forecast.method import DAYS, Floats, OneForecast, Past, floor_of, from_logs
+from fleetcast.models.aliases import Floats
+from fleetcast.models.forecast.method import DAYS, OneForecast, Past, floor_of, from_logs
 
 
 class State(NamedTuple):

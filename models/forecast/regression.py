@@ -9,16 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetcast.models.forecast.method import (
-    DAYS,
-    Floats,
-    Forecast,
-    Ints,
-    Past,
-    floor_of,
-    from_logs,
-    last_value,
-)
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.forecast.method import DAYS, Forecast, Past, floor_of, from_logs, last_value
 from fleetcast.models.forecast.seasonal import profile
 
 HOURS_BACK = (1, 3, 12)  # besides the last bucket: the level over these hours

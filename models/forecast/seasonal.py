@@ -4,23 +4,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fleetcast.models.forecast.method import (
-    DAYS,
-    Floats,
-    Forecast,
-    Ints,
-    Past,
-    floor_of,
-    from_logs,
-    last_value,
-)
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.forecast.method import DAYS, Forecast, Past, floor_of, from_logs, last_value
+from fleetcast.models.world.calendar import SATURDAY
 
 PULL_WEEKS = 2.0  # weight of the day's shape against one value of the same bucket of the week
 NO_PULL = 1e-9  # weeks: only where a bucket of the week has no value
 MOST_LEVEL_RATIO = 5.0  # a level is not adjusted by more than this factor
 DAY_KEEP = 0.6  # what a day counts against the day after it
 LEVEL_KEEP = 0.9  # of the level's logarithm after an hour ahead
-SATURDAY = 5
 
 
 class Latest(NamedTuple):

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fleetcast.models.forecast.method import DAYS, Floats, Ints, OneForecast, Past, floor_of, from_logs
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.forecast.method import DAYS, OneForecast, Past, floor_of, from_logs
 from fleetcast.models.forecast.seasonal import profile
 
 # One difference in every order: AIC ranks likelihoods of the same data only. (3, 1, 2) is the artefact's.

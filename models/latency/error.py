@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.kernels import IN_PART
 from fleetcast.models.latency.roofline import context_token_s
-from fleetcast.models.latency.tables import Floats
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.entries import LatencyProfile
 from fleetcast.models.world.fleet_config import Deployment

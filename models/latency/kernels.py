@@ -27,6 +27,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.roofline import (
     ACTIVATION_BYTES,
     DECODE_KNOTS,
@@ -36,7 +37,7 @@ from fleetcast.models.latency.roofline import (
     estimated,
     work_of,
 )
-from fleetcast.models.latency.tables import Floats, interpolate
+from fleetcast.models.latency.tables import interpolate
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.entries import LatencyProfile, Llm
 from fleetcast.models.world.kernels import Products

@@ -28,7 +28,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleetcast.models.latency.tables import Fit, Floats, kv_floor_s
+from fleetcast.models.aliases import Floats
+from fleetcast.models.latency.tables import Fit, kv_floor_s
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.entries import Efficiency, Gpu, LatencyProfile, Llm
 from fleetcast.models.world.reading import ConfigError

@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fleetcast.models.aliases import Floats
 from fleetcast.models.world.entries import Gpu, LatencyProfile, Llm
-
-Floats = npt.NDArray[np.float64]
 
 REACH = 2  # a decode batch may be so many times the largest one that a profile knows
 SLOWEST_STEP_S = 1.0  # of one request without cache; more is a unit other than seconds

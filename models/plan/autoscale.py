@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetcast.models.plan.problem import Floats, Ints
+from fleetcast.models.aliases import Floats, Ints
 
 Best = Callable[[float, Ints], Ints]  # requests/s and what is held already -> combos to add, (n,)
 

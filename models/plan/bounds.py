@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetcast.models.plan.problem import TOLERANCE, Floats, Ints, Problem
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.plan.problem import TOLERANCE, Problem
 from fleetcast.models.plan.solver import DEFAULTS
 
 

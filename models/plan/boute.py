@@ -14,17 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.plan.front import not_dominated
-from fleetcast.models.plan.quality import (
-    LEAST_LOAD_SHARE,
-    Answer,
-    Demand,
-    Floats,
-    Ints,
-    Offer,
-    carries,
-    cheapest,
-)
+from fleetcast.models.plan.quality import LEAST_LOAD_SHARE, Answer, Demand, Offer, carries, cheapest
 
 BUDGETS = 12  # between nothing and all, for candidates of several GPU types
 GRID = 120  # latencies at which the knapsack is solved

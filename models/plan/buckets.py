@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fleetcast.models.plan.problem import Floats, Ints, PlanError
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.plan.problem import PlanError
 
 Tokens = npt.NDArray[np.int32]
 

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetcast.models.plan.quality import LEAST_LOAD_SHARE, Demand, Floats, Ints, Offer, carries
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.plan.quality import LEAST_LOAD_SHARE, Demand, Offer, carries
 
 GRID = 400  # latencies at which what replicas carry is told
 ROUNDS = 3  # without a better J, after which the search ends

@@ -20,7 +20,8 @@ from time import perf_counter
 
 import numpy as np
 
-from fleetcast.models.plan.problem import TOLERANCE, Floats, PlanError
+from fleetcast.models.aliases import Floats
+from fleetcast.models.plan.problem import TOLERANCE, PlanError
 from fleetcast.models.plan.programme import Programme, cells, weighted
 from fleetcast.models.plan.rent import (
     ANY,

@@ -17,7 +17,8 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import NamedTuple
 
-from fleetcast.models.plan.phases import HOUR_S, Load, PhasePrice
+from fleetcast.models.plan.phases import Load, PhasePrice
+from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.pools import part_title, team_title
 
 

@@ -9,9 +9,8 @@ of the hours as a reserved GPU-hour costs of one on demand (the newsvendor's).
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from fleetcast.models.aliases import Floats
 
 
 class Prices(NamedTuple):

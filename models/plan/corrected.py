@@ -41,9 +41,10 @@ from typing import Any
 
 import numpy as np
 
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.plan.contradictions import require_sound
 from fleetcast.models.plan.flows import planned
-from fleetcast.models.plan.problem import BELOW_MINIMUM, BUFFER, REMOTE, UNSERVED, Floats, Ints, Plan, Problem
+from fleetcast.models.plan.problem import BELOW_MINIMUM, BUFFER, REMOTE, UNSERVED, Plan, Problem
 from fleetcast.models.plan.programme import Cells, Key, Programme, Terms, cells, counts, limit, weighted
 from fleetcast.models.plan.solver import DEFAULTS, Options, optimise
 

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from fleetcast.models.plan.problem import Ints, Plan, Problem
+from fleetcast.models.aliases import Ints
+from fleetcast.models.plan.problem import Plan, Problem
 
 Solve = Callable[[Problem], Plan]
 

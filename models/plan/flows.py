@@ -7,14 +7,13 @@ requests unserved (z). `planned` therefore answers for any allocation, whoever c
 
 import numpy as np
 
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.plan.problem import (
     BELOW_MINIMUM,
     BUFFER,
     REMOTE,
     TOLERANCE,
     UNSERVED,
-    Floats,
-    Ints,
     Plan,
     Problem,
     Windows,

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from fleetcast.models.aliases import Floats
 
 
 def not_dominated(costs: Floats) -> NDArray[np.bool_]:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.plan import cascadia
-from fleetcast.models.plan.quality import Answer, Floats, Ints, Offer
+from fleetcast.models.plan.quality import Answer, Offer
 
 Found = tuple[int, Ints] | None  # a point, and the GPUs of each llm
 

@@ -15,8 +15,9 @@ from time import perf_counter
 
 import numpy as np
 
+from fleetcast.models.aliases import Floats
 from fleetcast.models.plan import paper
-from fleetcast.models.plan.problem import TOLERANCE, Floats, Plan, Problem
+from fleetcast.models.plan.problem import TOLERANCE, Plan, Problem
 from fleetcast.models.plan.programme import Programme, Terms, cells, weighted
 from fleetcast.models.plan.rent import (
     EXACT,

@@ -30,17 +30,9 @@ from time import perf_counter
 
 import numpy as np
 
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.plan.contradictions import require_sound
-from fleetcast.models.plan.problem import (
-    BELOW_MINIMUM,
-    REMOTE,
-    TOLERANCE,
-    UNSERVED,
-    Floats,
-    Ints,
-    Plan,
-    Problem,
-)
+from fleetcast.models.plan.problem import BELOW_MINIMUM, REMOTE, TOLERANCE, UNSERVED, Plan, Problem
 from fleetcast.models.plan.programme import Programme, cells, counts, limit, weighted
 from fleetcast.models.plan.solver import DEFAULTS, Options, optimise
 

@@ -17,9 +17,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from fleetcast.models.latency.tables import interpolate, prefill_s
+from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.entries import LatencyProfile
-
-HOUR_S = 3600.0
 
 
 class Load(NamedTuple):

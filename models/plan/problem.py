@@ -10,11 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.world.calendar import HOUR_S
 
 TOLERANCE = 1e-6  # relative; a violation smaller than this is the solver's arithmetic
-HOUR_S = 3600.0
 # What a shortage weighs against the dearest capacity that would cure it: unserved requests, requests too far
 # from home, instances below the minimum, buffer given up. The first is so dear that no plan trades more than
 # a hundred-thousandth of an instance for it; the last is cheap enough to save an instance for a short peak.

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fleetcast.models.plan.problem import Floats, Ints, Problem
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.plan.problem import Problem
 
 Key = tuple[int, ...]
 Cells = dict[Key, Any]  # PuLP variables by their indices
@@ -82,7 +83,7 @@ def _option_limits(p: Problem) -> tuple[Ints, Ints, Ints]:
 
 
 def counts(shape: tuple[int, ...], values: dict[Key, int]) -> Ints:
-    """Integers by their indices as an array, 0 where there is none."""
+    """Ints by their indices as an array, 0 where there is none."""
     array = np.zeros(shape, np.int64)
     for key, value in values.items():
         array[key] = value

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from fleetcast.models.aliases import Floats, Ints
+
 LEAST_LOAD_SHARE = 1e-4  # of the requests: an llm that gets less of them is not deployed
 JUDGE_PARTS = (1 / 64, 1 / 24, 1 / 10)  # of the latency, that a leg of a judge of ours may take
 SPLIT_STEPS = 8  # of the latency, in which it is split over the legs of a cascade

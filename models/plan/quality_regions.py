@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetcast.models.plan.quality import LEAST_LOAD_SHARE, Floats, Ints, Offer, carries
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.plan.quality import LEAST_LOAD_SHARE, Offer, carries
 
 
 class Regions(NamedTuple):

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fleetcast.models.plan.problem import TOLERANCE, UNSERVED, Floats, Ints, PlanError
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.plan.problem import TOLERANCE, UNSERVED, PlanError
 from fleetcast.models.plan.programme import Terms, weighted
 from fleetcast.models.plan.solver import Options
 

@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from fleetcast.models.plan.problem import TOLERANCE, Floats, Ints
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.plan.problem import TOLERANCE
 from fleetcast.models.plan.programme import Cells, Programme, cells, weighted
 from fleetcast.models.plan.rent import (
     Offer,

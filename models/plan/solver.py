@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetcast.models.plan.problem import Floats, Plan, PlanError
+from fleetcast.models.aliases import Floats
+from fleetcast.models.plan.problem import Plan, PlanError
 from fleetcast.models.plan.programme import Key, Programme
 from fleetcast.models.world.names import SOLVERS
 
@@ -32,7 +33,7 @@ DEFAULTS = Options()
 
 
 class Found(NamedTuple):
-    """Integers that the solver found, and what it proved."""
+    """Ints that the solver found, and what it proved."""
 
     values: dict[str, dict[Key, int]]
     lp_bound_usd: float

@@ -15,11 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fleetcast.models.aliases import Bools, Floats, Ints
 from fleetcast.models.world.reading import ConfigError
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 RULES = ("cascade", "route")
 
 

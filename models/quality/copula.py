@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetcast.models.quality.answers import Answers, Floats, Ints
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.quality.answers import Answers
 from fleetcast.models.world.reading import ConfigError, Share
 
 LEAST_EIGENVALUE = 1e-6

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleetcast.models.quality.answers import Answers, Floats, Ints
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.quality.answers import Answers
 from fleetcast.models.quality.copula import AnswerModel, Columns, drawn_answers, normals, normals_given
 from fleetcast.models.quality.judges import Judge, judged_by
 from fleetcast.models.world.reading import ConfigError, require_known

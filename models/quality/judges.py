@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from fleetcast.models.quality.answers import Answers, Floats
+from fleetcast.models.aliases import Floats
+from fleetcast.models.quality.answers import Answers
 from fleetcast.models.quality.copula import AnswerModel
 from fleetcast.models.world.catalogue import CATALOGUE_DIR
 from fleetcast.models.world.entries import NotNegative

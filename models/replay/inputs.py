@@ -11,12 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fleetcast.models.aliases import Bools, Floats, Ints
 from fleetcast.models.latency import LatencyTables
 from fleetcast.models.replay.by_address import by_address
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 # NumPy's integers, because Numba compiles a function anew for each literal that it is called with.
 NOBODY: Any = np.int64(-1)

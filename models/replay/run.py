@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleetcast.models.replay.inputs import NOBODY, Fleet, Ints, Rules, Trace
+from fleetcast.models.aliases import Ints
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
 from fleetcast.models.replay.kernel import account, advance, advance_balanced, move, patience, start_hour
 from fleetcast.models.replay.session.initial_state import carry_over, initial_state, is_open
 from fleetcast.models.replay.session.outcome import Outcome, Spent, outcome_of

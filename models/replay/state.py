@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fleetcast.models.aliases import Ints
 from fleetcast.models.replay.by_address import by_address
-from fleetcast.models.replay.inputs import NEVER, NOBODY, Ints
+from fleetcast.models.replay.inputs import NEVER, NOBODY
 from fleetcast.models.world.mechanisms import Phase
 
 MOVED_QUEUED, MOVED_LIVE, GIVEN_UP = range(3)  # columns of State.moved

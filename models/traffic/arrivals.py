@@ -14,11 +14,10 @@ from datetime import date
 import numpy as np
 from numpy.typing import NDArray
 
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.traffic.drawing import (
     HOUR_US,
     MINUTE_US,
-    Floats,
-    Integers,
     burst_factor,
     by_arrival,
     draw_by_row,
@@ -175,7 +174,7 @@ def tile(template: Columns, params: TiledTraffic, day: date, seed: int) -> Colum
 # --- a day with more or fewer requests ------------------------------------------------------------------
 
 
-def multiplied(arrived_us: Integers, factor: float, day: date, seed: int) -> tuple[Integers, Integers]:
+def multiplied(arrived_us: Ints, factor: float, day: date, seed: int) -> tuple[Ints, Ints]:
     """A day with `factor` times its requests: when they arrive, sorted, and which request each one repeats.
 
     Every request comes as many times as whole numbers go into `factor`, and once more (below 1: at all) by
@@ -184,7 +183,7 @@ def multiplied(arrived_us: Integers, factor: float, day: date, seed: int) -> tup
 
     Parameters
     ----------
-    arrived_us : Integers
+    arrived_us : Ints
         Since midnight, shape (rows,).
     """
     rng = stream(seed, day, "copies")

@@ -13,12 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.traffic.changes import Changes, Outage, require_possible
 from fleetcast.models.traffic.drawing import (
     HOUR_US,
     MINUTE_US,
-    Floats,
-    Integers,
     burst_factor,
     by_arrival,
     draw_by_row,
@@ -54,15 +53,15 @@ class ClientTraffic:
     tier: NDArray[np.int16]
     app: NDArray[np.int16]
     requests_per_hour: Floats  # (clients, 168) from Monday 00:00 UTC
-    group: Integers  # of the noise that it shares
-    sender: Integers  # whose gaps its requests have
-    level: Integers  # its row in `levels`; -1: always 1
-    pool: Integers  # whose pairs of tokens its requests have
+    group: Ints  # of the noise that it shares
+    sender: Ints  # whose gaps its requests have
+    level: Ints  # its row in `levels`; -1: always 1
+    pool: Ints  # whose pairs of tokens its requests have
     noise: Noise
     levels: Levels
     spacing: Spacing
     history: History
-    first_pair: Integers  # (pools + 1,) where the pairs of a pool begin, in order of time
+    first_pair: Ints  # (pools + 1,) where the pairs of a pool begin, in order of time
     pairs: NDArray[np.int32]  # (pairs, 2) input and output tokens of requests, as they were seen together
     grid_us: int = 1  # all instants lie on this grid
     grid_first_us: int = 0  # through this instant, since 1970
@@ -148,9 +147,7 @@ def _weekday(changes: Changes, day: date) -> int:
     return SUNDAY if day in changes.holidays else day.weekday()
 
 
-def _clients(
-    rng: np.random.Generator, sender_of: Integers, rate: Floats, minute: Floats, sender: Integers
-) -> Integers:
+def _clients(rng: np.random.Generator, sender_of: Ints, rate: Floats, minute: Floats, sender: Ints) -> Ints:
     """The client of each request of a sender, by their rates in that minute; `sender` ascends."""
     order = np.argsort(sender_of, kind="stable")
     first = np.searchsorted(sender_of[order], np.arange(sender_of.max(initial=-1) + 2))
@@ -167,7 +164,7 @@ def _clients(
 
 def _moved(
     region: NDArray[np.int16],
-    arrived_us: Integers,
+    arrived_us: Ints,
     outage: Outage,
     day: date,
     names: Names,

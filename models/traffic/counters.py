@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.world.calendar import HOUR_S
+
 Flags = NDArray[np.bool_]
 Curve = tuple[Floats, Floats]  # instants and values of a counter
 
-HOUR_S = 3600.0
 YOUNG_COUNT = 20.0  # that a process may have counted before it was first read, whatever it counts afterwards
 LEAST_GAIN = 50.0  # requests below which two processes are not told apart
 SEPARATE_STEPS = 3.0  # requests per reading, in standard deviations of how far two processes drift apart
@@ -24,11 +24,11 @@ ENOUGH = 60  # requests whose lengths are drawn together: the shape is then know
 class Readings(NamedTuple):
     """Counters one after the other, each in order of time; arrays of shape (readings,)."""
 
-    series: Integers
+    series: Ints
     t: Floats
     value: Floats
 
-    def at(self, where: Flags | Integers) -> "Readings":
+    def at(self, where: Flags | Ints) -> "Readings":
         """Some of them."""
         return Readings(self.series[where], self.t[where], self.value[where])
 
@@ -36,14 +36,14 @@ class Readings(NamedTuple):
 class Increases(NamedTuple):
     """What counters grew by; arrays of shape (increases,)."""
 
-    series: Integers
+    series: Ints
     t0: Floats
     t1: Floats
     by: Floats
     is_first: Flags  # the first reading of its counter: what it counted before it was ever read
     is_reset: Flags  # the counter began again in between
 
-    def at(self, where: Flags | Integers) -> "Increases":
+    def at(self, where: Flags | Ints) -> "Increases":
         """Some of them."""
         return Increases(
             self.series[where],
@@ -74,12 +74,12 @@ def step_of(t: Floats) -> float:
     return float(np.median(np.diff(times))) if times.size > 1 else 60.0
 
 
-def span_of(t1: Floats, span_s: float) -> Integers:
+def span_of(t1: Floats, span_s: float) -> Ints:
     """The hour, or other span, in which an interval that ends at t1 lies; it may end with it."""
     return ((t1 - 1e-3) // span_s).astype(np.int64)
 
 
-def row_of(spans: Integers, t1: Floats, span_s: float) -> Integers:
+def row_of(spans: Ints, t1: Floats, span_s: float) -> Ints:
     """The row of intervals among spans in order; where a span is not there, that of the one before it."""
     return np.maximum(np.searchsorted(spans, span_of(t1, span_s), side="right") - 1, 0)
 
@@ -133,7 +133,7 @@ def _interleave(t: Floats, value: Floats, other_t: Floats, other: Floats) -> boo
     return bool(np.mean((low <= other[there]) & (other[there] <= high)) > 0.99)
 
 
-def merged(requests: Integers, tokens: Integers, span: Integers) -> tuple[Integers, Integers]:
+def merged(requests: Ints, tokens: Ints, span: Ints) -> tuple[Ints, Ints]:
     """Join neighbours until each group has ENOUGH requests or its span ends, and at least a token for each.
 
     The fewer requests share a known sum, the less it leaves of the shape of their lengths. A counter of

@@ -5,12 +5,9 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime, time
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.world.traffic_config import MINUTES, Burst
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 MINUTE_US, HOUR_US = 60_000_000, 3_600_000_000
 SUBJECTS = (
@@ -67,7 +64,7 @@ def burst_factor(bursts: Iterable[Burst], day: date) -> Floats:
     return factor
 
 
-def by_arrival(arrived_us: Integers, code: Integers, codes: int) -> tuple[Integers, Integers]:
+def by_arrival(arrived_us: Ints, code: Ints, codes: int) -> tuple[Ints, Ints]:
     """Sort by time, then code: both in one integer, which sorts several times faster than argsort."""
     bits = codes.bit_length()
     packed = arrived_us << bits | code
@@ -75,12 +72,12 @@ def by_arrival(arrived_us: Integers, code: Integers, codes: int) -> tuple[Intege
     return packed >> bits, packed & ((1 << bits) - 1)
 
 
-def draw_by_row(rng: np.random.Generator, shares: Floats, row: Integers) -> Integers:
+def draw_by_row(rng: np.random.Generator, shares: Floats, row: Ints) -> Ints:
     """Draw a column for each entry of `row` by the shares of that row of `shares` (rows, columns)."""
     return column_of(shares, row, rng.random(row.size))
 
 
-def column_of(shares: Floats, row: Integers, dice: Floats) -> Integers:
+def column_of(shares: Floats, row: Ints, dice: Floats) -> Ints:
     """The column in which dice from 0 to 1 fall, by the shares of a row of `shares` (rows, columns)."""
     below = np.cumsum(shares, axis=1) + np.arange(len(shares))[:, None]
     below[:, -1] = np.arange(len(shares)) + 1  # against rounding: a draw never leaves its row

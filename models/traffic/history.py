@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from fleetcast.models.traffic.drawing import Floats, Integers, stream
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.traffic.drawing import stream
 from fleetcast.models.traffic.levels import Stretch
+from fleetcast.models.world.calendar import SATURDAY
 
-SATURDAY = 5
 TIES = 1e-9  # between days that are as much alike, chance decides
 QUIET_LEVEL = 0.05  # of the mean: levels below are all alike
 HOUR_APART = 0.04  # an hour away is as unlike as a level that is 4 % off: tokens last longer than levels
@@ -25,9 +26,9 @@ PAIRS_NEAR = 50  # requests of a client, nearest to the hour that is lived throu
 class History(NamedTuple):
     """What was seen on each recorded day, in order of time."""
 
-    weekday: Integers  # (days,) Monday is 0
+    weekday: Ints  # (days,) Monday is 0
     gap_cv: NDArray[np.float32]  # (senders, days, 144) of the gaps in ten minutes
-    pair_hour: Integers  # (pairs,) 24 x day + hour at which the request of each pair of tokens came
+    pair_hour: Ints  # (pairs,) 24 x day + hour at which the request of each pair of tokens came
     levels: Floats  # (apps with levels, 24 x days) of each hour; nan where it was not recorded as a whole
     input_share: Floats  # of each of these apps, of all input tokens: what its level weighs
 
@@ -51,7 +52,7 @@ def day_lived(history: History, stretch: Stretch, seed: int) -> int:
     return int(alike[lived[np.searchsorted(days, stretch.place)] % alike.size])
 
 
-def hours_lived(history: History, stretch: Stretch, lived: int) -> Integers:
+def hours_lived(history: History, stretch: Stretch, lived: int) -> Ints:
     """The hour of the original whose tokens each hour has, 24 x day + hour, shape (apps with levels + 1, 24).
 
     The last row is that of all others: the hours of the day that is lived through.
@@ -76,11 +77,11 @@ def _by_day(levels: Floats) -> Floats:
 def pairs_drawn(
     rng: np.random.Generator,
     history: History,
-    first_pair: Integers,
-    pool: Integers,
-    lived: Integers,
-    cell: Integers,
-) -> Integers:
+    first_pair: Ints,
+    pool: Ints,
+    lived: Ints,
+    cell: Ints,
+) -> Ints:
     """A pair of tokens for each request: of the hour that is lived, or the PAIRS_NEAR nearest to it in time.
 
     An hour's own pairs are gone through evenly, each once before any comes again: their mean wanders from
@@ -89,12 +90,12 @@ def pairs_drawn(
 
     Parameters
     ----------
-    first_pair : Integers
+    first_pair : Ints
         Where the pairs of each pool begin, shape (pools + 1,).
-    pool, lived : Integers
+    pool, lived : Ints
         Of clients that are alike, whose pairs they have, shape (kinds,), and the hour of the original that
         each hour of the day has, shape (kinds, 24).
-    cell : Integers
+    cell : Ints
         24 x kind + hour of each request.
     """
     first, last = first_pair[pool][:, None], first_pair[pool + 1][:, None]
@@ -114,7 +115,7 @@ def pairs_drawn(
     return low + (place * size).astype(np.int64)
 
 
-def _evenly(rng: np.random.Generator, cell: Integers, number: Floats, cells: int) -> Floats:
+def _evenly(rng: np.random.Generator, cell: Ints, number: Floats, cells: int) -> Floats:
     """Places 0 to 1 that are spread evenly over those of each cell, in the order of random numbers."""
     order = np.argsort(cell + number)
     requests = np.bincount(cell, minlength=cells)

@@ -6,8 +6,8 @@ The memory of z is fitted to the autocorrelation of x itself, through the Hermit
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.traffic.clients import HOURS_PER_WEEK
-from fleetcast.models.traffic.drawing import Floats, Integers
 from fleetcast.models.traffic.levels import QUANTILES, Levels, Process, quantile_at
 
 MOST_WEEKS = 8  # of a stretch
@@ -20,7 +20,7 @@ HERMITE_TERMS, LATE_TERM = 24, 60
 PLACES = np.linspace(-5, 5, 801)  # of z, at which Q(Phi) is expanded
 
 
-def fit_levels(counts: Floats, hour_of_week: Integers) -> Levels:
+def fit_levels(counts: Floats, hour_of_week: Ints) -> Levels:
     """Fit the levels of apps to their requests by the hour.
 
     Requests are drawn anew about a level, so that quiet hours turn empty by chance. Where no more hours were
@@ -30,7 +30,7 @@ def fit_levels(counts: Floats, hour_of_week: Integers) -> Levels:
     ----------
     counts : Floats
         Requests, shape (apps, hours); nan where an hour was not recorded as a whole.
-    hour_of_week : Integers
+    hour_of_week : Ints
         Of each hour, Monday 00:00 is 0, shape (hours,).
     """
     known, some = ~np.isnan(counts), counts > 0
@@ -48,7 +48,7 @@ def fit_levels(counts: Floats, hour_of_week: Integers) -> Levels:
     return Levels(awake, Process(**{**vars(level), "quantiles": quantiles}), 7 * weeks)
 
 
-def _fit(seen: Floats, hour_of_week: Integers) -> Process:
+def _fit(seen: Floats, hour_of_week: Ints) -> Process:
     """A process for each row of what was seen, shape (apps, hours); nan where it says nothing."""
     apps = len(seen)
     places = (np.arange(QUANTILES) + 0.5) / QUANTILES
@@ -80,7 +80,7 @@ def _scores(values: Floats) -> Floats:
     return (density[0] - density[1]) / (high - low)
 
 
-def _season(scores: Floats, hour_of_week: Integers) -> Floats:
+def _season(scores: Floats, hour_of_week: Ints) -> Floats:
     """Mean score by hour of the week: of the hour, of it on working days and weekends, of the weekday.
 
     Each deviation is made smaller until its variance is what the scatter of the days in its slots does not
@@ -120,7 +120,7 @@ def _memory(values: Floats, quantiles: Floats, season: Floats, deviation: float)
     grid = np.array([(a, f, s) for a in SLOW_SHARES for f in FAST_HOURS for s in SLOW_HOURS])
     share, fast, slow = grid.T[:, :, None]
 
-    def of_rest(lag: Integers) -> Floats:
+    def of_rest(lag: Ints) -> Floats:
         return share * np.exp(-lag / slow) + (1 - share) * np.exp(-lag / fast)
 
     all_lags = np.arange(1, hours, max(hours // 200, 1))

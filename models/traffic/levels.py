@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetcast.models.traffic.drawing import Floats, Integers, stream
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.traffic.drawing import stream
 
 QUANTILES = 200
 WARM_UP_DAYS = 28  # before a stretch, so that it depends on the seed and on itself only, and still remembers
@@ -36,18 +37,18 @@ class Process:
     fast_hours: Floats  # correlation times
     slow_hours: Floats
 
-    def of(self, apps: Integers) -> "Process":
+    def of(self, apps: Ints) -> "Process":
         """That of some apps."""
         return Process(*(values[apps] for values in vars(self).values()))
 
-    def draw(self, steps: Floats, hour_of_week: Integers) -> Floats:
+    def draw(self, steps: Floats, hour_of_week: Ints) -> Floats:
         """The hours of a stretch, shape (apps, hours): each quantile comes as often as any other.
 
         Parameters
         ----------
         steps : Floats
             Independent and normal, shape (apps, 2, hours before the stretch and its own).
-        hour_of_week : Integers
+        hour_of_week : Ints
             Whose season each hour of the stretch has, shape (hours,).
         """
         memory = np.exp(-1 / np.stack([self.slow_hours, self.fast_hours]))
@@ -72,7 +73,7 @@ class Levels:
     level: Process
     stretch_days: int  # in which every quantile comes once
 
-    def and_copies(self, apps: Integers) -> "Levels":
+    def and_copies(self, apps: Ints) -> "Levels":
         """These and once more those of some apps, which then go their own way."""
         every = np.concatenate([np.arange(self.level.deviation.size), apps])
         return Levels(self.awake.of(every), self.level.of(every), self.stretch_days)
@@ -82,7 +83,7 @@ class Stretch(NamedTuple):
     """The days among which each quantile of a level comes as often as any other."""
 
     levels: Floats  # (apps, days, 24)
-    weekday: Integers  # (days,) whose season each has, Monday is 0
+    weekday: Ints  # (days,) whose season each has, Monday is 0
     place: int  # of the day that was asked for
     first_day: date
 

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fleetcast.models.aliases import Floats
 from fleetcast.models.world.names import LEVELS_BY_SHARES, LEVELS_BY_TIER
 
 Levels = NDArray[np.int16]
-Floats = NDArray[np.float64]
 
 
 def shares(by: str, count: int) -> Floats:

@@ -10,8 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.characterise.families import FAMILIES, draw_gaps, shape_of_cv
-from fleetcast.models.traffic.drawing import MINUTE_US, Floats, Integers
+from fleetcast.models.traffic.drawing import MINUTE_US
 from fleetcast.models.world.traffic_config import MINUTES
 
 WINDOW_MINUTES = 10
@@ -24,7 +25,7 @@ SECOND_US = 1_000_000
 class Spacing(NamedTuple):
     """How the arrivals of each sender follow one another; all of shape (senders,)."""
 
-    family: Integers  # of the gaps between batches: position in FAMILIES
+    family: Ints  # of the gaps between batches: position in FAMILIES
     batch_share: Floats  # of the batches, those that are more than one request
     batch_size: Floats  # their mean size; sizes are geometric
 
@@ -66,7 +67,7 @@ def arrivals(
     return np.where(is_batch, together, minute), np.repeat(sender, size)
 
 
-def _gaps(rng: np.random.Generator, row: Integers, gap_cv: Floats, family: Integers) -> Floats:
+def _gaps(rng: np.random.Generator, row: Ints, gap_cv: Floats, family: Ints) -> Floats:
     """A gap after each arrival, in the mean of its row (sender and window)."""
     gaps = np.empty(row.size)
     of = family[row // WINDOWS]
@@ -78,7 +79,7 @@ def _gaps(rng: np.random.Generator, row: Integers, gap_cv: Floats, family: Integ
     return np.maximum(gaps, LEAST_GAP)
 
 
-def _places(rng: np.random.Generator, batches: Integers, gaps: Floats) -> Floats:
+def _places(rng: np.random.Generator, batches: Ints, gaps: Floats) -> Floats:
     """Where each arrival lies in its window, 0 to 1: gaps on a circle, turned at random."""
     ends = np.concatenate([[0.0], np.cumsum(gaps)])
     last = np.cumsum(batches)
@@ -89,7 +90,7 @@ def _places(rng: np.random.Generator, batches: Integers, gaps: Floats) -> Floats
     return place - np.floor(place)
 
 
-def _instants(so_far: Floats, row: Integers, place: Floats) -> Floats:
+def _instants(so_far: Floats, row: Ints, place: Floats) -> Floats:
     """Minutes of the day; straight between the minutes of the window."""
     wanted = place * so_far[row, -1]
     minute = np.zeros(row.size, np.int64)
@@ -101,13 +102,13 @@ def _instants(so_far: Floats, row: Integers, place: Floats) -> Floats:
     return np.minimum(at, np.nextafter(MINUTES, 0))
 
 
-def on_grid(arrived_us: Integers, grid_us: int, first_us: int) -> Integers:
+def on_grid(arrived_us: Ints, grid_us: int, first_us: int) -> Ints:
     """The instants moved back onto the grid through `first_us`; onward where its last point was yesterday."""
     back = (arrived_us - first_us) % grid_us
     return np.where(arrived_us >= back, arrived_us - back, arrived_us - back + grid_us)
 
 
-def grid_of(arrived_us: Integers) -> int:
+def grid_of(arrived_us: Ints) -> int:
     """The coarsest grid that all instants lie on, microseconds; 1 where few of them say nothing about it."""
     if arrived_us.size < LEAST_INSTANTS:
         return 1

@@ -10,14 +10,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 from scipy.stats import norm
 
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.traffic.drawing import column_of
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 CELLS = 8  # into which a bucket is cut, by ratio
 NEWTON_STEPS = 12
@@ -99,7 +96,7 @@ def with_mean(shape: Shape, bounds: Floats, mean: Floats) -> Shape:
     return Shape(shape.bounds, counts)
 
 
-def draw_lengths(rng: np.random.Generator, shape: Shape, requests: Integers, tokens: Integers) -> Integers:
+def draw_lengths(rng: np.random.Generator, shape: Shape, requests: Ints, tokens: Ints) -> Ints:
     """The lengths of every row's requests, one row after the other: whole, at least 1, with the row's sum.
 
     Parameters
@@ -149,7 +146,7 @@ def _softmax(logs: Floats) -> Floats:
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
-def _with_sums(length: Floats, row: Integers, requests: Integers, tokens: Integers) -> Integers:
+def _with_sums(length: Floats, row: Ints, requests: Ints, tokens: Ints) -> Ints:
     """Stretch what is above 1 of each row to the row's sum, and round so that it stays."""
     rows = requests.size
     above = np.bincount(row, length - 1.0, rows)

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetcast.models.quality.answers import Answers, Floats, Ints
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.quality.answers import Answers
 from fleetcast.models.replay.inputs import NOBODY, Rules, Trace
 from fleetcast.models.replay.run import Drive, replay
 from fleetcast.models.replay.session.legs import answers as answer_rows

@@ -17,8 +17,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.roofline import Work, decode_s, kv_token_s, prefill_s
-from fleetcast.models.latency.tables import Fit, Floats
+from fleetcast.models.latency.tables import Fit
 from fleetcast.models.world.entries import Efficiency
 
 KNOTS = 4  # of each curve, where its slope may change

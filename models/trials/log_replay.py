@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.tables import Fit, tables
-from fleetcast.models.replay.inputs import Floats, Trace
+from fleetcast.models.replay.inputs import Trace
 from fleetcast.models.replay.run import Drive, replay
 from fleetcast.models.trials.capacity import trial_fleet, trial_rules
 from fleetcast.models.trials.engine_fit import Requests

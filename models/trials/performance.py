@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.latency.pipeline import profile_of
 from fleetcast.models.latency.roofline import roofline
-from fleetcast.models.replay.inputs import Floats, Ints, Trace
+from fleetcast.models.replay.inputs import Trace
 from fleetcast.models.trials.capacity import FLOOD_PER_S, FLOOD_S, STEADY, Trial, trial_fleet, trial_rules
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import Config

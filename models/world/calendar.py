@@ -5,15 +5,14 @@ from datetime import UTC, date, datetime
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.world.reading import ConfigError
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 FIRST_DAY, LAST_DAY = date(2020, 1, 1), date(2099, 12, 31)  # of any trace: as sql/staging/staged.sql
 MINUTES_PER_DAY = 1440
+QUARTER_S, HOUR_S, DAY_S = 900.0, 3600.0, 86_400.0
+SATURDAY = 5  # the days of a week count from Monday, 0
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 

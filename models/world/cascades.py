@@ -5,14 +5,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fleetcast.models.aliases import Floats
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import Config
 from fleetcast.models.world.reading import ConfigError, require_known
 from fleetcast.models.world.replay_config import Cascade
-
-Floats = NDArray[np.float64]
 
 
 def reach(catalogue: Catalogue, cascades: Mapping[str, Cascade]) -> Floats:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.fleet_config import Deployment, FleetConfig
 from fleetcast.models.world.mechanisms import ROLES
@@ -20,9 +21,6 @@ from fleetcast.models.world.pools import members, part_title, team_title
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Part(NamedTuple):

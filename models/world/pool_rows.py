@@ -9,14 +9,12 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.fleet_config import Deployment, Engine, FleetConfig
 from fleetcast.models.world.pools import taker
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 # Whether a pool takes interactive requests, whether others, and its share of an endpoint's instances: 16
 # and 4 of 20 (SageServe 4); 10, 5 and 5 (7.1).
 POOLINGS = {

@@ -18,10 +18,10 @@ from real_series import (
 )
 from workloads import setting
 
+from fleetcast.models.aliases import Floats
 from fleetcast.models.forecast.backtest import Clock, actuals, walk
 from fleetcast.models.forecast.conformal import EMPTY_SHARE, peaks
 from fleetcast.models.forecast.intermittent import is_intermittent
-from fleetcast.models.forecast.method import Floats
 from fleetcast.models.forecast.predict import Prediction
 from fleetcast.models.traffic.arrivals import office_day
 from fleetcast.models.traffic.parameters import Names

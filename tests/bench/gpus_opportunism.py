@@ -14,9 +14,9 @@ from measure import Figures, Target
 
 from fleetcast.assets.studies.rent_asked import Setting, prices
 from fleetcast.assets.studies.rent_fleets import KEEP_WEIGHTS, teams_worth_trying
+from fleetcast.models.aliases import Floats
 from fleetcast.models.plan import combos
 from fleetcast.models.plan.combos import Combo
-from fleetcast.models.plan.problem import Floats
 from fleetcast.models.world.config import replaced
 
 ALL = (*WORKLOADS, *LONG)

@@ -18,10 +18,10 @@ from plan_cases import a_problem
 
 from fleetcast.assets.studies.rent_asked import Setting
 from fleetcast.assets.studies.rent_fleets import Options, offer_of, team
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.metrics import meets_targets
 from fleetcast.models.plan import combo_lp, corrected, melange
 from fleetcast.models.plan.autoscale import DEFAULTS, targets
-from fleetcast.models.plan.problem import Floats, Ints
 from fleetcast.models.plan.rent import bounded
 from fleetcast.models.plan.solver import Options as Search
 from fleetcast.models.replay.inputs import Fleet, Trace

@@ -13,8 +13,8 @@ from forecast_scores import wape
 from measure import Figures, Skipped, Target
 from real_series import DEMAND, FRIDAY, Held, predicted, real_series
 
+from fleetcast.models.aliases import Floats
 from fleetcast.models.forecast.backtest import Clock, actuals
-from fleetcast.models.forecast.method import Floats
 
 DEFAULT = "weighted"
 DAY, EVERY = 24, 11  # hours

@@ -19,7 +19,8 @@ from workloads import (
     to_trace,
 )
 
-from fleetcast.models.replay.inputs import Floats, Trace
+from fleetcast.models.aliases import Floats
+from fleetcast.models.replay.inputs import Trace
 from fleetcast.models.replay.run import Drive, replay
 from fleetcast.models.replay.session.fleet_arrays import make_fleet
 from fleetcast.models.replay.session.outcome import Outcome

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from fleetcast.models.aliases import Bools, Floats, Ints
 from fleetcast.models.latency import tables
 from fleetcast.models.latency.pipeline import profile_of
-from fleetcast.models.replay.inputs import NOBODY, Bools, Fleet, Floats, Ints
+from fleetcast.models.replay.inputs import NOBODY, Fleet
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.fleet_config import FleetConfig
 from fleetcast.models.world.mechanisms import Batching, Prefix, Role, code

@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fleetcast.models.aliases import Ints
 from fleetcast.models.replay.engine.block_cache import NEXT
 from fleetcast.models.replay.engine.queue import lanes
-from fleetcast.models.replay.inputs import NOBODY, Fleet, Ints, Rules, Trace
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
 from fleetcast.models.replay.session.requests import joined, rows_of, with_legs
 from fleetcast.models.replay.state import (
     CENTRAL,

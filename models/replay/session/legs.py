@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fleetcast.models.aliases import Bools, Floats, Ints
 from fleetcast.models.quality.answers import Answers, Taken, taken
-from fleetcast.models.replay.inputs import NOBODY, Bools, Floats, Ints, Rules, Trace
+from fleetcast.models.replay.inputs import NOBODY, Rules, Trace
 from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.replay.session.questions import Legs, Plan, as_trace, cascaded, routed_by
 from fleetcast.models.replay.session.requests import rows_of

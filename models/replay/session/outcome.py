@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleetcast.models.replay.inputs import NOBODY, Fleet, Floats, Ints, Trace
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Trace
 from fleetcast.models.replay.state import State, columns
 from fleetcast.models.world.mechanisms import Ending
 

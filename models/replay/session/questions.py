@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleetcast.models.quality.answers import Answers, Bools, Floats, Ints
+from fleetcast.models.aliases import Bools, Floats, Ints
+from fleetcast.models.quality.answers import Answers
 from fleetcast.models.replay.inputs import NOBODY, Trace
 
 GOES_ON, STAYS = -1.0, 1.0  # scores below and above a threshold of zero

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from fleetcast.models.replay.inputs import NOBODY, Fleet, Ints, Rules, Trace
+from fleetcast.models.aliases import Ints
+from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
 from fleetcast.models.world.mechanisms import Order, Prefix
 
 SHORTS, WHOLES = np.zeros(0, np.int16), np.zeros(0, np.int32)

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from fleetcast.models.replay.inputs import ALL_STEPS, NOBODY, Bools, Fleet, Floats, Ints, Rules
+from fleetcast.models.aliases import Bools, Floats, Ints
+from fleetcast.models.replay.inputs import ALL_STEPS, NOBODY, Fleet, Rules
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.mechanisms import (
     GEARS_BY,
