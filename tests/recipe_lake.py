@@ -16,8 +16,8 @@ from wired import DAY, LLMS, REGIONS
 
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.replays.fleet_hours import MOVES
-from fleetcast.models.characterise.families import FAMILIES
+from fleetcast.assets.replays.fleet_hours import MOVE_COLUMNS
+from fleetcast.models.characterise.gap_families import GAP_FAMILIES
 
 Frame = pd.DataFrame
 TIMES = ("ttft", "e2e", "stopped")  # of a trial of levels
@@ -219,7 +219,7 @@ def write_level_trials(lake: Lake) -> None:
                     key |= {"stack": stack, "levels": levels, "headroom_share": share, "instances": instances}
                     key |= {"is_today": instances == 6, "is_met": instances >= enough}
                     key |= {"worst_need_share": float(rng.uniform(0.5, 1.0)), "hours": 4, "seed": 5}
-                    whole = {name: int(rng.integers(0, 99)) for name in MOVES}
+                    whole = {name: int(rng.integers(0, 99)) for name in MOVE_COLUMNS}
                     for level in ("all", *map(str, range(levels))):
                         requests = int(rng.integers(50, 99))
                         told.append(
@@ -278,11 +278,13 @@ def write_character(lake: Lake, rng: np.random.Generator) -> None:
     ]  # fmt: skip
     lake.write("episodes", rows("episodes", episodes), trace="wired")
     windows = [
-        PLACE | {"app": f"app{n % 25}", "level": ("client", "pooled")[n % 3 == 0], "gaps": 30 + n}
+        PLACE
+        | {"app": f"app{n % 25}", "level": ("client", "pooled")[n % 3 == 0], "gaps": 30 + n}
         | {"window_start": START + timedelta(minutes=10 * n), "cv": 0.5 + (n * 7 % 11) / 4}
-        | {f"{f}_p": None if n % 5 == 0 else (n * k % 13) / 100 for k, f in enumerate(FAMILIES, start=2)}
-        | {f"{f}_distance": (n * k % 17) / 50 for k, f in enumerate(FAMILIES, start=3)} for n in range(120)
-    ]  # fmt: skip
+        | {f"{f}_p": None if n % 5 == 0 else (n * k % 13) / 100 for k, f in enumerate(GAP_FAMILIES, start=2)}
+        | {f"{f}_distance": (n * k % 17) / 50 for k, f in enumerate(GAP_FAMILIES, start=3)}
+        for n in range(120)
+    ]
     lake.write("arrival_windows", rows("arrival_windows", windows), **ASKED)
     steps = [
         {"tier": "niw", "llm": llm, "app": app, "kind": kind, "tokens": float(tokens)}

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from trial_rows import decided, trial_rows
 
 from fleetcast.assets.lake.schemas import PARTITIONS, SCHEMAS
-from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.lake.sql_files import read_sql
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans.plan_tables import FLOWS
-from fleetcast.assets.replays.timeline import events, write_timeline
-from fleetcast.models.metrics import meets_targets
+from fleetcast.assets.replays.timeline import chrome_trace_events, write_timeline
+from fleetcast.models.metrics import is_tier_slo_met
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.entries import Tier
-from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.catalogue_entries import Tier
+from fleetcast.models.world.config_loading import load_config
 
 START = datetime(2025, 7, 15, tzinfo=UTC)
 WHERE = {"trace": "t", "day": START.date()}
@@ -274,7 +274,7 @@ def test_the_slo_has_one_formula_in_python_and_in_sql(lake, tier, waits):
         tpot_slo_s=tier.tpot_slo_s,
         deadline_s=tier.deadline_s,
     )["is_met"]
-    assert meets_targets(tier, ttft_s, e2e_s, tokens).tolist() == found.to_pylist()
+    assert is_tier_slo_met(tier, ttft_s, e2e_s, tokens).tolist() == found.to_pylist()
 
 
 MANY = "having count(*) > 5000000"  # of days_of_many(): such a day's percentiles are found in two walks
@@ -505,7 +505,7 @@ def test_a_timeline_has_every_second_of_every_request_in_lanes_that_do_not_overl
     rows = lake.sql(
         "queries/timeline.sql", policy="reactive", llm="a", region="west", hour=START.hour, **WHERE
     ).to_pylist()
-    bars = [event for event in events(rows) if event["ph"] == "X"]
+    bars = [event for event in chrome_trace_events(rows) if event["ph"] == "X"]
     assert sum(bar["dur"] for bar in bars) == 5 * 150.0 * 1e6
     assert {bar["tid"] for bar in bars} == {0, 1, 2}  # one a minute, each for two and a half
     for lane in range(3):
@@ -526,7 +526,7 @@ def test_a_timeline_has_every_second_of_every_request_in_lanes_that_do_not_overl
 )
 def test_a_timeline_names_what_there_is_not(tmp_path: Path, wrong: dict, message: str) -> None:
     lake, catalogue = Lake(tmp_path), load_catalogue()
-    office = Settings(lake, catalogue, load_config("office", catalogue))
+    office = RunSettings(lake, catalogue, load_config("office", catalogue))
     lake.write("outcomes", outcomes([{}]), trace="office", day=START.date(), policy="reactive")
     asked = {"day": START.date(), "policy": "reactive", "llm": "bloom-176b", "region": "east", "hour": 1}
     with pytest.raises(ValueError, match=message):

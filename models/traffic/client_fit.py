@@ -68,7 +68,7 @@ def _beyond_chance(counts: Floats, expected: Floats) -> tuple[Floats, Floats, Fl
     return beyond, error, np.nansum(expected**2, axis=1)
 
 
-def own_life(counts: Floats, expected: Floats) -> NDArray[np.bool_]:
+def has_own_levels(counts: Floats, expected: Floats) -> NDArray[np.bool_]:
     """Whether an app moves so much about its week that its hours need levels of their own, shape (apps,).
 
     Parameters

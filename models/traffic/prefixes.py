@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.traffic.sessions import Turns
 
-Hashes = NDArray[np.uint64]
+BlockHashes = NDArray[np.uint64]
 COMMON_SHARE = (
     0.01  # of a stream's requests that begin anew, from which on a first block is a family of its own
 )
-NEAR_SHARE = 0.125  # of the lag: among so many to each side the one most alike is taken
+NEAR_LAG_SHARE = 0.125  # of the lag: among so many to each side the one most alike is taken
 LIKE = (
     0.5  # sum of the logarithms of the ratios of blocks and uses, up to which nobody more alike is looked for
 )
@@ -47,7 +47,7 @@ class Prefixes(NamedTuple):
     place: Ints  # (requests,) which template each request of the original is
     family: Ints  # whose like it is
     first_hash: Ints  # (templates + 1,)
-    hashes: Hashes  # of the original
+    hashes: BlockHashes  # of the original
 
 
 class Blocks(NamedTuple):
@@ -60,7 +60,7 @@ class Blocks(NamedTuple):
     latest: Ints  # of these, likewise
 
 
-def fit(stream: Ints, input_tokens: Ints, first_hash: Ints, hashes: Hashes) -> Prefixes:
+def fit_prefixes(stream: Ints, input_tokens: Ints, first_hash: Ints, hashes: BlockHashes) -> Prefixes:
     """Templates of requests in the order of their arrival.
 
     Parameters
@@ -112,15 +112,15 @@ def fit(stream: Ints, input_tokens: Ints, first_hash: Ints, hashes: Hashes) -> P
     )
 
 
-def draw(
+def draw_prefixes(
     prefixes: Prefixes,
     stream: Ints,
     input_tokens: Ints,
-    ids: Hashes,
+    ids: BlockHashes,
     rng: np.random.Generator,
     turns: Turns,
     kept: Ints,
-) -> tuple[Ints, Hashes]:
+) -> tuple[Ints, BlockHashes]:
     """Where the hashes of each request begin, shape (requests + 1,), and all of them; in order of arrival.
 
     A request of the stream -1, or whose template has no hash, has none. The turns of a session have templates
@@ -166,7 +166,7 @@ def draw(
     return first, made
 
 
-def _families(stream: Ints, first_hash: Ints, hashes: Hashes) -> Ints:
+def _families(stream: Ints, first_hash: Ints, hashes: BlockHashes) -> Ints:
     """Of each request: its stream, or a number above those of the streams where its first block is common."""
     family, number = stream.copy(), int(stream.max(initial=-1)) + 1
     has = np.flatnonzero(np.diff(first_hash))
@@ -182,7 +182,7 @@ def _families(stream: Ints, first_hash: Ints, hashes: Hashes) -> Ints:
     return family
 
 
-def _begun(first_hash: Ints, hashes: Hashes, alike: Ints) -> int:
+def _begun(first_hash: Ints, hashes: BlockHashes, alike: Ints) -> int:
     """How many of the requests that begin alike begin anew: they share no more than all of them do."""
     seen, shared = set[int](), []
     for request in alike.tolist():
@@ -215,7 +215,7 @@ def _sharer(there: Blocks, like: list[int], lag: int, shared: int, wanted: tuple
     Of several the one that is most like the wanted in blocks and in requests that have those blocks; it is
     looked for further away while none is LIKE them.
     """
-    middle, near, best, chosen = len(like) - max(lag, 1), int(NEAR_SHARE * lag), np.inf, -1
+    middle, near, best, chosen = len(like) - max(lag, 1), int(NEAR_LAG_SHARE * lag), np.inf, -1
     while middle >= 0:
         low, high = max(middle - near, 0), min(middle + near + 1, len(like))
         found = np.array(like[low:high])
@@ -236,7 +236,7 @@ def _sharer(there: Blocks, like: list[int], lag: int, shared: int, wanted: tuple
     return chosen
 
 
-def _mixed(numbers: Hashes) -> Hashes:
+def _mixed(numbers: BlockHashes) -> BlockHashes:
     """Numbers that look random, one for one (the finaliser of SplitMix64)."""
     numbers = numbers + np.uint64(0x9E3779B97F4A7C15)
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fleetcast.models.aliases import Floats, Ints
 
-Hashes = NDArray[np.uint64]
+TurnHashes = NDArray[np.uint64]
 LEAST_FOLLOWING = 0.02  # of the requests of a stream: with fewer it has no sessions
 LEAST_OPENINGS = 50  # of a stream at an hour of the day, to be drawn from by themselves
 
@@ -40,12 +40,12 @@ class Turns(NamedTuple):
     previous: Ints  # the made request that it goes on from; -1: none
 
 
-def fit(
+def fit_sessions(
     stream: Ints,
     session: Ints,
     arrived_us: Ints,
     first_hash: Ints,
-    hashes: Hashes,
+    hashes: TurnHashes,
 ) -> Sessions:
     """The sessions of requests in the order of their arrival.
 
@@ -74,7 +74,7 @@ def fit(
     return Sessions(first_opening, openings, hour, following, after_us, kept)
 
 
-def draw(sessions: Sessions, stream: Ints, arrived_us: Ints, rng: np.random.Generator) -> Turns:
+def draw_turns(sessions: Sessions, stream: Ints, arrived_us: Ints, rng: np.random.Generator) -> Turns:
     """Which turn each request of a day is, in order of arrival; the stream -1 has no sessions."""
     template = _openings(sessions, stream, arrived_us // 3_600_000_000 % 24, rng.random(stream.size))
     previous = np.full(stream.size, -1)
@@ -89,7 +89,7 @@ def draw(sessions: Sessions, stream: Ints, arrived_us: Ints, rng: np.random.Gene
     return Turns(template, previous)
 
 
-def roots(previous: Ints) -> Ints:
+def session_roots(previous: Ints) -> Ints:
     """The first turn of the session of each request."""
     root = np.arange(previous.size)
     for request in np.flatnonzero(previous >= 0):
@@ -97,7 +97,7 @@ def roots(previous: Ints) -> Ints:
     return root
 
 
-def _previous(stream: Ints, session: Ints, first_hash: Ints, hashes: Hashes) -> tuple[Ints, Ints]:
+def _previous(stream: Ints, session: Ints, first_hash: Ints, hashes: TurnHashes) -> tuple[Ints, Ints]:
     """The turn before each request, -1 where there is none, and the blocks that both begin with."""
     previous, kept = np.full(stream.size, -1), np.zeros(stream.size, np.int64)
     is_continued = np.zeros(stream.size, np.bool_)

@@ -8,12 +8,12 @@ import numpy as np
 
 from fleetcast.models.aliases import Floats
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.config import Config
-from fleetcast.models.world.reading import ConfigError, require_known
+from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.replay_config import Cascade
+from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
 
-def reach(catalogue: Catalogue, cascades: Mapping[str, Cascade]) -> Floats:
+def stages_per_request(catalogue: Catalogue, cascades: Mapping[str, Cascade]) -> Floats:
     """The legs of each llm by request for each llm, shape (L asked, L that answer or judge).
 
     Whether an answer will do does not depend on those before it: p_1 = 1, p_(i+1) = p_i times the share of
@@ -36,7 +36,7 @@ def reach(catalogue: Catalogue, cascades: Mapping[str, Cascade]) -> Floats:
     return shares
 
 
-def check_cascades(config: Config, catalogue: Catalogue) -> None:
+def check_cascades(config: RunConfig, catalogue: Catalogue) -> None:
     """Refuse cascades of llms that nobody deploys, in a circle, without a share a step, or at odds."""
     goes_on = dict[str, tuple[Any, ...]]()
     for asked, cascade in config.replay.cascades.items():
@@ -87,7 +87,7 @@ def check_gears(cascade: Cascade, where: str) -> None:
             )
 
 
-def check_judge(config: Config, asked: str, where: str) -> None:
+def check_judge(config: RunConfig, asked: str, where: str) -> None:
     """Refuse a judge of ours that judges itself, is none, or is at odds with the rest of its cascade."""
     cascade = config.replay.cascades[asked]
     judge, answers = cascade.judge_llm, [one.llms for one in config.replay.cascades.values()]
@@ -120,7 +120,7 @@ def check_judge(config: Config, asked: str, where: str) -> None:
         )
 
 
-def check_by_quality(config: Config, catalogue: Catalogue) -> None:
+def check_quality_policies(config: RunConfig, catalogue: Catalogue) -> None:
     """Refuse policies with a plan for quality where nothing is asked, or it does not plan all there is."""
     named = [name for name in config.replay.policies if config.rules[name].answers is not None]
     if not named:
@@ -138,10 +138,10 @@ def check_by_quality(config: Config, catalogue: Catalogue) -> None:
             "there, or take it out of [quality]."
         )
     if standing := [name for name in named if config.rules[name].plan == "standing"]:
-        check_standing(config, catalogue, answer, f"{config.file.name} [replay] policies: {standing[0]}")
+        check_all_day_plan(config, catalogue, answer, f"{config.file.name} [replay] policies: {standing[0]}")
 
 
-def check_standing(config: Config, catalogue: Catalogue, answer: Collection[str], where: str) -> None:
+def check_all_day_plan(config: RunConfig, catalogue: Catalogue, answer: Collection[str], where: str) -> None:
     """Refuse a plan for who answers that is held all day where it is not of all there is, in one place."""
     if other := sorted(config.fleet.deployments.keys() - set(answer)):
         raise ConfigError(

@@ -7,8 +7,8 @@
 -- planner = who plans (models/world/planners.py)
 -- what = the planner in words
 -- ideas = of the planners on the way from none of our ideas to all, those that it has; null of others
--- draw = 0: the day as it came; from 1: another draw of its requests within each hour (models/traffic/redrawn.py)
--- capacity_share = of what an instance sustains within its SLO, that the plan counts on (models/plan/crossing.py searches it)
+-- draw = 0: the day as it came; from 1: another draw of its requests within each hour (models/traffic/day_resample.py)
+-- capacity_share = of what an instance sustains within its SLO, that the plan counts on (models/plan/target_search.py searches it)
 -- usd = cost of the day, as in scoreboard
 -- left_usd = what the non-interactive requests that nobody had served by midnight would still cost
 -- gpu_hours = serving, booting and draining

@@ -3,7 +3,7 @@
 -- reads: fleet_by_hour, all_plans, plan_bounds, left_over
 -- units: *_usd US dollars, regret_share 0 upwards
 -- usd = serving, booting and draining, as in scoreboard
--- fluid_usd = the least: instances divided at will, moved at once between windows and regions (models/plan/bounds.py)
+-- fluid_usd = the least: instances divided at will, moved at once between windows and regions (models/plan/cost_bounds.py)
 -- rounding_usd = instances are whole
 -- minimum_usd = and of each llm at least the configured minimum
 -- hour_usd = and are held for the whole hour

@@ -15,11 +15,11 @@ from made import land_servegen
 from measure import SHARED, Figures, Skipped, Target
 from small import make_plans
 
-from fleetcast.assets.lake.settings import Progress, Settings, load_settings, settings_of
+from fleetcast.assets.lake.settings import Progress, RunSettings, build_settings, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.studies import planner_board
-from fleetcast.assets.traces.ingest import ingest
-from fleetcast.models.world.loading import load_config
+from fleetcast.assets.traces.ingest import ingest_file
+from fleetcast.models.world.config_loading import load_config
 
 OTHERS = ("sageserve", "llumnix_hourly", "cauchy_types", "cascadia_hourly", "boute_hourly")
 CONFIGS = {
@@ -55,12 +55,12 @@ TARGETS = {
 }
 
 
-def of_settings(settings: Settings, name: str) -> Figures:
+def of_settings(settings: RunSettings, name: str) -> Figures:
     """The board of a planned day; where ours alone attains the targets, at the most that another does."""
     day = settings.config.trace.replay_day
     planner_board.try_planners(settings, day, (), False, Progress())
     trials = settings.lake.sql("from planner_trials").to_pandas()
-    board = planner_board.board(settings, day).to_pandas().set_index("planner")
+    board = planner_board.read_planner_board(settings, day).to_pandas().set_index("planner")
     print(board[["total_usd", "attained_ratio", "best_ratio", "apart_share", "why_not"]].to_string())
     asked = min(float(board["asked_ratio"].min()), float(board.loc[list(OTHERS), "best_ratio"].max()))
     trials["total_usd"] = trials["usd"] + trials["left_usd"]
@@ -104,7 +104,7 @@ def azure() -> Figures:
     with tempfile.TemporaryDirectory() as folder:
         settings = load_settings("azure", Path(folder, "lake"))
         for file in REAL["azure_llm"]:
-            ingest(SHARED / "traces" / file, settings.lake, settings.catalogue)
+            ingest_file(SHARED / "traces" / file, settings.lake, settings.catalogue)
         make_plans(settings, settings.config.trace.replay_day)
         return of_settings(settings, "_azure")
 
@@ -115,7 +115,7 @@ def servegen() -> Figures:
     with tempfile.TemporaryDirectory() as name:
         folder, known = Path(name), catalogue()
         (folder / "mine.toml").write_text(SERVEGEN)
-        settings = settings_of(Lake(folder / "lake"), known, load_config(str(folder / "mine.toml"), known))
+        settings = build_settings(Lake(folder / "lake"), known, load_config(str(folder / "mine.toml"), known))
         land_servegen(settings.lake, folder, SERVEGEN_RATE, SERVEGEN_MAPPING)
         make_plans(settings, settings.config.trace.replay_day)
         return of_settings(settings, "_servegen")

@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 from measure import ROOT, Figures, Target
 
 from fleetcast.assets.lake.settings import Progress
-from fleetcast.assets.pages.telling import SettingsResource
-from fleetcast.pipelines.night import run_night
+from fleetcast.assets.pages.asset_metadata import SettingsResource
+from fleetcast.pipelines.nightly_run import run_night
 
 OTHERS = ("siloed", "reactive", "hpa", "chiron", "lt_i", "lt_u", "lt_ua")
 CALM = """
