@@ -140,7 +140,7 @@ class LevelTrialsRun(dg.Config):
 
 
 def _level_figures(settings: RunSettings, of: RowScope) -> Mapping[str, LakePath]:
-    drawings = level_drawings(of["llm"], of["region"], of["dealt_by"], of["load"])
+    drawings = level_drawings(of["llm"], of["region"], of["needs_by"], of["load"])
     return draw_day_figures(settings, of["day"], drawings)
 
 

@@ -34,9 +34,17 @@ def advise_command(
         str | None, typer.Option(help="Instead of a file: a config, whose night has been run.")
     ] = None,
     as_: Annotated[
-        str | None, typer.Option("--as", help="The llm that stands for those that nobody profiled or named.")
+        str | None,
+        typer.Option(
+            "--assume-llm",
+            "--as",
+            help="The llm to assume where the trace names none, or one without a profile.",
+        ),
     ] = None,
-    on: Annotated[str | None, typer.Option(help='What runs today, like "8 x llama3.1-8b@h100-80gb".')] = None,
+    on: Annotated[
+        str | None,
+        typer.Option("--fleet", "--on", help='The fleet of today, like "8 x llama3.1-8b@h100-80gb".'),
+    ] = None,
     gpus: Annotated[
         str | None, typer.Option(help="GPU types that may be rented, joined by commas; else all timed ones.")
     ] = None,
@@ -57,7 +65,7 @@ def advise_command(
 
         fleetcast advise my-trace.csv.gz
 
-        fleetcast advise my-trace.csv.gz --as llama3.1-70b --on "8 x llama3.1-70b@4xh100-80gb"
+        fleetcast advise my-trace.csv.gz --assume-llm llama3.1-70b --fleet "8 x llama3.1-70b@4xh100-80gb"
 
         fleetcast ingest --from http://prometheus:9090 --name mine && fleetcast advise --trace mine
 
@@ -74,7 +82,8 @@ def advise_command(
             if config is not None:
                 if as_ or on or gpus or outputs:
                     raise ValueError(
-                        "--as, --on, --gpus and --outputs go with a trace; a config says them itself."
+                        "--assume-llm, --fleet, --gpus and --outputs go with a trace; a config says them "
+                        "itself."
                     )
                 numbers, files = advise_on_config(config, parse_day(date_), out, progress)
             else:

@@ -1,4 +1,4 @@
-"""`fleetcast board`: the planners of five papers and ours, to the same attainment and quality."""
+"""`fleetcast board`: the planners of five papers and fleetcast, to the same attainment and quality."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -23,7 +23,8 @@ def board_command(
         list[str] | None, typer.Option("--planner", help="One of them, or any policy; may be repeated.")
     ] = None,
     ideas: Annotated[
-        bool, typer.Option("--ideas", help="Also what each idea on the way to ours is worth. Twice as long.")
+        bool,
+        typer.Option("--ideas", help="Also what each idea on the way to fleetcast is worth. Twice as long."),
     ] = False,
     draws: Annotated[
         int, typer.Option(help="Also so many other draws of the day's requests. Half as long again for each.")
@@ -73,7 +74,7 @@ def show_planners(found: pa.Table, trace: str, day: date) -> None:
         (
             row["planner"],
             format_figure(row["total_usd"], ",.0f"),
-            format_percent(row["over_ours_share"], "+.1f"),
+            format_percent(row["over_fleetcast_share"], "+.1f"),
             format_percent(row["usd_error_share"], ".0f"),
             format_figure(row["gpu_hours"], ",.0f"),
             *(format_figure(row[part], ",.0f") for part in parts),
@@ -84,28 +85,30 @@ def show_planners(found: pa.Table, trace: str, day: date) -> None:
         for row in rows
     ]
     show_board(title, heads, lines)
-    apart = max((row["apart_share"] for row in rows if row["apart_share"] is not None), default=0.0)
+    apart = max((row["noise_share"] for row in rows if row["noise_share"] is not None), default=0.0)
     OUT.print(
         f"read where trials lie up to {format_percent(apart, '.1f')} % apart: differences below say nothing"
     )
     show_draws(rows)
     for row in rows:
-        if row["why_not"]:
+        if row["failure_reason"]:
             best = format_percent(row["best_ratio"], ".1f")
-            OUT.print(f"{row['planner']}: {row['why_not']}; at best {best} % of a target", soft_wrap=True)
+            OUT.print(
+                f"{row['planner']}: {row['failure_reason']}; at best {best} % of a target", soft_wrap=True
+            )
 
 
 def show_draws(rows: Sequence[Mapping[str, Any]]) -> None:
-    """What each costs above ours where another draw of the day's requests came."""
+    """What each costs above fleetcast where another draw of the day's requests came."""
     most, told = max((row["draws"] or 0 for row in rows), default=0), []
     for row in rows:
-        if row["draws"] and row["low_over_ours_share"] is not None and row["planner"] != "ours":
+        if row["draws"] and row["low_over_fleetcast_share"] is not None and row["planner"] != "fleetcast":
             ends = " to ".join(
                 format_percent(row[f"{end}_over_ours_share"], "+.1f") for end in ("low", "high")
             )
             told.append(f"{row['planner']} {ends} %" + (f" ({row['draws']})" if row["draws"] < most else ""))
     if told:
-        OUT.print(f"over ours in {most} other draws of the requests: {', '.join(told)}", soft_wrap=True)
+        OUT.print(f"over fleetcast in {most} other draws of the requests: {', '.join(told)}", soft_wrap=True)
 
 
 def show_ideas(found: pa.Table) -> None:

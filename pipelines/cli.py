@@ -3,6 +3,8 @@
 import os
 import socket
 import sys
+import warnings
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -38,6 +40,7 @@ from fleetcast.pipelines.terminal import (
     show_checks,
     show_interrupted,
     show_refused,
+    show_warning,
 )
 from fleetcast.pipelines.terminal_tables import OUT
 from fleetcast.pipelines.trace_commands import (
@@ -201,7 +204,7 @@ def ui_command(
         os.execv(sys.executable, [sys.executable, *command])
 
 
-for name, command in {  # in the order of --help
+TOP_COMMANDS: dict[str, Callable[..., None]] = {  # in the order of --help
     "nightly": nightly_command,
     "ingest": ingest_command,
     "forget": forget_command,
@@ -224,7 +227,8 @@ for name, command in {  # in the order of --help
     "calibrate": calibrate_command,
     "try": try_command,
     "advise": advise_command,
-}.items():
+}
+for name, command in TOP_COMMANDS.items():
     cli_app.command(name)(command)
 cli_app.add_typer(plan_cli.plan_app, name="plan")
 cli_app.add_typer(serve_cli.serve_app, name="serve")
@@ -232,5 +236,6 @@ cli_app.add_typer(serve_cli.serve_app, name="serve")
 
 def main() -> None:
     """Entry point of the `fleetcast` command."""
+    warnings.showwarning = show_warning
     with shutdown.handle_signals(show_interrupted):
         cli_app()

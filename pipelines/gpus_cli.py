@@ -36,8 +36,13 @@ def gpus_command(
         str | None, typer.Option("--gpus", help="Types, joined by commas. Else all whose kernels were timed.")
     ] = None,
     cap: Annotated[list[str] | None, typer.Option(help="TYPE=COUNT: no more of it; may be repeated.")] = None,
-    apart: Annotated[bool, typer.Option("--apart", help="Only combos: prefill and decode apart.")] = False,
-    together: Annotated[bool, typer.Option("--together", help="No combos.")] = False,
+    apart: Annotated[
+        bool,
+        typer.Option(
+            "--disaggregated", "--apart", help="Only combos: prefill and decode on instances of their own."
+        ),
+    ] = False,
+    together: Annotated[bool, typer.Option("--colocated", "--together", help="No combos.")] = False,
     prices: Annotated[
         Path | None, typer.Option(help="A TOML file, USD per GPU-hour by type. Else gpus.toml.")
     ] = None,
@@ -74,7 +79,7 @@ def gpus_command(
         from fleetcast.pipelines.runs import publish_on_demand
 
         if apart and together:
-            raise ValueError("--apart and --together: one or the other, or neither for both.")
+            raise ValueError("--disaggregated and --colocated: one or the other, or neither for both.")
         settings = load_cli_settings(config)
         day = parse_day(date_) or next_plan_day(settings)
         way = "apart" if apart else "together" if together else "any"
@@ -92,7 +97,7 @@ def gpus_command(
         show_fleets(found)
         show_note(found.short)
         show_note(found.rare)
-        if any(fleet.is_apart for fleet in found.fleets.values()):
+        if any(fleet.is_disaggregated for fleet in found.fleets.values()):
             OUT.print(describe_opportunism(found), soft_wrap=True)
         OUT.print(describe_rent_answer(found), soft_wrap=True)
         OUT.print(
@@ -190,7 +195,7 @@ def describe_opportunism(found: "RentAnswer") -> str:
         return "In teams every request is handed on: doing both phases at one instance serves no more."
     return (
         "In teams a request begins where it decodes if that is idle, and stays where it was prefilled while "
-        f"{rules.keep_weight:g} x the tokens left there are fewer than those left where it would go."
+        f"{rules.opportunism_weight:g} x the tokens left there are fewer than those left where it would go."
     )
 
 
@@ -206,9 +211,9 @@ def describe_rent_answer(found: "RentAnswer") -> str:
     )
     if found.best == "by_bucket":
         rented += ", each for its own buckets"
-    if not best.is_apart:
+    if not best.is_disaggregated:
         return f"Rent {rented}, together: apart would save at most {bound} %.{late}"
-    others = [fleet.usd_per_hour for fleet in found.fleets.values() if not fleet.is_apart]
+    others = [fleet.usd_per_hour for fleet in found.fleets.values() if not fleet.is_disaggregated]
     if not others:
         return f"Rent {rented}, apart: GPU time lets that save at most {bound} %.{late}"
     less = format_percent(1 - best.usd_per_hour / min(others), ".1f")

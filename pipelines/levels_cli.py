@@ -123,7 +123,7 @@ def parse_pair(option: str, said: str) -> tuple[float, float]:
 
 def read_in_time_shares(settings: RunSettings, day: date, of: Mapping[str, Any]) -> Mapping[Any, float]:
     """The share in time on today's instances, by stack, levels, headroom and level."""
-    names = ("llm", "region", "dealt_by", "load_factor")
+    names = ("llm", "region", "needs_by", "load_factor")
     rows = settings.lake.sql(
         "reads/levels_in_time.sql", trace=settings.trace, day=day, **{name: of[name] for name in names}
     )
@@ -157,5 +157,5 @@ def show_levels(
         lines.append((f"{row['stack']}, {row['levels']}{headroom}", *counts, *shares))
     load = "" if of["load_factor"] == 1 else f", {of['load_factor']:g} times the load"
     show_board(
-        f"{of['llm']} in {of['region']}, {trace}, {day}: needs by {of['dealt_by']}{load}", heads, lines
+        f"{of['llm']} in {of['region']}, {trace}, {day}: needs by {of['needs_by']}{load}", heads, lines
     )

@@ -1,6 +1,6 @@
 """`fleetcast plan`: a plan with its reasons, of a day, ahead, rolling, to buy for, or handed on."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
 from typing import Annotated
 
@@ -181,10 +181,11 @@ def buy_command(
         show_note(f"figure   {short_path(settings.figures(day))}/commitments.png")
 
 
-for name, command in {
+PLAN_COMMANDS: dict[str, Callable[..., None]] = {
     "quality": quality_command,
     "export": export_command,
     "ran": ran_command,
     "grade": grade_command,
-}.items():
+}
+for name, command in PLAN_COMMANDS.items():
     plan_app.command(name)(command)

@@ -100,7 +100,7 @@ def show_chosen_plan(plan: "QualityPlan") -> None:
             + (f", {row['pipeline_parallel']} stages" if row["pipeline_parallel"] != 1 else ""),
             *(format_figure(row[name], ",.0f") for name in ("instances", "gpus")),
             format_figure(row["usd_per_hour"], ",.2f"),
-            *(format_percent(row[name], ".0f") for name in ("asked_share", "answered_share")),
+            *(format_percent(row[name], ".0f") for name in ("stage_share", "final_answer_share")),
             format_figure(row["leg_p95_s"], ".2f"),
         )
         for row in quality_pool_rows(plan)

@@ -27,7 +27,7 @@ def show_scoreboard(board: pa.Table, trace: str, day: date) -> None:
             row["policy"],
             *(format_percent(row[name], ".1f") for name in shares),
             format_figure(row["ttft_p95_s"], ".2f"),
-            *(format_figure(row[name], ",.0f") for name in ("gpu_hours", "left_gpu_hours", "usd")),
+            *(format_figure(row[name], ",.0f") for name in ("gpu_hours", "backlog_gpu_hours", "usd")),
             format_percent(row["over_clairvoyant_share"], "+.1f"),
             *([format_figure(row["quality"], ".3f")] if is_known else []),
         )

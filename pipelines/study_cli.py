@@ -77,7 +77,7 @@ def study_columns(tiers: Mapping[str, "Tier"], first: str) -> list[tuple[str, st
         ("instance-\nhours", "instance_hours", "all", ",.0f"),
         ("by quarter\nof an hour", "quarter_instance_hours", "all", ",.0f"),
         ("GPU-\nhours", "gpu_hours", "all", ",.0f"),
-        ("\nleft", "left_gpu_hours", "all", ",.0f"),
+        ("\nleft", "backlog_gpu_hours", "all", ",.0f"),
         ("\nwasted", "wasted_gpu_hours", "all", ",.1f"),
         ("memory\n%", "kv_utilisation_share", "all", "%.1f"),
         (f"in time %\n{first}", "attainment_share", first, "%.1f"),
@@ -121,8 +121,12 @@ def show_paper_values(told: pa.Table) -> None:
         against = f" against {row['against']}" if row["against"] else ""
         what = f"{row['variant']}, {row['policy']}{against}: {row['metric']} {of}".rstrip()
         lines.append(
-            (what, *(form(row[key]) for key in ("paper_value", "our_value", "our_integral")), row["section"])
+            (
+                what,
+                *(form(row[key]) for key in ("paper_value", "fleetcast_value", "fleetcast_integral")),
+                row["section"],
+            )
         )
     if lines:
-        heads = ("what", "paper", "ours", "integral", "where")
+        heads = ("what", "paper", "fleetcast", "integral", "where")
         show_board("beside the paper, shares in %", heads, lines)

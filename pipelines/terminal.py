@@ -56,6 +56,12 @@ def _line(label: str) -> Iterator[None]:
         ERR.print(f"{took} {time.monotonic() - begun_s:.1f} s", markup=False, soft_wrap=True)
 
 
+def show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    """A warning of fleetcast's as one line on stderr; those of libraries are for developers."""
+    if category is FutureWarning and str(message).endswith("from 0.2 on."):
+        ERR.print(str(message), style="yellow", markup=False, soft_wrap=True)
+
+
 @contextmanager
 def cli_errors() -> Iterator[None]:
     """Say a mistake in one line (exit 2), an interruption too (130, SIGTERM 143), never with a traceback."""

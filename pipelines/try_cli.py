@@ -21,7 +21,8 @@ def try_command(
         Path, typer.Argument(help="A trace as `fleetcast ingest` reads it, or a folder NAME.metrics.")
     ],
     on: Annotated[
-        list[str], typer.Option("--on", help='A fleet, like "8 x llama3.1-8b@h100-80gb"; may be repeated.')
+        list[str],
+        typer.Option("--fleet", "--on", help='A fleet, like "8 x llama3.1-8b@h100-80gb"; may be repeated.'),
     ],
     config: Annotated[str, typer.Option(help="Whose [fleet] and [replay] say how engines batch.")] = "office",
     prefix: Annotated[
@@ -37,11 +38,11 @@ def try_command(
 
     Nothing enters the lake. A fleet of one llm takes all requests; one of several takes each by its llm.
 
-        fleetcast try trace.csv --on "8 x llama3.1-8b@h100-80gb" --on "4 x llama3.1-8b@h100-80gb"
+        fleetcast try trace.csv --fleet "8 x llama3.1-8b@h100-80gb" --fleet "4 x llama3.1-8b@h100-80gb"
 
-        fleetcast try mooncake.jsonl --prefix blocks --routing least_work --on "8 x llama3.1-8b@h100-80gb"
+        fleetcast try mooncake.jsonl --prefix blocks --routing least_work --fleet "8 x llama3.1-8b@h100-80gb"
 
-        fleetcast try trace.csv --on "4 x llama2-70b@4xh100-80gb + 8 x llama3.1-8b@h100-80gb"
+        fleetcast try trace.csv --fleet "4 x llama2-70b@4xh100-80gb + 8 x llama3.1-8b@h100-80gb"
     """
     with cli_errors():
         from fleetcast.assets.studies import try_fleet

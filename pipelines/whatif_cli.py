@@ -118,11 +118,11 @@ def show_decisions(board: pa.Table, trace: str, day: date) -> None:
         )
         told.append((row["method"], *figures, *(format_percent(row[name], "+.1f") for name in shares)))
     show_board(title, heads, told)
-    apart = max((row["apart_share"] for row in rows if row["apart_share"] is not None), default=0.0)
+    apart = max((row["noise_share"] for row in rows if row["noise_share"] is not None), default=0.0)
     OUT.print(
         f"read between replays up to {format_percent(apart, '.1f')} % apart: differences below that say "
         f"nothing"
     )
     for row in rows:
-        if row["why_not"]:
-            OUT.print(f"{row['method']}: {row['why_not']}", soft_wrap=True)
+        if row["failure_reason"]:
+            OUT.print(f"{row['method']}: {row['failure_reason']}", soft_wrap=True)

@@ -277,7 +277,7 @@ class NaiveFleet:
                 self.reactive_target[pool] = 0
                 continue
             wish = ceil(work[pool] / each[pool] - 1e-3)
-            is_over = work[pool] > self.rules.reflex_share * there[pool]
+            is_over = work[pool] > self.rules.reactive_share * there[pool]
             self.reactive_target[pool] = (max if is_over else min)(self.reactive_target[pool], wish)
 
     def due(self, pool, there, now):

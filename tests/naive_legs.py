@@ -89,7 +89,7 @@ class NaiveLegs:
 
     def keeps(self, instance, to):
         if self.rules.opportunism == 2:
-            return self.rules.keep_weight * instance.load(self.requests) < to.load(self.requests)
+            return self.rules.opportunism_weight * instance.load(self.requests) < to.load(self.requests)
         alone = not (instance.joining or instance.waiting or instance.unknown)
         return self.rules.opportunism == 1 and alone
 

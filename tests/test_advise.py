@@ -211,7 +211,7 @@ def test_an_llm_that_nobody_profiled_has_no_fleet_until_another_stands_for_it(tm
     found = advise_trace(AdviceRequest(file), tmp_path / "out", Progress())
     assert found["tomorrow"] is None
     assert "Nobody profiled gpt-9 (100 % of the requests)" in lines(found)["llm"]
-    assert "--as llama3.1-70b" in lines(found)["llm"]
+    assert "--assume-llm llama3.1-70b" in lines(found)["llm"]
     assert "gpt-9" in render_advice_page(found)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(advice_pipeline, "MAX_LLMS_RENTED_FOR", 0)
@@ -307,7 +307,7 @@ def test_a_trace_whose_llms_were_dealt_says_so_and_takes_the_one_that_is_named(t
     assert came.dealt == ("region", "llm", "tier")
     told = lines({"cannot": limitations.list_limitations(came, catalogue, empty_sections(came))})
     assert "names no region and no llm and no tier: that was dealt" in told["dealt"]
-    assert "--as NAME" in told["dealt"]
+    assert "--assume-llm NAME" in told["dealt"]
     assert "one token long" in told["outputs"]
     came = import_trace.copy_landed_trace(lake, "azure_llm", tmp_path / "out", catalogue, "qwen3-32b")
     assert (came.llms, came.dealt, came.requests) == (("qwen3-32b",), ("region", "tier"), 200)

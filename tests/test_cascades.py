@@ -56,27 +56,31 @@ def written(folder: Path, cascades: str) -> str:
 @pytest.mark.parametrize(
     ("cascade", "message"),
     [
-        ('llms = ["llama2-70b"], go_on_shares = []', "llms are llama2-70b; it needs two or more, each once"),
         (
-            'llms = ["llama3.1-8b", "llama2-70b", "llama3.1-8b"], go_on_shares = [0.1, 0.1]',
+            'llms = ["llama2-70b"], escalation_shares = []',
+            "llms are llama2-70b; it needs two or more, each once",
+        ),
+        (
+            'llms = ["llama3.1-8b", "llama2-70b", "llama3.1-8b"], escalation_shares = [0.1, 0.1]',
             "each once, from the first that answers to the last",
         ),
         (
-            'llms = ["llama3.1-8b", "llama2-70b"], go_on_shares = [0.1, 0.2]',
-            "2 go_on_shares for 2 llms; each llm but the last needs one. Add or drop some.",
+            'llms = ["llama3.1-8b", "llama2-70b"], escalation_shares = [0.1, 0.2]',
+            "2 escalation_shares for 2 llms; each llm but the last needs one. Add or drop some.",
         ),
         (
-            'llms = ["llama3.1-8b", "llama2-70b"], go_on_shares = [0.1], '
-            "gears = [{ at_least = 9.0, go_on_shares = [0.1] }, { at_least = 5.0, go_on_shares = [0.0] }]",
+            'llms = ["llama3.1-8b", "llama2-70b"], escalation_shares = [0.1], '
+            "gears = [{ at_least = 9.0, escalation_shares = [0.1] }, "
+            "{ at_least = 5.0, escalation_shares = [0.0] }]",
             "the gears' at_least is [9.0, 5.0]; it must rise",
         ),
         (
-            'llms = ["llama3.1-8b", "llama2-70b"], go_on_shares = [0.1], '
-            "gears = [{ at_least = 9.0, go_on_shares = [] }]",
-            "the gear from 9 has 0 go_on_shares; each llm but the last needs one",
+            'llms = ["llama3.1-8b", "llama2-70b"], escalation_shares = [0.1], '
+            "gears = [{ at_least = 9.0, escalation_shares = [] }]",
+            "the gear from 9 has 0 escalation_shares; each llm but the last needs one",
         ),
-        ('llms = ["llama3.1-8b", "llama2"], go_on_shares = [0.1]', "llama2"),
-        ('llms = ["llama3.1-8b", "llama2-70b"], go_on_shares = [1.5]', "go_on_shares"),
+        ('llms = ["llama3.1-8b", "llama2"], escalation_shares = [0.1]', "llama2"),
+        ('llms = ["llama3.1-8b", "llama2-70b"], escalation_shares = [1.5]', "escalation_shares"),
     ],
 )
 def test_a_cascade_that_cannot_be_is_refused_by_name(tmp_path: Path, cascade: str, message: str) -> None:
@@ -88,8 +92,8 @@ def test_a_cascade_that_cannot_be_is_refused_by_name(tmp_path: Path, cascade: st
 
 
 def test_two_cascades_must_judge_an_llm_alike(tmp_path: Path) -> None:
-    one = f'llms = ["{SMALL}", "{LARGE}"], go_on_shares = [0.4], judge_s'
-    other = f'llms = ["{SMALL}", "{OTHER}"], go_on_shares = [0.4], judge_s'
+    one = f'llms = ["{SMALL}", "{LARGE}"], escalation_shares = [0.4], judge_s'
+    other = f'llms = ["{SMALL}", "{OTHER}"], escalation_shares = [0.4], judge_s'
     alike = load_config(
         written(tmp_path, f"{LARGE} = {{ {one} = 0.1 }}\n{OTHER} = {{ {other} = 0.1 }}"), load_catalogue()
     )
@@ -208,7 +212,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     assert line in text
     part = '{ gpu = "h100-80gb", tensor_parallel = 1, role ='
     text = text.replace(line, f'"{SMALL}" = [{part} "prefill" }}, {part} "decode" }}]')
-    cascade = f'{{ llms = ["{SMALL}", "{LARGE}"], go_on_shares = [{SHARE}], judge_s = {JUDGE_S} }}'
+    cascade = f'{{ llms = ["{SMALL}", "{LARGE}"], escalation_shares = [{SHARE}], judge_s = {JUDGE_S} }}'
     config.write_text(f"{text}\n[replay.cascades]\n{LARGE} = {cascade}\n")
     resource = SettingsResource(config=str(config), lake=str(folder / "lake"))
     with pytest.MonkeyPatch.context() as patch:
@@ -248,10 +252,10 @@ def test_answers_by_hour_are_those_of_the_legs(
     assert len(both) == len(found)
     assert (both["requests"] == both["asked"]).all()
     small = both[(both["llm"] == LARGE) & (both["served_llm"] == SMALL)]
-    assert (small["asked_share"] == 1).all()
+    assert (small["stage_share"] == 1).all()
     assert small["judge_mean_s"].isna().all()
     large = both[(both["llm"] == LARGE) & (both["served_llm"] == LARGE)]
-    assert (large["asked_share"] == large["kept_share"]).all()
+    assert (large["stage_share"] == large["kept_share"]).all()
     assert (large["judge_mean_s"] == JUDGE_S).all()
     # a draft lasts from when the prefill instance had it to the last token of the one that decodes
     own = legs[(legs["policy"] == "lt_ua") & (legs["llm"] == SMALL)]

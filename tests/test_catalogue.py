@@ -229,11 +229,15 @@ def test_a_config_based_on_another_says_only_what_differs(tmp_path: Path) -> Non
         (own.rules["lt_ua"]._replace(order="edf"), "edf", "fcfs")
     )
     planner = mine(
-        '[trace]\nname = "t"\ndays = 3\n[trace.office]\n[policies.dealt]\nlike = "ours"\nspread = "goodput"\n'
+        '[trace]\nname = "t"\ndays = 3\n[trace.office]\n[policies.dealt]\nlike = "fleetcast"\nspread = '
+        '"goodput"\n'
     )
-    assert planner.rules["dealt"] == planner.rules["ours"]._replace(spread="goodput")
+    assert planner.rules["dealt"] == planner.rules["fleetcast"]._replace(spread="goodput")
     for text, message in (
-        ('[policies.ours]\nlike = "lt_ua"\n', r"\[policies\.ours\]: a shipped policy has this name"),
+        (
+            '[policies.fleetcast]\nlike = "lt_ua"\n',
+            r"\[policies\.fleetcast\]: a shipped policy has this name",
+        ),
         ('[policies.lt_i]\nlike = "lt_ua"\n', r"\[policies\.lt_i\]: a shipped policy has this name"),
         (
             '[policies.p]\nlike = "lt_uu"\n',
@@ -394,3 +398,20 @@ def test_the_power_of_boards_is_the_median_of_what_was_measured() -> None:
         if one.board_w is not None
     }
     assert told == pytest.approx(measured.to_dict(), abs=0.05)
+
+
+def test_names_of_yesterday_are_read_with_one_line(data: Path, edit: Edit) -> None:
+    """What a key or a planner was called before is read as what it is called now, once said."""
+
+    def read() -> RunConfig:
+        return load_config("together", load_catalogue(data / "catalogue"), data / "config")
+
+    today = read()
+    edit("config/together.toml", 'kv_transfer = "layers"', 'hand_over = "layers"')
+    edit("config/together.toml", '"fleetcast", "clairvoyant"', '"ours", "clairvoyant"')
+    with pytest.warns(FutureWarning) as warned:
+        assert read() == today
+    assert [str(one.message) for one in warned] == [
+        "together.toml: hand_over is called kv_transfer now; ours is called fleetcast now. "
+        "Rename that: the old name is refused from 0.2 on."
+    ]

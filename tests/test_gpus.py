@@ -83,7 +83,7 @@ def test_the_fleet_of_a_day_to_come_is_found_replayed_and_told(
             3600 * found.setting.per_s * tokens, rel=0.05
         )
     assert len(found.fleets["one_type"].gpus) == 1
-    assert not found.fleets["mixed_types"].is_apart
+    assert not found.fleets["mixed_types"].is_disaggregated
     best = found.fleets[found.best]
     assert best.usd_per_hour == min(fleet.usd_per_hour for fleet in found.fleets.values())
     assert describe_rent_answer(found).startswith(
@@ -122,7 +122,7 @@ def test_caps_hold_and_say_who_is_short(settings: RunSettings, monkeypatch: pyte
         rent_answer.answer_rent_query(settings, DAY, nothing, Progress())
     apart = rent_answer.answer_rent_query(settings, DAY, asked(settings, way="apart"), Progress())
     assert set(apart.fleets) == {"combos"}
-    assert apart.fleets["combos"].is_apart
+    assert apart.fleets["combos"].is_disaggregated
 
 
 def test_a_fleet_by_bucket_serves_what_was_planned_for_each_gpu_type(
@@ -138,7 +138,7 @@ def test_a_fleet_by_bucket_serves_what_was_planned_for_each_gpu_type(
     by_bucket, mixed = found.fleets["by_bucket"], found.fleets["mixed_types"]
     assert by_bucket.met.attainment_share >= 0.95
     assert by_bucket.usd_per_hour <= 1.1 * mixed.usd_per_hour
-    assert not by_bucket.is_apart
+    assert not by_bucket.is_disaggregated
     hour = busiest_hour(settings, DAY, LLM, "iw_fast", 5_000.0)
     where = f"trace = 'mine' and day = '{DAY - timedelta(days=2)}' and tier = 'iw_fast'"
     [row] = settings.lake.sql(f"select avg(output_tokens) as mean from requests where {where}").to_pylist()

@@ -185,7 +185,7 @@ def test_what_is_left_weighs_where_a_request_decodes() -> None:
     """Weight 0 keeps all while the other one has anything to do, an endless one nobody."""
     trace, pair = busy_trace(400, 1.0), a_pair(1, 1, TOKEN_S)
     kept, sent, off = (
-        run(trace, pair, some_rules(opportunism=how, keep_weight=weight))
+        run(trace, pair, some_rules(opportunism=how, opportunism_weight=weight))
         for how, weight in (
             (Opportunism.WEIGHTED, 0.0),
             (Opportunism.WEIGHTED, np.inf),

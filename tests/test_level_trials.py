@@ -216,10 +216,10 @@ def test_more_load_is_more_requests_with_the_same_needs(endpoint: Endpoint) -> N
 
 def test_the_search_has_tried_what_meets_and_what_does_not(tried: RunSettings) -> None:
     trials = tried.lake.sql("from level_trials where level = 'all'").to_pandas()
-    assert set(trials["dealt_by"]) == {"uniform", "tier"}
-    assert sorted(trials.loc[trials["dealt_by"] == "uniform", "levels"].unique()) == [1, 3, 10]
+    assert set(trials["needs_by"]) == {"uniform", "tier"}
+    assert sorted(trials.loc[trials["needs_by"] == "uniform", "levels"].unique()) == [1, 3, 10]
     rows = tried.lake.sql("from level_value").to_pandas()
-    cases = ["dealt_by", "stack", "levels", "headroom_share"]
+    cases = ["needs_by", "stack", "levels", "headroom_share"]
     assert {tuple(row) for row in rows[cases].to_numpy()} >= {
         ("uniform", stack, 3, share) for stack in ("freeness", "llumnix") for share in (0.1, 0.3)
     } | {("uniform", "jsq", 3, 0.0), ("uniform", "edf", 10, 0.0)}
@@ -238,12 +238,12 @@ def test_the_search_has_tried_what_meets_and_what_does_not(tried: RunSettings) -
 def test_the_answer_and_the_figures_are_those_of_the_trials(tried: RunSettings) -> None:
     asked = {"llm": LLMS[1], "region": "south"}
     by_uniform, by_tier = read_level_values(tried, DAY, **asked)
-    assert {row["dealt_by"] for row in by_uniform} == {"uniform"}
+    assert {row["needs_by"] for row in by_uniform} == {"uniform"}
     assert describe_endpoint_levels(tried, DAY, **asked) == [
         describe_level_trials(by_uniform),
         describe_level_trials(by_tier),
     ]
-    drawings = level_figures.level_drawings(**asked, dealt_by="uniform", load=1.0)
+    drawings = level_figures.level_drawings(**asked, needs_by="uniform", load=1.0)
     figures = {name: draw(tried, DAY) for name, draw in drawings.items()}
     jsq = {row["levels"]: row["instances"] for row in by_uniform if row["stack"] == "jsq"}
     panel = figures["level_value"].axes[1]
@@ -260,7 +260,7 @@ def test_the_answer_and_the_figures_are_those_of_the_trials(tried: RunSettings) 
 
 
 def value(stack: str, levels: int, instances: int | None, share: float = 0.0) -> dict[str, Any]:
-    of = {"llm": "a", "region": "east", "dealt_by": "uniform", "load_factor": 1.0, "limit_instances": 8}
+    of = {"llm": "a", "region": "east", "needs_by": "uniform", "load_factor": 1.0, "limit_instances": 8}
     return (
         of
         | {"stack": stack, "levels": levels, "headroom_share": share, "instances": instances}

@@ -135,9 +135,9 @@ def test_pools_add_up_to_their_plan(told: tuple[str, RunSettings]) -> None:
     usd = pools.groupby("plan")["usd_per_hour"].sum()
     routed = plans.index[(plans["rule"] == "route") & ~plans.index.isin(["equal_money", "uniform"])]
     assert usd[routed].to_numpy() == pytest.approx(plans.loc[routed, "usd_per_hour"].to_numpy())
-    answered = pools.groupby(["plan", "llm"])["answered_share"].first().groupby("plan").sum()
+    answered = pools.groupby(["plan", "llm"])["final_answer_share"].first().groupby("plan").sum()
     assert answered.to_numpy() == pytest.approx(1.0)
-    dealt = pools.groupby(["plan", "llm"])["dealt_share"].sum()
+    dealt = pools.groupby(["plan", "llm"])["load_share"].sum()
     assert dealt.to_numpy() == pytest.approx(1.0)
     assert pools.groupby("plan")["llm"].nunique().max() == 2
     assert (pools["gpus"] == pools["instances"] * pools["tensor_parallel"]).all()
@@ -153,7 +153,7 @@ def test_the_checks_of_plans_hold_and_find_what_they_are_for(
     lake, place = Lake(tmp_path), {"trace": settings.trace, "question": "0.55_25s"}
     for table, change in (
         ("quality_plans", ""),
-        ("quality_pools", "replace (answered_share / 2 as answered_share)"),
+        ("quality_pools", "replace (final_answer_share / 2 as final_answer_share)"),
     ):
         query = f"select * exclude (trace, question) {change} from {table}"
         lake.write(table, settings.lake.sql(query), **place)

@@ -39,7 +39,7 @@ SMALLER = {
     "requests_per_day": "70_000",
     "history_days": "2",
     "max_batch": "8",
-    "policies": '["sageserve", "ours", "clairvoyant"]',
+    "policies": '["sageserve", "fleetcast", "clairvoyant"]',
 }
 
 
@@ -64,9 +64,9 @@ OFF = {  # planners with one of their mechanisms switched off
     "sageserve": CustomPolicy("static", together=True),
     "llumnix_hourly": CustomPolicy("llumnix_hourly", stack="config"),
     "cauchy_types": CustomPolicy("cauchy_types", together=True),
-    "ours_without_phases": CustomPolicy("ours", together=True),
-    "ours_without_levels": CustomPolicy("ours", stack="config"),
-    "ours_without_reflex": CustomPolicy("ours", scaling="follow"),
+    "fleetcast_without_phases": CustomPolicy("fleetcast", together=True),
+    "fleetcast_without_levels": CustomPolicy("fleetcast", stack="config"),
+    "fleetcast_without_reflex": CustomPolicy("fleetcast", scaling="follow"),
 }
 
 
@@ -104,7 +104,7 @@ def test_each_planner_does_what_no_other_does(trials: pd.DataFrame) -> None:
 @pytest.mark.parametrize("off", OFF)
 def test_a_mechanism_that_is_switched_off_changes_the_day(trials: pd.DataFrame, off: str) -> None:
     told = trials.set_index("planner")[["usd", "attained_ratio", "ttft_p95_s", "e2e_p95_s", "quality"]]
-    on = "ours" if off.startswith("ours") else off
+    on = "fleetcast" if off.startswith("fleetcast") else off
     assert told.loc[on].tolist() != told.loc[f"not_{off}"].tolist()
     if on == "llumnix_hourly":  # without it nothing is left but the plan that it stands on
         assert told.loc["not_llumnix_hourly"].tolist() == told.loc["sageserve"].tolist()
@@ -115,7 +115,7 @@ def test_who_answers_shows_in_the_quality_and_never_without_it(
 ) -> None:
     quality = trials.groupby("planner")["quality"].mean()[list(BOARD_PLANNERS)]
     asks = {name for name in quality.index if night.config.rules[name].answers}
-    assert asks == {"cascadia_hourly", "boute_hourly", "ours"}
+    assert asks == {"cascadia_hourly", "boute_hourly", "fleetcast"}
     best = quality["sageserve"]  # the largest llm answers all
     assert (quality[list(asks)] < best - 0.01).all()
     assert quality.drop(list(asks)).to_numpy() == pytest.approx(best, abs=2e-3)
@@ -179,7 +179,7 @@ def test_ours_has_what_was_cheapest_on_the_day_before(
     best_candidate_before(plain, DAY, Progress())
     assert searched[-1][1] == 4
     own = planner_board.with_own_planner(night, "hourly_corrected_levels")
-    assert own.config.rules["ours"].answers is None
+    assert own.config.rules["fleetcast"].answers is None
     assert (
         best_candidate_before(night, night.config.trace.first_day + timedelta(days=1), Progress())
         == "all_ideas"
@@ -194,8 +194,8 @@ def trial(
         "variant": planner, "knobs": {"capacity_share": share}, "resample": draw,
         "labels": {"what": planner, **labels},
     }, {
-        "usd": usd, "left_usd": 10.0, "asked_ratio": asked, ("attained_ratio", "iw_fast"): ratio,
-        ("attained_ratio", "niw"): 2.0, "asked_quality": 0.55, "quality": quality,
+        "usd": usd, "backlog_usd": 10.0, "required_ratio": asked, ("attained_ratio", "iw_fast"): ratio,
+        ("attained_ratio", "niw"): 2.0, "required_quality": 0.55, "quality": quality,
     }  # fmt: skip
 
 
@@ -214,36 +214,37 @@ def boarded(folder: Path, rows: list[tuple[dict, dict]]) -> pd.DataFrame:
 def test_the_board_has_the_cheapest_trial_that_keeps_all(tmp_path: Path) -> None:
     """Not the cheapest of all, not one that is in time but not as good; and it says which was not kept."""
     rows = [
-        trial("ours", 0.8, 900, 1.01), trial("ours", 0.9, 800, 1.0), trial("ours", 1.0, 790, 0.99),
+        trial("fleetcast", 0.8, 900, 1.01), trial("fleetcast", 0.9, 800, 1.0), trial("fleetcast", 1.0, 790,
+        0.99),
         trial("slow", 0.5, 700, 0.9), trial("bad", 0.5, 600, 1.1, quality=0.5),
         trial("torn", 0.5, 600, 1.1, quality=0.5), trial("torn", 0.6, 590, 0.9),
     ]  # fmt: skip
     board = boarded(tmp_path, rows)
-    assert board.loc["ours", ["total_usd", "capacity_share"]].tolist() == [810.0, 0.9]
-    assert board.loc["ours", "apart_share"] == pytest.approx(10 / 810)
-    assert board["why_not"].dropna().to_dict() == {
+    assert board.loc["fleetcast", ["total_usd", "capacity_share"]].tolist() == [810.0, 0.9]
+    assert board.loc["fleetcast", "noise_share"] == pytest.approx(10 / 810)
+    assert board["failure_reason"].dropna().to_dict() == {
         "slow": "never in time", "bad": "never as good as asked",
         "torn": "in time or as good as asked, never both",
     }  # fmt: skip
-    assert board.drop("ours")["total_usd"].isna().all()
+    assert board.drop("fleetcast")["total_usd"].isna().all()
 
 
 def test_other_draws_of_the_day_are_beside_the_board_and_not_on_it(tmp_path: Path) -> None:
     """Compared draw by draw, each where it attains."""
     rows = [
-        trial("ours", 0.8, 990, 1.01), trial("dear", 0.8, 1090, 1.01, draw=0),
-        trial("ours", 0.8, 790, 1.0, draw=1), trial("ours", 0.9, 740, 0.9, draw=1),
+        trial("fleetcast", 0.8, 990, 1.01), trial("dear", 0.8, 1090, 1.01, draw=0),
+        trial("fleetcast", 0.8, 790, 1.0, draw=1), trial("fleetcast", 0.9, 740, 0.9, draw=1),
         trial("dear", 0.8, 990, 1.2, draw=1),
-        trial("ours", 0.8, 1190, 1.0, draw=2), trial("dear", 0.8, 1250, 1.0, draw=2),
+        trial("fleetcast", 0.8, 1190, 1.0, draw=2), trial("dear", 0.8, 1250, 1.0, draw=2),
         trial("dear", 0.7, 5000, 1.1, draw=2),
-        trial("ours", 0.8, 500, 0.98, draw=3), trial("dear", 0.8, 900, 1.2, draw=3),
+        trial("fleetcast", 0.8, 500, 0.98, draw=3), trial("dear", 0.8, 900, 1.2, draw=3),
     ]  # fmt: skip
     board = boarded(tmp_path, rows)
-    assert board["total_usd"].to_dict() == {"ours": 1000.0, "dear": 1100.0}
-    assert board["draws"].to_dict() == {"ours": 2, "dear": 3}
-    assert board.loc["ours", ["low_usd", "high_usd"]].tolist() == [800.0, 1200.0]
+    assert board["total_usd"].to_dict() == {"fleetcast": 1000.0, "dear": 1100.0}
+    assert board["draws"].to_dict() == {"fleetcast": 2, "dear": 3}
+    assert board.loc["fleetcast", ["low_usd", "high_usd"]].tolist() == [800.0, 1200.0]
     assert board.loc["dear", ["low_usd", "high_usd"]].tolist() == [910.0, 1260.0]
-    ends = board.loc["dear", ["low_over_ours_share", "high_over_ours_share"]].tolist()
+    ends = board.loc["dear", ["low_over_fleetcast_share", "high_over_fleetcast_share"]].tolist()
     assert ends == pytest.approx([0.05, 0.25])
     assert boarded(tmp_path, rows[:2])[["draws", "low_usd"]].isna().all(axis=None)
 
@@ -262,19 +263,19 @@ def test_where_nobody_attains_the_targets_all_are_asked_what_the_least_able_does
 
 def test_the_board_asks_no_more_than_was_asked(tmp_path: Path) -> None:
     rows = [
-        trial("ours", 0.8, 900, 0.85, asked=0.8), trial("ours", 1.0, 700, 0.82, asked=0.8),
-        trial("ours", 1.2, 600, 0.79, asked=0.8), trial("least", 0.5, 950, 0.8, asked=0.8),
+        trial("fleetcast", 0.8, 900, 0.85, asked=0.8), trial("fleetcast", 1.0, 700, 0.82, asked=0.8),
+        trial("fleetcast", 1.2, 600, 0.79, asked=0.8), trial("least", 0.5, 950, 0.8, asked=0.8),
     ]  # fmt: skip
     board = boarded(tmp_path, rows)
-    assert board["total_usd"].to_dict() == {"ours": 710.0, "least": 960.0}
-    assert set(board["asked_ratio"]) == {0.8}
+    assert board["total_usd"].to_dict() == {"fleetcast": 710.0, "least": 960.0}
+    assert set(board["required_ratio"]) == {0.8}
 
 
 def test_all_are_searched_to_the_same(trials: pd.DataFrame) -> None:
     """At one point each: to all of the targets if any attains them, else to the least of what they do."""
     ratios = trials["attained_ratio"]
     least = 1.0 if ratios.max() >= 1 else ratios.min()
-    assert set(trials["asked_ratio"]) == {least}
+    assert set(trials["required_ratio"]) == {least}
     assert (trials.attrs["asked"][0], trials.attrs["asked"][-1]) == (1.0, least)
 
 

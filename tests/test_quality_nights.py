@@ -98,7 +98,7 @@ def test_what_a_plan_says_of_who_answers_is_what_is_replayed(
     kept = pools.groupby(["llm", "gpu"])["instances"].sum()
     np.testing.assert_allclose(held.set_index(["llm", "gpu"])["instances"].sort_index(), kept.sort_index())
     assert own["score"].mean() == pytest.approx(plan["promised_quality"], abs=0.03)
-    assert own["e2e_s"].quantile(0.95) <= 1.05 * plan["asked_latency_s"]
+    assert own["e2e_s"].quantile(0.95) <= 1.05 * plan["required_latency_s"]
 
 
 def test_quality_stands_on_the_scoreboard_beside_what_it_costs(
@@ -185,8 +185,8 @@ def test_a_judge_and_shadows_are_work_that_plans_carry(judged_here: RunSettings)
     assert read.mean() == pytest.approx((work.known.answers.input_tokens + outputs).mean(), rel=0.02)
     mix = token_mixes(settings, DAY)[JUDGE]
     prompts = settings.lake.sql("select avg(input_tokens) as mean from requests")["mean"][0].as_py()
-    assert mix.asked_share == pytest.approx(prompts / mix.input_tokens.mean(), rel=0.05)
-    assert mix.asked_share < 0.6
+    assert mix.prompt_token_ratio == pytest.approx(prompts / mix.input_tokens.mean(), rel=0.05)
+    assert mix.prompt_token_ratio < 0.6
 
 
 @pytest.mark.parametrize(
@@ -214,14 +214,14 @@ def test_a_policy_that_cannot_plan_is_refused_by_name(
         ('judge_llm = "llama3.2-3b", at_arrival = true', "which reads answers: at arrival there is none"),
         ('judge_llm = "llama3.2-3b"', "whose legs are its time"),
         (
-            "at_arrival = true, gears = [{ at_least = 1.0, go_on_shares = [0] }]",
+            "at_arrival = true, gears = [{ at_least = 1.0, escalation_shares = [0] }]",
             "gears need a judge outside",
         ),
         ("shadow_share = 1.5", "shadow_share"),
     ],
 )
 def test_a_judge_of_ours_that_cannot_be_is_refused(tmp_path: Path, said: str, message: str) -> None:
-    cascade = 'llms = ["llama3.1-8b", "llama2-70b"], go_on_shares = [0.4], judge_s = 0.1'
+    cascade = 'llms = ["llama3.1-8b", "llama2-70b"], escalation_shares = [0.4], judge_s = 0.1'
     path = tmp_path / "mine.toml"
     path.write_text(f'based_on = "office"\n[replay.cascades]\nllama2-70b = {{ {cascade}, {said} }}\n')
     with pytest.raises(ConfigError, match=re.escape(message)):

@@ -62,7 +62,7 @@ SWITCHES: dict[str, tuple[str, Switch]] = {
     "the last minutes of the hour": ("lt_ua", rules(correction_s=0.0)),
     "back-pressure": ("chiron", rules(pressure_share=1e9)),
     "deadline of batch instances": ("chiron", whenever),
-    "reflex": ("corrected", rules(reflex_share=1e9)),
+    "reflex": ("corrected", rules(reactive_share=1e9)),
     "working off what waits": ("corrected", rules(catch_up_s=1e9)),
     "late ones last": ("corrected", rules(order=QueueOrder.FCFS)),
     "signal of work": ("corrected", rules(signal=Signal.MEMORY)),

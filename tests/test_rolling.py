@@ -94,7 +94,7 @@ def test_an_hour_carries_what_came_then_the_quantile_and_at_least_now_if_asked(
     known[..., -1] = 9000.0
     mean = 100.0 + np.arange(48 * 4.0).reshape(48, 4) * np.ones((llms, regions, 1, 1))
     peak = 1.2 * mean.max(axis=-1, keepdims=True)
-    asked = asking(settings, holds_current=holds, every_minutes=30)
+    asked = asking(settings, keeps_current_load=holds, every_minutes=30)
     found = rolling_load(asked, NOON + timedelta(minutes=30), RollingForecast(known, mean, peak))
     line = list(1.2 * (100.0 + np.arange(48 * 4)))
     if holds:

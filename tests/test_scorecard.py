@@ -57,7 +57,7 @@ FORECAST = {
 BOUND = {"hour_start": START, "fluid_usd": 10.0, "whole_usd": 11.0, "minimum_usd": 13.0, "hour_usd": 17.0}
 PARTS = (
     *("rounding_usd", "minimum_usd", "hour_usd", "routing_usd", "foresight_usd"),
-    *("boot_usd", "scaling_usd", "left_usd"),
+    *("boot_usd", "scaling_usd", "backlog_usd"),
 )
 LEFT = {"input_tokens": 36_000}  # in the queue at midnight: half an hour of an instance
 WAITS = ("held_s", "waited_s", "prefill_s", "network_s")
@@ -170,7 +170,7 @@ def test_the_scoreboard_adds_up(lake):
         2 * 8 * 0.5,
     )
     assert reactive["usd"] == 12 * reactive["gpu_hours"]
-    assert reactive["left_gpu_hours"] == 8.0
+    assert reactive["backlog_gpu_hours"] == 8.0
     assert reactive["over_clairvoyant_share"] == pytest.approx(
         metrics.distance_share(reactive["gpu_hours"] + 8, board.loc["clairvoyant", "gpu_hours"] + 8)
     )
@@ -190,8 +190,8 @@ def test_the_parts_of_a_regret_add_up(lake):
     for policy, row in rows.iterrows():
         parts = row[list(PARTS)]
         assert row["regret_usd"] == pytest.approx(parts.sum()), policy
-        assert row["usd"] + row["left_usd"] - row["fluid_usd"] == pytest.approx(row["regret_usd"])
-    assert rows["left_usd"].tolist() == [12 * 8.0] * 2
+        assert row["usd"] + row["backlog_usd"] - row["fluid_usd"] == pytest.approx(row["regret_usd"])
+    assert rows["backlog_usd"].tolist() == [12 * 8.0] * 2
     usd = 12 * 2 * 8 / 3600  # of a second of two hours
     assert rows.loc["reactive", list(PARTS[:5])].tolist() == [1, 2, 4, -16, 0]
     assert rows.loc["reactive", "boot_usd"] == pytest.approx(usd * 1800)
@@ -347,10 +347,10 @@ def test_forecasts_are_compared_where_they_attain_the_same_and_their_costs_add_u
     assert board["usd"].to_dict() == pytest.approx(
         {"truth": 25, "last_value": 46, "arima": np.nan}, nan_ok=True
     )
-    assert board["apart_share"].to_dict() == pytest.approx(
+    assert board["noise_share"].to_dict() == pytest.approx(
         {"truth": 0.5, "last_value": 5 / 3.4 - 1, "arima": np.nan}, nan_ok=True
     )
-    assert board["why_not"].dropna().to_dict() == {
+    assert board["failure_reason"].dropna().to_dict() == {
         "arima": "still attains 97.0 % counting on 1.2 times the capacity"
     }
     parts = ["fluid_usd", "rounding_usd", "routing_usd", "forecast_usd", "boot_usd"]
@@ -475,7 +475,7 @@ def test_left_over_is_what_may_wait_and_no_instance_had_by_midnight(tmp_path: Pa
     lake.write("plans", full("plans", [plan]), **tomorrow)
     for in_one_go, requests in ((False, 4 + 1), (True, 2 + 1)):  # of a week only who waits at its end
         study = lake.sql("staging/trial_figures.sql", policy="reactive", in_one_go=in_one_go).to_pylist()
-        left = {row["llm"]: row["value"] for row in study if row["metric"] == "left_gpu_hours"}
+        left = {row["llm"]: row["value"] for row in study if row["metric"] == "backlog_gpu_hours"}
         assert left["a"] == left["all"] == pytest.approx(requests * told["gpu_hours"] / 4)
 
 

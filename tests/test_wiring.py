@@ -145,11 +145,11 @@ def test_the_rules_are_those_of_the_config_and_the_tiers(wired: RunSettings) -> 
         **{"route_utilisation_share": 0.66, "scale_out_share": 0.74, "scale_in_share": 0.28},
         **{"niw_pull_one_share": 0.58, "niw_pull_two_share": 0.41, "niw_priority_age_s": 7300.0},
         **{"surge_ratio": 3.3, "slump_ratio": 0.62, "pressure_share": 0.54},
-        **{"catch_up_s": 91.0, "reflex_share": 1.7},
+        **{"catch_up_s": 91.0, "reactive_share": 1.7},
         "correction_s": (60 - 25) * 60.0,
         **{
             "opportunism": 2,
-            "keep_weight": 1.9,
+            "opportunism_weight": 1.9,
             "is_headroom_adaptive": True,
             "uses_central_queue": False,
             "headroom_above_only": True,
@@ -460,7 +460,7 @@ def test_pools_of_an_llm_stand_where_hand_on_and_weigh_as_the_config_says(wired:
     also = Deployment("h100-80gb", 4, "prefill", then="near", regions=("north",))
     whole = wired.config.fleet.deployments[LLMS[0]]
     pools = {LLMS[0]: whole, LLMS[1]: (prefill, near, far, also)}
-    fleet = fleet_of(changed(wired, "fleet", deployments=pools, link_gbit_per_s=None, hand_over="bulk"))
+    fleet = fleet_of(changed(wired, "fleet", deployments=pools, link_gbit_per_s=None, kv_transfer="bulk"))
     rows = [
         (
             LLMS[fleet.llm[row]],

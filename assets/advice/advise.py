@@ -71,7 +71,8 @@ def advise_trace(asked: AdviceRequest, folder: Path, progress: Progress, lake: L
         came = import_trace.copy_landed_trace(lake or Lake(), str(asked.trace), folder, catalogue, as_llm)
     if missing := [llm for llm in came.llms if pools and llm not in {pool.llm for pool in pools}]:
         raise ConfigError(
-            f"--on {asked.on!r} has no {', '.join(missing)}, which requests ask for. Add it, or name one llm "
+            f"--fleet {asked.on!r} has no {', '.join(missing)}, which requests ask for. Add it, or name "
+            f"one llm "
             "alone, which stands for all that have no profile."
         )
     found = compute_sections(came, asked, pools, catalogue, office, folder, progress)
@@ -94,7 +95,7 @@ def _path_to_type(folder: Path) -> str:
 
 def _command_options(asked: AdviceRequest) -> str:
     parts = [f" --as {asked.as_llm}"] if asked.as_llm else []
-    parts += [f' --on "{asked.on}"'] if asked.on else []
+    parts += [f' --fleet "{asked.on}"'] if asked.on else []
     parts += [f" --outputs {asked.output_tokens}"] if asked.output_tokens else []
     parts += [f" --gpus {','.join(asked.gpus)}"] if asked.gpus else []
     return "".join(parts)

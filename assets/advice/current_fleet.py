@@ -25,7 +25,7 @@ def evaluate_current_fleet(
 
     Where there is no whole day, on the trace.
 
-    As --on names it, replayed; else the fleet that ran, with what `fleetcast plan grade` found of it.
+    As --fleet names it, replayed; else the fleet that ran, with what `fleetcast plan grade` found of it.
     """
     if not pools or on is None:
         return None if day is None else read_recorded_fleet(settings, day)

@@ -81,16 +81,16 @@ def gpu_section(answers: Mapping[str, RentAnswer]) -> list[Numbers]:
             "requests_per_s": found.setting.per_s,
             "targets": describe_targets(found.setting.tier),
             "target_share": found.setting.tier.attainment_target_share,
-            "apart_saving_bound_share": found.bound.saving_share,
+            "disaggregation_saving_bound_share": found.bound.saving_share,
             "best": found.best,
-            "is_apart": found.fleets[found.best].is_apart,
+            "is_disaggregated": found.fleets[found.best].is_disaggregated,
             "fleets": [
                 {
                     "kind": kind,
                     "rented": " + ".join(f"{count} x ({combo.title})" for combo, count in fleet.held),
                     "gpus": fleet.gpus,
                     "usd_per_hour": fleet.usd_per_hour,
-                    "is_apart": fleet.is_apart,
+                    "is_disaggregated": fleet.is_disaggregated,
                     **fleet.met._asdict(),
                 }
                 for kind, fleet in found.fleets.items()

@@ -133,7 +133,11 @@ def no_requests_message(file: str, rows: int, reasons: Mapping[str, int]) -> str
             "GPUs hang on that. Record output tokens, name a mean to assume (--outputs TOKENS), or start "
             "from an engine's metrics."
         )
-    mend = "Name it as source_llm, for which --as may stand" if why.startswith("unknown llm") else "Mend them"
+    mend = (
+        "Name it as source_llm, for which --assume-llm may stand"
+        if why.startswith("unknown llm")
+        else "Mend them"
+    )
     return f"{file}: none of its {rows:,} rows is a request: {why}, {count:,} rows. {mend}."
 
 

@@ -17,7 +17,7 @@ from fleetcast.models.world.catalogue import Catalogue
 
 FEW_REQUESTS = 100  # requests, below which one is more than a hundredth of the share in time
 CURRENT_FLEET_HINT, RECORDED_FLEET_HINT = (
-    '--on "8 x llama3.1-8b@h100-80gb"',
+    '--fleet "8 x llama3.1-8b@h100-80gb"',
     "fleetcast plan ran FILE",
 )  # to tell what runs today
 
@@ -132,7 +132,7 @@ def _client_limitations(brought: ImportedTrace) -> list[tuple[str, str]]:
             )
         )
     if brought.dealt:
-        instead = "; --as NAME plans all for one llm" if "llm" in brought.dealt else ""
+        instead = "; --assume-llm NAME plans all for one llm" if "llm" in brought.dealt else ""
         found.append(
             (
                 "dealt",

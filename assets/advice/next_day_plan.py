@@ -165,14 +165,14 @@ def watch_section(settings: RunSettings, tomorrow: Numbers | None, first: date, 
         for row in rows
     ]
     return {
-        "surge_share": settings.config.replay.reflex_share,
-        "surges": [] if tomorrow is None else _surges(tomorrow, settings.config.replay.reflex_share),
+        "surge_share": settings.config.replay.reactive_share,
+        "surges": [] if tomorrow is None else _surges(tomorrow, settings.config.replay.reactive_share),
         "unsure_hours": [] if tomorrow is None else _least_certain_hours(tomorrow),
         "endpoints": endpoints,
     }
 
 
-def _surges(tomorrow: Numbers, reflex_share: float) -> list[Numbers]:
+def _surges(tomorrow: Numbers, reactive_share: float) -> list[Numbers]:
     """For each llm its fullest hour, all regions together, and the load from which to pass the plan."""
     sums: dict[tuple[str, int], list[float]] = {}
     for row in tomorrow["hours"]:
@@ -187,7 +187,7 @@ def _surges(tomorrow: Numbers, reflex_share: float) -> list[Numbers]:
             "hour": hour,
             "planned_tokens_per_s": planned,
             "carries_tokens_per_s": carries,
-            "surge_tokens_per_s": carries * reflex_share,
+            "surge_tokens_per_s": carries * reactive_share,
             "fullest_share": planned / carries,
         }
         if llm not in fullest or own["fullest_share"] > fullest[llm]["fullest_share"]:

@@ -44,10 +44,10 @@ def claim_trace_name(settings: RunSettings) -> None:
     claim, mine = settings.lake.root / "configs" / settings.trace, settings.config.file
     owner = CONFIG_DIR / claim.read_text() if claim.is_file() else mine
     if owner != mine and owner.is_file():
-        hand_over = removal_command(settings.lake.root, f"configs/{settings.trace}")
+        command = removal_command(settings.lake.root, f"configs/{settings.trace}")
         raise ValueError(
             f"The trace name {settings.trace!r} belongs to {owner}; {mine} would overwrite its results. "
-            f"Give a made trace a [trace] name of its own; hand a landed one over: {hand_over}"
+            f"Give a made trace a [trace] name of its own; hand a landed one over: {command}"
         )
     claim.parent.mkdir(parents=True, exist_ok=True)
     claim.write_text(str(mine.relative_to(CONFIG_DIR) if mine.is_relative_to(CONFIG_DIR) else mine))

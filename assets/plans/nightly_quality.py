@@ -191,7 +191,7 @@ def apply_quality_plan(settings: RunSettings, day: date, policy: str) -> RunSett
         row = of_pools.get((llm, pool.gpu, pool.tensor_parallel, pool.pipeline_parallel))
         if row is None:
             return dataclasses.replace(pool, instances_at_start=0)
-        return dataclasses.replace(pool, weight=row["dealt_share"], instances_at_start=row["instances"])
+        return dataclasses.replace(pool, weight=row["load_share"], instances_at_start=row["instances"])
 
     own = {llm: tuple(held(llm, pool) for pool in its) for llm, its in config.fleet.deployments.items()}
     fleet = dataclasses.replace(config.fleet, deployments=own)

@@ -53,14 +53,14 @@ def draw_plan_page(settings: RunSettings, day: date) -> LakePath:
 def draw_plan(frame: pd.DataFrame) -> Figure:
     """Thousand input tokens/s of each llm: what came, what the plan expected, what it can serve.
 
-    `frame`: llm, window_start, planned_, expected_ and came_tokens_per_s, the last two with the buffer that
+    `frame`: llm, window_start, planned_, expected_ and actual_tokens_per_s, the last two with the buffer that
     the plan keeps for what may wait; in order of time.
     """
     llms = list(dict.fromkeys(frame["llm"]))
     figure, multiples = make_day_panels(len(llms), columns=2)
     for panel, llm in zip(multiples, llms, strict=True):
         rows = frame[frame["llm"] == llm]
-        fill_stairs(panel, rows["window_start"], rows["came_tokens_per_s"] / 1e3)
+        fill_stairs(panel, rows["window_start"], rows["actual_tokens_per_s"] / 1e3)
         draw_stairs(panel, rows["window_start"], rows["expected_tokens_per_s"] / 1e3, BLUE)
         draw_stairs(panel, rows["window_start"], rows["planned_tokens_per_s"] / 1e3, INK)
         came, planned = (rows[f"{name}_tokens_per_s"].sum() for name in ("came", "planned"))

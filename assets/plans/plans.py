@@ -176,7 +176,7 @@ def measure_capacities(settings: RunSettings, day: date, progress: Progress) -> 
                 mix.cached_tokens,
             )
             counted.count_step()
-            return found * mix.asked_share
+            return found * mix.prompt_token_ratio
 
         return run_parallel(one, measured)
 

@@ -21,7 +21,7 @@ QUALITY_POOL_COLUMNS = (
     "gpus",
     "usd_per_hour",
 )
-QUALITY_SHARE_COLUMNS = ("dealt_share", "asked_share", "shadow_share", "answered_share", "leg_p95_s")
+QUALITY_SHARE_COLUMNS = ("load_share", "stage_share", "shadow_share", "final_answer_share", "leg_p95_s")
 
 
 def find_quality_plan(settings: RunSettings, question: str, plan: str = "chosen") -> tuple[Row, list[Row]]:

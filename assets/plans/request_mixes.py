@@ -24,7 +24,7 @@ class RequestMix(NamedTuple):
     input_tokens: MixTokens
     output_tokens: MixTokens
     cached_tokens: MixTokens | None  # of the inputs, what need not be computed; None where nothing is reused
-    asked_share: float = 1.0  # mean input tokens of what is asked, over those that are read here
+    prompt_token_ratio: float = 1.0  # mean input tokens of what is asked, over those that are read here
     tiers: tuple[str, ...] = ()  # that ask for it
 
 
@@ -89,7 +89,7 @@ def stage_requests_by_llm(
             sample.assign(
                 input_tokens=inputs + answers.output_tokens[:, place] + cascade.rubric_tokens, output_tokens=1
             )[reached[:, place]]
-            for place, share in enumerate(cascade.go_on_shares)
+            for place, share in enumerate(cascade.escalation_shares)
             if share > 0
         ]
         legs[cascade.judge_llm] = pd.concat(drafts) if drafts else sample.head(0)

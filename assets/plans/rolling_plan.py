@@ -89,7 +89,7 @@ def planning_instant(settings: RunSettings, at: datetime | None) -> datetime:
 def rolling_load(settings: RunSettings, now: datetime, foreseen: RollingForecast) -> PlanLoad:
     """What each hour of the clock has to carry: what came, then the quantile of what is foreseen.
 
-    With [plan.rolling] holds_current at least the load of now until the next plan is due.
+    With [plan.rolling] keeps_current_load at least the load of now until the next plan is due.
     """
     config, minutes = settings.config.plan, settings.config.forecast.bucket_minutes
     per_hour, elapsed = 60 // minutes, now.minute // minutes
@@ -100,7 +100,7 @@ def rolling_load(settings: RunSettings, now: datetime, foreseen: RollingForecast
     )
     path = path.reshape(*path.shape[:2], -1)
     latest = foreseen.known[..., -1:]
-    if config.rolling.holds_current:
+    if config.rolling.keeps_current_load:
         until = -(-config.rolling.every_minutes // minutes)
         path[..., :until] = np.fmax(path[..., :until], latest)
     came = foreseen.known[..., foreseen.known.shape[-1] - elapsed :]

@@ -87,7 +87,7 @@ def planned_read_capacity(settings: RunSettings, day: date, policy: str = "clair
     if not settings.config.replay.cascades:
         return sustained
     mixes = token_mixes(settings, day)
-    share = np.array([mixes[llm].asked_share for llm, _ in settings.grid.services])
+    share = np.array([mixes[llm].prompt_token_ratio for llm, _ in settings.grid.services])
     return sustained / share[:, None, None]
 
 

@@ -15,7 +15,7 @@ def describe_level_trials(rows: Sequence[Row]) -> str:
     stacks = list(dict.fromkeys(row["stack"] for row in tried))
     plain = BASELINE_STACK if BASELINE_STACK in stacks else stacks[0]
     of = rows[0]
-    begins = f"{of['llm']} in {of['region']}, needs by {of['dealt_by']}"
+    begins = f"{of['llm']} in {of['region']}, needs by {of['needs_by']}"
     begins += "" if of["load_factor"] == 1 else f", {of['load_factor']:g} times the load"
     parts = [
         describe_levels(plain, rows_with_least_headroom(rows_of_stack(tried, plain)), of["limit_instances"]),

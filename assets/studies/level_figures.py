@@ -30,7 +30,7 @@ STACK_COLOURS = dict(zip((name for name in REPLAY_STACKS if name != LIMIT_STACK)
     LIMIT_STACK: INK
 }
 DASHED_LINE = (0, (4, 3))
-WAY = ["dealt_by", "load_factor"]
+WAY = ["needs_by", "load_factor"]
 
 
 def draw_level_value(frame: pd.DataFrame) -> Figure:
@@ -156,8 +156,8 @@ def frame_with_least_headroom(rows: pd.DataFrame) -> pd.DataFrame:
 
 def way_title(way: Sequence[object]) -> str:
     """How needs were dealt, under which load."""
-    dealt_by, load = way
-    return f"needs by {dealt_by}" + ("" if load == 1 else f", {load:g} times the load")
+    needs_by, load = way
+    return f"needs by {needs_by}" + ("" if load == 1 else f", {load:g} times the load")
 
 
 def add_stack_legend(figure: Figure, rows: pd.DataFrame) -> Figure:
@@ -167,7 +167,7 @@ def add_stack_legend(figure: Figure, rows: pd.DataFrame) -> Figure:
     return figure
 
 
-def level_drawings(llm: str, region: str, dealt_by: str, load: float) -> dict[str, DrawFigure]:
+def level_drawings(llm: str, region: str, needs_by: str, load: float) -> dict[str, DrawFigure]:
     """The figures of an endpoint; those that need one way to deal needs, and one load, show these."""
 
     def rows_of(table: str, settings: RunSettings, day: date) -> pd.DataFrame:
@@ -177,7 +177,7 @@ def level_drawings(llm: str, region: str, dealt_by: str, load: float) -> dict[st
 
     def of_way(table: str, settings: RunSettings, day: date) -> pd.DataFrame:
         rows = rows_of(table, settings, day)
-        return rows[(rows["dealt_by"] == dealt_by) & (rows["load_factor"] == load)]
+        return rows[(rows["needs_by"] == needs_by) & (rows["load_factor"] == load)]
 
     def today(settings: RunSettings, day: date) -> pd.DataFrame:
         rows = of_way("level_trials", settings, day)

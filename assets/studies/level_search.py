@@ -131,14 +131,14 @@ def try_stack(bench: LevelBench, by: str, load: float, stack: str, asked: Levels
 def level_trials_scope(day: date, table: pa.Table) -> dict[str, Any]:
     """Which endpoint rows of level_trials are of, and the way to deal needs that its figures show."""
     first = table.slice(0, 1).to_pylist()[0]
-    names = ("llm", "region", "dealt_by")
+    names = ("llm", "region", "needs_by")
     return {"day": day, **{name: first[name] for name in names}, "load": first["load_factor"]}
 
 
 LEVEL_VALUES_SQL = """
 from level_value
 where trace = $trace and day = $day and llm = $llm and region = $region
-order by dealt_by = 'tier', dealt_by, load_factor, stack, headroom_share, levels
+order by needs_by = 'tier', needs_by, load_factor, stack, headroom_share, levels
 """
 
 
@@ -149,7 +149,7 @@ def read_level_values(
     rows = settings.lake.sql(
         LEVEL_VALUES_SQL, trace=settings.trace, day=day, llm=llm, region=region
     ).to_pylist()
-    return [list(own) for _, own in groupby(rows, lambda row: (row["dealt_by"], row["load_factor"]))]
+    return [list(own) for _, own in groupby(rows, lambda row: (row["needs_by"], row["load_factor"]))]
 
 
 def describe_endpoint_levels(settings: RunSettings, day: date, llm: str, region: str) -> list[str]:

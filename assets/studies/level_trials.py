@@ -137,7 +137,7 @@ class LevelBench:
         target = np.array([tier.attainment_target_share for tier in needs.tiers.values()])
         spent, usd = endpoint_cost(endpoint, key.instances)
         common = {
-            **{"llm": endpoint.llm, "region": endpoint.region, "dealt_by": wanted.by, **key._asdict()},
+            **{"llm": endpoint.llm, "region": endpoint.region, "needs_by": wanted.by, **key._asdict()},
             **{"headroom_decay": config.levels.headroom_decay, "hours": endpoint.hours, "seed": self.seed},
             **{"is_today": key.instances == endpoint.instances, "worst_need_share": float(np.nanmin(share))},
             "is_met": not (share < target).any(),

@@ -24,7 +24,7 @@ def draw_price_hull(frame: pd.DataFrame, llm: str) -> Figure:
     """Points of deployments, and those that no other beats in both phases. One of these alone: together.
 
     `frame`: is_best_of_gpu, gpu, gpus_per_instance, usd_per_million_input_tokens,
-    usd_per_million_output_tokens, is_cheapest_together, apart_saving_bound_share.
+    usd_per_million_output_tokens, is_cheapest_together, disaggregation_saving_bound_share.
     """
     import matplotlib.pyplot as plt
 
@@ -41,7 +41,7 @@ def draw_price_hull(frame: pd.DataFrame, llm: str) -> Figure:
             (row[IN], row[HULL_DECODE_COLUMN]), xytext=(6, 5), textcoords="offset points", fontsize=10,
             color=INK,
         )  # fmt: skip
-    bound = 100 * frame["apart_saving_bound_share"].max()
+    bound = 100 * frame["disaggregation_saving_bound_share"].max()
     panel.set(
         xscale="log", yscale="log", xlabel="USD per million tokens of prompt",
         ylabel="USD per million tokens of answer", title=f"{llm}: apart saves at most {bound:.1f} %",

@@ -23,7 +23,7 @@ from fleetcast.models.world.planners import BOARD_PLANNERS, ablation_steps, cand
 from fleetcast.models.world.policies import PolicySpec
 from fleetcast.models.world.toml_dataclasses import require_known
 
-FLEETCAST_PLANNER = "ours"
+FLEETCAST_PLANNER = "fleetcast"
 MOST_DRAWS = 100
 BOARD_QUERY = f"select * from planner_board {WHERE} order by total_usd nulls last, planner"
 
@@ -91,7 +91,7 @@ def best_candidate_before(settings: RunSettings, day: date, progress: Progress) 
 
 
 def with_own_planner(settings: RunSettings, candidate: str) -> RunSettings:
-    """The settings whose planner `ours` is one of the candidates."""
+    """The settings whose planner `fleetcast` is one of the candidates."""
     policies = {**settings.config.policies, FLEETCAST_PLANNER: CustomPolicy(candidate)}
     return replace(settings, config=replace(settings.config, policies=policies))
 

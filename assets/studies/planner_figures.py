@@ -12,8 +12,8 @@ from fleetcast.models.world.planners import BOARD_PLANNERS
 
 
 def describe_required_attainment(frame: pd.DataFrame) -> str:
-    """What is asked of all planners, in words; `frame`: rows with asked_ratio."""
-    ratio = frame["asked_ratio"].min()
+    """What is asked of all planners, in words; `frame`: rows with required_ratio."""
+    ratio = frame["required_ratio"].min()
     attained = "its target" if not ratio < 1 else f"{ratio:.1%} of its target, the most that all can"
     return f"every tier attains {attained}, quality is kept"
 
@@ -39,7 +39,7 @@ def draw_planners(frame: pd.DataFrame) -> Figure:
     panel.hlines(drawn["planner"], drawn["low_usd"], drawn["high_usd"], color=INK, lw=5, zorder=3)
     for _, row in rows.iterrows():
         is_found = not pd.isna(row["total_usd"])
-        text = f"  {row['total_usd']:,.0f} USD" if is_found else f"  {row['why_not']}"
+        text = f"  {row['total_usd']:,.0f} USD" if is_found else f"  {row['failure_reason']}"
         is_ours = row["planner"] == FLEETCAST_PLANNER and is_found
         panel.annotate(text, (0, row["planner"]), va="center", color="white" if is_ours else INK, fontsize=10)
     thick = "; thick: other draws of its requests" if len(drawn) else ""

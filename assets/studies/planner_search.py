@@ -170,7 +170,7 @@ class PlannerSearch(KnobSearch):
             attained = min(one["value"] for one in figures if one["metric"] == ATTAINED)
             self.found[name].append((counted_on, figures))
             self.knob_trials[name].append(
-                TargetTrial(counted_on, of_all["usd"] + of_all["left_usd"], attained)
+                TargetTrial(counted_on, of_all["usd"] + of_all["backlog_usd"], attained)
             )
             quality[name] = of_all.get("quality")
         self._raise_quality(quality)
@@ -218,8 +218,8 @@ class PlannerSearch(KnobSearch):
             ablation_steps().get(twin),
         )
         asked: list[MetricRow] = [
-            {"metric": "asked_ratio", "value": self.target},
-            {"metric": "asked_quality", "value": quality.quality if quality else None},
+            {"metric": "required_ratio", "value": self.target},
+            {"metric": "required_quality", "value": quality.quality if quality else None},
         ]
         labels = {"what": rules[twin].what} | ({} if ideas is None else {"ideas": ", ".join(ideas)})
         tables = []

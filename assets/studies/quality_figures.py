@@ -35,8 +35,8 @@ def draw_quality(settings: RunSettings, question: str) -> LakePath:
 def draw_quality_plans(frame: pd.DataFrame) -> Figure:
     """USD per hour over quality: hollow as tables promise, filled as replayed; a line a judge and rule.
 
-    `frame`: plan, kind, rule, judge, usd_per_hour, promised_quality, quality, p95_s, asked_quality,
-    asked_latency_s.
+    `frame`: plan, kind, rule, judge, usd_per_hour, promised_quality, quality, p95_s, required_quality,
+    required_latency_s.
     """
     import matplotlib.pyplot as plt
 
@@ -56,10 +56,10 @@ def draw_quality_plans(frame: pd.DataFrame) -> Figure:
         )
         panel.plot(rows["promised_quality"], rows["usd_per_hour"], "o", mfc="none", color=colour, ms=5)
         panel.plot(rows["quality"], rows["usd_per_hour"], "o", color=colour, ms=4)
-    panel.axvline(frame["asked_quality"].iloc[0], color=MUTED, linewidth=1, linestyle=":")
+    panel.axvline(frame["required_quality"].iloc[0], color=MUTED, linewidth=1, linestyle=":")
     panel.set_xlabel("quality: mean score of the answers that count")
     panel.set_ylabel("USD per hour")
-    panel.set_title(f"P95 within {frame['asked_latency_s'].iloc[0]:g} s")
+    panel.set_title(f"P95 within {frame['required_latency_s'].iloc[0]:g} s")
     panel.set_ylim(0, 1.2 * frame["usd_per_hour"].max())
     if len(fronts):
         panel.legend(frameon=False, fontsize=10)

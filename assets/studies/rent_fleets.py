@@ -51,7 +51,7 @@ class RentedFleet(NamedTuple):
         return sums
 
     @property
-    def is_apart(self) -> bool:
+    def is_disaggregated(self) -> bool:
         """Whether any of it has its phases apart."""
         return any(combo.prefill is not None for combo, _ in self.held)
 
@@ -100,7 +100,7 @@ def choose_opportunism(
         return setting
     ways = [replace_given(setting.config.replay, opportunism="off")]
     ways += [
-        replace_given(setting.config.replay, opportunism="weighted", keep_weight=weight)
+        replace_given(setting.config.replay, opportunism="weighted", opportunism_weight=weight)
         for weight in KEEP_WEIGHTS
     ]
     tried = [setting._replace(config=replace(setting.config, replay=way)) for way in ways]

@@ -21,7 +21,7 @@ def draw_study(lake: Lake, name: str, catalogue: Catalogue) -> LakePath:
 
 def draw_against_the_paper(lake: Lake) -> LakePath:
     """Draw every figure of a paper beside ours, where the study has been run."""
-    frame = lake.sql("queries/against_the_paper.sql").to_pandas().dropna(subset="our_value")
+    frame = lake.sql("queries/against_the_paper.sql").to_pandas().dropna(subset="fleetcast_value")
     path = lake.root.parent / "figures" / "studies" / "against_the_paper.png"
     draw_and_save_figure(path, "a point for each figure of a paper", lambda: draw_paper_points(frame))
     return path
@@ -30,7 +30,7 @@ def draw_against_the_paper(lake: Lake) -> LakePath:
 def draw_paper_points(frame: pd.DataFrame) -> Figure:
     """What was found, over what a paper tells: figures by themselves, and shares; on the line they agree.
 
-    `frame`: study, against, metric, paper_value, our_value.
+    `frame`: study, against, metric, paper_value, fleetcast_value.
     """
     import matplotlib.pyplot as plt
 
@@ -39,16 +39,16 @@ def draw_paper_points(frame: pd.DataFrame) -> Figure:
     colours = policy_colours(list(dict.fromkeys(frame["study"])))
     for panel, own, factor in zip(panels, (frame[~is_share], frame[is_share]), (1.0, 100.0), strict=True):
         for study, rows in own.groupby("study", sort=False):
-            told, found = factor * rows["paper_value"], factor * rows["our_value"]
+            told, found = factor * rows["paper_value"], factor * rows["fleetcast_value"]
             panel.scatter(told, found, s=45, color=colours[str(study)], label=study, alpha=0.8)
         if len(own):
-            ends = factor * own[["paper_value", "our_value"]].to_numpy().ravel()
+            ends = factor * own[["paper_value", "fleetcast_value"]].to_numpy().ravel()
             panel.plot([ends.min(), ends.max()], [ends.min(), ends.max()], color=MUTED, linewidth=1, zorder=0)
             panel.legend(frameon=False, fontsize=10)
     panels[0].set(xscale="log", yscale="log", title="instance-hours, and seconds")
     panels[1].set(title="shares, and changes against another policy, %")
     for panel in panels:
-        panel.set(xlabel="the paper", ylabel="ours")
+        panel.set(xlabel="the paper", ylabel="fleetcast")
     return figure
 
 

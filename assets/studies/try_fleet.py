@@ -64,16 +64,16 @@ def parse_fleet(text: str, catalogue: Catalogue, config: RunConfig) -> list[TryP
         found = POOL_PATTERN.fullmatch(part)
         if found is None:
             raise ConfigError(
-                f"--on {text!r}: {part.strip()!r} is no pool. Write COUNT x LLM@GPU, like 8 x "
+                f"--fleet {text!r}: {part.strip()!r} is no pool. Write COUNT x LLM@GPU, like 8 x "
                 "llama3.1-8b@h100-80gb, or LLM@4xGPU for four GPUs an instance; join pools by +."
             )
         count, llm, gpus, gpu = found.groups()
-        require_known(llm, catalogue.llms, "llm", f"--on {text!r}")
-        require_known(gpu, catalogue.gpus, "gpu", f"--on {text!r}")
+        require_known(llm, catalogue.llms, "llm", f"--fleet {text!r}")
+        require_known(gpu, catalogue.gpus, "gpu", f"--fleet {text!r}")
         if int(count) < 1:
-            raise ConfigError(f"--on {text!r}: {part.strip()!r} has no instance. Give it one or more.")
+            raise ConfigError(f"--fleet {text!r}: {part.strip()!r} has no instance. Give it one or more.")
         if llm in (pool.llm for pool in pools):
-            raise ConfigError(f"--on {text!r}: {llm} stands there twice. Give it one pool.")
+            raise ConfigError(f"--fleet {text!r}: {llm} stands there twice. Give it one pool.")
         degree = int(gpus) if gpus else min_tensor_parallel(llm, gpu, catalogue, config)
         catalogue.profile(llm, gpu, degree)
         pools.append(TryPool(int(count), llm, Deployment(gpu, degree)))
@@ -150,7 +150,7 @@ def llm_codes(asked: pd.DataFrame, llms: Sequence[str], text: str) -> NDArray[np
     lacking = sorted(set(asked["llm"]) - set(llms))
     if lacking:
         raise ConfigError(
-            f"--on {text!r} has no {', '.join(lacking)}, which "
+            f"--fleet {text!r} has no {', '.join(lacking)}, which "
             f"{asked['llm'].isin(lacking).sum():,} requests ask for. Add it, or name one llm alone, which "
             "takes all requests."
         )

@@ -113,7 +113,9 @@ class Rules(NamedTuple):
     is_headroom_adaptive: bool  # it changes with what the level meets (freeness.py)
     headroom_above_only: bool  # for a request only the headroom of levels above its own counts
     opportunism: int  # Opportunism
-    keep_weight: float  # of tokens left at an instance that prefills, against those at one that decodes
+    opportunism_weight: (
+        float  # of tokens left at an instance that prefills, against those at one that decodes
+    )
     uses_central_queue: bool  # requests wait in a central queue (holdback.py)
     ceiling_share: Floats  # (K,) of a pool's saturation, below which a level may leave that queue
     demand: int  # Demand
@@ -147,7 +149,7 @@ class Rules(NamedTuple):
     slump_ratio: float
     pressure_share: float  # Chiron's theta
     catch_up_s: float  # in which what waits is to be worked off
-    reflex_share: float  # of what the instances sustain, above which a reflex passes its plan
+    reactive_share: float  # of what the instances sustain, above which a reflex passes its plan
     correction_s: float  # LT-UA: from this many seconds into the hour
     last_copy_tokens: int  # a live move is in its last copy when no more than this is left
     max_copies: int  # or after so many copies

@@ -25,8 +25,8 @@ def stages_per_request(catalogue: Catalogue, cascades: Mapping[str, Cascade]) ->
     for asked, cascade in cascades.items():
         row = llms.index(asked)
         shares[row] = 0.0
-        come = np.cumprod([1.0, *cascade.go_on_shares])
-        judged = 0.0 if cascade.at_arrival else come[:-1] @ (np.array(cascade.go_on_shares) > 0)
+        come = np.cumprod([1.0, *cascade.escalation_shares])
+        judged = 0.0 if cascade.at_arrival else come[:-1] @ (np.array(cascade.escalation_shares) > 0)
         if cascade.at_arrival:
             come = come - np.append(come[1:], 0.0)
         sample = cascade.shadow_share
@@ -50,18 +50,19 @@ def check_cascades(config: RunConfig, catalogue: Catalogue) -> None:
                 f"{where}: llms are {', '.join(cascade.llms) or 'none'}; it needs two or more, each once, "
                 "from the first that answers to the last."
             )
-        if len(cascade.go_on_shares) != len(cascade.llms) - 1:
+        if len(cascade.escalation_shares) != len(cascade.llms) - 1:
             raise ConfigError(
-                f"{where}: {len(cascade.go_on_shares)} go_on_shares for {len(cascade.llms)} llms; each llm "
+                f"{where}: {len(cascade.escalation_shares)} escalation_shares for {len(cascade.llms)} "
+                f"llms; each llm "
                 "but the last needs one. Add or drop some."
             )
         check_gears(cascade, where)
         check_judge(config, asked, where)
         for leg, llm in enumerate(cascade.llms[:-1]):
-            gears = [(gear.at_least, gear.go_on_shares[leg]) for gear in cascade.gears]
+            gears = [(gear.at_least, gear.escalation_shares[leg]) for gear in cascade.gears]
             behind = cascade.llms[leg + 1] if cascade.gears_by == "load" else cascade.llms[0]
             judge = (cascade.judge_s, cascade.judge_llm, cascade.at_arrival)
-            said = (cascade.go_on_shares[leg], judge, gears and (gears, behind))
+            said = (cascade.escalation_shares[leg], judge, gears and (gears, behind))
             if goes_on.setdefault(llm, said) != said:
                 raise ConfigError(
                     f"{where}: answers of {llm} are judged in another cascade too, with another share, "
@@ -80,9 +81,10 @@ def check_gears(cascade: Cascade, where: str) -> None:
     if any(later <= earlier for earlier, later in pairwise(at_least)):
         raise ConfigError(f"{where}: the gears' at_least is {at_least}; it must rise. Sort them.")
     for gear in cascade.gears:
-        if len(gear.go_on_shares) != len(cascade.go_on_shares):
+        if len(gear.escalation_shares) != len(cascade.escalation_shares):
             raise ConfigError(
-                f"{where}: the gear from {gear.at_least:g} has {len(gear.go_on_shares)} go_on_shares; each "
+                f"{where}: the gear from {gear.at_least:g} has {len(gear.escalation_shares)} "
+                f"escalation_shares; each "
                 "llm but the last needs one. Add or drop some."
             )
 

@@ -74,7 +74,7 @@ class RollingConfig:
     """Plans that are made again and again, 48 hours ahead (assets/plans/rolling_plan.py)."""
 
     every_minutes: Annotated[int, OneOf((15, 20, 30, 60, 120, 180, 240, 360))] = 60
-    holds_current: bool = False  # until the next plan at least the load of now is carried
+    keeps_current_load: bool = False  # until the next plan at least the load of now is carried
     max_changes: Annotated[int, Range(1, 1_000_000)] | None = None  # instances of a kind, a region, an hour
 
 

@@ -73,7 +73,9 @@ class FleetConfig:
     async_scheduling: bool = False  # a step is composed while the one before it runs
     prefix: Annotated[str, KnownName("prefix", PREFIXES)] = "none"  # what of a prompt is not computed again
     prefix_block_tokens: Annotated[int, Range(1, 65_536)] = 512  # of a block that the trace has a hash of
-    hand_over: Annotated[str, KnownName("hand-over", HAND_OVERS)] = "bulk"  # of a prompt's cache, or by layer
+    kv_transfer: Annotated[str, KnownName("hand-over", HAND_OVERS)] = (
+        "bulk"  # of a prompt's cache, or by layer
+    )
     link_gbit_per_s: Annotated[float, Range(0, 1_000_000, is_above=True)] | None = None  # of an instance
 
     def limits(self, pool: Deployment) -> tuple[int, int, int]:

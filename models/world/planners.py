@@ -1,4 +1,5 @@
-"""Five published planners and ours, as policies of one board, and the ideas that lead from none to ours.
+"""Five published planners and fleetcast's own, as policies of one board, and the ideas that lead from none
+to it.
 
 A planner decides what its paper decides. What it does not, it takes from one default: SageServe's hourly plan
 of counts, instances that do whole requests, dispatch and queues as the config says, the llm that was asked
@@ -20,7 +21,7 @@ REACTIVE_SETTINGS: Mapping[str, Any] = {"scaling": "reflex", "signal": "both", "
 # In the order in which they are added; `with_ideas` says what each does to a policy.
 IDEAS = {
     "hourly": "a plan of each hour from a forecast (SageServe)",
-    "corrected": "the corrected programme on a quantile, past it in a burst (ours)",
+    "corrected": "the corrected programme on a quantile, past it in a burst (fleetcast)",
     "phases": "GPU types by phase: combos that prefill apart from those that decode (Cauchy)",
     "levels": "levels of priority, and moves from instances that are nearly full (Llumnix, guarded)",
     "answers": "the smallest llm whose answer will do (Cascadia, BoUTE; our search)",
@@ -70,8 +71,8 @@ BOARD_PLANNERS = {
         answers="boute",
         colour="#8A4FC7",
     ),
-    "ours": policy_with_ideas(IDEAS)._replace(
-        what="ours: all of it, or what of it paid on the day before", colour="#0050A0"
+    "fleetcast": policy_with_ideas(IDEAS)._replace(
+        what="fleetcast: all of it, or what of it paid on the day before", colour="#0050A0"
     ),
 }
 
@@ -82,7 +83,9 @@ def ideas_name(ideas: Collection[str]) -> str:
 
 
 def candidate_ideas() -> dict[str, tuple[str, ...]]:
-    """The ideas of the policies that ours is chosen from: a corrected plan with or without each other."""
+    """The ideas of the policies that `fleetcast` is chosen from: a corrected plan with or without each
+    other.
+    """
     fixed, free = tuple(IDEAS)[:2], tuple(IDEAS)[2:]
     sets = [fixed + some for n in range(len(free) + 1) for some in combinations(free, n)]
     return {ideas_name(ideas): ideas for ideas in sets}

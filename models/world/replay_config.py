@@ -26,7 +26,7 @@ class Gear:
     """What an llm of a cascade sends on from a measured load on: CascadeServe's gears, or a valve."""
 
     at_least: Annotated[float, Range(0, 1_000_000_000)]  # requests/s, or a share
-    go_on_shares: tuple[Share, ...]
+    escalation_shares: tuple[Share, ...]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Cascade:
     """What a request for an llm goes through: llm after llm, until an answer will do (Cascadia 3.3)."""
 
     llms: tuple[str, ...]
-    go_on_shares: tuple[Share, ...]  # of the answers of each llm but the last, that will not do
+    escalation_shares: tuple[Share, ...]  # of the answers of each llm but the last, that will not do
     judge_s: ReplaySeconds  # that judging an answer takes, of a judge outside
     gears: tuple[Gear, ...] = ()  # above the shares that are said
     # rate: requests/s that come to the first llm; load: of the llm behind, what waits and runs over what fits
@@ -113,13 +113,17 @@ class ReplayConfig:
         "in_order"  # between the pools of an llm in a region
     )
     opportunism: Annotated[str, KnownName("opportunism", OPPORTUNISMS)] = "off"  # of prefill and decode apart
-    keep_weight: Annotated[float, Range(0, 1_000_000)] = 1.0  # of what is left where a prompt was prefilled
+    opportunism_weight: Annotated[float, Range(0, 1_000_000)] = (
+        1.0  # of what is left where a prompt was prefilled
+    )
     signal: Annotated[str, KnownName("signal", SIGNALS)] = "memory"  # of the policies that name none
     start: Annotated[str, KnownName("start", STARTS)] = (
         "plan"  # what serves at the start: a plan, or the whole
     )
     catch_up_s: Annotated[float, Range(1, 86_400)] = 60.0  # in which what waits is to be worked off
-    reflex_share: Annotated[float, Range(0, 100, is_above=True)] = 1.3  # of what is sustained, to pass a plan
+    reactive_share: Annotated[float, Range(0, 100, is_above=True)] = (
+        1.3  # of what is sustained, to pass a plan
+    )
     cascades: Mapping[str, Cascade] = field(default_factory=dict)  # by the llm that is asked for
     levels: LevelsConfig = field(default_factory=LevelsConfig)
     moves: MovesConfig = field(default_factory=MovesConfig)

@@ -11,6 +11,7 @@ import re
 import tomllib
 import types
 import typing
+import warnings
 from collections.abc import Mapping
 from datetime import date, datetime
 from pathlib import Path
@@ -20,6 +21,15 @@ MAX_BYTES = 1 << 20  # of a TOML file
 MAX_LINE = 5000  # characters; the parser's time grows with the square of a key's dots
 MAX_DEPTH = 20
 MOST_QUOTED_CHARACTERS = 200
+RENAMED_KEYS = {  # accepted until 0.2
+    "go_on_shares": "escalation_shares",
+    "hand_over": "kv_transfer",
+    "holds_current": "keeps_current_load",
+    "keep_weight": "opportunism_weight",
+    "reflex_share": "reactive_share",
+}
+RENAMED_VALUES = {"ours": "fleetcast"}  # of the keys that name a planner, likewise
+PLANNER_KEYS = ("like", "policies")
 
 
 class ConfigError(ValueError):
@@ -118,7 +128,34 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
             f"{path.name} is not valid TOML: {shorten_text(str(error))}. Mend that line."
         ) from error
     _require_bounded(parsed, path)
+    if renamed := sorted(_rename_old_keys(parsed)):
+        warnings.warn(
+            f"{path.name}: {'; '.join(renamed)}. Rename that: the old name is refused from 0.2 on.",
+            FutureWarning,
+            stacklevel=2,
+        )
     return parsed
+
+
+def _rename_old_keys(table: dict[str, Any]) -> set[str]:
+    """Give keys and planners in a parsed table their names of today, in place; each change in words."""
+    changes: set[str] = set()
+    for key in list(table):
+        value = table[key]
+        if (new := RENAMED_KEYS.get(key)) is not None and new not in table:
+            table[new] = table.pop(key)
+            changes.add(f"{key} is called {new} now")
+        if key in PLANNER_KEYS and isinstance(value, str | list):
+            names = [value] if isinstance(value, str) else value
+            today = [RENAMED_VALUES.get(name, name) if isinstance(name, str) else name for name in names]
+            changes |= {
+                f"{old} is called {new} now" for old, new in zip(names, today, strict=True) if old != new
+            }
+            table[key] = today[0] if isinstance(value, str) else today
+        for inner in value if isinstance(value, list) else [value]:
+            if isinstance(inner, dict):
+                changes |= _rename_old_keys(inner)
+    return changes
 
 
 def _require_bounded(parsed: Mapping[str, Any], path: Path) -> None:

@@ -18,9 +18,9 @@
 -- instance_hours = of the same time, of instances of whatever size
 -- wasted_gpu_hours = booting
 -- boot_usd = what that cost
--- left_gpu_hours = what the non-interactive requests that nobody had served by midnight would still take (left_over)
+-- backlog_gpu_hours = what the non-interactive requests that nobody had served by midnight would still take (left_over)
 -- kv_utilisation_share = mean of the serving instances' KV memory, weighted by GPU-hours
--- over_clairvoyant_share = GPU-hours and left_gpu_hours above those of the clairvoyant; null when it was not replayed
+-- over_clairvoyant_share = GPU-hours and backlog_gpu_hours above those of the clairvoyant; null when it was not replayed
 with attained as (
     select
         trace, day, policy,
@@ -107,17 +107,17 @@ cost as (
 ),
 
 left_behind as (
-    select trace, day, policy, sum(gpu_hours) as left_gpu_hours
+    select trace, day, policy, sum(gpu_hours) as backlog_gpu_hours
     from left_over
     group by trace, day, policy
 ),
 
 joined as (
     select
-        * replace (coalesce(left_gpu_hours, 0) as left_gpu_hours),
+        * replace (coalesce(backlog_gpu_hours, 0) as backlog_gpu_hours),
         distance_share(
-            gpu_hours + coalesce(left_gpu_hours, 0),
-            max(gpu_hours + coalesce(left_gpu_hours, 0)) filter (where policy = 'clairvoyant')
+            gpu_hours + coalesce(backlog_gpu_hours, 0),
+            max(gpu_hours + coalesce(backlog_gpu_hours, 0)) filter (where policy = 'clairvoyant')
                 over (partition by trace, day)
         ) as over_clairvoyant_share
     from attained

@@ -172,7 +172,7 @@ def board(lake: Lake, trace: str) -> pd.DataFrame:
         score_day(settings, day)
         boards.append(read_scoreboard(settings, day).to_pandas())
     every = pd.concat(boards)
-    every["gpu_hours"] += every["left_gpu_hours"]
+    every["gpu_hours"] += every["backlog_gpu_hours"]
     found = every.groupby("policy").agg(
         gpu_hours=("gpu_hours", "sum"), attainment=("attainment_share", "mean")
     )

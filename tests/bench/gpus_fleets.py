@@ -69,7 +69,7 @@ def setting_of(
     )
     config = load_config("office", catalogue)
     fleet = dataclasses.replace(
-        config.fleet, max_batch=256, hand_over="layers", link_gbit_per_s=link_gbit_per_s
+        config.fleet, max_batch=256, kv_transfer="layers", link_gbit_per_s=link_gbit_per_s
     )
     own = dataclasses.replace(catalogue.serving([LLM]), latency=tuple(profiles.values()))
     load = MeanRequest(float(drawn[0].mean()), float(drawn[1].mean()))

@@ -33,7 +33,11 @@ TARGETS = {
 
 def under(setting: RentScenario, weight: float | None) -> RentScenario:
     """The setting with the opportunistic path at a weight, or without it."""
-    way = {"opportunism": "off"} if weight is None else {"opportunism": "weighted", "keep_weight": weight}
+    way = (
+        {"opportunism": "off"}
+        if weight is None
+        else {"opportunism": "weighted", "opportunism_weight": weight}
+    )
     replay = replace_given(setting.config.replay, **way)
     return setting._replace(config=dataclasses.replace(setting.config, replay=replay))
 

@@ -164,19 +164,19 @@ def every_fleet(
     """Every fleet within the caps that might sustain the load and costs less: USD an hour, and its counts."""
     order = sorted(range(len(options)), key=lambda n: options[n][0].usd_per_hour / options[n][1])
     floor = [options[n][0].usd_per_hour / options[n][1] for n in order]
-    asked_per_s = LEAST_SHARE * setting.per_s
+    required_requests_per_s = LEAST_SHARE * setting.per_s
     counts, left = [0] * len(options), dict(CAPS)
 
     def grow(at: int, usd: float, per_s: float) -> Iterator[tuple[float, tuple[int, ...]]]:
-        if per_s >= asked_per_s:
+        if per_s >= required_requests_per_s:
             yield usd, tuple(counts)
-        if at == len(order) or usd + max(0.0, asked_per_s - per_s) * floor[at] >= below_usd:
+        if at == len(order) or usd + max(0.0, required_requests_per_s - per_s) * floor[at] >= below_usd:
             return
         combo, rate = options[order[at]]
         taken = 0
         while usd + taken * combo.usd_per_hour < below_usd and all(left[g] >= 0 for g in combo.uses):
             counts[order[at]] = taken
-            if taken == 0 or per_s + taken * rate < asked_per_s + 2 * rate:
+            if taken == 0 or per_s + taken * rate < required_requests_per_s + 2 * rate:
                 deeper = grow(at + 1, usd + taken * combo.usd_per_hour, per_s + taken * rate)
                 yield from deeper
             taken += 1

@@ -70,7 +70,7 @@ def step_ms() -> tuple[float, float]:
 
 
 def played(
-    decode: int, per_s: float, opportunism: str = "off", keep_weight: float = 1.0
+    decode: int, per_s: float, opportunism: str = "off", opportunism_weight: float = 1.0
 ) -> tuple[float, float]:
     """Mean E2E s and mean TPOT ms of one prefill instance and some that decode."""
     alone, per_request = step_ms()
@@ -86,7 +86,9 @@ def played(
     config = dataclasses.replace(
         config,
         fleet=dataclasses.replace(config.fleet, max_batch=256),
-        replay=dataclasses.replace(config.replay, opportunism=opportunism, keep_weight=keep_weight),
+        replay=dataclasses.replace(
+            config.replay, opportunism=opportunism, opportunism_weight=opportunism_weight
+        ),
     )
     pools = [(Deployment(GPU, 2, role=role), n) for role, n in (("prefill", 1), ("decode", decode))]
     fleet = fixed_fleet({LLM: pools}, world, config)

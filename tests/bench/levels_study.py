@@ -413,9 +413,9 @@ def x4() -> Figures:
             try_levels(settings, day, asked, Progress())
             print(*describe_endpoint_levels(settings, day, llm, region), sep="\n")
         rows = settings.lake.sql(
-            "select llm, dealt_by, stack, levels, instances from level_value order by all"
+            "select llm, needs_by, stack, levels, instances from level_value order by all"
         ).to_pandas()
-        wide = rows.pivot_table("instances", ["llm", "dealt_by", "stack"], "levels", "min").reset_index()
+        wide = rows.pivot_table("instances", ["llm", "needs_by", "stack"], "levels", "min").reset_index()
         show("X4: fewest instances by levels", wide)
         few = ("round_robin", "jsq", "jsq_moves")
         for ends_s in ((1.0, 60.0), (1.0, 600.0)):  # five times the load: a finer resolution
@@ -424,7 +424,7 @@ def x4() -> Figures:
             )
             tried = try_levels(settings, day, asked, Progress()).to_pandas()
             print(*describe_endpoint_levels(settings, day, "llama2-70b", "central"), sep="\n")
-            own = tried.query("level == 'all' and stack == 'jsq' and dealt_by == 'uniform'")
+            own = tried.query("level == 'all' and stack == 'jsq' and needs_by == 'uniform'")
             worst = own.pivot_table("worst_need_share", "instances", "levels").reset_index()
             show(f"X4: the need that comes off worst, jsq, five times the load, to {ends_s[1]:g} s", worst)
     return {}

@@ -49,8 +49,12 @@ TARGETS = {
     for key, target in {
         "board_systems": Target("", f"published planners that attain what {config} asks", at_least=5),
         "board_asked_ratio": Target("", f"{config}: of every target, what is asked of all"),
-        "ours_over_best_usd": Target("", f"{config}: USD of ours over the cheapest of them", at_most=1.0),
-        "ours_resolution_share": Target("", f"{config}: how far apart the trials lie, the worse of the two"),
+        "fleetcast_over_best_usd": Target(
+            "", f"{config}: USD of ours over the cheapest of them", at_most=1.0
+        ),
+        "fleetcast_resolution_share": Target(
+            "", f"{config}: how far apart the trials lie, the worse of the two"
+        ),
     }.items()
 }
 
@@ -61,17 +65,17 @@ def of_settings(settings: RunSettings, name: str) -> Figures:
     planner_board.try_planners(settings, day, (), False, Progress())
     trials = settings.lake.sql("from planner_trials").to_pandas()
     board = planner_board.read_planner_board(settings, day).to_pandas().set_index("planner")
-    print(board[["total_usd", "attained_ratio", "best_ratio", "apart_share", "why_not"]].to_string())
-    asked = min(float(board["asked_ratio"].min()), float(board.loc[list(OTHERS), "best_ratio"].max()))
-    trials["total_usd"] = trials["usd"] + trials["left_usd"]
-    is_good = (trials["quality"] >= trials["asked_quality"]) | trials["asked_quality"].isna()
+    print(board[["total_usd", "attained_ratio", "best_ratio", "noise_share", "failure_reason"]].to_string())
+    asked = min(float(board["required_ratio"].min()), float(board.loc[list(OTHERS), "best_ratio"].max()))
+    trials["total_usd"] = trials["usd"] + trials["backlog_usd"]
+    is_good = (trials["quality"] >= trials["required_quality"]) | trials["required_quality"].isna()
     usd = trials[(trials["attained_ratio"] >= asked) & is_good].groupby("planner")["total_usd"].min()
-    apart, best = board["apart_share"].fillna(0.0), str(usd.drop("ours").idxmin())
+    apart, best = board["noise_share"].fillna(0.0), str(usd.drop("fleetcast").idxmin())
     return {
         f"board_systems{name}": int(board.loc[list(OTHERS), "total_usd"].notna().sum()),
         f"board_asked_ratio{name}": asked,
-        f"ours_over_best_usd{name}": float(usd["ours"] / usd[best]),
-        f"ours_resolution_share{name}": float(max(apart["ours"], apart[best])),
+        f"fleetcast_over_best_usd{name}": float(usd["fleetcast"] / usd[best]),
+        f"fleetcast_resolution_share{name}": float(max(apart["fleetcast"], apart[best])),
     }
 
 

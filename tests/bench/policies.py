@@ -75,7 +75,7 @@ def told(lake: Lake, policy: str) -> dict[str, float]:
     rows = rows.filter(pc.equal(rows["llm"], "all")).to_pylist()
     value = {(row["metric"], row["tier"]): row["value"] for row in rows}
     return {
-        "spent": value["gpu_hours", "all"] + value.get(("left_gpu_hours", "all"), 0.0),
+        "spent": value["gpu_hours", "all"] + value.get(("backlog_gpu_hours", "all"), 0.0),
         "attained": value["attainment_share", "iw_fast"],
         "usd": value["usd", "all"],
     }

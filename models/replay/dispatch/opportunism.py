@@ -4,7 +4,7 @@ At arrival, where the prefill instance is busy and the decode instance with leas
 the request begins there. With its first token it stays at its prefill instance:
 
 IDLE      where nobody else is there to be prefilled, as the text has it
-WEIGHTED  where keep_weight * tokens left here < tokens left at the decode instance with least to do
+WEIGHTED  where opportunism_weight * tokens left here < tokens left at the decode instance with least to do
 
 The text gives no threshold. Read plainly, long answers fill the prefill instances; the weight, at least 1, is
 to be found by replay.
@@ -55,7 +55,7 @@ def should_keep_request(fleet: FleetArrays, rules: Rules, state: ReplayState, sl
     """Whether the slot keeps a request that has its first token, and would go to the other one."""
     instance = state.instance[slot]
     if rules.opportunism == Opportunism.WEIGHTED:
-        return rules.keep_weight * instance.load < state.instance[to].load
+        return rules.opportunism_weight * instance.load < state.instance[to].load
     is_free = (
         instance.joining == 0
         and not has_waiting_request(state, slot)

@@ -191,7 +191,7 @@ def set_reactive_targets(
             nothing = there == 0 and state.pool[pool].target == 0
             if is_plan_enough(fleet, rules, state, pool, due) or nothing:
                 state.pool[pool].reactive_target = 0
-            elif work > rules.reflex_share * there * fleet.tokens_per_s[pool]:
+            elif work > rules.reactive_share * there * fleet.tokens_per_s[pool]:
                 state.pool[pool].reactive_target = max(state.pool[pool].reactive_target, wish)
             else:
                 state.pool[pool].reactive_target = min(state.pool[pool].reactive_target, wish)

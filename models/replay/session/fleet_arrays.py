@@ -121,7 +121,7 @@ def kind_fields(
 ) -> dict[str, Any]:
     """The fields of Fleet by kind; `moves`: requests move between instances."""
     gpus = list(catalogue.gpus)
-    by_layer = config.hand_over == "layers"
+    by_layer = config.kv_transfer == "layers"
     return {
         "link_token_s": np.array(
             [

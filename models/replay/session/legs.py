@@ -72,7 +72,7 @@ def _parts(
         answers = answers_of(cascade, own)
         codes = np.array([llms.index(llm) for llm in cascade.llms])
         judge = int(NO_INDEX) if cascade.judge_llm is None else llms.index(cascade.judge_llm)
-        below = np.array(cascade.go_on_shares)
+        below = np.array(cascade.escalation_shares)
         plan = CascadeLayout(below, codes, judge, cascade.rubric_tokens, cascade.shadow_share)
         legs = config_cascade_legs(cascade, plan, answers)
         made = as_single_legs(legs_to_trace(legs, plan, answers, trace.arrival_s[own]))
@@ -96,8 +96,8 @@ def config_cascade_legs(cascade: Cascade, plan: CascadeLayout, answers: JudgedAn
 def choose_answers(cascade: Cascade, answers: JudgedAnswers) -> SelectedAnswers:
     """Who makes an answer to each request, and whose counts."""
     if cascade.at_arrival:
-        return select_answers(answers, "route", 1 - np.cumprod(cascade.go_on_shares))
-    return select_answers(answers, "cascade", cascade.go_on_shares)
+        return select_answers(answers, "route", 1 - np.cumprod(cascade.escalation_shares))
+    return select_answers(answers, "cascade", cascade.escalation_shares)
 
 
 def as_single_legs(trace: TraceArrays) -> TraceArrays:

@@ -32,7 +32,7 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
         llm: (share, cascade.judge_s)  # scores are uniform: so many lie below
         for cascade in replay.cascades.values()
         if cascade.is_judged_outside
-        for llm, share in zip(cascade.llms, cascade.go_on_shares, strict=False)
+        for llm, share in zip(cascade.llms, cascade.escalation_shares, strict=False)
     }
     allowance_s = np.array([tier.allowance_s for tier in catalogue.tiers.values()])
     coded = {
@@ -101,7 +101,7 @@ def gear_fields(catalogue: Catalogue, replay: ReplayConfig) -> dict[str, Any]:
         by = cascade.gears_by
         for leg, (llm, behind) in enumerate(itertools.pairwise(llms.index(llm) for llm in cascade.llms)):
             seen[llm] = llms.index(cascade.llms[0]) if by == "rate" else behind
-            shares = [cascade.go_on_shares, *(gear.go_on_shares for gear in cascade.gears)]
+            shares = [cascade.escalation_shares, *(gear.escalation_shares for gear in cascade.gears)]
             below[llm, : len(shares)] = [share[leg] for share in shares]
             least[llm, : len(shares)] = [0.0, *(gear.at_least for gear in cascade.gears)]
     return {
